@@ -1,0 +1,1 @@
+"""node-fleet: what the Lambdas share. domain/ decides, adapters/ talk to the outside, the rest joins them."""

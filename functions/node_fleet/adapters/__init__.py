@@ -1,0 +1,1 @@
+"""One module for each outside system; AWS and HTTP errors become ours here and go no further."""

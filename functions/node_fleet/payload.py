@@ -1,0 +1,165 @@
+"""Typed values to JSON and back, strictly: a missing, unknown or wrongly typed field is one clear error.
+
+One codec serves the state machine's payload, the state item and the records. No rule lives here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Union
+
+from node_fleet.domain.errors import InvalidInputError
+
+Reader = Callable[[Any, str], Any]
+Writer = Callable[[Any], Any]
+
+
+def to_payload(value: Any) -> Any:
+    """The JSON form of a dataclass, tuple, dict or scalar of ours. Floats are rounded to 4 digits."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _writer(type(value))(value)
+    if isinstance(value, tuple | list):
+        return _write_sequence(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_payload(item) for key, item in value.items()}
+    if isinstance(value, float):
+        return round(value, 4)
+    return value
+
+
+def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
+    """Build a `cls` from its JSON form.
+
+    Raises:
+        InvalidInputError: names the field, the value found and what would be right.
+    """
+    return _reader(cls)(data, path or getattr(cls, "__name__", str(cls)))
+
+
+def _write_sequence(items: typing.Sequence[Any]) -> Any:
+    if items and all(dataclasses.is_dataclass(item) for item in items):
+        names = [f.name for f in dataclasses.fields(items[0])]
+        rows = [[to_payload(getattr(item, name)) for name in names] for item in items]
+        return {"columns": names, "rows": rows}
+    return [to_payload(item) for item in items]
+
+
+@functools.cache
+def _writer(cls: type) -> Writer:
+    names = [f.name for f in dataclasses.fields(cls)]
+    return lambda value: {name: to_payload(getattr(value, name)) for name in names}
+
+
+@functools.cache
+def _reader(kind: Any) -> Reader:
+    origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        return _record_reader(typing.cast(type, kind))
+    if origin is Literal:
+        return _literal_reader(typing.get_args(kind))
+    if origin in (Union, types.UnionType):
+        return _union_reader(typing.get_args(kind))
+    if origin is tuple:
+        return _tuple_reader(typing.get_args(kind)[0])
+    if origin is dict:
+        return _dict_reader(typing.get_args(kind)[1])
+    if kind is Any:
+        return lambda data, _path: data
+    return _scalar_reader(kind)
+
+
+def _fail(path: str, data: Any, expected: str) -> InvalidInputError:
+    return InvalidInputError(f"{path} is {data!r:.80}, expected {expected}")
+
+
+def _scalar_reader(kind: type) -> Reader:
+    def read(data: Any, path: str) -> Any:
+        if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
+            if math.isfinite(data):
+                return float(data)
+        elif type(data) is kind:
+            return data
+        raise _fail(
+            path,
+            data,
+            {int: "a whole number", float: "a finite number", str: "text"}.get(kind, kind.__name__),
+        )
+
+    return read
+
+
+def _literal_reader(choices: tuple[Any, ...]) -> Reader:
+    def read(data: Any, path: str) -> Any:
+        if data in choices:
+            return data
+        raise _fail(path, data, "one of " + ", ".join(map(str, choices)))
+
+    return read
+
+
+def _union_reader(kinds: tuple[Any, ...]) -> Reader:
+    optional = type(None) in kinds
+    inner = [_reader(k) for k in kinds if k is not type(None)]
+
+    def read(data: Any, path: str) -> Any:
+        if data is None and optional:
+            return None
+        failure: InvalidInputError | None = None
+        for reader in inner:
+            try:
+                return reader(data, path)
+            except InvalidInputError as error:
+                failure = failure or error
+        raise failure or _fail(path, data, "a value")
+
+    return read
+
+
+def _tuple_reader(kind: Any) -> Reader:
+    item = _reader(kind)
+
+    def read(data: Any, path: str) -> Any:
+        if isinstance(data, Mapping) and set(data) == {"columns", "rows"}:
+            data = [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
+        if not isinstance(data, list | tuple):
+            raise _fail(path, data, "a list")
+        return tuple(item(entry, f"{path}[{index}]") for index, entry in enumerate(data))
+
+    return read
+
+
+def _dict_reader(kind: Any) -> Reader:
+    item = _reader(kind)
+
+    def read(data: Any, path: str) -> Any:
+        if not isinstance(data, Mapping):
+            raise _fail(path, data, "an object")
+        return {str(key): item(value, f"{path}.{key}") for key, value in data.items()}
+
+    return read
+
+
+def _record_reader(cls: type) -> Reader:
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: _reader(hints[f.name]) for f in dataclasses.fields(cls)}
+    required = {
+        f.name
+        for f in dataclasses.fields(cls)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
+
+    def read(data: Any, path: str) -> Any:
+        if not isinstance(data, Mapping):
+            raise _fail(path, data, "an object")
+        if unknown := sorted(set(data) - set(fields)):
+            raise InvalidInputError(f"{path} has unknown field {unknown[0]!r}, expected {', '.join(sorted(fields))}")
+        if absent := sorted(required - set(data)):
+            raise InvalidInputError(f"{path} lacks field {absent[0]!r}")
+        return cls(**{name: fields[name](value, f"{path}.{name}") for name, value in data.items()})
+
+    return read

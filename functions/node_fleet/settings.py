@@ -1,0 +1,476 @@
+"""The one home of every setting: its environment name, default, range and meaning.
+
+The deployment writes what to_env() gives; the functions read it back with from_env(). Secrets are named, never held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import typing
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from node_fleet.domain.errors import InvalidInputError, InvalidSettingsError
+from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
+from node_fleet.domain.presets import PRESETS
+from node_fleet.domain.schedule import parse_schedules
+from node_fleet.payload import from_payload, to_payload
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How one setting is written and what it may be. low and high are inclusive."""
+
+    env: str
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+
+def setting(env: str, default: Any, meaning: str, **limits: Any) -> Any:
+    """A dataclass field that carries its Spec."""
+    return field(default=default, metadata={"spec": Spec(env, meaning, **limits)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of one cluster. Fields named as in Policy take their default from the preset."""
+
+    # identity and places
+    cluster_id: str = setting("CLUSTER_ID", "node-fleet-prod", "names the cluster: state item, tags, alarms")
+    preset: str = setting("PRESET", "node-fleet", "the rule set to start from", choices=tuple(PRESETS))
+    state_table: str = setting("DYNAMODB_TABLE", "k3s-autoscaler-state", "table of the state item")
+    history_table: str = setting("METRICS_HISTORY_TABLE", "k3s-metrics-history", "table of readings, kept 30 days")
+    events_table: str = setting(
+        "EVENTS_TABLE", "k3s-autoscaler-events", "table of decisions and outcomes, kept 90 days"
+    )
+    server_role_tag: str = setting(
+        "SERVER_ROLE_TAG", "k3s-master", "value of the Role tag by which the server is found"
+    )
+    prometheus_url: str = setting("PROMETHEUS_URL", "", "overrides http://SERVER:30090 when Prometheus runs elsewhere")
+    prometheus_port: int = setting("PROMETHEUS_PORT", 30090, "NodePort of Prometheus on the server", low=1, high=65535)
+    prometheus_secret: str = setting(
+        "PROMETHEUS_SECRET", "node-fleet/prometheus-auth", "secret with username and password"
+    )
+    slack_secret: str = setting("SLACK_SECRET", "node-fleet/slack-webhook", "secret with the Slack webhook URL")
+    topic_arn: str = setting("SNS_TOPIC_ARN", "", "topic for messages to people")
+    state_machine_arn: str = setting("STATE_MACHINE_ARN", "", "the autoscaler's state machine, for those that start it")
+    document_prefix: str = setting("SSM_DOCUMENT_PREFIX", "node-fleet-", "prefix of our SSM documents")
+    launch_template_id: str = setting("LAUNCH_TEMPLATE_ID", "", "launch template of the workers")
+    launch_template_version: str = setting("LAUNCH_TEMPLATE_VERSION", "1", "explicit version, a number")
+    subnets: tuple[str, ...] = setting("SUBNETS", (), "worker subnets as zone=subnet-id, comma-separated")
+    region: str = setting("AWS_REGION", "ap-southeast-1", "AWS region")
+    # size
+    min_workers: int = setting("MIN_NODES", 2, "fewest workers, enforced before anything else", low=0, high=1000)
+    max_workers: int = setting("MAX_NODES", 10, "most workers, never exceeded", low=1, high=1000)
+    instance_types: tuple[str, ...] = setting("INSTANCE_TYPES", ("t3.small",), "worker types in order of preference")
+    spot_percent: int = setting(
+        "SPOT_PERCENTAGE", 70, "wanted share of Spot in the whole fleet", low=0, high=100, unit="%"
+    )
+    on_demand_floor: int = setting("ON_DEMAND_FLOOR", 0, "workers that are always on-demand", low=0, high=1000)
+    spot_max_price: str = setting(
+        "SPOT_MAX_PRICE", "", "highest Spot price in USD per hour; empty: none, which interrupts least"
+    )
+    placement: str = setting("PLACEMENT", "fewest", "how the zone is chosen", choices=("fewest", "round-robin"))
+    # thresholds
+    cpu_up_percent: float = setting(
+        "SCALE_UP_THRESHOLD_CPU", 70.0, "mean CPU above which a worker is added", low=1, high=100, unit="%"
+    )
+    cpu_urgent_percent: float = setting(
+        "URGENT_THRESHOLD_CPU",
+        85.0,
+        "mean CPU above which the urgent step is taken",
+        low=1,
+        high=100,
+        unit="%",
+    )
+    cpu_down_percent: float = setting(
+        "SCALE_DOWN_THRESHOLD_CPU",
+        30.0,
+        "mean CPU below which the fleet may be idle",
+        low=0,
+        high=100,
+        unit="%",
+    )
+    cpu_readings: int = setting("CPU_READINGS", 2, "readings in a row before CPU counts", low=1, high=30)
+    memory_up_percent: float = setting(
+        "SCALE_UP_THRESHOLD_MEMORY", 75.0, "memory above which a worker is added", low=1, high=100, unit="%"
+    )
+    memory_down_percent: float = setting(
+        "SCALE_DOWN_THRESHOLD_MEMORY",
+        50.0,
+        "memory below which the fleet may be idle",
+        low=0,
+        high=100,
+        unit="%",
+    )
+    memory_readings: int = setting("MEMORY_READINGS", 2, "readings in a row before memory counts", low=1, high=30)
+    use_memory: bool = setting("USE_MEMORY", True, "whether memory takes part in decisions")
+    pending_readings: int = setting(
+        "PENDING_READINGS", 1, "readings in a row before unschedulable pods count", low=1, high=30
+    )
+    pending_urgent: int = setting(
+        "PENDING_URGENT", 5, "more unschedulable pods than this take the urgent step", low=0, high=10000
+    )
+    step_normal: int = setting("STEP_NORMAL", 1, "workers added at once", low=1, high=100)
+    step_urgent: int = setting("STEP_URGENT", 2, "workers added at once when urgent", low=1, high=100)
+    idle_seconds: int = setting(
+        "IDLE_SECONDS", 600, "how long all must be low before a worker goes", low=0, high=86400, unit="s"
+    )
+    projection_margin_percent: float = setting(
+        "PROJECTION_MARGIN",
+        10.0,
+        "distance that the load after a removal keeps from the up-thresholds",
+        low=0,
+        high=50,
+        unit="%",
+    )
+    cooldown_up_seconds: int = setting("COOLDOWN_SCALE_UP", 300, "rest before a scale-up", low=0, high=86400, unit="s")
+    cooldown_down_seconds: int = setting(
+        "COOLDOWN_SCALE_DOWN", 600, "rest before a scale-down", low=0, high=86400, unit="s"
+    )
+    pending_bypasses_cooldown: bool = setting(
+        "PENDING_BYPASSES_COOLDOWN", True, "unschedulable pods do not wait for the cooldown"
+    )
+    custom_metrics: tuple[CustomMetric, ...] = setting("CUSTOM_METRICS", (), "metrics of your own, a JSON list")
+    predictive: bool = setting(
+        "ENABLE_PREDICTIVE_SCALING", False, "add one worker ahead of an hour that is usually busy"
+    )
+    predictive_minute: int = setting(
+        "PREDICTIVE_MINUTE", 50, "minute of the hour from which the coming hour is judged", low=0, high=59
+    )
+    predictive_min_days: int = setting(
+        "PREDICTIVE_MIN_DAYS", 7, "days of history before a prediction is made", low=1, high=30
+    )
+    timezone: str = setting("TIMEZONE", "UTC", "IANA zone of schedules and predictions")
+    schedules: tuple[ScheduleWindow, ...] = setting(
+        "SCHEDULES", (), 'floors by time: "Mon-Sat 09:00-21:00: 4; 2026-11-27 18:00-24:00: 8"'
+    )
+    scale_down_order: str = setting(
+        "SCALE_DOWN_ORDER", "balance", "which worker goes first", choices=("balance", "fewest-pods", "oldest")
+    )
+    max_targets: int = setting("MAX_TARGETS", 1, "workers removed in one scale-down", low=1, high=10)
+    keep_unjoined: bool = setting("KEEP_UNJOINED", False, "leave an instance that never joined running, for inspection")
+    max_rounds: int = setting(
+        "MAX_ROUNDS", 3, "scale-ups in one execution while pods stay unschedulable", low=1, high=3
+    )
+    # time
+    interval_seconds: int = setting("INTERVAL_SECONDS", 120, "time between ticks", low=60, high=3600, unit="s")
+    reading_gap_seconds: int = setting(
+        "READING_GAP_SECONDS",
+        300,
+        "a longer pause between readings breaks a run of them",
+        low=60,
+        high=7200,
+        unit="s",
+    )
+    cached_reading_seconds: int = setting(
+        "CACHED_READING_SECONDS",
+        300,
+        "how old a cached reading may be to justify a scale-up",
+        low=0,
+        high=3600,
+        unit="s",
+    )
+    join_limit_seconds: int = setting(
+        "JOIN_LIMIT_SECONDS",
+        300,
+        "time a launched instance has to become usable",
+        low=60,
+        high=3600,
+        unit="s",
+    )
+    join_poll_seconds: int = setting(
+        "JOIN_POLL_SECONDS", 10, "pause between looks at joining workers", low=2, high=60, unit="s"
+    )
+    scheduling_grace_seconds: int = setting(
+        "SCHEDULING_GRACE_SECONDS",
+        30,
+        "time the scheduler gets to use new workers",
+        low=0,
+        high=300,
+        unit="s",
+    )
+    drain_timeout_seconds: int = setting("DRAIN_TIMEOUT_SECONDS", 300, "time a drain has", low=30, high=3600, unit="s")
+    drain_poll_seconds: int = setting(
+        "DRAIN_POLL_SECONDS", 10, "pause between looks at a drain", low=2, high=60, unit="s"
+    )
+    drain_back_off_seconds: int = setting(
+        "DRAIN_BACK_OFF_SECONDS",
+        600,
+        "rest for a worker whose drain failed; doubles",
+        low=60,
+        high=86400,
+        unit="s",
+    )
+    terminate_poll_seconds: int = setting(
+        "TERMINATE_POLL_SECONDS",
+        15,
+        "pause between looks at a terminating instance",
+        low=2,
+        high=60,
+        unit="s",
+    )
+    terminate_limit_seconds: int = setting(
+        "TERMINATE_LIMIT_SECONDS",
+        600,
+        "time an instance has to reach terminated",
+        low=60,
+        high=3600,
+        unit="s",
+    )
+    lease_seconds: int = setting(
+        "LEASE_SECONDS",
+        360,
+        "how long the lock outlives its owner's last sign of life",
+        low=60,
+        high=3600,
+        unit="s",
+    )
+    lease_skew_seconds: int = setting(
+        "LEASE_SKEW_SECONDS", 5, "margin for clocks that differ", low=0, high=60, unit="s"
+    )
+    operation_limit_seconds: int = setting(
+        "OPERATION_LIMIT_SECONDS",
+        900,
+        "age at which an unfinished operation is closed",
+        low=300,
+        high=7200,
+        unit="s",
+    )
+    not_ready_replace_seconds: int = setting(
+        "NOT_READY_REPLACE_SECONDS",
+        1200,
+        "time a worker may be NotReady before it is replaced",
+        low=300,
+        high=86400,
+        unit="s",
+    )
+    delivery_timeout_seconds: int = setting(
+        "SSM_DELIVERY_TIMEOUT_SECONDS", 30, "time SSM has to deliver a command", low=30, high=60, unit="s"
+    )
+    command_wait_seconds: int = setting(
+        "SSM_COMMAND_WAIT_SECONDS",
+        20,
+        "longest wait inside a function for a short command",
+        low=5,
+        high=20,
+        unit="s",
+    )
+    join_failures_to_open: int = setting(
+        "JOIN_FAILURES_TO_OPEN",
+        3,
+        "scale-ups in a row without a join that open the circuit breaker",
+        low=1,
+        high=20,
+    )
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Settings:
+        """Read every setting from environment variables.
+
+        Raises:
+            InvalidSettingsError: lists all wrong settings, each with name, value and what is allowed.
+        """
+        raw = {f.name: env[spec_of(f).env] for f in dataclasses.fields(cls) if spec_of(f).env in env}
+        return cls.from_mapping(raw)
+
+    @classmethod
+    def from_mapping(cls, raw: Mapping[str, Any]) -> Settings:
+        """Read settings by field name (cdk.json, scenario files); texts are parsed as in the environment."""
+        problems: list[str] = []
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in raw.items():
+            if name not in known:
+                problems.append(f"{name} is not a setting{_nearest(name, known)}")
+                continue
+            try:
+                values[name] = _parse(known[name], value)
+            except ValueError as error:
+                problems.append(f"{spec_of(known[name]).env}={_shown(value)}: {error}")
+        preset = values.get("preset", "node-fleet")
+        settings = cls(**{**PRESETS.get(preset, {}), **values})
+        problems += _relations(settings)
+        if problems:
+            raise InvalidSettingsError("; ".join(problems))
+        return settings
+
+    def to_env(self) -> dict[str, str]:
+        """The environment that gives these settings back; only what differs from the preset's defaults."""
+        base = Settings(**{**PRESETS[self.preset], "preset": self.preset})
+        return {
+            spec_of(f).env: _written(getattr(self, f.name))
+            for f in dataclasses.fields(self)
+            if f.name in ("cluster_id", "preset") or getattr(self, f.name) != getattr(base, f.name)
+        }
+
+    def policy(self) -> Policy:
+        """The numbers that decide() obeys."""
+        names = {f.name for f in dataclasses.fields(Policy)} & {f.name for f in dataclasses.fields(self)}
+        return Policy(**{name: getattr(self, name) for name in names})
+
+    @property
+    def zones(self) -> dict[str, str]:
+        """Availability zone -> subnet id, in the configured order."""
+        return dict(entry.split("=", 1) for entry in self.subnets)
+
+
+def spec_of(f: dataclasses.Field[Any]) -> Spec:
+    """The Spec that a Settings field carries."""
+    return typing.cast(Spec, f.metadata["spec"])
+
+
+def _parse(f: dataclasses.Field[Any], value: Any) -> Any:
+    spec, kind = spec_of(f), str(f.type)
+    parsed = _PARSERS[f.name](value) if f.name in _PARSERS else _PARSERS[kind](value)
+    if spec.choices and parsed not in spec.choices:
+        raise ValueError(f"expected one of {', '.join(spec.choices)}{_nearest(str(parsed), spec.choices)}")
+    if spec.low is not None and not spec.low <= parsed <= (spec.high or spec.low):
+        raise ValueError(f"expected {spec.low:g} to {spec.high:g}{spec.unit and ' ' + spec.unit}")
+    return parsed
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError("expected a whole number")
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError("expected a whole number") from None
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, bool) else float("nan")
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not math.isfinite(number):
+        raise ValueError("expected a number")
+    return number
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | int):
+        raise ValueError("expected text")
+    return str(value).strip()
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError("expected a comma-separated list")
+    return tuple(str(item).strip() for item in items if str(item).strip())
+
+
+def _subnets(value: Any) -> tuple[str, ...]:
+    entries = _texts([f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value)
+    for entry in entries:
+        if "=" not in entry or not entry.split("=", 1)[1].startswith("subnet-"):
+            raise ValueError(f"expected zone=subnet-id, found {entry!r}")
+    return entries
+
+
+def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
+    try:
+        data = json.loads(value) if isinstance(value, str) else value
+        return typing.cast(
+            tuple[CustomMetric, ...], from_payload(tuple[CustomMetric, ...], data, path="CUSTOM_METRICS")
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected a JSON list ({error})") from None
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from None
+
+
+_PARSERS: dict[str, Any] = {
+    "int": _whole,
+    "float": _number,
+    "bool": _switch,
+    "str": _text,
+    "tuple[str, ...]": _texts,
+    "subnets": _subnets,
+    "custom_metrics": _custom_metrics,
+    "schedules": parse_schedules,
+}
+
+
+def _relations(s: Settings) -> list[str]:
+    """Settings that are each allowed but contradict one another."""
+    found: list[str] = []
+    pairs = (
+        ("min_workers", "max_workers", False),
+        ("cpu_down_percent", "cpu_up_percent", True),
+        ("cpu_up_percent", "cpu_urgent_percent", False),
+        ("memory_down_percent", "memory_up_percent", True),
+        ("on_demand_floor", "max_workers", False),
+        ("interval_seconds", "reading_gap_seconds", True),
+        ("lease_skew_seconds", "lease_seconds", True),
+        ("join_limit_seconds", "operation_limit_seconds", True),
+    )
+    for low, high, strict in pairs:
+        a, b = getattr(s, low), getattr(s, high)
+        if a > b or (strict and a == b):
+            found.append(f"{_env(low)}={a:g} must be {'below' if strict else 'at most'} {_env(high)}={b:g}")
+    if s.timezone not in zoneinfo.available_timezones():
+        near = _nearest(s.timezone, zoneinfo.available_timezones())
+        found.append(f"TIMEZONE={s.timezone}: expected an IANA zone such as Asia/Dhaka{near}")
+    if not s.launch_template_version.isdigit():
+        found.append(
+            f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
+        )
+    found += [_metric_problem(m) for m in s.custom_metrics if not m.low < m.high or m.readings < 1 or not m.query]
+    found += [
+        f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}"
+        for w in s.schedules
+        if w.minimum > s.max_workers
+    ]
+    return found
+
+
+def _metric_problem(m: CustomMetric) -> str:
+    if not m.query:
+        return f"CUSTOM_METRICS {m.name}: query is empty, expected a PromQL query"
+    if m.readings < 1:
+        return f"CUSTOM_METRICS {m.name}: readings={m.readings}, expected 1 or more"
+    return f"CUSTOM_METRICS {m.name}: low={m.low:g} must be below high={m.high:g}"
+
+
+def _env(name: str) -> str:
+    return next(spec_of(f).env for f in dataclasses.fields(Settings) if f.name == name)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        if value and isinstance(value[0], ScheduleWindow):
+            return "; ".join(w.text for w in value)
+        if value and isinstance(value[0], CustomMetric):
+            return json.dumps([to_payload(m) for m in value], separators=(",", ":"))
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _shown(value: Any) -> str:
+    return f"{value!s:.60}"
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (nearest: {near[0]})" if near else ""
