@@ -1,0 +1,456 @@
+"""One virtual clock for the whole laptop cloud: due callbacks, waiting strands, and nothing else.
+
+Whatever runs in virtual time is a strand (a greenlet), exactly one runs at any moment, and time moves only
+when all of them wait. So the same start gives the same order of events. It knows no AWS and no cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+from unittest import mock
+
+import greenlet
+import time_machine
+
+T = TypeVar("T")
+
+DEFAULT_START = 1_780_300_800.0  # Monday 2026-06-01 08:00:00 UTC
+real_monotonic = time.monotonic
+real_sleep = time.sleep
+
+
+class ClockError(RuntimeError):
+    """The clock was asked for something that cannot happen in virtual time."""
+
+
+class StrandKilledError(BaseException):
+    """Ends a strand where it waits. Not an Exception, so that no handler's own except clause keeps it alive."""
+
+
+class Scope(Protocol):
+    """Something true only while one strand runs: left when it waits, entered again before it goes on."""
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Handle:
+    """A callback that is due at a time; hand it to `VirtualClock.cancel` to take it back."""
+
+    due: float
+    callback: Callable[[], object] | None
+    every_seconds: float | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+
+@dataclass(slots=True, eq=False)
+class Strand:
+    """One line of execution in virtual time, with the part of threading.Thread's face that its users need."""
+
+    clock: VirtualClock
+    name: str
+    work: Callable[[], object]
+    daemon: bool = True
+    done: VirtualEvent = field(init=False)
+    scopes: list[Scope] = field(default_factory=list)
+    _greenlet: greenlet.greenlet | None = None
+    _wake: Handle | None = None
+    _doom: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.done = VirtualEvent(self.clock)
+
+    @property
+    def native_id(self) -> int:
+        return id(self)
+
+    def start(self) -> None:
+        if self._greenlet is not None:
+            raise ClockError(f"strand {self.name!r} was started twice")
+        self._greenlet = greenlet.greenlet(self._run)
+        self.clock._strands[self._greenlet] = self
+        self.clock._ready.append(self)
+
+    def join(self, timeout: float | None = None) -> None:
+        self.done.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return self._greenlet is not None and not self.done.is_set()
+
+    def kill(self, doom: BaseException | None = None) -> None:
+        """Raises doom inside the strand at the place where it waits. A finished strand is left alone."""
+        if self.is_alive() and self._doom is None:
+            self._doom = doom or StrandKilledError(self.name)
+            self.clock._make_ready(self)
+
+    def _run(self) -> None:
+        try:
+            if self._doom is None:
+                self.work()
+        except StrandKilledError:
+            pass
+        except BaseException as error:
+            self.clock._failures.append(error)
+        finally:
+            assert self._greenlet is not None
+            del self.clock._strands[self._greenlet]
+            self.done.set()
+
+
+class VirtualEvent:
+    """threading.Event in virtual time. From outside any strand, wait() runs the clock until the event is set."""
+
+    __slots__ = ("_clock", "_flag", "_waiters")
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._flag = False
+        self._waiters: list[Strand] = []
+
+    def is_set(self) -> bool:
+        return self._flag
+
+    def set(self) -> None:
+        self._flag = True
+        waiters, self._waiters = self._waiters, []
+        for strand in waiters:
+            self._clock._make_ready(strand)
+
+    def clear(self) -> None:
+        self._flag = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._flag or wait_for_any(self._clock, [self], timeout)
+
+
+def wait_for_any(clock: VirtualClock, events: list[VirtualEvent], timeout: float | None = None) -> bool:
+    """True as soon as one of the events is set, False when timeout virtual seconds have passed first."""
+    if any(event._flag for event in events):
+        return True
+    strand = clock.current_strand()
+    if strand is None:
+        limit = None if timeout is None else clock.now() + timeout
+        return clock.run_until(lambda: any(event._flag for event in events), limit=limit)
+    for event in events:
+        event._waiters.append(strand)
+    try:
+        clock._park(strand, timeout)
+    finally:
+        woken = [event for event in events if strand not in event._waiters]
+        for event in events:
+            if strand in event._waiters:
+                event._waiters.remove(strand)
+    return bool(woken)
+
+
+class VirtualClock:
+    """now() moves from due time to due time; equal due times run in the order in which they were asked for."""
+
+    def __init__(self, start: float = DEFAULT_START) -> None:
+        self._now = round(float(start), 6)
+        self._heap: list[tuple[float, int, Handle]] = []
+        self._order = itertools.count()
+        self._cancelled = 0
+        self._ready: deque[Strand] = deque()
+        self._strands: dict[greenlet.greenlet, Strand] = {}
+        self._failures: list[BaseException] = []
+        self._hub: greenlet.greenlet | None = None
+        self._thread = threading.get_ident()
+        self._outer_scopes: list[Scope] = []
+        self._outside: queue.SimpleQueue[tuple[float, threading.Event] | None] | None = None
+        self._traveller: Any = None
+
+    def now(self) -> float:
+        return self._now
+
+    def at(self, epoch: float, callback: Callable[[], object]) -> Handle:
+        """Runs callback at epoch, at the present time if that has passed. A callback may not wait: spawn for that."""
+        handle = Handle(due=max(round(float(epoch), 6), self._now), callback=callback)
+        heapq.heappush(self._heap, (handle.due, next(self._order), handle))
+        return handle
+
+    def every(self, seconds: float, callback: Callable[[], object], *, first: float | None = None) -> Handle:
+        """Runs callback every so many seconds, the first time at `first` (default: one period from now)."""
+        if seconds <= 0:
+            raise ClockError(f"every({seconds!r}): the period must be above 0 seconds")
+        handle = self.at(self._now + seconds if first is None else first, callback)
+        handle.every_seconds = seconds
+        return handle
+
+    def cancel(self, handle: Handle) -> None:
+        """Takes a callback back. Harmless when it has run or was cancelled before."""
+        if handle.callback is None:
+            return
+        handle.callback = None
+        self._cancelled += 1
+        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].cancelled]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def spawn(self, work: Callable[[], object], name: str = "strand") -> Strand:
+        """Starts work as a strand of its own; it first runs when the present one waits or the clock is driven."""
+        strand = Strand(self, name, work)
+        strand.start()
+        return strand
+
+    def event(self) -> VirtualEvent:
+        return VirtualEvent(self)
+
+    def current_strand(self) -> Strand | None:
+        return self._strands.get(greenlet.getcurrent())
+
+    def wait(self, seconds: float) -> None:
+        """Lets so many virtual seconds pass for the caller only.
+
+        In a strand it waits; in the code that drives the clock it advances; in another operating-system thread it
+        takes the turn of the strand that is waiting for that thread in `outside`.
+        """
+        if seconds < 0:
+            raise ClockError(f"wait({seconds!r}): a wait cannot be negative")
+        strand = self.current_strand()
+        if strand is not None:
+            self._park(strand, seconds)
+        elif threading.get_ident() != self._thread:
+            self._wait_from_outside(seconds)
+        elif self._hub is not None:
+            raise ClockError("a callback may not wait: spawn a strand and wait there")
+        else:
+            self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        self.advance_to(self._now + seconds)
+
+    def advance_to(self, epoch: float) -> None:
+        """Runs everything due up to and including epoch; then it is epoch."""
+        if epoch < self._now:
+            raise ClockError(f"advance_to({epoch!r}): it is already {self._now!r}")
+        self._drive(lambda: False, epoch)
+        self._set_now(epoch)
+
+    def run_until(self, done: Callable[[], bool], *, limit: float | None = None) -> bool:
+        """Runs until done() holds (True) or it is limit (False). Without a limit, nothing left to run is an error."""
+        finished = self._drive(done, limit)
+        if not finished and limit is None:
+            waiting = ", ".join(sorted(strand.name for strand in self._strands.values())) or "none"
+            raise ClockError(f"nothing is due any more and the condition does not hold; waiting strands: {waiting}")
+        if not finished and limit is not None:
+            self._set_now(max(limit, self._now))
+        return finished
+
+    def outside(self, work: Callable[[], T]) -> T:
+        """Runs work (a real process, say) in a thread; time stands still except while it waits on this clock."""
+        inbox: queue.SimpleQueue[tuple[float, threading.Event] | None] = queue.SimpleQueue()
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                outcome.append(work())
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                inbox.put(None)
+
+        self._outside = inbox
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            self._serve_outside(inbox)
+        finally:
+            self._outside = None
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+    @contextlib.contextmanager
+    def scope(self, scope: Scope) -> Iterator[None]:
+        """Holds scope for the calling strand (or the code that drives the clock) while that one runs."""
+        strand = self.current_strand()
+        scopes = self._outer_scopes if strand is None else strand.scopes
+        scope.enter()
+        scopes.append(scope)
+        try:
+            yield
+        finally:
+            scopes.remove(scope)
+            scope.leave()
+
+    @contextlib.contextmanager
+    def driving_time(self) -> Iterator[None]:
+        """While open, time.time(), datetime.now(), time.monotonic() and time.sleep() follow this clock."""
+        with (
+            time_machine.travel(_exact(self._now), tick=False) as traveller,
+            mock.patch.object(time, "sleep", self._sleep),
+            mock.patch.object(time, "monotonic", self._monotonic),
+        ):
+            self._traveller = traveller
+            try:
+                yield
+            finally:
+                self._traveller = None
+
+    def close(self) -> None:
+        """Ends every strand where it waits and forgets what was due."""
+        self._heap.clear()
+        self._cancelled = 0
+        for _ in range(100):
+            if not self._strands:
+                break
+            for strand in list(self._strands.values()):
+                strand.kill()
+            self._drive(lambda: False, self._now)
+        self._heap.clear()
+        self._failures.clear()
+
+    def _sleep(self, seconds: float) -> None:
+        if threading.get_ident() == self._thread:
+            self.wait(seconds)
+        else:
+            real_sleep(seconds)
+
+    def _monotonic(self) -> float:
+        return self._now if threading.get_ident() == self._thread else real_monotonic()
+
+    def _set_now(self, epoch: float) -> None:
+        epoch = round(epoch, 6)
+        if epoch != self._now:
+            self._now = epoch
+            if self._traveller is not None:
+                self._traveller.move_to(_exact(epoch))
+
+    def _drive(self, done: Callable[[], bool], limit: float | None) -> bool:
+        if self._hub is not None or self.current_strand() is not None:
+            raise ClockError("the clock is already running: only the code outside all strands may drive it")
+        self._hub = greenlet.getcurrent()
+        with self._left(self._outer_scopes):
+            try:
+                return self._loop(done, limit)
+            finally:
+                self._hub = None
+
+    def _loop(self, done: Callable[[], bool], limit: float | None) -> bool:
+        while True:
+            while self._ready:
+                self._switch_to(self._ready.popleft())
+                if done():
+                    return True
+            if done():
+                return True
+            handle = self._next_due(limit)
+            if handle is None:
+                return False
+            self._fire(handle)
+
+    def _next_due(self, limit: float | None) -> Handle | None:
+        while self._heap:
+            due, _, handle = self._heap[0]
+            if handle.cancelled:
+                heapq.heappop(self._heap)
+                self._cancelled = max(0, self._cancelled - 1)
+            elif limit is not None and due > limit:
+                return None
+            else:
+                heapq.heappop(self._heap)
+                return handle
+        return None
+
+    def _fire(self, handle: Handle) -> None:
+        self._set_now(max(handle.due, self._now))
+        callback = handle.callback
+        assert callback is not None
+        if handle.every_seconds is None:
+            handle.callback = None
+        else:
+            handle.due += handle.every_seconds
+            heapq.heappush(self._heap, (handle.due, next(self._order), handle))
+        callback()
+
+    def _switch_to(self, strand: Strand) -> None:
+        turn = strand._greenlet
+        if turn is None or turn.dead:
+            return
+        assert self._hub is not None
+        turn.parent = self._hub
+        for scope in strand.scopes:
+            scope.enter()
+        turn.switch()
+        for scope in reversed(strand.scopes):
+            scope.leave()
+        if self._failures:
+            raise self._failures.pop(0)
+
+    def _park(self, strand: Strand, timeout: float | None) -> None:
+        if strand._doom is not None:
+            raise strand._doom
+        if timeout is not None:
+            strand._wake = self.at(self._now + timeout, lambda: self._make_ready(strand))
+        hub = self._hub
+        assert hub is not None
+        hub.switch()
+        if strand._wake is not None:
+            self.cancel(strand._wake)
+            strand._wake = None
+        if strand._doom is not None:
+            raise strand._doom
+
+    def _make_ready(self, strand: Strand) -> None:
+        if strand not in self._ready:
+            self._ready.append(strand)
+
+    def _serve_outside(self, inbox: queue.SimpleQueue[tuple[float, threading.Event] | None]) -> None:
+        while (request := inbox.get()) is not None:
+            seconds, passed = request
+            self._outside = None
+            try:
+                self.wait(seconds)
+            finally:
+                self._outside = inbox
+                passed.set()
+
+    def _wait_from_outside(self, seconds: float) -> None:
+        passed = threading.Event()
+        inbox = self._outside
+        if inbox is None:
+            self.at(self._now + seconds, passed.set)
+        else:
+            inbox.put((seconds, passed))
+        passed.wait()
+
+    @staticmethod
+    def _left(scopes: list[Scope]) -> AbstractContextManager[None]:
+        return _Left(scopes)
+
+
+def _exact(epoch: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(epoch, tz=dt.UTC)
+
+
+class _Left:
+    __slots__ = ("_scopes",)
+
+    def __init__(self, scopes: list[Scope]) -> None:
+        self._scopes = list(scopes)
+
+    def __enter__(self) -> None:
+        for scope in reversed(self._scopes):
+            scope.leave()
+
+    def __exit__(self, *_: object) -> None:
+        for scope in self._scopes:
+            scope.enter()
