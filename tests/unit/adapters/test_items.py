@@ -19,7 +19,7 @@ plain = st.recursive(
     | st.booleans()
     | st.text()
     | st.integers(min_value=-(10**37), max_value=10**37)
-    | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e120, max_value=1e120).filter(
+    | st.floats(allow_nan=False, allow_infinity=False, min_value=-(2.0**53), max_value=2.0**53).filter(
         lambda x: x == 0 or abs(x) > 1e-120
     ),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
