@@ -14,7 +14,7 @@ from node_fleet.domain.errors import InvalidInputError
 Attribute = dict[str, Any]
 
 _DIGITS = 38
-_SMALLEST, _LARGEST = 1e-130, 9.9999999999999999999999999999999999999e125
+_SMALLEST, _LARGEST = Decimal("1e-130"), Decimal("9." + "9" * 37 + "e125")
 
 
 def to_attributes(values: Mapping[str, Any]) -> dict[str, Attribute]:
@@ -79,7 +79,7 @@ def _number_text(value: float | Decimal, path: str) -> str:
         raise InvalidInputError(f"{path} is {value}, expected a finite number")
     if len(number.as_tuple().digits) > _DIGITS:
         raise InvalidInputError(f"{path} has more than {_DIGITS} digits, expected a number that DynamoDB can hold")
-    if number != 0 and not _SMALLEST <= abs(number) <= Decimal(str(_LARGEST)):
+    if number != 0 and not _SMALLEST <= abs(number) <= _LARGEST:
         raise InvalidInputError(f"{path} is {value}, expected a size from 1e-130 to 9.9e125")
     return str(number)
 
