@@ -1,0 +1,354 @@
+"""The state item in DynamoDB: lease with fence, operation record, capacity reservations, notices, pause.
+
+Each change is one conditional UpdateItem. What the values mean is the domain's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from node_fleet.adapters.dynamo import ConditionFailed, table_errors
+from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.domain.errors import LeaseLostError, PausedError, StateStoreError
+from node_fleet.domain.lease import describe_takeover, readable_lease
+from node_fleet.domain.model import Memory
+from node_fleet.domain.operation import Operation
+from node_fleet.domain.run import Run
+from node_fleet.domain.state import FleetState, Lease, Notice, Pause, Reservation
+from node_fleet.payload import from_payload, to_payload
+from node_fleet.settings import Settings
+
+AcquireStatus = Literal["acquired", "held", "paused", "stale"]
+
+_OURS = "lock_owner = :me AND lock_fence = :fence"
+_TAKEABLE = (
+    "(attribute_not_exists(lock_owner) OR lock_owner = :me OR attribute_not_exists(lock_expires_at)"
+    " OR NOT attribute_type(lock_expires_at, :number) OR lock_expires_at < :expired OR lock_expires_at > :corrupt)"
+)
+_NOT_PAUSED = "(attribute_not_exists(pause) OR pause.#until <= :now)"
+_NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR lock_owner = :me)"
+_NOTICE = "notice#"
+_RESERVE_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """What became of asking for the lock. `state` is the item as it is now, None when there is no item."""
+
+    status: AcquireStatus
+    state: FleetState
+    detail: str = ""
+
+
+class StateStore:
+    """One cluster's state item. `client` is a low-level DynamoDB client, `clock` gives epoch seconds."""
+
+    def __init__(self, client: Any, settings: Settings, clock: Any) -> None:
+        self._client = client
+        self._table = settings.state_table
+        self._settings = settings
+        self._clock = clock
+        self._key = {"cluster_id": {"S": settings.cluster_id}}
+
+    # lease -----------------------------------------------------------------------------------------------------
+
+    def acquire(self, run: Run) -> Acquired:
+        """Take the lock by one conditional write: free, expired, corrupt or already this execution's own.
+
+        A scheduled run is refused when its scheduled_at is not newer than the last tick's. Raises StateStoreError.
+        """
+        now = self._clock.now()
+        values: dict[str, Any] = {
+            ":me": run.execution_id,
+            ":now": now,
+            ":expires": now + self._settings.lease_seconds,
+            ":expired": now - self._settings.lease_skew_seconds,
+            ":corrupt": now + 86_400,
+            ":number": "N",
+            ":zero": 0,
+            ":one": 1,
+        }
+        sets = "lock_owner = :me, lock_acquired_at = :now, lock_expires_at = :expires"
+        sets += ", lock_fence = if_not_exists(lock_fence, :zero) + :one"
+        condition = f"{_TAKEABLE} AND {_NOT_PAUSED}"
+        if run.scheduled_at:
+            values[":tick"] = run.scheduled_at
+            sets += ", last_tick = :tick"
+            condition += f" AND {_NEWER}"
+        try:
+            old = self._update(f"SET {sets}", condition, values, {"#until": "until"}, returned="ALL_OLD", action="lock")
+        except ConditionFailed as refused:
+            return self._refusal(from_attributes(refused.item), run, now)
+        return self._taken(old, run, now)
+
+    def _taken(self, old: dict[str, Any], run: Run, now: int) -> Acquired:
+        detail = describe_takeover(old, run.execution_id, now)
+        lease = Lease(
+            owner=run.execution_id,
+            fence=int(old.get("lock_fence", 0)) + 1,
+            acquired_at=now,
+            expires_at=now + self._settings.lease_seconds,
+        )
+        state = replace(self._state(old), lease=lease, fence=lease.fence)
+        return Acquired(status="acquired", state=state, detail=detail)
+
+    def _refusal(self, item: dict[str, Any], run: Run, now: int) -> Acquired:
+        state = self._state(item)
+        lease = state.lease
+        if lease and lease.owner != run.execution_id and lease.expires_at >= now - self._settings.lease_skew_seconds:
+            text = f"the lock is held by {lease.owner} (fence {lease.fence}) until {lease.expires_at}"
+            return Acquired(status="held", state=state, detail=text)
+        if state.pause and state.pause.until > now:
+            text = f"paused by {state.pause.by} until {state.pause.until}: {state.pause.reason}"
+            return Acquired(status="paused", state=state, detail=text)
+        text = f"the tick of {run.scheduled_at} is not newer than the last one ({state.last_tick})"
+        return Acquired(status="stale", state=state, detail=text)
+
+    def renew(self, run: Run, *, even_paused: bool = False) -> FleetState:
+        """Extend the lease and return the item: the guard before every change.
+
+        Raises:
+            LeaseLostError: another run has the lock; this one must change nothing more.
+            PausedError: an operator paused the fleet (unless even_paused, for undoing).
+        """
+        now = self._clock.now()
+        values = {":expires": now + self._settings.lease_seconds}
+        state = self._state(self._owned(run, "SET lock_expires_at = :expires", values, action="renew the lease"))
+        if state.pause and state.pause.until > now and not even_paused:
+            raise PausedError(f"paused by {state.pause.by}: {state.pause.reason}")
+        return state
+
+    def release(self, run: Run, memory: Memory | None = None, *, node_count: int | None = None) -> bool:
+        """Free the lock if it is still this run's and store what it learned; False when it was another's already."""
+        sets, values = _memory_sets(memory, node_count)
+        expression = f"{sets} REMOVE lock_owner, lock_acquired_at, lock_expires_at"
+        try:
+            self._owned(run, expression, values, action="release the lock")
+        except LeaseLostError:
+            return False
+        return True
+
+    def take_over(self, dead_execution_id: str, new_owner: str) -> Run | None:
+        """Take the lock from an execution known to be dead; None when the lock is not that execution's."""
+        now = self._clock.now()
+        values = {":me": new_owner, ":dead": dead_execution_id, ":now": now, ":one": 1}
+        values[":expires"] = now + self._settings.lease_seconds
+        sets = "lock_owner = :me, lock_acquired_at = :now, lock_expires_at = :expires, lock_fence = lock_fence + :one"
+        try:
+            item = self._update(f"SET {sets}", "lock_owner = :dead OR lock_owner = :me", values, action="take over")
+        except ConditionFailed:
+            return None
+        return Run(
+            execution_id=new_owner, trigger="manual", scheduled_at=0, started_at=now, fence=int(item["lock_fence"])
+        )
+
+    def force_unlock(self, lease: Lease) -> bool:
+        """Free exactly this lease on an operator's order; False when it changed meanwhile."""
+        values = {":me": lease.owner, ":fence": lease.fence}
+        expression = "REMOVE lock_owner, lock_acquired_at, lock_expires_at"
+        try:
+            self._update(expression, _OURS, values, action="unlock")
+        except ConditionFailed:
+            return False
+        return True
+
+    # operation -------------------------------------------------------------------------------------------------
+
+    def save_operation(self, run: Run, operation: Operation) -> None:
+        """Record the operation's plan or progress. Refused while another operation is open.
+
+        Raises LeaseLostError when the lock is not this run's, or another operation stands in the item.
+        """
+        values = {":operation": to_payload(operation), ":id": operation.operation_id}
+        condition = "(attribute_not_exists(operation) OR operation.operation_id = :id)"
+        self._owned(run, "SET operation = :operation", values, condition=condition, action="record the operation")
+
+    def close_operation(self, run: Run, memory: Memory, *, node_count: int | None = None) -> None:
+        """Remove the operation and store what was learned, in one write. Raises LeaseLostError."""
+        sets, values = _memory_sets(memory, node_count)
+        self._owned(run, f"{sets} REMOVE operation", values, action="close the operation")
+
+    # capacity --------------------------------------------------------------------------------------------------
+
+    def reserve(self, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int) -> bool:
+        """Promise room for one more worker to `key`, or say False when the fleet is full.
+
+        count_now gets the item as read and answers how many workers count against the maximum, including instances
+        that EC2 shows and reservations that it does not show yet. It must look at EC2 after the item was read; the
+        write holds only if no reservation changed in between, so two workflows never pass the maximum together.
+        Reserving the same key again succeeds without taking more room.
+        """
+        for _ in range(_RESERVE_TRIES):
+            state = self.load()
+            if any(r.key == key for r in state.reservations):
+                return True
+            if count_now(state) >= maximum:
+                return False
+            added = (*self._current(state.reservations), Reservation(key=key, until=until))
+            if self._write_reservations(state.slots_version, added):
+                return True
+        raise StateStoreError(f"DynamoDB table {self._table}: capacity for {key} was contended {_RESERVE_TRIES} times")
+
+    def confirm(self, key: str, instance_id: str) -> None:
+        """Note which instance a reservation became, so that it is not counted twice."""
+        self._change_reservations(
+            lambda held: tuple(replace(r, instance_id=instance_id) if r.key == key else r for r in held)
+        )
+
+    def unreserve(self, keys: Iterable[str]) -> None:
+        """Give reservations back; unknown keys are already gone."""
+        gone = set(keys)
+        self._change_reservations(lambda held: tuple(r for r in held if r.key not in gone))
+
+    def _change_reservations(self, change: Callable[[tuple[Reservation, ...]], tuple[Reservation, ...]]) -> None:
+        for _ in range(_RESERVE_TRIES):
+            state = self.load()
+            wanted = change(state.reservations)
+            if wanted == state.reservations or self._write_reservations(state.slots_version, wanted):
+                return
+        raise StateStoreError(f"DynamoDB table {self._table}: reservations were contended {_RESERVE_TRIES} times")
+
+    def _current(self, held: tuple[Reservation, ...]) -> tuple[Reservation, ...]:
+        now = self._clock.now()
+        return tuple(r for r in held if r.until > now)
+
+    def _write_reservations(self, version: int, reservations: tuple[Reservation, ...]) -> bool:
+        values = {":held": to_payload(reservations), ":next": version + 1, ":version": version}
+        condition = "attribute_not_exists(slots_version)" if version == 0 else "slots_version = :version"
+        if version == 0:
+            del values[":version"]
+        try:
+            self._update(
+                "SET reservations = :held, slots_version = :next", condition, values, action="reserve capacity"
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    # notices and pause -----------------------------------------------------------------------------------------
+
+    def add_notice(self, notice: Notice) -> bool:
+        """Claim a notice once per instance id; False when it was claimed before."""
+        try:
+            self._update(
+                "SET #notice = :notice",
+                "attribute_not_exists(#notice)",
+                {":notice": to_payload(notice)},
+                {"#notice": _NOTICE + notice.instance_id},
+                action="claim the notice",
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def replace_notice(self, notice: Notice) -> None:
+        """Store a notice over an earlier one for the same instance."""
+        values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
+        self._update("SET #notice = :notice", "", values, names, action="store the notice")
+
+    def remove_notice(self, instance_id: str) -> None:
+        """Forget a notice; an unknown one is already gone."""
+        self._update("REMOVE #notice", "", {}, {"#notice": _NOTICE + instance_id}, action="remove the notice")
+
+    def set_pause(self, pause: Pause) -> None:
+        """Pause the fleet until pause.until."""
+        self._update("SET pause = :pause", "", {":pause": to_payload(pause)}, action="pause")
+
+    def clear_pause(self) -> None:
+        """Resume; not paused is fine."""
+        self._update("REMOVE pause", "", {}, action="resume")
+
+    def save_memory(self, run: Run, memory: Memory) -> None:
+        """Store what was learned while the lock is held. Raises LeaseLostError."""
+        sets, values = _memory_sets(memory, None)
+        self._owned(run, sets, values, action="store what was learned")
+
+    # reading ---------------------------------------------------------------------------------------------------
+
+    def load(self) -> FleetState:
+        """The item as it is, read consistently; an empty state when there is none."""
+        with table_errors(self._table, "read the state"):
+            answer = self._client.get_item(TableName=self._table, Key=self._key, ConsistentRead=True)
+        return self._state(from_attributes(answer.get("Item", {})))
+
+    def _state(self, item: Mapping[str, Any]) -> FleetState:
+        lease, problems = readable_lease(item)
+        return FleetState(
+            cluster_id=self._settings.cluster_id,
+            fence=lease.fence if lease else int(item.get("lock_fence", 0)),
+            lease=lease,
+            last_tick=int(item.get("last_tick", 0)),
+            pause=_record(Pause, item.get("pause")),
+            operation=_record(Operation, item.get("operation")),
+            memory=_record(Memory, item.get("memory")) or Memory(),
+            reservations=from_payload(tuple[Reservation, ...], item.get("reservations", [])),
+            slots_version=int(item.get("slots_version", 0)),
+            notices=tuple(
+                from_payload(Notice, value) for name, value in sorted(item.items()) if name.startswith(_NOTICE)
+            ),
+            node_count=int(item.get("node_count", 0)),
+            problems=problems,
+        )
+
+    # writing ---------------------------------------------------------------------------------------------------
+
+    def _owned(
+        self, run: Run, expression: str, values: dict[str, Any], *, action: str, condition: str = ""
+    ) -> dict[str, Any]:
+        guard = f"{_OURS} AND {condition}" if condition else _OURS
+        try:
+            return self._update(
+                expression, guard, {**values, ":me": run.execution_id, ":fence": run.fence}, action=action
+            )
+        except ConditionFailed as refused:
+            raise LeaseLostError(_lost(run, from_attributes(refused.item), action)) from None
+
+    def _update(
+        self,
+        expression: str,
+        condition: str,
+        values: dict[str, Any],
+        names: dict[str, str] | None = None,
+        *,
+        action: str,
+        returned: str = "ALL_NEW",
+    ) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": self._key,
+            "UpdateExpression": expression,
+            "ReturnValues": returned,
+        }
+        if condition:
+            request |= {"ConditionExpression": condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+        if values:
+            request["ExpressionAttributeValues"] = to_attributes(values)
+        if names:
+            request["ExpressionAttributeNames"] = names
+        with table_errors(self._table, action):
+            answer = self._client.update_item(**request)
+        return from_attributes(answer.get("Attributes", {}))
+
+
+def _record(cls: Any, data: Any) -> Any:
+    return None if data is None else from_payload(cls, data)
+
+
+def _memory_sets(memory: Memory | None, node_count: int | None) -> tuple[str, dict[str, Any]]:
+    values: dict[str, Any] = {}
+    if memory is not None:
+        values[":memory"] = to_payload(memory)
+    if node_count is not None:
+        values[":node_count"] = node_count
+    sets = ", ".join(f"{name[1:]} = {name}" for name in values)
+    return (f"SET {sets}" if sets else ""), values
+
+
+def _lost(run: Run, item: dict[str, Any], action: str) -> str:
+    owner, fence = item.get("lock_owner", "nobody"), item.get("lock_fence", 0)
+    if owner == run.execution_id and fence == run.fence:
+        found = item.get("operation", {}).get("operation_id", "unknown")
+        return f"cannot {action}: operation {found} is still open"
+    return f"cannot {action}: the lock is {owner}'s (fence {fence}), not {run.execution_id}'s (fence {run.fence})"
