@@ -1,0 +1,57 @@
+"""Fills ${NAME} placeholders of a folder of files from the environment, and refuses one that is unset or empty.
+
+Runs on the server with the standard library alone. It must not fill secrets: those reach the cluster as Secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+PLACEHOLDER = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
+TEMPLATES = (".yaml", ".yml")
+
+
+class RenderError(Exception):
+    """A placeholder has no value."""
+
+
+def placeholders(text: str) -> list[str]:
+    """The names that stand in a text, sorted, each once."""
+    return sorted(set(PLACEHOLDER.findall(text)))
+
+
+def render(text: str, values: Mapping[str, str]) -> str:
+    """The text with every placeholder filled; all missing names are told at once."""
+    missing = [name for name in placeholders(text) if not values.get(name)]
+    if missing:
+        raise RenderError(f"no value for {', '.join(missing)}")
+    return PLACEHOLDER.sub(lambda match: values[match.group(1)], text)
+
+
+def render_folder(source: Path, target: Path, values: Mapping[str, str]) -> None:
+    """Renders the YAML files directly in a folder; other files and folders are not copied."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.iterdir()):
+        if file.suffix in TEMPLATES:
+            try:
+                (target / file.name).write_text(render(file.read_text(), values))
+            except RenderError as error:
+                raise RenderError(f"{file}: {error}") from None
+
+
+def main(arguments: list[str]) -> int:
+    """render.py SOURCE_FOLDER TARGET_FOLDER"""
+    try:
+        render_folder(Path(arguments[0]), Path(arguments[1]), os.environ)
+    except RenderError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""Turns the secret {"username", "password"} into Prometheus's web file (bcrypt) and two plain files.
+
+Runs on the server with the standard library alone: bcrypt comes from the system's own libcrypt. It must not print
+the password, and writes files that only root can read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import json
+import os
+import sys
+from pathlib import Path
+
+BCRYPT_COST = 10
+
+
+class CredentialsError(Exception):
+    """The secret or the machine cannot give what Prometheus needs."""
+
+
+def read_secret(text: str) -> tuple[str, str]:
+    """Username and password of the secret's JSON. The username becomes a key in YAML, so it is kept plain."""
+    try:
+        secret = json.loads(text)
+    except ValueError as error:
+        raise CredentialsError(f"the secret is not JSON: {error}") from None
+    if not isinstance(secret, dict):
+        raise CredentialsError("the secret is not a JSON object with username and password")
+    username, password = secret.get("username"), secret.get("password")
+    if not isinstance(username, str) or not username.replace("-", "").isalnum():
+        raise CredentialsError("username must be letters, digits and hyphens")
+    if not isinstance(password, str) or not password:
+        raise CredentialsError("password must not be empty")
+    if len(password.encode()) > 72:
+        raise CredentialsError("password must not exceed 72 bytes, more is ignored by bcrypt")
+    return username, password
+
+
+def system_libcrypt() -> ctypes.CDLL:
+    """The C library's password hashing; its file name differs between distributions."""
+    for name in (ctypes.util.find_library("crypt"), "libcrypt.so.2", "libcrypt.so.1"):
+        if name:
+            try:
+                return ctypes.CDLL(name)
+            except OSError:
+                continue
+    raise CredentialsError("no libcrypt on this machine; install libxcrypt")
+
+
+def bcrypt_hash(password: str) -> str:
+    """The $2b$ hash that Prometheus expects, with a fresh salt."""
+    library = system_libcrypt()
+    library.crypt_gensalt.restype = ctypes.c_char_p
+    library.crypt.restype = ctypes.c_char_p
+    salt = library.crypt_gensalt(b"$2b$", ctypes.c_ulong(BCRYPT_COST), os.urandom(16), 16)
+    hashed = library.crypt(password.encode(), salt) if salt else None
+    if not hashed or not hashed.startswith(b"$2b$"):
+        raise CredentialsError("this machine's libcrypt cannot make bcrypt hashes")
+    return str(hashed.decode())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that nobody but its owner can read, at no moment."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
+def main(arguments: list[str]) -> int:
+    """credentials.py SECRET_FILE FOLDER"""
+    secret_file, folder = Path(arguments[0]), Path(arguments[1])
+    try:
+        username, password = read_secret(secret_file.read_text())
+        web = f'basic_auth_users:\n  {username}: "{bcrypt_hash(password)}"\n'
+    except CredentialsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    folder.mkdir(parents=True, exist_ok=True)
+    write_private(folder / "web.yml", web)
+    write_private(folder / "username", username)
+    write_private(folder / "password", password)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+#!/bin/bash
+# Server bootstrap, second part: K3s, then monitoring, then the join token. The order matters: the token is published
+# last, so that no worker joins before the rules are in force that keep the add-ons on the server. Safe to run again.
+# Needs the environment that user_data.sh exports.
+set -euo pipefail
+umask 077
+
+BUNDLE="$NODE_FLEET_BUNDLE"
+ROOT="$NODE_FLEET_ROOT"
+set -a
+# shellcheck source=/dev/null
+. "$BUNDLE/versions.env"
+set +a
+
+wait_for_api() {
+  local attempt
+  for ((attempt = 1; attempt <= 60; attempt++)); do
+    if kubectl get --raw /readyz >/dev/null 2>&1; then return 0; fi
+    sleep 5
+  done
+  echo "the Kubernetes API did not become ready in 5 minutes; see journalctl -u k3s" >&2
+  return 1
+}
+
+bash "$BUNDLE/server/install_k3s.sh"
+export PATH="$ROOT/usr/local/bin:$PATH"
+wait_for_api
+bash "$BUNDLE/server/monitoring.sh"
+bash "$BUNDLE/server/publish_token.sh"

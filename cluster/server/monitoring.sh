@@ -1,0 +1,77 @@
+#!/bin/bash
+# Puts monitoring into the cluster: credentials as Kubernetes Secrets, configuration as ConfigMaps, and the manifests
+# into K3s's own manifest folder, from where K3s applies them. Safe to run again; pods restart only when their
+# configuration changed. It must not write a password into a manifest or onto a command line.
+set -euo pipefail
+umask 077
+
+BUNDLE="$NODE_FLEET_BUNDLE"
+MANIFESTS="$NODE_FLEET_ROOT/var/lib/rancher/k3s/server/manifests"
+WORK="$(mktemp -d)"
+trap 'rm -rf "$WORK"' EXIT
+
+fetch_credentials() {
+  local attempt
+  for ((attempt = 1; attempt <= 12; attempt++)); do
+    if aws secretsmanager get-secret-value --region "$AWS_REGION" --secret-id "$PROMETHEUS_SECRET_ID" \
+      --query SecretString --output text >"$WORK/secret.json" &&
+      python3 "$BUNDLE/server/credentials.py" "$WORK/secret.json" "$WORK/credentials"; then
+      return 0
+    fi
+    sleep 10
+  done
+  echo "the secret $PROMETHEUS_SECRET_ID could not be read, or lacks username and password" >&2
+  return 1
+}
+
+apply() {
+  kubectl apply --server-side --force-conflicts --field-manager=node-fleet -f "$1" >/dev/null
+}
+
+# put KIND NAME FILE_OR_FOLDER...: makes or replaces one ConfigMap or Secret of the namespace monitoring.
+put() {
+  local kind=("$1") name="$2" source sources=()
+  shift 2
+  if [ "${kind[0]}" = "secret" ]; then kind+=("generic"); fi
+  for source in "$@"; do sources+=("--from-file=$source"); done
+  kubectl create "${kind[@]}" "$name" --namespace monitoring "${sources[@]}" --dry-run=client -o yaml >"$WORK/object.yaml"
+  apply "$WORK/object.yaml"
+}
+
+# The hash stands in the pods' annotations: it restarts them when the configuration changes, and only then.
+# The web file's salt is new in every run, so the password stands for it.
+config_hash() {
+  (cd "$WORK" && cat secret.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/* &&
+    cat "$BUNDLE"/grafana/dashboards/*.json) | sha256sum | cut -c1-16
+}
+
+apply "$BUNDLE/manifests/00-namespaces.yaml"
+fetch_credentials
+for part in prometheus alertmanager grafana; do
+  python3 "$BUNDLE/render.py" "$BUNDLE/$part" "$WORK/rendered/$part"
+done
+CONFIG_HASH="$(config_hash)"
+export CONFIG_HASH
+python3 "$BUNDLE/render.py" "$BUNDLE/manifests" "$WORK/rendered/manifests"
+
+put secret prometheus-web "$WORK/credentials/web.yml"
+put secret prometheus-auth "$WORK/credentials/username" "$WORK/credentials/password"
+put configmap prometheus-config "$WORK/rendered/prometheus"
+put configmap alertmanager-config "$WORK/rendered/alertmanager"
+put configmap grafana-provisioning "$WORK/rendered/grafana"
+put configmap grafana-dashboards "$BUNDLE/grafana/dashboards"
+mkdir -p "$MANIFESTS"
+for manifest in "$WORK"/rendered/manifests/*.yaml; do
+  install -m 0600 "$manifest" "$MANIFESTS/node-fleet-$(basename "$manifest")"
+done
+rm -f "$MANIFESTS/node-fleet-00-namespaces.yaml"
+
+if [ -n "$FLUX_GIT_URL" ]; then
+  python3 "$BUNDLE/render.py" "$BUNDLE/flux" "$WORK/rendered/flux"
+  curl -fsSL --retry 5 --max-time 120 -o "$WORK/flux-install.yaml" \
+    "https://github.com/fluxcd/flux2/releases/download/$FLUX_VERSION/install.yaml"
+  kubectl apply --server-side --force-conflicts --field-manager=flux-install -f "$WORK/flux-install.yaml" >/dev/null
+  kubectl wait --for=condition=Established --timeout=120s \
+    crd/gitrepositories.source.toolkit.fluxcd.io crd/kustomizations.kustomize.toolkit.fluxcd.io >/dev/null
+  apply "$WORK/rendered/flux"
+fi
