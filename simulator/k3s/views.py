@@ -1,0 +1,149 @@
+"""What the metrics faces and the reports read of the world: plain, typed, frozen.
+
+Figures are truths of the simulated moment, not what a scrape would have seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaintView:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One Node object with its machine."""
+
+    name: str
+    instance_id: str
+    provider_id: str
+    instance_type: str
+    az: str
+    market: str
+    role: str
+    address: str
+    created_at: float
+    ready: bool
+    ready_status: str
+    ready_since: float
+    unschedulable: bool
+    taints: tuple[TaintView, ...]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    conditions: dict[str, str]
+    machine_up: bool
+    exporter_up: bool
+    cores: int
+    memory_mib: int
+    allocatable_cpu_milli: int
+    allocatable_memory_mib: int
+    allocatable_pods: int
+    requested_cpu_milli: int
+    requested_memory_mib: float
+    pods: int
+
+    @property
+    def usable(self) -> bool:
+        """Ready, not cordoned, and no taint that keeps ordinary pods away."""
+        blocked = any(taint.effect in ("NoSchedule", "NoExecute") for taint in self.taints)
+        return self.ready and not self.unschedulable and not blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """One Pod object and what it uses."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str
+    ready: bool
+    scheduled: bool
+    unschedulable: bool
+    gated: bool
+    terminating: bool
+    created_at: float
+    started_at: float | None
+    owner_kind: str
+    owner_name: str
+    cpu_request_milli: int
+    memory_request_mib: float
+    cpu_usage_milli: float
+    memory_usage_mib: float
+    labels: dict[str, str]
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTruth:
+    name: str
+    instance_id: str
+    role: str
+    usable: bool
+    alive: bool
+    cpu_percent: float
+    memory_percent: float
+    busy_cores: float
+    cores: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """The fleet as it is now. CPU and memory are over live usable workers, weighted by size; None without one."""
+
+    at: float
+    cpu_percent: float | None
+    cpu_max_percent: float | None
+    memory_percent: float | None
+    memory_max_percent: float | None
+    unschedulable_pods: int
+    pending_pods: int
+    running_pods: int
+    usable_workers: int
+    nodes: tuple[NodeTruth, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationView:
+    """One application's load and the counters that its metrics endpoint exposes."""
+
+    namespace: str
+    name: str
+    replicas: int
+    serving: int
+    offered_per_second: float
+    served_per_second: float
+    queue_depth: float
+    mean_latency_seconds: float
+    p95_latency_seconds: float
+    p99_latency_seconds: float
+    offered_total: float
+    served_total: float
+    unserved_total: float
+    errors_total: float
+    latency_sum_seconds: float
+    latency_buckets: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLine:
+    """One line of a recorded timeline."""
+
+    at: float
+    load_per_second: float
+    unserved_per_second: float
+    cpu_percent: float | None
+    pending_pods: int
+    unschedulable_pods: int
+    running_pods: int
+    workers_booting: int
+    workers_usable: int
+    workers_cordoned: int
+    workers_not_ready: int
