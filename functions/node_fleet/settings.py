@@ -264,6 +264,54 @@ class Settings:
         high=20,
         unit="s",
     )
+    dry_pool_seconds: int = setting(
+        "DRY_POOL_SECONDS",
+        600,
+        "how long a capacity pool that ran dry is not asked again",
+        low=60,
+        high=7200,
+        unit="s",
+    )
+    launch_time_seconds: int = setting(
+        "LAUNCH_TIME_SECONDS", 60, "time one step may spend on asking EC2 again", low=10, high=90, unit="s"
+    )
+    interruption_margin_seconds: int = setting(
+        "INTERRUPTION_MARGIN_SECONDS",
+        15,
+        "a deadline drain ends this long before the notice does",
+        low=5,
+        high=60,
+        unit="s",
+    )
+    interruption_settle_seconds: int = setting(
+        "INTERRUPTION_SETTLE_SECONDS",
+        300,
+        "an announced instance that still runs this long after its date was not taken",
+        low=60,
+        high=7200,
+        unit="s",
+    )
+    handle_rebalance: bool = setting(
+        "HANDLE_REBALANCE",
+        False,
+        "replace and cordon on a rebalance recommendation; many are never followed by a notice",
+    )
+    rebalance_hold_seconds: int = setting(
+        "REBALANCE_HOLD_SECONDS",
+        1800,
+        "how long a rebalance recommendation keeps a worker cordoned",
+        low=300,
+        high=14400,
+        unit="s",
+    )
+    scheduled_drain_lead_seconds: int = setting(
+        "SCHEDULED_DRAIN_LEAD_SECONDS",
+        3600,
+        "a scheduled change is drained this long before its date",
+        low=300,
+        high=86400,
+        unit="s",
+    )
     join_failures_to_open: int = setting(
         "JOIN_FAILURES_TO_OPEN",
         3,

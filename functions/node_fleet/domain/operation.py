@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from node_fleet.domain.model import Market
+from node_fleet.domain.model import DryPool, Market
 
 Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify"]
@@ -66,6 +66,7 @@ class Operation:
     targets: tuple[Target, ...] = ()
     workers_before: int = 0
     phase_at: int = 0
+    dry_pools: tuple[DryPool, ...] = ()
 
     @property
     def instance_ids(self) -> tuple[str, ...]:

@@ -1,0 +1,221 @@
+"""What a refused launch means and what is tried next. Asks EC2 nothing; the launcher does.
+
+Each class of refusal exists because something else follows from it: another pool, another market, patience, or a person.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from node_fleet.domain.errors import (
+    LaunchConfigurationError,
+    LaunchError,
+    NoCapacityError,
+    NodeFleetError,
+    QuotaExceededError,
+)
+from node_fleet.domain.model import Alert, DryPool
+from node_fleet.domain.operation import LaunchSlot
+from node_fleet.domain.placement import Placement, Pool, dry_now, pools_in_order
+
+Kind = Literal["capacity", "addresses", "spot_quota", "quota", "throttled", "mismatch", "configuration", "other"]
+
+CAPACITY = frozenset(
+    {
+        "InsufficientInstanceCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientCapacity",
+        "UnfulfillableCapacity",
+        "SpotMaxPriceTooLow",
+        "Unsupported",
+    }
+)
+QUOTA = frozenset({"VcpuLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded", "ResourceLimitExceeded"})
+THROTTLED = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "EC2ThrottledException",
+        "SlowDown",
+        "InternalError",
+        "InternalFailure",
+        "ServiceUnavailable",
+        "Unavailable",
+        "RequestTimeout",
+        "ConnectionError",
+    }
+)
+MISMATCH = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
+CONFIGURATION = frozenset(
+    {
+        "UnauthorizedOperation",
+        "AccessDenied",
+        "AuthFailure",
+        "OptInRequired",
+        "PendingVerification",
+        "Blocked",
+        "InvalidAMIID.NotFound",
+        "InvalidAMIID.Unavailable",
+        "InvalidAMIID.Malformed",
+        "InvalidKeyPair.NotFound",
+        "InvalidGroup.NotFound",
+        "InvalidSecurityGroupID.NotFound",
+        "InvalidSubnetID.NotFound",
+        "InvalidSubnet",
+        "MissingParameter",
+        "UnknownParameter",
+        "UnsupportedOperation",
+        "InstanceTypeNotSupported",
+    }
+)
+CONFIGURATION_STARTS = ("InvalidLaunchTemplate", "InvalidParameter", "InvalidBlockDevice", "InvalidIamInstanceProfile")
+QUOTA_NAMES = {
+    "VcpuLimitExceeded": "Running On-Demand instances (vCPU; for t, m and c types Standard, L-1216C47A)",
+    "InstanceLimitExceeded": "Running On-Demand instances (L-1216C47A)",
+    "MaxSpotInstanceCountExceeded": "All Standard Spot Instance Requests (L-34B43A08)",
+    "VolumeLimitExceeded": "Storage for gp3 volumes (L-7A658B76)",
+    "ResourceLimitExceeded": "the resource that EC2 names",
+}
+FINAL: dict[Kind, type[NodeFleetError]] = {
+    "quota": QuotaExceededError,
+    "configuration": LaunchConfigurationError,
+    "mismatch": LaunchError,
+    "throttled": LaunchError,
+    "other": LaunchError,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One refused RunInstances: which pool, EC2's code and words, and what that means."""
+
+    pool: Pool
+    code: str
+    message: str
+    kind: Kind
+
+    @property
+    def sentence(self) -> str:
+        """What an operator reads."""
+        pool = f"{self.pool.instance_type} {self.pool.market} in {self.pool.zone}"
+        if self.kind in ("quota", "spot_quota"):
+            return f"{pool}: the quota {QUOTA_NAMES.get(self.code, self.code)} is used up ({self.code})"
+        meaning = {
+            "capacity": "no capacity",
+            "addresses": "the subnet has no free address",
+            "throttled": "EC2 throttles or cannot answer",
+            "mismatch": "an earlier request used the same token",
+            "configuration": "the request can never succeed as configured",
+            "other": "refused",
+        }[self.kind]
+        return f"{pool}: {meaning} ({self.code}: {self.message[:160]})"
+
+
+def client_token(operation_id: str, slot: LaunchSlot) -> str:
+    """Same slot in the same pool: same token, so that a repeated request launches nothing twice. 64 characters."""
+    parts = (operation_id, str(slot.number), slot.zone, slot.instance_type, slot.market)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def slot_key(operation_id: str, number: int) -> str:
+    """Name of the slot's capacity reservation."""
+    return f"{operation_id}/{number}"
+
+
+def classify(code: str) -> Kind:
+    """The class of an EC2 error code; an unknown one is final, since repeating it blindly helps nobody."""
+    if code in CAPACITY:
+        return "capacity"
+    if code == "InsufficientFreeAddressesInSubnet":
+        return "addresses"
+    if code == "MaxSpotInstanceCountExceeded":
+        return "spot_quota"
+    if code in QUOTA:
+        return "quota"
+    if code in THROTTLED:
+        return "throttled"
+    if code in MISMATCH:
+        return "mismatch"
+    if code in CONFIGURATION or code.startswith((*CONFIGURATION_STARTS, "AuthFailure.")):
+        return "configuration"
+    return "other"
+
+
+def pool_of(slot: LaunchSlot) -> Pool:
+    """The pool that the slot asks now."""
+    return Pool(slot.zone, slot.instance_type, slot.market)
+
+
+def dried_by(refusal: Refusal, placement: Placement, until: int) -> tuple[DryPool, ...]:
+    """The pools that this refusal closes until then; empty when it says nothing about a pool."""
+    zone, types = refusal.pool.zone, placement.instance_types
+    if refusal.kind == "capacity":
+        closed = [refusal.pool]
+    elif refusal.kind == "addresses":
+        closed = [Pool(zone, kind, market) for kind in types for market in ("spot", "on-demand")]
+    elif refusal.kind == "spot_quota":
+        closed = [Pool(each, kind, "spot") for each in placement.zones for kind in types]
+    else:
+        closed = []
+    return tuple(DryPool(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in closed)
+
+
+def remember_dry(known: Iterable[DryPool], new: Iterable[DryPool], now: int) -> tuple[DryPool, ...]:
+    """Both, without what has passed; of two for one pool the later counts."""
+    latest: dict[Pool, DryPool] = {}
+    for entry in (*known, *new):
+        pool = Pool(entry.zone, entry.instance_type, entry.market)
+        if entry.until > now and (pool not in latest or latest[pool].until < entry.until):
+            latest[pool] = entry
+    return tuple(latest[pool] for pool in sorted(latest))
+
+
+def next_attempt(
+    slot: LaunchSlot, placement: Placement, zones: Iterable[str], *, dry: Iterable[DryPool], now: int
+) -> LaunchSlot | None:
+    """The slot in the next pool that is not dry, with `attempt` one higher; None when none is left."""
+    closed = dry_now(dry, now)
+    order = pools_in_order(slot.market, placement, tuple(zones))
+    here = pool_of(slot)
+    pool = next((p for p in order if p not in closed and p != here), None)
+    if pool is None:
+        return None
+    return replace(
+        slot,
+        zone=pool.zone,
+        subnet_id=placement.zones[pool.zone],
+        instance_type=pool.instance_type,
+        market=pool.market,
+        attempt=slot.attempt + 1,
+    )
+
+
+def nothing_launched(refusals: Iterable[Refusal]) -> NodeFleetError:
+    """The error of a scale-up that launched nothing: the class tells who must act, the message what was tried."""
+    listed = list(refusals)
+    text = "; ".join(dict.fromkeys(r.sentence for r in listed)) or "every pool answered 'no capacity' minutes ago"
+    final = next((r for r in listed if r.kind in FINAL), None)
+    error = FINAL[final.kind] if final else NoCapacityError
+    return error(f"no worker could be launched: {text}")
+
+
+def alerts_for(refusals: Iterable[Refusal]) -> tuple[Alert, ...]:
+    """What a person should hear of even when other workers were launched: quotas and configuration."""
+    found = {
+        "quota_exceeded" if r.kind != "configuration" else "launch_configuration": r.sentence
+        for r in refusals
+        if r.kind in ("quota", "spot_quota", "configuration")
+    }
+    return tuple(Alert(kind=kind, text=text) for kind, text in found.items())
+
+
+def back_off_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:
+    """Pause before asking again with the same token: doubling, capped, spread by the token so that no two march in step."""
+    spread = int(token[:4], 16) / 0xFFFF
+    return float(min(cap, 2.0**attempt)) * (0.5 + 0.5 * spread)
