@@ -1,0 +1,7 @@
+"""The AWS side of the laptop cloud. All reaching into moto and botocore stands in `seams`."""
+
+from simulator.aws.cloud import Cloud
+from simulator.aws.faults import FaultRule
+from simulator.aws.lambdas import InvocationKilledError
+
+__all__ = ["Cloud", "FaultRule", "InvocationKilledError"]

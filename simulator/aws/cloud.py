@@ -1,0 +1,99 @@
+"""The AWS of the laptop: moto in process with every seam in place, on one virtual clock.
+
+It composes the parts and owns their life; what a part does stands in its own module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+from collections.abc import Mapping
+from typing import Any, Self
+from unittest import mock
+
+import boto3
+from moto import mock_aws
+
+from simulator.aws.faults import Faults
+from simulator.aws.lambdas import LambdaReply, LambdaRuntime
+from simulator.aws.recorder import Recorder
+from simulator.aws.seams import Interpreter, WatchedCalls
+from simulator.clock import VirtualClock
+from simulator.runner import Runner
+
+MOTO_CONFIG: dict[str, Any] = {
+    "lambda": {"use_docker": False},
+    "stepfunctions": {"execute_state_machine": True},
+    "core": {"mock_credentials": False, "reset_boto3_session": False},
+}
+REGION = "eu-central-1"
+ACCOUNT = "123456789012"
+
+
+class Cloud:
+    """A context manager: inside it, every boto3 client talks to this cloud and time is the clock's."""
+
+    def __init__(self, clock: VirtualClock, *, region: str = REGION, account: str = ACCOUNT, seed: int = 0) -> None:
+        self.clock = clock
+        self.region = region
+        self.account = account
+        self.recorder = Recorder()
+        self.faults = Faults(now=clock.now)
+        self.lambdas = LambdaRuntime(clock, region=region, account=account, seed=seed)
+        self.runner = Runner(clock, lambda: self.client("stepfunctions"))
+        self._random = random.Random(seed)
+        self._seed = seed
+        self._clients: dict[str, Any] = {}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.clock.driving_time())
+            stack.enter_context(mock.patch.dict(os.environ, self._environment()))
+            stack.enter_context(mock_aws(config=MOTO_CONFIG))
+            self._seed_moto()
+            stack.enter_context(WatchedCalls(self.clock, self.recorder, self.faults).installed())
+            interpreter = Interpreter(self.clock, self._invoke, self.runner, self._random.uniform)
+            stack.enter_context(interpreter.installed())
+            stack.callback(self.clock.close)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def client(self, service: str) -> Any:
+        """A client for tests and for the laptop itself; functions make their own."""
+        if service not in self._clients:
+            self._clients[service] = boto3.client(service, region_name=self.region)  # type: ignore[call-overload]
+        return self._clients[service]
+
+    def create_state_machine(self, name: str, definition: str | Mapping[str, Any]) -> str:
+        """Creates a state machine and makes it the runner's default if it is the first. Returns its ARN."""
+        text = definition if isinstance(definition, str) else json.dumps(definition)
+        reply = self.client("stepfunctions").create_state_machine(
+            name=name, definition=text, roleArn=f"arn:aws:iam::{self.account}:role/{name}"
+        )
+        arn: str = reply["stateMachineArn"]
+        self.runner.default_machine = self.runner.default_machine or arn
+        return arn
+
+    def _invoke(self, reference: str, payload: bytes, state: str | None) -> LambdaReply:
+        return self.lambdas.invoke(reference, payload, state=state)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "AWS_ACCESS_KEY_ID": "laptop",
+            "AWS_SECRET_ACCESS_KEY": "laptop",
+            "AWS_SESSION_TOKEN": "laptop",
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_REGION": self.region,
+            "MOTO_ACCOUNT_ID": self.account,
+        }
+
+    def _seed_moto(self) -> None:
+        from moto.moto_api._internal import mock_random
+
+        mock_random.seed(self._seed)

@@ -1,0 +1,321 @@
+"""AWS Lambda in process: the environment, the time limit, the JSON borders and the error shapes of the real one.
+
+A handler runs as a strand of its own, so it may wait virtually, outlive its state's timeout, and be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import random
+import sys
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.aws.recorder import current_function
+from simulator.clock import Strand, StrandKilledError, VirtualClock
+
+Handler = Callable[[Any, Any], Any]
+INVOKE_LIMIT_BYTES = 6 * 1024 * 1024
+LOG_LINES = 20_000
+
+
+class InvocationKilledError(StrandKilledError):
+    """The sandbox of an invocation died; nothing that it still tries has an effect."""
+
+
+class UnknownFunctionError(LookupError):
+    """No function has this ARN or name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaFunction:
+    """A published function; its ARN carries the version."""
+
+    name: str
+    arn: str
+    handler: Handler
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float = 30.0
+    memory_mib: int = 128
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaReply:
+    """What Invoke answers: the payload after its trip through JSON, and FunctionError when it failed."""
+
+    payload: Any
+    function_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """One invocation as it was billed: who, for which state, when, how large, how it ended."""
+
+    function: str
+    state: str | None
+    started_at: float
+    ended_at: float
+    request_bytes: int
+    response_bytes: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line that a function wrote."""
+
+    at: float
+    function: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class LambdaContext:
+    """The context object of one invocation, in virtual time."""
+
+    function_name: str
+    invoked_function_arn: str
+    memory_limit_in_mb: int
+    aws_request_id: str
+    log_group_name: str
+    log_stream_name: str
+    deadline: float
+    now: Callable[[], float]
+    function_version: str = "1"
+    identity: None = None
+    client_context: None = None
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, round((self.deadline - self.now()) * 1000))
+
+
+@dataclass(slots=True, kw_only=True)
+class ServiceFault:
+    """An error of the Lambda service itself (Lambda.TooManyRequestsException and its like), before the code runs."""
+
+    error: str
+    function: str | None = None
+    count: int = 1
+
+
+class LambdaRuntime:
+    """The functions and their invocations. `contexts` are further context managers around each handler call."""
+
+    def __init__(self, clock: VirtualClock, *, region: str, account: str, seed: int = 0) -> None:
+        self.functions: dict[str, LambdaFunction] = {}
+        self.invocations: deque[Invocation] = deque(maxlen=50_000)
+        self.logs: deque[LogLine] = deque(maxlen=LOG_LINES)
+        self.faults: list[ServiceFault] = []
+        self.payload_bytes: dict[str, int] = {}
+        self.contexts: list[Callable[[LambdaFunction], contextlib.AbstractContextManager[object]]] = []
+        self._clock = clock
+        self._region = region
+        self._account = account
+        self._random = random.Random(seed)
+        self._managed: set[str] = set()
+
+    def register(
+        self,
+        name: str,
+        handler: Handler | str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout_seconds: float = 30.0,
+        memory_mib: int = 128,
+        role: str = "",
+        version: str = "1",
+    ) -> LambdaFunction:
+        """Makes a function known; a string names its module and attribute as Lambda's Handler setting does."""
+        function = LambdaFunction(
+            name=name,
+            arn=f"arn:aws:lambda:{self._region}:{self._account}:function:{name}:{version}",
+            handler=_load(handler) if isinstance(handler, str) else handler,
+            environment=dict(environment or {}),
+            timeout_seconds=timeout_seconds,
+            memory_mib=memory_mib,
+            role=role,
+        )
+        self.functions[name] = function
+        self._managed |= set(function.environment)
+        return function
+
+    def find(self, reference: str) -> LambdaFunction:
+        """By name, by ARN, or by ARN with a version."""
+        name = reference.split(":")[6] if reference.startswith("arn:") else reference.split(":", maxsplit=1)[0]
+        if name not in self.functions:
+            known = ", ".join(sorted(self.functions)) or "none"
+            raise UnknownFunctionError(f"no function {reference!r}; known: {known}")
+        return self.functions[name]
+
+    def invoke(self, reference: str, payload: bytes, *, state: str | None = None) -> LambdaReply:
+        """Runs a function to its end in virtual time, at most for its Timeout, and answers as Invoke does."""
+        function = self.find(reference)
+        if fault := self._struck(function.name):
+            return _failed(fault.error, f"injected fault: {fault.error}")
+        started_at = self._clock.now()
+        reply = self._run(function, payload)
+        size = len(json.dumps(reply.payload).encode())
+        if state is not None:
+            self.payload_bytes[state] = max(self.payload_bytes.get(state, 0), len(payload), size)
+        self.invocations.append(
+            Invocation(
+                function=function.name,
+                state=state,
+                started_at=started_at,
+                ended_at=self._clock.now(),
+                request_bytes=len(payload),
+                response_bytes=size,
+                error=reply.payload["errorType"] if reply.function_error else None,
+            )
+        )
+        return reply
+
+    def lines(self, function: str | None = None) -> Iterable[str]:
+        """The log lines, of one function if it is named."""
+        return (line.text for line in self.logs if function in (None, line.function))
+
+    def _struck(self, name: str) -> ServiceFault | None:
+        for fault in self.faults:
+            if fault.count > 0 and fault.function in (None, name):
+                fault.count -= 1
+                return fault
+        return None
+
+    def _run(self, function: LambdaFunction, payload: bytes) -> LambdaReply:
+        outcome: list[LambdaReply] = []
+        request_id = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        strand = self._clock.spawn(
+            lambda: outcome.append(self._call(function, payload, request_id)), name=f"lambda {function.name}"
+        )
+        strand.join(function.timeout_seconds)
+        if outcome:
+            return outcome[0]
+        if strand.is_alive():
+            return self._time_out(strand, function, request_id)
+        return _failed("Runtime.ExitError", f"RequestId: {request_id} Error: Runtime exited with error: signal: killed")
+
+    @staticmethod
+    def _time_out(strand: Strand, function: LambdaFunction, request_id: str) -> LambdaReply:
+        text = f"RequestId: {request_id} Error: Task timed out after {function.timeout_seconds:.2f} seconds"
+        strand.kill(InvocationKilledError(text))
+        return _failed("Sandbox.Timedout", text)
+
+    def _call(self, function: LambdaFunction, payload: bytes, request_id: str) -> LambdaReply:
+        token = current_function.set(function.name)
+        context = self._context(function, request_id)
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(self._clock.scope(_Sandbox(self, function)))
+                for extra in self.contexts:
+                    stack.enter_context(extra(function))
+                answer = function.handler(json.loads(payload), context)
+                return _succeeded(answer)
+        except Exception as error:
+            return _raised(error, request_id)
+        finally:
+            current_function.reset(token)
+
+    def _context(self, function: LambdaFunction, request_id: str) -> LambdaContext:
+        return LambdaContext(
+            function_name=function.name,
+            invoked_function_arn=function.arn,
+            memory_limit_in_mb=function.memory_mib,
+            aws_request_id=request_id,
+            log_group_name=f"/aws/lambda/{function.name}",
+            log_stream_name=f"[1]{request_id}",
+            deadline=self._clock.now() + function.timeout_seconds,
+            now=self._clock.now,
+        )
+
+    def environment_of(self, function: LambdaFunction) -> dict[str, str]:
+        """Its own variables and those that the Lambda runtime sets."""
+        return {
+            "AWS_REGION": self._region,
+            "AWS_DEFAULT_REGION": self._region,
+            "AWS_LAMBDA_FUNCTION_NAME": function.name,
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mib),
+            "AWS_LAMBDA_FUNCTION_VERSION": "1",
+            **function.environment,
+        }
+
+    def foreign_names(self, function: LambdaFunction) -> set[str]:
+        """Variables that some other function has and this one must not see."""
+        return self._managed - set(function.environment)
+
+
+class _Sandbox:
+    """os.environ and sys.stdout of one invocation, for as long as its strand runs."""
+
+    __slots__ = ("_absent", "_runtime", "_saved", "_stdout", "_tap", "_wanted")
+
+    def __init__(self, runtime: LambdaRuntime, function: LambdaFunction) -> None:
+        self._wanted = runtime.environment_of(function)
+        self._absent = runtime.foreign_names(function)
+        self._saved: dict[str, str | None] = {}
+        self._tap = _LogTap(runtime, function.name)
+        self._stdout: Any = None
+
+    def enter(self) -> None:
+        names = [*self._wanted, *(self._absent & os.environ.keys())]
+        self._saved = {name: os.environ.get(name) for name in names}
+        for name in self._absent:
+            os.environ.pop(name, None)
+        os.environ.update(self._wanted)
+        self._stdout, sys.stdout = sys.stdout, self._tap
+
+    def leave(self) -> None:
+        sys.stdout = self._stdout
+        for name, value in self._saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _LogTap(io.TextIOBase):
+    """Collects what a function prints, line by line."""
+
+    def __init__(self, runtime: LambdaRuntime, function: str) -> None:
+        self._runtime = runtime
+        self._function = function
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        now = self._runtime._clock.now()
+        self._runtime.logs.extend(LogLine(at=now, function=self._function, text=line) for line in lines if line)
+        return len(text)
+
+
+def _load(path: str) -> Handler:
+    module, _, attribute = path.rpartition(".")
+    handler: Handler = getattr(importlib.import_module(module.replace("/", ".")), attribute)
+    return handler
+
+
+def _succeeded(answer: Any) -> LambdaReply:
+    try:
+        text = json.dumps(answer)
+    except TypeError as error:
+        return _failed("Runtime.MarshalError", f"Unable to marshal response: {error}")
+    if len(text.encode()) > INVOKE_LIMIT_BYTES:
+        return _failed("Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size")
+    return LambdaReply(payload=json.loads(text))
+
+
+def _raised(error: Exception, request_id: str) -> LambdaReply:
+    frames = traceback.format_tb(error.__traceback__)[-8:]
+    return _failed(type(error).__name__, str(error), requestId=request_id, stackTrace=frames)
+
+
+def _failed(error: str, message: str, **more: Any) -> LambdaReply:
+    return LambdaReply(payload={"errorType": error, "errorMessage": message, **more}, function_error="Unhandled")

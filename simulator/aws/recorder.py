@@ -1,0 +1,67 @@
+"""What every call to AWS was: by whom, when in virtual time, with what, and how it ended.
+
+The recorder only watches. Hooks around the effect of a call may raise, to stand for a Lambda that dies there.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+READ_PREFIXES = ("Describe", "Get", "List", "Query", "Scan", "BatchGet")
+
+current_call: contextvars.ContextVar[AwsCall | None] = contextvars.ContextVar("current_call", default=None)
+current_function: contextvars.ContextVar[str | None] = contextvars.ContextVar("current_function", default=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class AwsCall:
+    """One call of a client's method, however often its request was sent."""
+
+    service: str
+    operation: str
+    parameters: Mapping[str, Any]
+    function: str | None
+    at: float
+    protocol: str
+    attempts: int = 0
+    error: str | None = None
+    result: Mapping[str, Any] | None = None
+
+    @property
+    def reads(self) -> bool:
+        return self.operation.startswith(READ_PREFIXES)
+
+
+Hook = Callable[[AwsCall], object]
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """The calls in order, the oldest forgotten beyond the limit. Replies of reading calls are not kept."""
+
+    limit: int = 50_000
+    calls: deque[AwsCall] = field(init=False)
+    before_effect: list[Hook] = field(default_factory=list)
+    after_effect: list[Hook] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.calls = deque(maxlen=self.limit)
+
+    def add(self, call: AwsCall) -> None:
+        self.calls.append(call)
+
+    def of(self, operation: str, *, function: str | None = None) -> list[AwsCall]:
+        """The recorded calls of one operation, of one function if it is named."""
+        return [
+            call
+            for call in self.calls
+            if call.operation == operation and (function is None or call.function == function)
+        ]
+
+    def changes(self) -> list[AwsCall]:
+        """The calls that may have changed something, which is where a run can die half-way."""
+        return [call for call in self.calls if not call.reads]

@@ -1,0 +1,411 @@
+"""Every place where the laptop reaches into moto and botocore, and nothing else: an upgrade breaks here, loudly.
+
+Each seam says what it expects of the code it replaces; `SeamError` names the seam when that is no longer so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, Protocol
+from unittest import mock
+
+from botocore.awsrequest import AWSResponse
+from botocore.client import BaseClient
+from botocore.compat import HTTPHeaders
+from botocore.exceptions import ClientError
+from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
+
+from simulator.aws.faults import FaultRule, Faults, connection_error, wire_error
+from simulator.aws.lambdas import InvocationKilledError, LambdaReply
+from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
+from simulator.clock import Strand, StrandKilledError, VirtualClock, VirtualEvent, wait_for_any
+
+PARSER = "moto.stepfunctions.parser."
+ASL = PARSER + "asl."
+EXECUTION_STATE = ASL + "component.state.exec.execute_state"
+RETRIER = ASL + "component.common.retry.retrier_decl"
+JITTER = ASL + "component.common.retry.jitter_strategy_decl"
+THREADED_MODULES = (
+    ASL + "component.program.program",
+    ASL + "component.state.exec.state_map.iteration.inline_iteration_component",
+    ASL + "component.state.exec.state_map.iteration.job",
+    ASL + "component.state.exec.state_task.service.state_task_service_callback",
+    ASL + "component.state.exec.state_parallel.branch_worker",
+    ASL + "component.state.exec.state_parallel.branches_decl",
+    ASL + "eval.environment",
+)
+CLIENT_MODULES = tuple(
+    ASL + "component.state.exec.state_task.service.state_task_service_" + name
+    for name in ("aws_sdk", "dynamodb", "events", "sfn", "sns", "sqs", "unsupported")
+)
+JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
+UNCATCHABLE = frozenset({"States.Runtime", "States.DataLimitExceeded"})
+
+Invoke = Callable[[str, bytes, str | None], LambdaReply]
+
+
+class SeamError(RuntimeError):
+    """moto or botocore is no longer what a seam was cut for."""
+
+
+class StoppedError(StrandKilledError):
+    """Ends the strand of a state whose execution was stopped, timed out or has gone on without it."""
+
+
+class Listener(Protocol):
+    """Hears of every execution of moto's when it starts and when it has ended."""
+
+    def started(self, execution: Any) -> None: ...
+
+    def finished(self, execution: Any) -> None: ...
+
+
+def expect(owner: Any, name: str, *parameters: str) -> Any:
+    """The attribute that a seam replaces, checked against the parameters it was written for."""
+    where = f"{getattr(owner, '__name__', owner)}.{name}"
+    if not hasattr(owner, name):
+        raise SeamError(f"seam {where}: it no longer exists; look for its new place and move the seam")
+    found = getattr(owner, name)
+    if parameters:
+        actual = tuple(inspect.signature(found).parameters)
+        if actual != parameters:
+            raise SeamError(f"seam {where}: takes {actual}, the seam was written for {parameters}")
+    return found
+
+
+@contextlib.contextmanager
+def swapped(owner: Any, name: str, value: Any, *parameters: str) -> Iterator[Any]:
+    """Replaces an attribute for as long as the context is open, after checking what stood there."""
+    original = expect(owner, name, *parameters)
+    with mock.patch.object(owner, name, value):
+        yield original
+
+
+class _TaskDone(VirtualEvent):
+    """Set when a task has ended; waiting for it also ends when its execution is stopped or timed out."""
+
+    __slots__ = ("_env", "_of")
+
+    def __init__(self, clock: VirtualClock, env: Any) -> None:
+        super().__init__(clock)
+        self._of = clock
+        self._env = env
+
+    def wait(self, timeout: float | None = None) -> bool:
+        limit = None if timeout is None else self._of.now() + timeout
+        while not self.is_set():
+            left = None if limit is None else limit - self._of.now()
+            woken = wait_for_any(self._of, [self, self._env.program_state_event], left)
+            if not self._env.is_running():
+                raise StoppedError("the execution was stopped")
+            if not woken:
+                return self.is_set()
+        return True
+
+
+class Interpreter:
+    """moto's Amazon States Language interpreter in virtual time, quick, and strict where moto is lenient."""
+
+    def __init__(self, clock: VirtualClock, invoke: Invoke, listener: Listener, jitter: Callable[..., float]) -> None:
+        self._clock = clock
+        self._invoke = invoke
+        self._listener = listener
+        self._jitter = jitter
+        self._evaluating: Any = None
+        self._state: str | None = None
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for part in (self._threads, self._waits, self._errors, self._lambda, self._ends, quick_interpreter):
+                stack.enter_context(part())
+            yield
+
+    def _thread(
+        self, target: Callable[..., object], args: tuple[Any, ...] = (), name: str = "state", **_: Any
+    ) -> Strand:
+        return Strand(self._clock, name, lambda: target(*args))
+
+    @contextlib.contextmanager
+    def _threads(self) -> Iterator[None]:
+        events = functools.partial(VirtualEvent, self._clock)
+        virtual = SimpleNamespace(Thread=self._thread, Event=events, Lock=threading.Lock, RLock=threading.RLock)
+        virtual.Condition = threading.Condition
+        execute = importlib.import_module(EXECUTION_STATE)
+        worker = importlib.import_module(PARSER + "backend.execution_worker")
+        callback = importlib.import_module(ASL + "eval.callback.callback")
+        task_done = SimpleNamespace(Event=lambda: _TaskDone(self._clock, self._evaluating))
+        with contextlib.ExitStack() as stack:
+            for module in map(importlib.import_module, THREADED_MODULES):
+                stack.enter_context(swapped(module, "threading", virtual))
+            stack.enter_context(swapped(execute, "threading", task_done))
+            stack.enter_context(swapped(execute, "Thread", self._thread))
+            stack.enter_context(swapped(worker, "Thread", self._thread))
+            stack.enter_context(swapped(callback, "Event", events))
+            stack.enter_context(self._stoppable_programs())
+            yield
+
+    @contextlib.contextmanager
+    def _stoppable_programs(self) -> Iterator[None]:
+        program = importlib.import_module(ASL + "component.program.program").Program
+        state = importlib.import_module(EXECUTION_STATE).ExecutionState
+        run_program = expect(program, "_eval_body", "self", "env")
+        run_state = expect(state, "_evaluate_with_timeout", "self", "env")
+
+        def eval_body(this: Any, env: Any) -> None:
+            try:
+                run_program(this, env)
+            except StoppedError:
+                run_program(this, env)
+
+        def evaluate(this: Any, env: Any) -> None:
+            self._evaluating = env
+            run_state(this, env)
+
+        with swapped(program, "_eval_body", eval_body), swapped(state, "_evaluate_with_timeout", evaluate):
+            yield
+
+    @contextlib.contextmanager
+    def _waits(self) -> Iterator[None]:
+        waits = importlib.import_module(ASL + "component.state.wait.wait_function.wait_function").WaitFunction
+        retrier = importlib.import_module(RETRIER)
+        jitter = importlib.import_module(JITTER)
+        back_off = expect(retrier.RetrierDecl, "_eval_body", "self", "env")
+        expect(retrier.time, "sleep")
+
+        def wait_interval(_: Any, env: Any, wait_seconds: float) -> None:
+            self._wait(env, wait_seconds)
+
+        def eval_retrier(this: Any, env: Any) -> None:
+            self._evaluating = env
+            back_off(this, env)
+
+        sleeper = SimpleNamespace(sleep=lambda seconds: self._wait(self._evaluating, seconds))
+        with (
+            swapped(waits, "_wait_interval", wait_interval, "self", "env", "wait_seconds"),
+            swapped(retrier, "time", sleeper),
+            swapped(retrier.RetrierDecl, "_eval_body", eval_retrier),
+            swapped(jitter, "random", SimpleNamespace(uniform=self._jitter)),
+        ):
+            yield
+
+    def _wait(self, env: Any, seconds: float) -> None:
+        limit = self._clock.now() + seconds
+        while env.is_running() and self._clock.now() < limit:
+            env.program_state_event.wait(limit - self._clock.now())
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """States.Runtime and States.DataLimitExceeded are neither retried nor caught, as on AWS."""
+        state = importlib.import_module(EXECUTION_STATE).ExecutionState
+        task = importlib.import_module(ASL + "component.state.exec.state_task.state_task_lambda").StateTaskLambda
+        missing = importlib.import_module(ASL + "utils.json_path").NoSuchJsonPathError
+        cannot = importlib.import_module(ASL + "component.common.retry.retry_outcome").RetryOutcome.CannotRetry
+        retry = expect(state, "_handle_retry", "self", "env", "failure_event")
+        catch = expect(state, "_handle_catch", "self", "env", "failure_event")
+        classify = expect(task, "_from_error", "self", "env", "ex")
+
+        def handle_retry(this: Any, env: Any, failure_event: Any) -> Any:
+            return cannot if _uncatchable(failure_event) else retry(this, env, failure_event)
+
+        def handle_catch(this: Any, env: Any, failure_event: Any) -> None:
+            if _uncatchable(failure_event):
+                this._handle_uncaught(env=env, failure_event=failure_event)
+            catch(this, env, failure_event)
+
+        def from_error(this: Any, env: Any, ex: Exception) -> Any:
+            if isinstance(ex, missing):
+                raise ex
+            return classify(this, env, ex)
+
+        with (
+            swapped(state, "_handle_retry", handle_retry),
+            swapped(state, "_handle_catch", handle_catch),
+            swapped(task, "_from_error", from_error),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _lambda(self) -> Iterator[None]:
+        module = importlib.import_module(ASL + "component.state.exec.state_task.lambda_eval_utils")
+        integrate = expect(
+            module, "execute_lambda_function_integration", "env", "parameters", "region", "state_credentials"
+        )
+
+        def integration(env: Any, parameters: dict[str, Any], region: str, state_credentials: Any) -> None:
+            self._state = env.states.context_object.context_object_data["State"]["Name"]
+            integrate(env=env, parameters=parameters, region=region, state_credentials=state_credentials)
+            if not env.is_running():
+                raise StoppedError("the state went on without this task")
+
+        def invoke(parameters: dict[str, Any], region: str, state_credentials: Any) -> dict[str, Any]:
+            reply = self._invoke(parameters["FunctionName"], parameters["Payload"], self._state)
+            answer: dict[str, Any] = {"StatusCode": 200, "Payload": reply.payload}
+            if reply.function_error:
+                answer["FunctionError"] = reply.function_error
+            return answer
+
+        with (
+            swapped(module, "execute_lambda_function_integration", integration),
+            swapped(module, "_invoke_lambda_function", invoke, "parameters", "region", "state_credentials"),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _ends(self) -> Iterator[None]:
+        module = importlib.import_module(PARSER + "backend.execution")
+        started = importlib.import_module(PARSER + "utils").TMP_THREADS
+        terminated = expect(module.BaseExecutionWorkerCommunication, "terminated", "self")
+        start = expect(module.Execution, "start", "self")
+
+        def begin(this: Any) -> None:
+            self._listener.started(this)
+            start(this)
+
+        def ended(this: Any) -> None:
+            terminated(this)
+            started.clear()
+            self._clock.at(self._clock.now(), lambda: self._listener.finished(this.execution))
+
+        with (
+            swapped(module.BaseExecutionWorkerCommunication, "terminated", ended),
+            swapped(module.Execution, "start", begin),
+        ):
+            yield
+
+
+def _uncatchable(failure_event: Any) -> bool:
+    return failure_event.error_name is not None and failure_event.error_name.error_name in UNCATCHABLE
+
+
+@functools.lru_cache(maxsize=32)
+def _cached_program(parse: Callable[[str], Any], definition: str) -> Any:
+    return parse(definition)
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached_path(parse: Callable[[str], Any], path: str) -> Any:
+    return parse(path)
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_client(make: Callable[..., Any], region: str, service: str) -> Any:
+    return make(region=region, service=service)
+
+
+@contextlib.contextmanager
+def quick_interpreter() -> Iterator[None]:
+    """A definition is parsed once, a JSONPath once, a client made once."""
+    parser = importlib.import_module(ASL + "parse.asl_parser").AmazonStateLanguageParser
+    clients = importlib.import_module(ASL + "utils.boto_client")
+    parse = expect(parser, "parse", "definition")
+    make = expect(clients, "boto_client_for", "region", "service", "state_credentials")
+
+    def client_for(region: str, service: str, state_credentials: Any = None) -> Any:
+        return _cached_client(make, region, service)
+
+    with contextlib.ExitStack() as stack:
+        cached = staticmethod(functools.partial(_cached_program, parse))
+        stack.enter_context(swapped(parser, "parse", cached))
+        for module in map(importlib.import_module, CLIENT_MODULES):
+            stack.enter_context(swapped(module, "boto_client_for", client_for))
+        for module in map(importlib.import_module, JSONPATH_MODULES):
+            path = expect(module, "parse")
+            stack.enter_context(swapped(module, "parse", functools.partial(_cached_path, path)))
+        yield
+
+
+class WatchedCalls:
+    """Every call of every client is recorded; every request may meet a fault; one request is handled at a time."""
+
+    def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults) -> None:
+        self._clock = clock
+        self._recorder = recorder
+        self._faults = faults
+        self._lock = threading.RLock()
+        self._api_call = expect(BaseClient, "_make_api_call", "self", "operation_name", "api_params")
+        self._send = expect(BotocoreStubber, "__call__", "self", "event_name", "request", "kwargs")
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        def make_api_call(this: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
+            return self._record(this, operation_name, api_params)
+
+        def handle(this: Any, event_name: str, request: Any, **kwargs: Any) -> Any:
+            return self._answer(functools.partial(self._locked, this, event_name, request, kwargs), request.url)
+
+        with swapped(BaseClient, "_make_api_call", make_api_call), swapped(BotocoreStubber, "__call__", handle):
+            yield
+
+    def _record(self, client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        model = client.meta.service_model
+        call = AwsCall(
+            service=model.service_name,
+            operation=operation,
+            parameters=parameters,
+            function=current_function.get(),
+            at=self._clock.now(),
+            protocol=model.resolved_protocol,
+        )
+        self._recorder.add(call)
+        token = current_call.set(call)
+        try:
+            result = self._api_call(client, operation, parameters)
+        except ClientError as error:
+            call.error = error.response["Error"]["Code"]
+            raise
+        except BaseException as error:
+            call.error = type(error).__name__
+            raise
+        finally:
+            current_call.reset(token)
+        call.result = None if call.reads else result
+        return result
+
+    def _locked(self, this: Any, event_name: str, request: Any, kwargs: dict[str, Any]) -> Any:
+        with self._lock:
+            return self._send(this, event_name, request, **kwargs)
+
+    def _answer(self, send: Callable[[], Any], url: str) -> Any:
+        call = current_call.get()
+        if call is None:
+            return send()
+        call.attempts += 1
+        self._run_hooks(self._recorder.before_effect, call)
+        rule = self._faults.strike(call)
+        if rule is not None and rule.answers:
+            return _faulty(call, rule, url)
+        if rule is not None and not rule.after_effect:
+            raise connection_error(rule, url)
+        response = send()
+        self._run_hooks(self._recorder.after_effect, call)
+        if rule is not None:
+            raise connection_error(rule, url)
+        return response
+
+    def _run_hooks(self, hooks: list[Hook], call: AwsCall) -> None:
+        """A strand that dies in a hook stays dead: what its finally clauses still ask of AWS has no effect."""
+        strand = self._clock.current_strand()
+        if strand is not None and strand.doom is not None:
+            raise strand.doom
+        try:
+            for hook in hooks:
+                hook(call)
+        except InvocationKilledError as error:
+            if strand is not None:
+                strand.doom = error
+            raise
+
+
+def _faulty(call: AwsCall, rule: FaultRule, url: str) -> AWSResponse:
+    status, headers, body = wire_error(call, rule.code, rule.message, rule.status)
+    wire_headers = HTTPHeaders()
+    for name, value in headers.items():
+        wire_headers[name] = value
+    return AWSResponse(url, status, wire_headers, MockRawResponse(body))

@@ -1,0 +1,375 @@
+"""Executions through the real interpreter in virtual time: paths, edges, waits, retries, time limits, stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from simulator.aws import Cloud, InvocationKilledError
+from simulator.aws.lambdas import ServiceFault
+from simulator.clock import VirtualClock
+from simulator.runner import RunnerError, all_edges
+
+TOY = json.loads((Path(__file__).parents[2] / "fixtures" / "toy_machine.asl.json").read_text())
+LOOK = "arn:aws:lambda:eu-central-1:123456789012:function:Look:1"
+
+
+class MetricsMissingError(Exception):
+    """A custom error, as the functions have them."""
+
+
+class ThrottledError(Exception):
+    """A custom error that the toy machine retries."""
+
+
+class Script:
+    """A handler that answers with the next of its answers; an exception is raised, a number is slept first."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.events: list[Any] = []
+        self.times: list[float] = []
+
+    def __call__(self, event: Any, context: Any) -> Any:
+        self.events.append(event)
+        self.times.append(time.time())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, int | float):
+            time.sleep(answer)
+            return {"go": "on"}
+        return answer
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with Cloud(VirtualClock()) as cloud:
+        yield cloud
+
+
+def machine(cloud: Cloud, look: Any, work: Any = None, **settings: Any) -> None:
+    cloud.lambdas.register("Look", look, **settings)
+    cloud.lambdas.register("Work", work or Script({"done": True}))
+    cloud.create_state_machine("toy", TOY)
+
+
+def one_task(**fields: Any) -> dict[str, Any]:
+    state = {"Type": "Task", "Resource": LOOK, "End": True, **fields}
+    return {"StartAt": "Only", "States": {"Only": state}}
+
+
+def test_a_quiet_execution_walks_its_path_and_keeps_inputs_and_outputs(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "on"}))
+    execution = cloud.runner.run({"trigger": "manual"}, "first")
+    assert (execution.status, execution.path) == ("SUCCEEDED", ["Look", "Route", "Done"])
+    assert execution.output == {"trigger": "manual", "look": {"go": "on"}}
+    assert execution.input_of("Route") == execution.output_of("Look") == execution.output
+    assert execution.edges == {("Look", "Route"), ("Route", "Done")}
+    assert execution.name == "first"
+
+
+def test_a_wait_state_passes_virtual_seconds_only(cloud: Cloud) -> None:
+    look = Script({"go": "wait"}, {"go": "wait"}, {"go": "on"})
+    machine(cloud, look)
+    execution = cloud.runner.run()
+    assert execution.path == ["Look", "Route", "Pause", "Look", "Route", "Pause", "Look", "Route", "Done"]
+    assert execution.ended_at == execution.started_at + 20
+    visit = execution.history[2]
+    assert (visit.name, visit.type, visit.exited_at) == ("Pause", "Wait", visit.entered_at + 10)
+
+
+def test_retries_back_off_in_virtual_time(cloud: Cloud) -> None:
+    look = Script(ThrottledError("slow down"), ThrottledError("slow down"), {"go": "on"})
+    machine(cloud, look)
+    execution = cloud.runner.run()
+    assert execution.status == "SUCCEEDED"
+    assert [at - look.times[0] for at in look.times] == [0, 2, 6]
+
+
+def test_an_error_of_the_lambda_service_is_retried_by_its_name(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "on"}))
+    cloud.lambdas.faults.append(ServiceFault(error="Lambda.TooManyRequestsException", count=2))
+    execution = cloud.runner.run()
+    assert (execution.status, execution.ended_at) == ("SUCCEEDED", execution.started_at + 6)
+
+
+def test_a_custom_error_is_caught_by_the_name_of_its_class(cloud: Cloud) -> None:
+    machine(cloud, Script(MetricsMissingError("Prometheus does not answer")))
+    execution = cloud.runner.run()
+    assert execution.path == ["Look", "Degraded", "Done"]
+    assert ("Look", "Degraded") in execution.edges
+    fault = execution.output["fault"]
+    assert fault["Error"] == "MetricsMissingError"
+    assert json.loads(fault["Cause"])["errorMessage"] == "Prometheus does not answer"
+
+
+def test_another_error_ends_in_the_fail_state_with_its_name_and_cause(cloud: Cloud) -> None:
+    machine(cloud, Script(ValueError("bad value")))
+    execution = cloud.runner.run()
+    assert (execution.status, execution.error) == ("FAILED", "ValueError")
+    assert json.loads(execution.cause or "")["errorMessage"] == "bad value"
+
+
+def test_a_function_beyond_its_own_timeout_is_killed_as_lambda_does_it(cloud: Cloud) -> None:
+    reached: list[str] = []
+
+    def slow(event: Any, context: Any) -> Any:
+        time.sleep(29)
+        reached.append(f"{context.get_remaining_time_in_millis()} ms left")
+        time.sleep(29)
+        reached.append("after the timeout")
+
+    machine(cloud, slow, timeout_seconds=30)
+    execution = cloud.runner.run()
+    assert reached == ["1000 ms left"]
+    assert (execution.status, execution.error) == ("FAILED", "Sandbox.Timedout")
+    assert execution.ended_at == execution.started_at + 30
+    assert "timed out after 30.00 seconds" in (execution.cause or "")
+
+
+def test_a_state_timeout_goes_on_while_the_function_finishes_behind_its_back(cloud: Cloud) -> None:
+    effects: list[float] = []
+
+    def slow(event: Any, context: Any) -> Any:
+        time.sleep(80)
+        effects.append(time.time())
+        return {"go": "on"}
+
+    machine(cloud, slow, timeout_seconds=300)
+    execution = cloud.runner.run()
+    assert (execution.error, execution.ended_at) == ("States.Timeout", execution.started_at + 60)
+    assert effects == []
+    cloud.clock.advance(60)
+    assert effects == [execution.started_at + 80]
+    assert execution.path == ["Look", "Failed"]
+
+
+def test_a_killed_function_is_an_exit_error_and_its_finally_clause_has_no_effect(cloud: Cloud) -> None:
+    cloud.client("dynamodb").create_table(
+        TableName="state",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+    def put(name: str) -> None:
+        boto3.client("dynamodb").put_item(TableName="state", Item={"id": {"S": name}})
+
+    def handler(event: Any, context: Any) -> Any:
+        try:
+            put("first")
+            put("second")
+        finally:
+            put("last")
+
+    def die(call: Any) -> None:
+        if call.parameters.get("Item") == {"id": {"S": "second"}}:
+            raise InvocationKilledError("killed here")
+
+    machine(cloud, handler)
+    cloud.recorder.after_effect.append(die)
+    execution = cloud.runner.run()
+    assert execution.error == "Runtime.ExitError"
+    items = cloud.client("dynamodb").scan(TableName="state")["Items"]
+    assert sorted(item["id"]["S"] for item in items) == ["first", "second"]
+
+
+def test_a_stop_ends_a_wait_at_once(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "wait"}))
+    execution = cloud.runner.start()
+    cloud.clock.advance(3)
+    cloud.runner.stop(execution, error="Operator", cause="by hand")
+    cloud.runner.finish(execution)
+    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at + 3)
+    assert execution.events[-1]["type"] == "ExecutionAborted"
+
+
+def test_a_stop_during_a_task_ends_the_execution_while_the_function_goes_on(cloud: Cloud) -> None:
+    look = Script(40)
+    machine(cloud, look, timeout_seconds=60)
+    execution = cloud.runner.start()
+    cloud.clock.advance(5)
+    cloud.runner.stop(execution)
+    cloud.runner.finish(execution)
+    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at + 5)
+    cloud.clock.advance(60)
+    assert [invocation.ended_at for invocation in cloud.lambdas.invocations] == [execution.started_at + 40]
+
+
+def test_a_stop_during_a_retry_does_not_wait_for_the_back_off(cloud: Cloud) -> None:
+    machine(cloud, Script(ThrottledError("slow down")))
+    execution = cloud.runner.start()
+    cloud.clock.advance(1)
+    cloud.runner.stop(execution)
+    cloud.runner.finish(execution)
+    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at + 1)
+
+
+def test_the_time_limit_of_the_machine_ends_it_as_timed_out(cloud: Cloud) -> None:
+    cloud.lambdas.register("Look", Script({}))
+    wait = {"StartAt": "Long", "TimeoutSeconds": 25, "States": {"Long": {"Type": "Wait", "Seconds": 99, "End": True}}}
+    cloud.create_state_machine("limited", wait)
+    execution = cloud.runner.run()
+    assert (execution.status, execution.ended_at) == ("TIMED_OUT", execution.started_at + 25)
+
+
+def test_a_parallel_state_runs_its_branches_side_by_side(cloud: Cloud) -> None:
+    work = Script({"done": True})
+    machine(cloud, Script({"go": "both"}), work)
+    execution = cloud.runner.run()
+    assert execution.ended_at == execution.started_at + 30
+    assert [at - execution.started_at for at in work.times] == [5, 30]
+    assert {("Both", "Slow"), ("Both", "Quick"), ("Slow", "SlowWork"), ("Both", "Done")} <= execution.edges
+
+
+def test_a_map_state_runs_every_item(cloud: Cloud) -> None:
+    work = Script({"done": True})
+    machine(cloud, Script({"go": "each", "items": [1, 2, 3]}), work)
+    execution = cloud.runner.run()
+    assert work.events == [1, 2, 3]
+    assert execution.output["each"] == [{"done": True}] * 3
+    assert ("Each", "One") in execution.edges
+
+
+def test_the_toy_machine_is_walked_on_every_edge_it_draws(cloud: Cloud) -> None:
+    look = Script({"go": "wait"}, {"go": "both"})
+    machine(cloud, look)
+    runs = [cloud.runner.run()]
+    for answer in ({"go": "each", "items": [1]}, {"go": "on"}, MetricsMissingError("gone"), ValueError("bad")):
+        look.answers = [answer]
+        runs.append(cloud.runner.run())
+    assert set().union(*(run.edges for run in runs)) == all_edges(TOY)
+
+
+def test_two_executions_interleave_the_same_way_every_time() -> None:
+    def run() -> list[tuple[float, str, Any]]:
+        with Cloud(VirtualClock()) as cloud:
+            seen: list[tuple[float, str, Any]] = []
+
+            def look(event: Any, context: Any) -> Any:
+                time.sleep(event["pace"])
+                seen.append((time.time(), context.aws_request_id, event["n"]))
+                return {"go": "wait"} if len(seen) < 12 else {"go": "on"}
+
+            machine(cloud, look)
+            runs = [cloud.runner.start({"n": n, "pace": pace}) for n, pace in enumerate((3, 3, 7))]
+            cloud.clock.run_until(lambda: not any(run.running for run in runs), limit=cloud.clock.now() + 900)
+            return seen
+
+    first = run()
+    assert len(first) > 6
+    assert first == run()
+
+
+def test_each_function_sees_its_own_environment_and_no_other(cloud: Cloud) -> None:
+    seen: list[tuple[str | None, str | None, str | None]] = []
+
+    def spy(event: Any, context: Any) -> Any:
+        seen.append((os.environ.get("ONE"), os.environ.get("TWO"), os.environ.get("AWS_LAMBDA_FUNCTION_NAME")))
+        time.sleep(5)
+        seen.append((os.environ.get("ONE"), os.environ.get("TWO"), os.environ.get("AWS_LAMBDA_FUNCTION_NAME")))
+        return {}
+
+    cloud.lambdas.register("First", spy, environment={"ONE": "1"})
+    cloud.lambdas.register("Second", spy, environment={"TWO": "2"})
+    cloud.clock.spawn(lambda: cloud.lambdas.invoke("First", b"{}"))
+    cloud.clock.spawn(lambda: cloud.lambdas.invoke("Second", b"{}"))
+    cloud.clock.advance(10)
+    assert seen == [("1", None, "First"), (None, "2", "Second")] * 2
+    assert "ONE" not in os.environ
+    assert "TWO" not in os.environ
+
+
+def test_payloads_cross_real_json_and_their_sizes_are_known(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "on", "pair": (1, 2), "text": "ä" * 100}))
+    execution = cloud.runner.run()
+    assert execution.output["look"]["pair"] == [1, 2]
+    assert cloud.lambdas.payload_bytes["Look"] > 600
+
+
+def test_an_answer_that_is_not_json_is_a_marshal_error(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": {1, 2}}))
+    assert cloud.runner.run().error == "Runtime.MarshalError"
+
+
+def test_an_answer_over_256_kb_fails_the_execution_and_no_catcher_helps(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "on", "text": "x" * 270_000}))
+    execution = cloud.runner.run()
+    assert (execution.status, execution.error) == ("FAILED", "States.DataLimitExceeded")
+    assert execution.path == ["Look"]
+
+
+def test_a_path_that_is_not_there_is_a_runtime_error_that_no_catcher_sees(cloud: Cloud) -> None:
+    cloud.lambdas.register("Look", Script({}))
+    catch = [{"ErrorEquals": ["States.ALL"], "Next": "After"}]
+    definition = one_task(Parameters={"x.$": "$.missing"}, Catch=catch)
+    definition["States"]["After"] = {"Type": "Succeed"}
+    cloud.create_state_machine("broken", definition)
+    execution = cloud.runner.run({"there": 1})
+    assert (execution.status, execution.error, execution.path) == ("FAILED", "States.Runtime", ["Only"])
+
+
+def test_what_a_function_prints_is_its_log(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    def chatty(event: Any, context: Any) -> Any:
+        print("deciding")
+        time.sleep(1)
+        print("decided")
+        return {"go": "on"}
+
+    machine(cloud, chatty)
+    cloud.runner.run()
+    assert list(cloud.lambdas.lines("Look")) == ["deciding", "decided"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_function_may_start_and_describe_executions(cloud: Cloud) -> None:
+    def starter(event: Any, context: Any) -> Any:
+        client = boto3.client("stepfunctions")
+        arn = client.start_execution(stateMachineArn=event["machine"], name="child", input="{}")["executionArn"]
+        time.sleep(1)
+        return {"status": client.describe_execution(executionArn=arn)["status"]}
+
+    machine(cloud, Script({"go": "on"}))
+    cloud.lambdas.register("Starter", starter)
+    payload = json.dumps({"machine": cloud.runner.default_machine}).encode()
+    assert cloud.lambdas.invoke("Starter", payload).payload == {"status": "SUCCEEDED"}
+    assert [execution.name for execution in cloud.runner.executions] == ["child"]
+
+
+def test_every_call_is_recorded_with_who_made_it_and_when(cloud: Cloud) -> None:
+    def caller(event: Any, context: Any) -> Any:
+        time.sleep(3)
+        boto3.client("sts").get_caller_identity()
+        return {"go": "on"}
+
+    machine(cloud, caller)
+    start = cloud.clock.now()
+    cloud.runner.run()
+    (call,) = cloud.recorder.of("GetCallerIdentity")
+    assert (call.function, call.at, call.service, call.error) == ("Look", start + 3, "sts", None)
+
+
+def test_asking_for_a_state_that_was_not_entered_says_where_it_went(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "on"}))
+    execution = cloud.runner.run()
+    with pytest.raises(RunnerError, match="Look > Route > Done"):
+        execution.output_of("Pause")
+
+
+def test_a_thousand_finished_executions_leave_few_in_moto(cloud: Cloud) -> None:
+    cloud.lambdas.register("Look", Script({}))
+    cloud.create_state_machine("small", one_task())
+    for _ in range(250):
+        cloud.runner.run()
+    listed = cloud.client("stepfunctions").list_executions(stateMachineArn=cloud.runner.default_machine, maxResults=900)
+    assert len(listed["executions"]) == 200
+    assert len(cloud.runner.executions) == 250
+    assert cloud.runner.executions[0].path == ["Only"]
