@@ -59,6 +59,13 @@ class Settings:
     prometheus_secret: str = setting(
         "PROMETHEUS_SECRET", "node-fleet/prometheus-auth", "secret with username and password"
     )
+    prometheus_timeout_seconds: int = setting(
+        "PROMETHEUS_TIMEOUT_SECONDS", 10, "longest wait for one answer of Prometheus", low=1, high=20, unit="s"
+    )
+    prometheus_retries: int = setting("PROMETHEUS_RETRIES", 2, "further tries of one request", low=0, high=5)
+    prometheus_budget_seconds: int = setting(
+        "PROMETHEUS_BUDGET_SECONDS", 25, "time for everything asked of Prometheus in one step", low=5, high=50, unit="s"
+    )
     slack_secret: str = setting("SLACK_SECRET", "node-fleet/slack-webhook", "secret with the Slack webhook URL")
     topic_arn: str = setting("SNS_TOPIC_ARN", "", "topic for messages to people")
     state_machine_arn: str = setting("STATE_MACHINE_ARN", "", "the autoscaler's state machine, for those that start it")
@@ -112,6 +119,14 @@ class Settings:
         unit="%",
     )
     memory_readings: int = setting("MEMORY_READINGS", 2, "readings in a row before memory counts", low=1, high=30)
+    live_share_percent: int = setting(
+        "LIVE_SHARE",
+        50,
+        "share of usable workers whose CPU and memory must be known for the fleet's figures to count",
+        low=1,
+        high=100,
+        unit="%",
+    )
     use_memory: bool = setting("USE_MEMORY", True, "whether memory takes part in decisions")
     pending_readings: int = setting(
         "PENDING_READINGS", 1, "readings in a row before unschedulable pods count", low=1, high=30

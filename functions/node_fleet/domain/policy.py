@@ -61,6 +61,7 @@ class Policy:
     memory_up_percent: float = 75.0
     memory_down_percent: float = 50.0
     memory_readings: int = 2
+    live_share_percent: int = 50
     use_memory: bool = True
     pending_readings: int = 1
     pending_urgent: int = 5

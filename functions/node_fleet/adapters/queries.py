@@ -1,0 +1,215 @@
+"""Every PromQL query that node-fleet asks, with what it returns, its unit and what an empty answer means.
+
+Text only: asking is prometheus_api's business, meaning is prometheus's. Targets are ours: job "node-exporter" covers
+workers only and carries instance_id; kube-state-metrics may run in several replicas, so everything is de-duplicated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+RATE_WINDOW_SECONDS: Final = 300
+FRESH_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Several queries asked as one request: each series of the answer carries its query's name as label `figure`."""
+
+    name: str
+    parts: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """The union. Labels differ by `figure`, so no part hides another."""
+        return " or ".join(label_figure(text, name) for name, text in self.parts.items())
+
+
+def label_figure(text: str, figure: str) -> str:
+    """The same vector with the label figure="..." on every series."""
+    return f'label_replace(({text}), "figure", "{figure}", "", "")'
+
+
+# --- fragments --------------------------------------------------------------------------------------------------
+
+_WORKERS = 'job="node-exporter",instance_id!=""'
+# Targets scraped well, and just now. A dead node that is still a target has up = 0; one that left has no series.
+_LIVE = f"(up{{{_WORKERS}}} == 1 and time() - timestamp(up{{{_WORKERS}}}) <= {FRESH_SECONDS})"
+_POD = "namespace, pod, uid"
+# Pods that are not finished: these hold what they requested.
+_UNFINISHED = f'max by ({_POD}) (kube_pod_status_phase{{phase=~"Pending|Running"}} == 1)'
+# The exporter marks every pod with PodScheduled=False, those held by a scheduling gate included: those are taken out.
+_UNSCHEDULABLE = (
+    f"((max by ({_POD}) (kube_pod_status_unschedulable) == 1)"
+    f' unless on ({_POD}) (kube_pod_status_reason{{reason="SchedulingGated"}} == 1))'
+)
+
+
+def _pod_requests(labels: str, selector: str) -> str:
+    """Requests of one pod: the sum of its containers, or its largest init container where that is more."""
+    container = f'kube_pod_container_resource_requests{{resource=~"cpu|memory"{selector}}}'
+    init = f'kube_pod_init_container_resource_requests{{resource=~"cpu|memory"{selector}}}'
+    once = f"max by ({labels}, container, resource) ({container})"
+    return (
+        f"max by ({labels}, resource) (sum by ({labels}, resource) ({once})"
+        f' or label_replace(max by ({labels}, resource) ({init}), "init", "1", "", ""))'
+    )
+
+
+# --- nodes, from kube-state-metrics -------------------------------------------------------------------------------
+
+# Returns: one series for the whole cluster. Unit: nodes, the server included.
+# Empty: kube-state-metrics is gone (a cluster has at least its server); nothing is known of any node.
+NODES_KNOWN = "count(max by (node) (kube_node_info))"
+
+# Returns: 1 for each node but the server, with labels node and provider_id. Unit: none.
+# Empty: no worker has registered, provided that NODES_KNOWN answers.
+NODE = (
+    "max by (node, provider_id) (kube_node_info)"
+    ' unless on (node) (kube_node_role{role=~"control-plane|master"})'
+)
+
+# Returns: 1 or 0 for each node. Unit: none. Empty for a node: its readiness is not known, it counts as not ready.
+NODE_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'
+
+# Returns: 1 for a cordoned node, else 0. Unit: none. Empty for a node: not known, counts as cordoned.
+NODE_UNSCHEDULABLE = "max by (node) (kube_node_spec_unschedulable)"
+
+# Returns: 1 for each taint, with labels node, key, value, effect. Unit: none. Empty: no node has a taint.
+NODE_TAINT = "max by (node, key, value, effect) (kube_node_spec_taint)"
+
+# Returns: what pods may request of each node, with label resource. Unit: cores, bytes, pods. Empty: missing.
+NODE_ALLOCATABLE = 'max by (node, resource) (kube_node_status_allocatable{resource=~"cpu|memory|pods"})'
+
+
+def not_ready_seconds(window_seconds: int) -> str:
+    """Since when each node has not been Ready; asked only when some node is not.
+
+    Returns: seconds since the last minute at which the node was Ready or, when it never was within the window, since
+    the first minute at which it was seen. Unit: seconds, up to a minute too long. Empty for a node: not known, 0.
+    """
+    ready = 'kube_node_status_condition{condition="Ready",status="true"}'
+    window = f"[{window_seconds}s:1m]"
+    last = f"max by (node) (max_over_time(timestamp({ready} == 1){window}))"
+    first = f"min by (node) (min_over_time(timestamp({ready}){window}))"
+    return f"time() - ({last} or {first})"
+
+
+# --- what pods hold, from kube-state-metrics ----------------------------------------------------------------------
+
+# Returns: one series for the whole cluster. Unit: pods, finished ones included.
+# Empty: kube-state-metrics shows no pod at all: it is gone or may not list pods; nothing about pods is known.
+PODS_KNOWN = f"count(max by ({_POD}) (kube_pod_status_phase))"
+
+# Returns: the requests of each node's unfinished pods, with label resource. Unit: cores, bytes.
+# Empty for a node: its pods request nothing (0), provided that PODS_KNOWN answers.
+NODE_REQUESTED = (
+    "sum by (node, resource) ("
+    + _pod_requests(f"{_POD}, node", ',node!=""')
+    + f" and on ({_POD}) {_UNFINISHED})"
+)
+
+# Returns: the unfinished pods bound to each node, daemons included. Unit: pods.
+# Empty for a node: it has none (0), provided that PODS_KNOWN answers.
+NODE_PODS = (
+    f'count by (node) (max by ({_POD}, node) (kube_pod_info{{node!=""}})'
+    f" and on ({_POD}) {_UNFINISHED})"
+)
+
+# --- pods that no node can take, from kube-state-metrics ----------------------------------------------------------
+
+# Returns: one series for each unschedulable, ungated pod, whatever the number of exporter replicas. Unit: seconds since
+# the pod was created. Empty: no pod waits (0), provided that PODS_KNOWN answers; else missing.
+PENDING_AGE = (
+    f"(time() - max by ({_POD}) (kube_pod_created) and on ({_POD}) {_UNSCHEDULABLE})"
+    f" or on ({_POD}) 0 * {_UNSCHEDULABLE}"
+)
+
+# Returns: what each of these pods requests, with label resource; asked only when there are such pods. Unit: cores,
+# bytes. Empty for a pod: it requests nothing.
+PENDING_REQUESTS = f"{_pod_requests(_POD, '')} and on ({_POD}) {_UNSCHEDULABLE}"
+
+# --- workers' load, from node-exporter ----------------------------------------------------------------------------
+
+_CPU = "node_cpu_seconds_total"
+
+# Returns: the busy share of each live worker over five minutes: 1 - idle time / time in all modes, so that a worker
+# which joined inside the window shows its own load, and iowait and steal count as busy. Unit: percent, 0 to 100.
+# Empty for a worker: not scraped at all, not scraped well, or only once so far: missing.
+WORKER_CPU = (
+    f'100 * (1 - sum by (instance_id) (rate({_CPU}{{{_WORKERS},mode="idle"}}[5m]))'
+    f" / sum by (instance_id) (rate({_CPU}{{{_WORKERS}}}[5m])))"
+    f" and on (instance_id) {_LIVE}"
+)
+
+# Returns: the cores of each live worker, the weights of the mean. Unit: cores. Empty for a worker: missing.
+WORKER_CORES = (
+    f'count by (instance_id) (max by (instance_id, cpu) ({_CPU}{{{_WORKERS},mode="idle"}}))'
+    f" and on (instance_id) {_LIVE}"
+)
+
+# Returns: the memory of each live worker. Unit: bytes. Empty for a worker: missing.
+WORKER_MEMORY_TOTAL = (
+    f"max by (instance_id) (node_memory_MemTotal_bytes{{{_WORKERS}}}) and on (instance_id) {_LIVE}"
+)
+
+# Returns: what each live worker could still give without swapping, caches included. Unit: bytes. Empty: missing.
+WORKER_MEMORY_AVAILABLE = (
+    f"max by (instance_id) (node_memory_MemAvailable_bytes{{{_WORKERS}}}) and on (instance_id) {_LIVE}"
+)
+
+# --- the requests of one reading ----------------------------------------------------------------------------------
+
+NODES: Final = Batch(
+    name="nodes",
+    parts={
+        "nodes_known": NODES_KNOWN,
+        "node": NODE,
+        "ready": NODE_READY,
+        "unschedulable": NODE_UNSCHEDULABLE,
+        "taint": NODE_TAINT,
+        "allocatable": NODE_ALLOCATABLE,
+    },
+)
+PODS: Final = Batch(
+    name="pods", parts={"pods_known": PODS_KNOWN, "requested": NODE_REQUESTED, "pods": NODE_PODS}
+)
+PENDING: Final = Batch(name="pending", parts={"pods_known": PODS_KNOWN, "age": PENDING_AGE})
+WORKERS: Final = Batch(
+    name="workers",
+    parts={
+        "cpu": WORKER_CPU,
+        "cores": WORKER_CORES,
+        "memory_total": WORKER_MEMORY_TOTAL,
+        "memory_available": WORKER_MEMORY_AVAILABLE,
+    },
+)
+
+# --- built-in custom metrics: a setting may name them instead of a query, as "built-in:NAME" ----------------------
+
+BUILT_IN_PREFIX: Final = "built-in:"
+BUILT_IN: Final[dict[str, str]] = {
+    # Returns: the longest of the demo app's queues, as every replica reports the same. Unit: messages. Empty: no app.
+    "queue_depth": 'max(app_queue_depth{queue="default"})',
+    # Returns: the latency that 95 of 100 requests stay under. Unit: ms. Empty or NaN: no app, or no request.
+    "latency_p95": "1000 * histogram_quantile(0.95, sum by (le) (rate(http_request_duration_seconds_bucket[5m])))",
+    # Returns: the latency that 99 of 100 requests stay under. Unit: ms. Empty or NaN: no app, or no request.
+    "latency_p99": "1000 * histogram_quantile(0.99, sum by (le) (rate(http_request_duration_seconds_bucket[5m])))",
+    # Returns: requests served, whatever the answer. Unit: requests per second. Empty: no app.
+    "request_rate": "sum(rate(http_requests_total[5m]))",
+    # Returns: answers with a 5xx status among all. Unit: percent. Empty or NaN: no app, or no request.
+    "error_rate": (
+        '100 * (sum(rate(http_requests_total{status=~"5.."}[2m])) or 0 * sum(rate(http_requests_total[2m])))'
+        " / sum(rate(http_requests_total[2m]))"
+    ),
+    # Returns: the traffic that guards error_rate. Unit: requests per second. Empty: no app.
+    "request_traffic": "sum(rate(http_requests_total[2m]))",
+}
+
+
+def custom_text(query: str) -> str:
+    """The PromQL of a custom metric's query: its own text, or that of the built-in it names. Empty if none has that name."""
+    if not query.startswith(BUILT_IN_PREFIX):
+        return query
+    return BUILT_IN.get(query.removeprefix(BUILT_IN_PREFIX), "")
