@@ -1,6 +1,6 @@
 """What a refused launch means and what is tried next. Asks EC2 nothing; the launcher does.
 
-Each class of refusal exists because something else follows from it: another pool, another market, patience, or a person.
+Each class of refusal exists because something else follows: another pool, another market, patience, or a person.
 """
 
 from __future__ import annotations
@@ -216,6 +216,6 @@ def alerts_for(refusals: Iterable[Refusal]) -> tuple[Alert, ...]:
 
 
 def back_off_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:
-    """Pause before asking again with the same token: doubling, capped, spread by the token so that no two march in step."""
+    """Pause before asking again with the same token: doubling, capped, spread by the token."""
     spread = int(token[:4], 16) / 0xFFFF
     return float(min(cap, 2.0**attempt)) * (0.5 + 0.5 * spread)

@@ -1,0 +1,229 @@
+"""EC2: the fleet's instances by tag, the server, launching and terminating. Decides nothing.
+
+EC2 by tag is the truth about what exists. ClientError and botocore's own errors go no further than this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from node_fleet.domain.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
+from node_fleet.domain.model import Instance
+from node_fleet.domain.operation import LaunchSlot
+from node_fleet.settings import Settings
+
+MANAGED_BY = "node-fleet"
+COUNTED_STATES = ("pending", "running")
+FILTER_VALUES = 200
+"""EC2 takes at most 200 values in one filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """The K3s server as EC2 shows it."""
+
+    instance_id: str
+    private_ip: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchAnswer:
+    """What RunInstances answered: an instance id, or EC2's error code and message. A refusal is an answer."""
+
+    instance_id: str = ""
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An instance found by its operation and slot tags, in whatever state it is."""
+
+    instance_id: str
+    state: str
+    zone: str
+    launched_at: int
+
+
+class Ec2Fleet:
+    """The fleet of one cluster. `launcher` is a client that does not repeat requests by itself; default: `client`."""
+
+    def __init__(self, client: Any, settings: Settings, *, launcher: Any = None) -> None:
+        self._client = client
+        self._launcher = launcher or client
+        self._settings = settings
+
+    # reading ---------------------------------------------------------------------------------------------------
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Our workers that are pending or running, all pages, by id. Raises Ec2Error."""
+        filters = {**self._ours(), "instance-state-name": COUNTED_STATES}
+        return tuple(sorted(map(_instance, self._describe(filters)), key=lambda i: i.instance_id))
+
+    def managed(self, instance_id: str) -> Instance | None:
+        """That worker if it is ours, in whatever state; None for a foreign or unknown one."""
+        found = [_instance(raw) for raw in self._describe({**self._ours(), "instance-id": (instance_id,)})]
+        return found[0] if found else None
+
+    def states(self, instance_ids: Iterable[str]) -> dict[str, str]:
+        """State of each id; "gone" for one that EC2 does not know (any more, or yet). Never fails for one of many."""
+        wanted = list(dict.fromkeys(instance_ids))
+        known: dict[str, str] = {}
+        for start in range(0, len(wanted), FILTER_VALUES):
+            for raw in self._describe({"instance-id": wanted[start : start + FILTER_VALUES]}):
+                known[raw["InstanceId"]] = raw["State"]["Name"]
+        return {instance_id: known.get(instance_id, "gone") for instance_id in wanted}
+
+    def of_operation(self, operation_id: str) -> dict[int, Found]:
+        """What an operation launched, by slot number: how a repeated step finds what it did before it died."""
+        found: dict[int, Found] = {}
+        for raw in self._describe({**self._ours(), "tag:Operation": (operation_id,)}):
+            slot = _tags(raw).get("Slot", "")
+            if slot.isdigit() and (int(slot) not in found or raw["State"]["Name"] in COUNTED_STATES):
+                found[int(slot)] = Found(
+                    instance_id=raw["InstanceId"],
+                    state=raw["State"]["Name"],
+                    zone=raw["Placement"]["AvailabilityZone"],
+                    launched_at=int(raw["LaunchTime"].timestamp()),
+                )
+        return found
+
+    def server(self) -> Server:
+        """The running K3s server.
+
+        Raises:
+            ServerNotFoundError: none carries the tag, or several do and their Cluster tag does not tell which.
+        """
+        role, cluster = self._settings.server_role_tag, self._settings.cluster_id
+        found = list(self._describe({"tag:Role": (role,), "instance-state-name": ("running",)}))
+        ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster] or found
+        if not ours:
+            raise ServerNotFoundError(f"no running instance carries the tag Role={role}; tag the K3s server so")
+        if len(ours) > 1:
+            ids = ", ".join(sorted(raw["InstanceId"] for raw in ours))
+            raise ServerNotFoundError(
+                f"{len(ours)} running instances carry Role={role}: {ids}; tag the right one Cluster={cluster}"
+            )
+        return Server(instance_id=ours[0]["InstanceId"], private_ip=ours[0].get("PrivateIpAddress", ""))
+
+    # changing --------------------------------------------------------------------------------------------------
+
+    def launch(self, slot: LaunchSlot, *, operation_id: str, token: str) -> LaunchAnswer:
+        """One RunInstances for one instance, never repeated by boto. The same token launches nothing twice.
+
+        Raises:
+            LaunchConfigurationError: a setting without which no request can be made is empty.
+        """
+        request = self._request(slot, operation_id, token)
+        try:
+            answer = self._launcher.run_instances(**request)
+        except ClientError as error:
+            problem = error.response.get("Error", {})
+            return LaunchAnswer(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
+        except BotoCoreError as error:
+            return LaunchAnswer(code="ConnectionError", message=str(error))
+        return LaunchAnswer(instance_id=answer["Instances"][0]["InstanceId"])
+
+    def terminate(self, instance_ids: Iterable[str]) -> None:
+        """Terminate each; one that is already gone is done. Raises Ec2Error."""
+        for instance_id in instance_ids:
+            with _ec2_errors(f"terminate {instance_id}", unless="InvalidInstanceID.NotFound"):
+                self._client.terminate_instances(InstanceIds=[instance_id])
+
+    def tag(self, instance_ids: Iterable[str], tags: Mapping[str, str]) -> None:
+        """Add tags; an instance that is gone needs none. Raises Ec2Error."""
+        pairs = [{"Key": key, "Value": value[:256]} for key, value in tags.items()]
+        for instance_id in instance_ids:
+            with _ec2_errors(f"tag {instance_id}", unless="InvalidInstanceID.NotFound"):
+                self._client.create_tags(Resources=[instance_id], Tags=pairs)
+
+    def _request(self, slot: LaunchSlot, operation_id: str, token: str) -> dict[str, Any]:
+        settings = self._settings
+        if not settings.launch_template_id:
+            raise LaunchConfigurationError(
+                "LAUNCH_TEMPLATE_ID is empty, expected the id of the workers' launch template"
+            )
+        request: dict[str, Any] = {
+            "LaunchTemplate": {
+                "LaunchTemplateId": settings.launch_template_id,
+                "Version": settings.launch_template_version,
+            },
+            "InstanceType": slot.instance_type,
+            "SubnetId": slot.subnet_id,
+            "MinCount": 1,
+            "MaxCount": 1,
+            "ClientToken": token,
+            "TagSpecifications": [
+                {"ResourceType": kind, "Tags": self._launch_tags(slot, operation_id)} for kind in ("instance", "volume")
+            ],
+        }
+        if slot.market == "spot":
+            request["InstanceMarketOptions"] = self._spot()
+        return request
+
+    def _spot(self) -> dict[str, Any]:
+        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        if self._settings.spot_max_price:
+            options["MaxPrice"] = self._settings.spot_max_price
+        return {"MarketType": "spot", "SpotOptions": options}
+
+    def _launch_tags(self, slot: LaunchSlot, operation_id: str) -> list[dict[str, str]]:
+        cluster = self._settings.cluster_id
+        tags = {
+            "Project": "node-fleet",
+            "Role": "k3s-worker",
+            "ManagedBy": MANAGED_BY,
+            "Cluster": cluster,
+            "Operation": operation_id,
+            "Slot": str(slot.number),
+            "Name": f"{cluster}-worker-{operation_id}-{slot.number}",
+            "TemplateVersion": self._settings.launch_template_version,
+        }
+        return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+    def _ours(self) -> dict[str, Iterable[str]]:
+        return {"tag:ManagedBy": (MANAGED_BY,), "tag:Cluster": (self._settings.cluster_id,)}
+
+    def _describe(self, filters: Mapping[str, Iterable[str]]) -> Iterator[dict[str, Any]]:
+        asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        with _ec2_errors("list instances"):
+            for page in self._client.get_paginator("describe_instances").paginate(Filters=asked):
+                for reservation in page["Reservations"]:
+                    yield from reservation["Instances"]
+
+
+def _instance(raw: Mapping[str, Any]) -> Instance:
+    tags = _tags(raw)
+    return Instance(
+        instance_id=raw["InstanceId"],
+        zone=raw["Placement"]["AvailabilityZone"],
+        instance_type=raw["InstanceType"],
+        market="spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand",
+        state=raw["State"]["Name"],
+        launched_at=int(raw["LaunchTime"].timestamp()),
+        operation_id=tags.get("Operation", ""),
+        join_failed=tags.get("JoinFailed") == "true",
+        private_ip=raw.get("PrivateIpAddress", ""),
+    )
+
+
+def _tags(raw: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
+
+
+@contextmanager
+def _ec2_errors(action: str, *, unless: str = "") -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        problem = error.response.get("Error", {})
+        if unless and problem.get("Code") == unless:
+            return
+        raise Ec2Error(f"EC2: cannot {action}: {problem.get('Code')}: {problem.get('Message')}") from error
+    except BotoCoreError as error:
+        raise Ec2Error(f"EC2: cannot {action}: {error}") from error
