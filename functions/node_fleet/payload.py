@@ -163,3 +163,15 @@ def _record_reader(cls: type) -> Reader:
         return cls(**{name: fields[name](value, f"{path}.{name}") for name, value in data.items()})
 
     return read
+
+
+def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:
+    """One key of the state machine's payload as a `kind`. Raises InvalidInputError when it is missing or malformed."""
+    if key not in event:
+        raise InvalidInputError(f"the payload lacks {key!r}")
+    return from_payload(kind, event[key], path=key)
+
+
+def put(event: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+    """The payload with these keys set to the JSON form of the values."""
+    return {**event, **{key: to_payload(value) for key, value in values.items()}}

@@ -115,4 +115,5 @@ def _client(service: str, region: str, attempts: int) -> Any:
         read_timeout=10,
         retries={"total_max_attempts": attempts, "mode": "standard"},
     )
-    return boto3.client(service, region_name=region, config=config)
+    make: Any = boto3.client
+    return make(service, region_name=region, config=config)

@@ -1,0 +1,46 @@
+"""AcquireLock: takes the lease and says what this run may do. Changes nothing but the lock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.domain.model import Alert
+from node_fleet.domain.operation import resume_state
+from node_fleet.domain.run import Timing, read_input
+from node_fleet.observability import log
+from node_fleet.payload import put, to_payload
+from node_fleet.settings import Settings
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Take `input`, `execution_id`, `started_at`; answer the payload that every later state carries on."""
+    tools = wiring()
+    run = read_input(event["input"], execution_id=event["execution_id"], started_at=event["started_at"])
+    acquired = tools.state.acquire(run)
+    log("lock", status=acquired.status, detail=acquired.detail, execution_id=run.execution_id)
+    if acquired.status != "acquired":
+        return {"run": to_payload(run), "status": acquired.status, "detail": acquired.detail}
+    state = acquired.state
+    limit = tools.settings.operation_limit_seconds
+    return put(
+        {},
+        notes=(acquired.detail,) if acquired.detail else (),
+        alerts=(Alert(kind="lock_taken_over", text=acquired.detail),) if acquired.detail else (),
+        run=replace(run, fence=state.fence),
+        timing=_timing(tools.settings),
+        status=acquired.status,
+        resume=resume_state(state.operation, now=tools.clock.now(), limit_seconds=limit),
+        memory=state.memory,
+        operation=state.operation,
+    )
+
+
+def _timing(settings: Settings) -> Timing:
+    return Timing(
+        join_poll_seconds=settings.join_poll_seconds,
+        drain_poll_seconds=settings.drain_poll_seconds,
+        terminate_poll_seconds=settings.terminate_poll_seconds,
+        scheduling_grace_seconds=settings.scheduling_grace_seconds,
+    )

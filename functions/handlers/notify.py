@@ -1,0 +1,48 @@
+"""Notify: one message for the run. Cannot fail a scaling result: the state machine catches whatever it raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.message import Message, Outcome, compose, plain_failure
+from node_fleet.domain.model import Alert, Snapshot
+from node_fleet.domain.operation import Operation
+from node_fleet.domain.run import Run
+from node_fleet.observability import log
+from node_fleet.payload import from_payload, put, take, to_payload
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Publish what happened; the payload goes on with its failure in plain words."""
+    tools = wiring()
+    message = message_of(event, tools.settings.cluster_id)
+    log(message.what, level_shown=message.level, why=message.why, execution_id=message.execution_id)
+    tools.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
+    return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
+
+
+def message_of(event: dict[str, Any], cluster_id: str) -> Message:
+    """The message that this payload amounts to."""
+    run = take(event, "run", Run)
+    return compose(
+        cluster_id=cluster_id,
+        execution_id=run.execution_id,
+        trigger=run.trigger,
+        snapshot=_maybe(event, "snapshot", Snapshot),
+        operation=_maybe(event, "operation", Operation),
+        outcome=_maybe(event, "outcome", Outcome),
+        sentence=event.get("decision", {}).get("sentence", ""),
+        failure=plain_failure(event["failure"]) if "failure" in event else None,
+        alerts=from_payload(tuple[Alert, ...], event.get("alerts", [])) + _decision_alerts(event),
+        notes=tuple(event.get("notes", ())),
+    )
+
+
+def _decision_alerts(event: dict[str, Any]) -> tuple[Alert, ...]:
+    alerts: tuple[Alert, ...] = from_payload(tuple[Alert, ...], event.get("decision", {}).get("alerts", []))
+    return alerts
+
+
+def _maybe(event: dict[str, Any], key: str, kind: Any) -> Any:
+    return from_payload(kind, event[key], path=key) if event.get(key) is not None else None

@@ -1,0 +1,47 @@
+"""ReleaseLock: writes down what the run saw and did, frees the lock, and only then lets a failed run end red."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.errors import RunFailedError, StateStoreError
+from node_fleet.domain.message import plain_failure
+from node_fleet.domain.model import Memory
+from node_fleet.domain.report import run_metrics
+from node_fleet.domain.run import Run
+from node_fleet.observability import metrics_line
+from node_fleet.payload import take, to_payload
+from node_fleet.wiring import Wiring, wiring
+
+RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes")
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Record, release, and answer whether the lock was still ours. Safe to run twice."""
+    tools = wiring()
+    run = take(event, "run", Run)
+    unrecorded = _record(tools, run, event)
+    memory = take(event, "memory", Memory) if "memory" in event else None
+    released = tools.state.release(run, memory, node_count=event.get("node_count"))
+    metrics_line(tools.settings.cluster_id, run_metrics(event), at_seconds=tools.clock.now())
+    if "failure" in event:
+        failure = plain_failure(event["failure"])
+        raise RunFailedError(f"{failure['Error']}: {failure['Cause']}")
+    if unrecorded:
+        raise unrecorded
+    return {"run": to_payload(run), "released": released, **_summary(event)}
+
+
+def _record(tools: Wiring, run: Run, event: dict[str, Any]) -> StateStoreError | None:
+    """Store the decision; a table that refuses must not keep the lock, so its error waits until that is free."""
+    data = {name: event[name] for name in RECORDED if event.get(name) is not None}
+    try:
+        tools.records.put_event("decision", run.started_at, data, key=run.execution_id)
+    except StateStoreError as error:
+        return error
+    return None
+
+
+def _summary(event: dict[str, Any]) -> dict[str, Any]:
+    sentence = event.get("outcome", {}).get("text") or event.get("decision", {}).get("sentence", "")
+    return {"sentence": sentence, "notes": event.get("notes", [])}

@@ -1,0 +1,327 @@
+"""The state item against DynamoDB's own expression engine (moto): lease, fence, reservations, notices, pause."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from node_fleet.adapters.items import to_attributes
+from node_fleet.adapters.state_store import StateStore
+from node_fleet.domain.errors import LeaseLostError, PausedError, StateStoreError
+from node_fleet.domain.model import Memory
+from node_fleet.domain.operation import Operation
+from node_fleet.domain.run import Run
+from node_fleet.domain.state import Lease, Notice, Pause
+from node_fleet.settings import Settings
+
+START = 1_790_000_000
+SETTINGS = Settings()
+
+
+class SteppedClock:
+    def __init__(self) -> None:
+        self.time = START
+
+    def now(self) -> int:
+        return self.time
+
+
+class Recording:
+    """Passes calls on to a client and keeps their names."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**request: Any) -> Any:
+            self.calls.append((name, request))
+            return getattr(self._client, name)(**request)
+
+        return call
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="ap-southeast-1")
+        client.create_table(
+            TableName=SETTINGS.state_table,
+            KeySchema=[{"AttributeName": "cluster_id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield client
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+def store(dynamo: Any, clock: SteppedClock) -> StateStore:
+    return StateStore(dynamo, SETTINGS, clock)
+
+
+def a_run(name: str = "a", *, tick: int = START) -> Run:
+    return Run(execution_id=name, trigger="schedule", scheduled_at=tick, started_at=START)
+
+
+def manual(name: str) -> Run:
+    return Run(execution_id=name, trigger="manual", scheduled_at=0, started_at=START)
+
+
+def held(store: StateStore, run: Run) -> Run:
+    acquired = store.acquire(run)
+    assert acquired.status == "acquired", acquired
+    return replace(run, fence=acquired.state.fence)
+
+
+def an_operation(name: str = "op-1") -> Operation:
+    return Operation(
+        operation_id=name,
+        kind="scale_up",
+        phase="begin",
+        started_at=START,
+        requested=1,
+        reason="pending 3",
+        execution_id="a",
+    )
+
+
+def put(dynamo: Any, **attributes: Any) -> None:
+    item = {"cluster_id": SETTINGS.cluster_id, **attributes}
+    dynamo.put_item(TableName=SETTINGS.state_table, Item=to_attributes(item))
+
+
+def test_acquiring_is_one_conditional_update_and_nothing_else(dynamo: Any, clock: SteppedClock) -> None:
+    recording = Recording(dynamo)
+    assert StateStore(recording, SETTINGS, clock).acquire(a_run()).status == "acquired"
+    assert [name for name, _ in recording.calls] == ["update_item"]
+    assert "ConditionExpression" in recording.calls[0][1]
+
+
+def test_a_held_lock_is_an_answer_that_names_its_owner(store: StateStore) -> None:
+    held(store, a_run("first"))
+    answer = store.acquire(manual("second"))
+    assert (answer.status, "first" in answer.detail) == ("held", True)
+
+
+def test_the_same_execution_acquires_twice_and_its_fence_grows(store: StateStore) -> None:
+    first = held(store, a_run())
+    again = held(store, a_run())
+    assert again.fence == first.fence + 1
+
+
+@pytest.mark.parametrize(
+    ("after_expiry_seconds", "status"),
+    [(-1, "held"), (0, "held"), (SETTINGS.lease_skew_seconds, "held"), (SETTINGS.lease_skew_seconds + 1, "acquired")],
+)
+def test_an_expired_lock_is_taken_on_the_first_try_after_the_skew_margin(
+    store: StateStore, clock: SteppedClock, after_expiry_seconds: int, status: str
+) -> None:
+    held(store, a_run("dead"))
+    clock.time += SETTINGS.lease_seconds + after_expiry_seconds
+    answer = store.acquire(manual("next"))
+    assert answer.status == status
+    assert ("dead" in answer.detail) is True
+
+
+@pytest.mark.parametrize(
+    "expires_at",
+    [(START + 86_401), 1_790_000_000_000, "soon", None],
+    ids=["over a day ahead", "milliseconds", "text", "absent"],
+)
+def test_a_corrupt_expiry_is_taken_over_and_reported(dynamo: Any, store: StateStore, expires_at: Any) -> None:
+    attributes = {"lock_owner": "broken", "lock_fence": 7, "lock_acquired_at": START}
+    put(dynamo, **attributes, **({} if expires_at is None else {"lock_expires_at": expires_at}))
+    answer = store.acquire(manual("next"))
+    assert (answer.status, answer.state.fence) == ("acquired", 8)
+    assert "corrupt" in answer.detail
+
+
+def test_an_expiry_exactly_a_day_ahead_is_not_corrupt(dynamo: Any, store: StateStore) -> None:
+    put(dynamo, lock_owner="x", lock_fence=1, lock_acquired_at=START, lock_expires_at=START + 86_400)
+    assert store.acquire(manual("next")).status == "held"
+
+
+def test_the_fence_survives_release_and_never_repeats(store: StateStore) -> None:
+    fences = []
+    for name in ("a", "b", "c"):
+        run = held(store, manual(name))
+        fences.append(run.fence)
+        assert store.release(run) is True
+    assert fences == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("tick", "status"), [(START - 120, "stale"), (START, "stale"), (START + 1, "acquired")])
+def test_a_tick_that_is_not_newer_than_the_last_one_does_nothing(store: StateStore, tick: int, status: str) -> None:
+    store.release(held(store, a_run("first", tick=START)))
+    assert store.acquire(a_run("second", tick=tick)).status == status
+
+
+def test_manual_and_alert_runs_are_never_stale(store: StateStore) -> None:
+    store.release(held(store, a_run("first")))
+    assert store.acquire(manual("second")).status == "acquired"
+
+
+@pytest.mark.parametrize(("until", "status"), [(START + 1, "paused"), (START, "acquired"), (START - 1, "acquired")])
+def test_a_pause_in_force_ends_the_run_before_it_holds_the_lock(store: StateStore, until: int, status: str) -> None:
+    store.set_pause(Pause(reason="database move", by="mira", since=START - 60, until=until))
+    answer = store.acquire(a_run())
+    assert answer.status == status
+    if status == "paused":
+        assert "database move" in answer.detail
+        assert store.load().lease is None
+
+
+def test_renewing_extends_the_lease_and_refuses_while_paused(store: StateStore, clock: SteppedClock) -> None:
+    run = held(store, a_run())
+    clock.time += 100
+    assert store.renew(run).lease == Lease(
+        owner="a", fence=run.fence, acquired_at=START, expires_at=START + 100 + SETTINGS.lease_seconds
+    )
+    store.set_pause(Pause(reason="stop", by="mira", since=clock.time, until=clock.time + 60))
+    with pytest.raises(PausedError, match="stop"):
+        store.renew(run)
+    assert store.renew(run, even_paused=True).pause is not None
+
+
+def test_a_deposed_owner_changes_and_releases_nothing(store: StateStore, clock: SteppedClock) -> None:
+    old = held(store, a_run("old"))
+    clock.time += SETTINGS.lease_seconds + SETTINGS.lease_skew_seconds + 1
+    new = held(store, manual("new"))
+    before = store.load()
+    for change in (
+        lambda: store.renew(old),
+        lambda: store.save_operation(old, an_operation()),
+        lambda: store.close_operation(old, Memory()),
+        lambda: store.save_memory(old, Memory()),
+    ):
+        with pytest.raises(LeaseLostError, match="new"):
+            change()
+    assert store.release(old, Memory(last_action="scale_up")) is False
+    assert store.load() == before
+    assert store.release(new) is True
+
+
+def test_an_earlier_fence_of_the_same_execution_is_refused(store: StateStore) -> None:
+    first = held(store, a_run())
+    held(store, a_run())
+    with pytest.raises(LeaseLostError):
+        store.renew(first)
+
+
+def test_an_operation_is_recorded_resumed_and_closed_with_what_was_learned(store: StateStore) -> None:
+    run = held(store, a_run())
+    store.save_operation(run, an_operation())
+    store.save_operation(run, replace(an_operation(), phase="record"))
+    assert store.load().operation == replace(an_operation(), phase="record")
+    store.close_operation(run, Memory(last_action="scale_up", last_action_at=START), node_count=3)
+    state = store.load()
+    assert (state.operation, state.memory.last_action, state.node_count) == (None, "scale_up", 3)
+
+
+def test_a_second_operation_is_refused_while_one_is_open(store: StateStore) -> None:
+    run = held(store, a_run())
+    store.save_operation(run, an_operation("op-1"))
+    with pytest.raises(LeaseLostError, match="op-1 is still open"):
+        store.save_operation(run, an_operation("op-2"))
+
+
+def test_reservations_count_until_the_maximum_and_are_given_back(store: StateStore, clock: SteppedClock) -> None:
+    def count(state: Any) -> int:
+        return len(state.reservations)
+
+    until = clock.time + 600
+    assert [store.reserve(k, count, maximum=2, until=until) for k in ("a", "b", "c")] == [True, True, False]
+    assert store.reserve("a", count, maximum=2, until=until) is True
+    store.confirm("a", "i-0aaa")
+    assert [(r.key, r.instance_id) for r in store.load().reservations] == [("a", "i-0aaa"), ("b", "")]
+    store.unreserve(["a", "nobody"])
+    assert store.reserve("c", count, maximum=2, until=until) is True
+    assert [r.key for r in store.load().reservations] == ["b", "c"]
+
+
+def test_a_reservation_made_in_between_is_seen_before_the_next_is_granted(dynamo: Any, clock: SteppedClock) -> None:
+    """The count happens between the read and the write: a rival's reservation there must not be passed over."""
+    store, rival = StateStore(dynamo, SETTINGS, clock), StateStore(dynamo, SETTINGS, clock)
+    rival_moves = iter([True])
+
+    def count(state: Any) -> int:
+        if next(rival_moves, False):
+            assert rival.reserve("rival", lambda s: len(s.reservations), maximum=1, until=START + 600)
+        return len(state.reservations)
+
+    assert store.reserve("mine", count, maximum=1, until=START + 600) is False
+    assert [r.key for r in store.load().reservations] == ["rival"]
+
+
+def test_a_notice_is_claimed_once_for_each_instance(store: StateStore) -> None:
+    notice = Notice(instance_id="i-0abc", kind="spot", at=START, deadline=START + 120)
+    assert [store.add_notice(notice), store.add_notice(notice)] == [True, False]
+    assert store.load().notices == (notice,)
+    store.remove_notice("i-0abc")
+    assert store.load().notices == ()
+
+
+def test_the_clean_up_takes_over_only_from_the_dead_owner(store: StateStore) -> None:
+    dead = held(store, a_run("dead"))
+    assert store.take_over("somebody else", "clean-up") is None
+    taken = store.take_over("dead", "clean-up")
+    assert taken is not None
+    assert taken.fence == dead.fence + 1
+    with pytest.raises(LeaseLostError):
+        store.renew(dead)
+    assert store.take_over("dead", "clean-up") is not None, "delivered twice"
+
+
+def test_unlocking_by_hand_frees_exactly_the_lease_that_was_shown(store: StateStore) -> None:
+    held(store, a_run("a"))
+    lease = store.load().lease
+    assert lease is not None
+    assert store.force_unlock(replace(lease, fence=lease.fence + 1)) is False
+    assert store.force_unlock(lease) is True
+    assert store.load().lease is None
+
+
+def test_a_missing_table_is_one_clear_error(dynamo: Any, clock: SteppedClock) -> None:
+    lost = StateStore(dynamo, Settings(state_table="no-such-table"), clock)
+    with pytest.raises(StateStoreError, match="table no-such-table does not exist: cannot lock"):
+        lost.acquire(a_run())
+
+
+def test_of_many_contenders_exactly_one_wins_each_round(dynamo: Any, clock: SteppedClock) -> None:
+    """The client is serialised here because this DynamoDB is not atomic by itself; the condition does the deciding."""
+    gate = threading.Lock()
+
+    class Serialised:
+        def __getattr__(self, name: str) -> Any:
+            def call(**request: Any) -> Any:
+                with gate:
+                    return getattr(dynamo, name)(**request)
+
+            return call
+
+    store = StateStore(Serialised(), SETTINGS, clock)
+    for _ in range(20):
+        results: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda n=n: results.append((n, store.acquire(manual(f"run-{n}"))))) for n in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        winners = [(n, answer) for n, answer in results if answer.status == "acquired"]
+        assert len(winners) == 1
+        name, answer = winners[0]
+        assert store.release(replace(manual(f"run-{name}"), fence=answer.state.fence))
