@@ -20,6 +20,7 @@ WorkloadKind = Literal["Deployment", "StatefulSet"]
 TOLERANCE = 0.1
 QUEUE_CATCH_UP_SECONDS = 60.0
 HIGHEST_UTILISATION = 0.95
+NO_LOAD = constant(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class ApplicationSpec:
     memory_request_mib: int = 128
     cpu_limit_milli: int = 500
     replicas: int = 1
-    curve: Curve = constant(0.0)
+    curve: Curve = NO_LOAD
     cpu_milli_per_request: float = 10.0
     autoscale: Autoscale | None = None
     base_latency_ms: float = 40.0

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.k3s.cluster import Cluster
-from simulator.k3s.scheduler import mark_gated, why_not
-from simulator.k3s.scheduler import NodeRoom
+from simulator.k3s.scheduler import NodeRoom, mark_gated, why_not
 from simulator.k3s.shapes import (
     RUN_SECONDS,
     Obj,
