@@ -67,15 +67,14 @@ class Wiring:
     @cached_property
     def prometheus(self) -> PrometheusReader:
         """Prometheus on the server."""
-        import requests
-
         from node_fleet.adapters.prometheus import PrometheusReader
+        from node_fleet.adapters.prometheus_api import plain_session
 
         return PrometheusReader(
-            requests.Session(),
+            plain_session(),
             self.settings,
             address=lambda: self.ec2.server().private_ip,
-            credentials=lambda: self.secrets.credentials(self.settings.prometheus_secret),
+            credentials=lambda fresh: self.secrets.credentials(self.settings.prometheus_secret, fresh=fresh),
             clock=self.clock,
         )
 

@@ -65,10 +65,7 @@ NODES_KNOWN = "count(max by (node) (kube_node_info))"
 
 # Returns: 1 for each node but the server, with labels node and provider_id. Unit: none.
 # Empty: no worker has registered, provided that NODES_KNOWN answers.
-NODE = (
-    "max by (node, provider_id) (kube_node_info)"
-    ' unless on (node) (kube_node_role{role=~"control-plane|master"})'
-)
+NODE = 'max by (node, provider_id) (kube_node_info) unless on (node) (kube_node_role{role=~"control-plane|master"})'
 
 # Returns: 1 or 0 for each node. Unit: none. Empty for a node: its readiness is not known, it counts as not ready.
 NODE_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'
@@ -105,17 +102,12 @@ PODS_KNOWN = f"count(max by ({_POD}) (kube_pod_status_phase))"
 # Returns: the requests of each node's unfinished pods, with label resource. Unit: cores, bytes.
 # Empty for a node: its pods request nothing (0), provided that PODS_KNOWN answers.
 NODE_REQUESTED = (
-    "sum by (node, resource) ("
-    + _pod_requests(f"{_POD}, node", ',node!=""')
-    + f" and on ({_POD}) {_UNFINISHED})"
+    "sum by (node, resource) (" + _pod_requests(f"{_POD}, node", ',node!=""') + f" and on ({_POD}) {_UNFINISHED})"
 )
 
 # Returns: the unfinished pods bound to each node, daemons included. Unit: pods.
 # Empty for a node: it has none (0), provided that PODS_KNOWN answers.
-NODE_PODS = (
-    f'count by (node) (max by ({_POD}, node) (kube_pod_info{{node!=""}})'
-    f" and on ({_POD}) {_UNFINISHED})"
-)
+NODE_PODS = f'count by (node) (max by ({_POD}, node) (kube_pod_info{{node!=""}}) and on ({_POD}) {_UNFINISHED})'
 
 # --- pods that no node can take, from kube-state-metrics ----------------------------------------------------------
 
@@ -150,9 +142,7 @@ WORKER_CORES = (
 )
 
 # Returns: the memory of each live worker. Unit: bytes. Empty for a worker: missing.
-WORKER_MEMORY_TOTAL = (
-    f"max by (instance_id) (node_memory_MemTotal_bytes{{{_WORKERS}}}) and on (instance_id) {_LIVE}"
-)
+WORKER_MEMORY_TOTAL = f"max by (instance_id) (node_memory_MemTotal_bytes{{{_WORKERS}}}) and on (instance_id) {_LIVE}"
 
 # Returns: what each live worker could still give without swapping, caches included. Unit: bytes. Empty: missing.
 WORKER_MEMORY_AVAILABLE = (
@@ -172,9 +162,7 @@ NODES: Final = Batch(
         "allocatable": NODE_ALLOCATABLE,
     },
 )
-PODS: Final = Batch(
-    name="pods", parts={"pods_known": PODS_KNOWN, "requested": NODE_REQUESTED, "pods": NODE_PODS}
-)
+PODS: Final = Batch(name="pods", parts={"pods_known": PODS_KNOWN, "requested": NODE_REQUESTED, "pods": NODE_PODS})
 PENDING: Final = Batch(name="pending", parts={"pods_known": PODS_KNOWN, "age": PENDING_AGE})
 WORKERS: Final = Batch(
     name="workers",
@@ -209,7 +197,7 @@ BUILT_IN: Final[dict[str, str]] = {
 
 
 def custom_text(query: str) -> str:
-    """The PromQL of a custom metric's query: its own text, or that of the built-in it names. Empty if none has that name."""
+    """The PromQL of a custom metric's query: its own text, or the text of the built-in it names (empty if none)."""
     if not query.startswith(BUILT_IN_PREFIX):
         return query
     return BUILT_IN.get(query.removeprefix(BUILT_IN_PREFIX), "")
