@@ -1,0 +1,1 @@
+"""What a person looks at after a simulation: the story as rows, the workflow as a picture, one HTML page."""

@@ -1,0 +1,168 @@
+"""Draws a state machine from its definition: layers from top to bottom, as SVG for a page and Mermaid for documents.
+
+It reads the same bytes that are deployed, so the picture cannot drift. It runs nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 156, 32, 48, 26, 14
+SWEEPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """One way from a state to another; label is the condition or the error that takes it."""
+
+    start: str
+    end: str
+    kind: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a state is drawn: the upper left corner of its box, in pixels."""
+
+    x: float
+    y: float
+
+
+def arrows(definition: dict[str, Any]) -> list[Arrow]:
+    """Every arrow of the top level: next, choice, default and catch, in the order they are written."""
+    return [arrow for name, state in definition["States"].items() for arrow in _arrows_of(name, state)]
+
+
+def _arrows_of(name: str, state: dict[str, Any]) -> Iterator[Arrow]:
+    if "Next" in state:
+        yield Arrow(start=name, end=state["Next"], kind="next")
+    for rule in state.get("Choices", ()):
+        yield Arrow(start=name, end=rule["Next"], kind="choice", label=_condition(rule))
+    if "Default" in state:
+        yield Arrow(start=name, end=state["Default"], kind="default")
+    for catcher in state.get("Catch", ()):
+        yield Arrow(start=name, end=catcher["Next"], kind="catch", label=", ".join(catcher["ErrorEquals"]))
+
+
+def _condition(rule: dict[str, Any]) -> str:
+    parts = rule.get("And") or rule.get("Or") or [rule]
+    return " and ".join(_test(part) for part in parts if "IsPresent" not in part)
+
+
+def _test(rule: dict[str, Any]) -> str:
+    value = next((v for k, v in rule.items() if k not in ("Variable", "Next")), "")
+    return f"{rule.get('Variable', '')[2:]} is {json.dumps(value)}"
+
+
+def layout(definition: dict[str, Any]) -> dict[str, Place]:
+    """A place for every state: depth by the main way (catches and loops do not push down), order by neighbours."""
+    depth = _depths(definition)
+    layers: dict[int, list[str]] = defaultdict(list)
+    for name in definition["States"]:
+        layers[depth[name]].append(name)
+    _untangle(layers, definition)
+    widest = max(len(names) for names in layers.values())
+    return {
+        name: Place(
+            x=MARGIN + (widest - len(names)) * (WIDTH + GAP_X) / 2 + index * (WIDTH + GAP_X),
+            y=MARGIN + level * (HEIGHT + GAP_Y),
+        )
+        for level, names in layers.items()
+        for index, name in enumerate(names)
+    }
+
+
+def _depths(definition: dict[str, Any]) -> dict[str, int]:
+    """Longest way from the start along the main ways; ways back up and jumps out of Resume do not push down."""
+    ways = _forward(definition)
+    depth = dict.fromkeys(definition["States"], 0)
+    for name in definition["States"]:
+        for end in ways[name]:
+            depth[end] = max(depth[end], depth[name] + 1)
+    deepest = max(depth.values())
+    reached = {end for ends in ways.values() for end in ends} | {definition["StartAt"]}
+    return {name: level if name in reached else deepest for name, level in depth.items()}
+
+
+def _forward(definition: dict[str, Any]) -> dict[str, list[str]]:
+    ways: dict[str, list[str]] = {name: [] for name in definition["States"]}
+    order = {name: index for index, name in enumerate(definition["States"])}
+    for arrow in arrows(definition):
+        if arrow.start != "Resume" and order[arrow.end] > order[arrow.start] and arrow.end not in ways[arrow.start]:
+            ways[arrow.start].append(arrow.end)
+    return ways
+
+
+def _untangle(layers: dict[int, list[str]], definition: dict[str, Any]) -> None:
+    near: dict[str, set[str]] = defaultdict(set)
+    for arrow in arrows(definition):
+        if arrow.kind != "catch":
+            near[arrow.start].add(arrow.end)
+            near[arrow.end].add(arrow.start)
+    for _ in range(SWEEPS):
+        spot = {name: index / max(1, len(row)) for row in layers.values() for index, name in enumerate(row)}
+        for row in layers.values():
+            row.sort(key=lambda name: sum(spot[n] for n in near[name]) / max(1, len(near[name])))
+
+
+def svg(definition: dict[str, Any]) -> str:
+    """The graph as one SVG element; boxes carry data-state, arrows data-edge="A>B", so that a page can light a path."""
+    places = layout(definition)
+    width = max(p.x for p in places.values()) + WIDTH + MARGIN
+    height = max(p.y for p in places.values()) + HEIGHT + MARGIN
+    lines = [_line(arrow, places) for arrow in arrows(definition)]
+    boxes = [_box(name, state, places[name]) for name, state in definition["States"].items()]
+    return (
+        f'<svg class="graph" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="The workflow, path lit">'
+        f"{''.join(lines)}{''.join(boxes)}</svg>"
+    )
+
+
+def _line(arrow: Arrow, places: dict[str, Place]) -> str:
+    a, b = places[arrow.start], places[arrow.end]
+    x1, y1, x2, y2 = a.x + WIDTH / 2, a.y + HEIGHT, b.x + WIDTH / 2, b.y
+    if b.y <= a.y:
+        y1, y2 = a.y + HEIGHT / 2, b.y + HEIGHT / 2
+        x1 += WIDTH / 2 if b.x >= a.x else -WIDTH / 2
+        x2 += WIDTH / 2 if b.x >= a.x else -WIDTH / 2
+        side = 26 if b.x >= a.x else -26
+        path = f"M{x1:g} {y1:g}C{x1 + side:g} {y1:g} {x2 + side:g} {y2:g} {x2:g} {y2:g}"
+    else:
+        bend = max(14.0, (y2 - y1) / 2)
+        path = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
+    title = f"<title>{html.escape(f'{arrow.start} to {arrow.end} {arrow.label}'.strip())}</title>"
+    edge = f"{arrow.start}&gt;{arrow.end}"
+    return f'<path class="edge {arrow.kind}" data-edge="{edge}" d="{path}">{title}</path>'
+
+
+def _box(name: str, state: dict[str, Any], place: Place) -> str:
+    shape = state["Type"].lower()
+    title = f"<title>{html.escape(state.get('Comment', name))}</title>"
+    text = f'<text x="{WIDTH / 2:g}" y="{HEIGHT / 2 + 4:g}">{html.escape(name)}</text>'
+    radius = HEIGHT / 2 if shape in ("choice", "wait") else 6
+    return (
+        f'<g class="state {shape}" data-state="{name}" transform="translate({place.x:g} {place.y:g})">{title}'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="{radius:g}"/>{text}</g>'
+    )
+
+
+def mermaid(definition: dict[str, Any]) -> str:
+    """The graph as a Mermaid state diagram; catches are drawn once for each pair of states."""
+    lines = ["stateDiagram-v2", f"    [*] --> {definition['StartAt']}"]
+    seen: set[tuple[str, str]] = set()
+    for arrow in arrows(definition):
+        if (arrow.start, arrow.end) in seen:
+            continue
+        seen.add((arrow.start, arrow.end))
+        label = {"catch": " : on error", "default": " : otherwise"}.get(arrow.kind, "")
+        if arrow.kind == "choice":
+            label = f" : {arrow.label}".replace('"', "")
+        lines.append(f"    {arrow.start} --> {arrow.end}{label}")
+    ends = [n for n, s in definition["States"].items() if s["Type"] in ("Succeed", "Fail") or s.get("End")]
+    return "\n".join(lines + [f"    {name} --> [*]" for name in ends]) + "\n"

@@ -1,0 +1,103 @@
+"""Writes one self-contained HTML page: the answer first, then charts, the executions, and the workflow with its path lit.
+
+No network, no library: the page must open from a mail attachment on a phone.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.report.graph import svg
+from simulator.report.story import Row, changed_something, tell
+from simulator.runner import Execution
+
+TEMPLATE = Path(__file__).with_name("page.html")
+PAYLOAD_LIMIT = 60_000
+"""Characters of one state's input that the page keeps; a longer one is cut with a mark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The world at one moment. Times are epoch seconds, load is in the scenario's own unit."""
+
+    at: float
+    load: float
+    pending: int
+    usable: int
+    joining: int
+    leaving: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that the page shows. `figures` are the numbers of the headline, by name."""
+
+    title: str
+    sentence: str
+    figures: dict[str, str]
+    points: Sequence[Point]
+    executions: Sequence[Execution]
+    definition: dict[str, Any]
+    zone: str = "UTC"
+
+
+def render(report: Report) -> str:
+    """The page as text. Only executions that changed something, failed, or ended early carry their payloads."""
+    shown = [e for e in report.executions if changed_something(e) or e.status != "SUCCEEDED"]
+    data = {
+        "points": [[p.at, p.load, p.pending, p.usable, p.joining, p.leaving] for p in report.points],
+        "runs": list(_runs(shown, tell(shown))),
+        "quiet": len(report.executions) - len(shown),
+    }
+    page = TEMPLATE.read_text(encoding="utf-8")
+    figures = "".join(
+        f"<div class=figure><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>"
+        for name, value in report.figures.items()
+    )
+    for mark, value in (
+        ("{{title}}", html.escape(report.title)),
+        ("{{sentence}}", html.escape(report.sentence)),
+        ("{{figures}}", figures),
+        ("{{graph}}", svg(report.definition)),
+        ("{{data}}", json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
+    ):
+        page = page.replace(mark, value)
+    return page
+
+
+def _runs(executions: Iterable[Execution], rows: Iterable[Row]) -> Iterable[dict[str, Any]]:
+    for execution, row in zip(executions, rows, strict=True):
+        yield {
+            "name": row.name,
+            "at": row.started_at,
+            "end": row.ended_at,
+            "clock": row.clock,
+            "trigger": row.trigger,
+            "decision": row.decision,
+            "reason": row.reason,
+            "path": row.path,
+            "status": row.status,
+            "before": row.workers_before,
+            "after": row.workers_after,
+            "edges": sorted(f"{a}>{b}" for a, b in execution.edges),
+            "steps": _steps(execution),
+        }
+
+
+def _steps(execution: Execution) -> dict[str, Any]:
+    """The visits with their payloads stored once: a state's input is mostly the output of the one before."""
+    texts: dict[str, int] = {}
+
+    def keep(value: Any) -> int:
+        text = json.dumps(value, indent=1, default=str)
+        if len(text) > PAYLOAD_LIMIT:
+            text = f"{text[:PAYLOAD_LIMIT]} ... cut, {len(text)} characters in all"
+        return texts.setdefault(text, len(texts))
+
+    visits = [[v.name, v.entered_at, v.exited_at, keep(v.input), keep(v.output)] for v in execution.history]
+    return {"visits": visits, "texts": list(texts)}
