@@ -59,6 +59,15 @@ class Handle:
         return self.callback is None
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class _OutsideWait:
+    """A real thread that asks for virtual seconds to pass."""
+
+    seconds: float
+    passed: threading.Event = field(default_factory=threading.Event)
+    broken: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Strand:
     """One line of execution in virtual time, with the part of threading.Thread's face that its users need."""
@@ -71,7 +80,7 @@ class Strand:
     scopes: list[Scope] = field(default_factory=list)
     _greenlet: greenlet.greenlet | None = None
     _wake: Handle | None = None
-    _doom: BaseException | None = None
+    doom: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.done = VirtualEvent(self.clock)
@@ -95,13 +104,13 @@ class Strand:
 
     def kill(self, doom: BaseException | None = None) -> None:
         """Raises doom inside the strand at the place where it waits. A finished strand is left alone."""
-        if self.is_alive() and self._doom is None:
-            self._doom = doom or StrandKilledError(self.name)
+        if self.is_alive() and self.doom is None:
+            self.doom = doom or StrandKilledError(self.name)
             self.clock._make_ready(self)
 
     def _run(self) -> None:
         try:
-            if self._doom is None:
+            if self.doom is None:
                 self.work()
         except StrandKilledError:
             pass
@@ -173,7 +182,7 @@ class VirtualClock:
         self._hub: greenlet.greenlet | None = None
         self._thread = threading.get_ident()
         self._outer_scopes: list[Scope] = []
-        self._outside: queue.SimpleQueue[tuple[float, threading.Event] | None] | None = None
+        self._outside: queue.SimpleQueue[_OutsideWait | None] | None = None
         self._traveller: Any = None
 
     def now(self) -> float:
@@ -256,7 +265,7 @@ class VirtualClock:
 
     def outside(self, work: Callable[[], T]) -> T:
         """Runs work (a real process, say) in a thread; time stands still except while it waits on this clock."""
-        inbox: queue.SimpleQueue[tuple[float, threading.Event] | None] = queue.SimpleQueue()
+        inbox: queue.SimpleQueue[_OutsideWait | None] = queue.SimpleQueue()
         outcome: list[T] = []
         failure: list[BaseException] = []
 
@@ -396,8 +405,8 @@ class VirtualClock:
             raise self._failures.pop(0)
 
     def _park(self, strand: Strand, timeout: float | None) -> None:
-        if strand._doom is not None:
-            raise strand._doom
+        if strand.doom is not None:
+            raise strand.doom
         if timeout is not None:
             strand._wake = self.at(self._now + timeout, lambda: self._make_ready(strand))
         hub = self._hub
@@ -406,31 +415,35 @@ class VirtualClock:
         if strand._wake is not None:
             self.cancel(strand._wake)
             strand._wake = None
-        if strand._doom is not None:
-            raise strand._doom
+        if strand.doom is not None:
+            raise strand.doom
 
     def _make_ready(self, strand: Strand) -> None:
         if strand not in self._ready:
             self._ready.append(strand)
 
-    def _serve_outside(self, inbox: queue.SimpleQueue[tuple[float, threading.Event] | None]) -> None:
+    def _serve_outside(self, inbox: queue.SimpleQueue[_OutsideWait | None]) -> None:
         while (request := inbox.get()) is not None:
-            seconds, passed = request
             self._outside = None
             try:
-                self.wait(seconds)
+                self.wait(request.seconds)
+            except BaseException:
+                request.broken = True
+                raise
             finally:
                 self._outside = inbox
-                passed.set()
+                request.passed.set()
 
     def _wait_from_outside(self, seconds: float) -> None:
-        passed = threading.Event()
+        request = _OutsideWait(seconds=seconds)
         inbox = self._outside
         if inbox is None:
-            self.at(self._now + seconds, passed.set)
+            self.at(self._now + seconds, request.passed.set)
         else:
-            inbox.put((seconds, passed))
-        passed.wait()
+            inbox.put(request)
+        request.passed.wait()
+        if request.broken:
+            raise StrandKilledError("what this thread worked for was killed")
 
     @staticmethod
     def _left(scopes: list[Scope]) -> AbstractContextManager[None]:

@@ -16,10 +16,12 @@ from unittest import mock
 import boto3
 from moto import mock_aws
 
+from simulator.aws.ec2 import Ec2Side
 from simulator.aws.faults import Faults
 from simulator.aws.lambdas import LambdaReply, LambdaRuntime
 from simulator.aws.recorder import Recorder
-from simulator.aws.seams import Interpreter, WatchedCalls
+from simulator.aws.seams import Interpreter, WatchedCalls, real_commands, slow_instances
+from simulator.aws.ssm import RunCommand
 from simulator.clock import VirtualClock
 from simulator.runner import Runner
 
@@ -43,6 +45,8 @@ class Cloud:
         self.faults = Faults(now=clock.now)
         self.lambdas = LambdaRuntime(clock, region=region, account=account, seed=seed)
         self.runner = Runner(clock, lambda: self.client("stepfunctions"))
+        self.ec2 = Ec2Side(clock, self.faults, region=region, account=account)
+        self.commands = RunCommand(clock)
         self._random = random.Random(seed)
         self._seed = seed
         self._clients: dict[str, Any] = {}
@@ -57,6 +61,9 @@ class Cloud:
             stack.enter_context(WatchedCalls(self.clock, self.recorder, self.faults).installed())
             interpreter = Interpreter(self.clock, self._invoke, self.runner, self._random.uniform)
             stack.enter_context(interpreter.installed())
+            stack.enter_context(slow_instances(self.ec2, account=self.account, region=self.region))
+            stack.enter_context(real_commands(self.commands))
+            self.commands.is_managed = lambda instance_id: instance_id in self.ec2.live_ids()
             stack.callback(self.clock.close)
             self._stack = stack.pop_all()
         return self

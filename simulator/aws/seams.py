@@ -6,6 +6,7 @@ Each seam says what it expects of the code it replaces; `SeamError` names the se
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import inspect
@@ -21,9 +22,11 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 
+from simulator.aws.ec2 import Ec2Side, TokenMismatchError
 from simulator.aws.faults import FaultRule, Faults, connection_error, wire_error
 from simulator.aws.lambdas import InvocationKilledError, LambdaReply
 from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
+from simulator.aws.ssm import RunCommand, SsmError, parse_document
 from simulator.clock import Strand, StrandKilledError, VirtualClock, VirtualEvent, wait_for_any
 
 PARSER = "moto.stepfunctions.parser."
@@ -224,7 +227,11 @@ class Interpreter:
                 raise ex
             return classify(this, env, ex)
 
+        fail = importlib.import_module(ASL + "component.state.fail.state_fail")
+        branches = importlib.import_module(ASL + "component.state.exec.state_parallel.branches_decl")
         with (
+            swapped(fail, "CustomErrorName", _any_error_name, "error_name"),
+            swapped(branches, "CustomErrorName", _any_error_name, "error_name"),
             swapped(state, "_handle_retry", handle_retry),
             swapped(state, "_handle_catch", handle_catch),
             swapped(task, "_from_error", from_error),
@@ -282,6 +289,14 @@ class Interpreter:
 
 def _uncatchable(failure_event: Any) -> bool:
     return failure_event.error_name is not None and failure_event.error_name.error_name in UNCATCHABLE
+
+
+def _any_error_name(error_name: str | None) -> Any:
+    """The name of an error that a Fail state or a branch hands on; on AWS it may well be one of States.*."""
+    base = importlib.import_module(ASL + "component.common.error_name.custom_error_name").CustomErrorName
+    name = base(None)
+    name.error_name = error_name
+    return name
 
 
 @functools.lru_cache(maxsize=32)
@@ -409,3 +424,134 @@ def _faulty(call: AwsCall, rule: FaultRule, url: str) -> AWSResponse:
     for name, value in headers.items():
         wire_headers[name] = value
     return AWSResponse(url, status, wire_headers, MockRawResponse(body))
+
+
+@contextlib.contextmanager
+def slow_instances(side: Ec2Side, *, account: str, region: str) -> Iterator[None]:
+    """EC2 with client tokens, instances that take their time, and the filters that moto lacks."""
+    from moto.ec2 import ec2_backends
+    from moto.ec2 import utils as ec2_utils
+    from moto.ec2.exceptions import EC2ClientError
+    from moto.ec2.models import EC2Backend
+    from moto.ec2.models import instances as models
+    from moto.ec2.responses.instances import InstanceResponse
+
+    run = expect(
+        EC2Backend, "run_instances", "self", "image_id", "count", "user_data", "security_group_names", "kwargs"
+    )
+    terminate = expect(models.Instance, "terminate", "self")
+    reservations = expect(models.InstanceBackend, "all_reservations", "self", "filters")
+    describe = expect(InstanceResponse, "describe_instances", "self")
+    expect(ec2_backends[account][region], "reservations")
+    side.connect(lambda: ec2_backends[account][region])
+
+    def run_instances(this: Any, *args: Any, **kwargs: Any) -> Any:
+        token = kwargs.get("client_token", "")
+        fingerprint = repr((args, sorted((key, repr(value)) for key, value in kwargs.items())))
+        try:
+            return side.launch(lambda: run(this, *args, **kwargs), token, fingerprint)
+        except TokenMismatchError:
+            text = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
+            raise EC2ClientError("IdempotentParameterMismatch", text) from None
+
+    def end(this: Any) -> Any:
+        if side.is_ending(this):
+            return copy.copy(this._state)
+        previous = terminate(this)
+        side.ended(this)
+        return previous
+
+    def all_reservations(this: Any, filters: Any = None) -> list[Any]:
+        found: list[Any] = reservations(this, filters)
+        for reservation in found:
+            reservation.instances = [one for one in reservation.instances if side.is_visible(one.id)]
+        return [reservation for reservation in found if reservation.instances]
+
+    def describe_instances(this: Any) -> Any:
+        if side.page_size is not None:
+            this._get_param = _smaller_pages(this._get_param, side.page_size)
+        return describe(this)
+
+    more_filters = {"instance-lifecycle": "lifecycle", "client-token": "client_token"}
+    expect(ec2_utils, "passes_filter_dict", "instance", "filter_dict")
+    with (
+        mock.patch.dict(expect(ec2_utils, "filter_dict_attribute_mapping"), more_filters),
+        swapped(models.InstanceBackend, "run_instances", run_instances),
+        swapped(models.Instance, "terminate", end),
+        swapped(models.InstanceBackend, "all_reservations", all_reservations),
+        swapped(InstanceResponse, "describe_instances", describe_instances),
+    ):
+        yield
+
+
+def _smaller_pages(ask: Callable[..., Any], size: int) -> Callable[..., Any]:
+    def get_param(name: str, if_none: Any = None) -> Any:
+        value = ask(name, if_none)
+        return min(int(value), size) if name == "MaxResults" else value
+
+    return get_param
+
+
+@contextlib.contextmanager
+def real_commands(commands: RunCommand) -> Iterator[None]:
+    """Systems Manager runs commands for real; moto keeps the documents and answers the requests."""
+    from moto.core.responses import ActionResult, EmptyResult
+    from moto.ssm.exceptions import SSMException
+    from moto.ssm.models import SimpleSystemManagerBackend as Backend
+    from moto.ssm.responses import SimpleSystemManagerResponse as Response
+
+    send = expect(Backend, "send_command")
+    create = expect(Backend, "create_document")
+    expect(Backend, "get_command_invocation", "self", "command_id", "instance_id", "plugin_name")
+
+    def send_command(this: Any, **kwargs: Any) -> Any:
+        name, ids, parameters = kwargs["document_name"], kwargs["instance_ids"], kwargs["parameters"]
+        with _answered(SSMException):
+            prepared = commands.prepare(document=name, instance_ids=ids, parameters=parameters)
+        command = send(this, **kwargs)
+        command.status = "Pending"
+        commands.send(
+            command_id=command.command_id,
+            document=name,
+            instance_ids=ids,
+            parameters=parameters,
+            timeout_seconds=kwargs["timeout_seconds"] or 3600,
+            prepared=prepared,
+        )
+        return command
+
+    def create_document(this: Any, **kwargs: Any) -> Any:
+        documents = create(this, **kwargs)
+        commands.add_document(kwargs["name"], parse_document(kwargs["content"]))
+        return documents
+
+    def get_command_invocation(this: Any, command_id: str, instance_id: str, plugin_name: str | None) -> Any:
+        with _answered(SSMException):
+            return commands.response(commands.invocation(command_id, instance_id))
+
+    def list_command_invocations(this: Any) -> Any:
+        found = commands.of(this._get_param("CommandId"))
+        return ActionResult({"CommandInvocations": [commands.response(run) for run in found]})
+
+    def cancel_command(this: Any) -> Any:
+        commands.cancel(this._get_param("CommandId"), this._get_param("InstanceIds", []))
+        return EmptyResult()
+
+    if hasattr(Response, "cancel_command") or hasattr(Response, "list_command_invocations"):
+        raise SeamError("seam SSM: moto now has cancel_command or list_command_invocations; use its own")
+    with (
+        swapped(Backend, "send_command", send_command),
+        swapped(Backend, "create_document", create_document),
+        swapped(Backend, "get_command_invocation", get_command_invocation),
+        mock.patch.object(Response, "cancel_command", cancel_command, create=True),
+        mock.patch.object(Response, "list_command_invocations", list_command_invocations, create=True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _answered(error: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except SsmError as refused:
+        raise error(refused.code, refused.message) from None

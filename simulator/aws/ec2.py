@@ -1,0 +1,270 @@
+"""What moto's EC2 lacks: client tokens, instances that take time, Spot interruptions, dry pools, late visibility.
+
+It decides what happens when; the patches that let it stand in `seams`.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simulator.aws.faults import FaultRule, Faults
+from simulator.clock import Handle, VirtualClock
+
+STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+CAPACITY_STATUS = {"InsufficientInstanceCapacity": 500, "InsufficientHostCapacity": 500}
+EventSink = Callable[[str, str, Mapping[str, Any], list[str]], object]
+
+
+class InstanceListener(Protocol):
+    """Hears what EC2 did, as the cluster side must know it."""
+
+    def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None: ...
+
+    def instance_gone(self, instance_id: str) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Ec2Delays:
+    """How long EC2 takes, in seconds."""
+
+    pending_seconds: float = 8.0
+    shutting_down_seconds: float = 20.0
+    vanish_seconds: float = 3600.0
+    invisible_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Where an instance comes from."""
+
+    az: str
+    instance_type: str
+    market: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Launch:
+    fingerprint: str
+    reservation: Any
+
+
+class TokenMismatchError(Exception):
+    """A client token came again with other parameters."""
+
+
+class Ec2Side:
+    """The life of the instances in virtual time. `events` receives what EventBridge would: source, type, detail."""
+
+    def __init__(self, clock: VirtualClock, faults: Faults, *, region: str, account: str) -> None:
+        self.delays = Ec2Delays()
+        self.page_size: int | None = None
+        self.listeners: list[InstanceListener] = []
+        self.events: list[EventSink] = []
+        self.tracked: Callable[[Any], bool] = lambda instance: True
+        self._clock = clock
+        self._faults = faults
+        self._region = region
+        self._account = account
+        self._launches: dict[str, _Launch] = {}
+        self._visible_from: dict[str, float] = {}
+        self._started: set[str] = set()
+        self._backend: Callable[[], Any] = _no_backend
+
+    def connect(self, backend: Callable[[], Any]) -> None:
+        """Tells where moto keeps the instances."""
+        self._backend = backend
+
+    def instances(self) -> list[Any]:
+        """moto's instances in the order of their launch, all states."""
+        return [
+            instance
+            for reservation in list(self._backend().reservations.values())
+            for instance in reservation.instances
+        ]
+
+    def instance(self, instance_id: str) -> Any:
+        for instance in self.instances():
+            if instance.id == instance_id:
+                return instance
+        raise LookupError(f"no instance {instance_id!r}")
+
+    def live_ids(self) -> list[str]:
+        return [instance.id for instance in self.instances() if instance.state in ("pending", "running")]
+
+    def pool_of(self, parameters: Mapping[str, Any]) -> Pool:
+        """The pool that the parameters of RunInstances ask for."""
+        backend = self._backend()
+        template = parameters.get("LaunchTemplate")
+        data = backend._get_template_from_args(template).data if template else {}
+        subnet_id = parameters.get("SubnetId") or _subnet_of(parameters) or data.get("SubnetId") or _subnet_of(data)
+        az = parameters.get("Placement", {}).get("AvailabilityZone", "")
+        options = parameters.get("InstanceMarketOptions") or data.get("InstanceMarketOptions") or {}
+        return Pool(
+            az=backend.get_subnet(subnet_id).availability_zone if subnet_id else az,
+            instance_type=parameters.get("InstanceType") or data.get("InstanceType", ""),
+            market="spot" if options.get("MarketType") == "spot" else "on-demand",
+        )
+
+    def dry_pool(
+        self,
+        *,
+        az: str | None = None,
+        instance_type: str | None = None,
+        market: str | None = None,
+        code: str = "InsufficientInstanceCapacity",
+        count: int | None = None,
+        until: float | None = None,
+    ) -> FaultRule:
+        """RunInstances fails for the pools that match; None matches every value."""
+
+        def matches(parameters: Mapping[str, Any]) -> bool:
+            pool = self.pool_of(parameters)
+            wanted = ((az, pool.az), (instance_type, pool.instance_type), (market, pool.market))
+            return all(want in (None, have) for want, have in wanted)
+
+        return self._faults.inject(
+            FaultRule(
+                service="ec2",
+                operation="RunInstances",
+                code=code,
+                status=CAPACITY_STATUS.get(code, 400),
+                when=matches,
+                count=count,
+                until=until,
+            )
+        )
+
+    def launch(self, run: Callable[[], Any], token: str, fingerprint: str) -> Any:
+        """RunInstances: the reservation of this token, or a new one whose instances are pending."""
+        known = self._launches.get(token)
+        if known is not None and self._remembered(known.reservation):
+            if known.fingerprint != fingerprint:
+                raise TokenMismatchError(token)
+            return known.reservation
+        reservation = run()
+        self._launches[token] = _Launch(fingerprint=fingerprint, reservation=copy.copy(reservation))
+        for instance in reservation.instances:
+            self._begin(instance)
+        return reservation
+
+    def is_visible(self, instance_id: str) -> bool:
+        return self._visible_from.get(instance_id, 0.0) <= self._clock.now()
+
+    def is_ending(self, instance: Any) -> bool:
+        return instance.state in ("shutting-down", "terminated")
+
+    def ended(self, instance: Any) -> None:
+        """Called after moto has terminated an instance: it shuts down first, then is terminated, then vanishes."""
+        self._change(instance, "shutting-down")
+        self._tell_gone(instance)
+        self._clock.at(
+            self._clock.now() + self.delays.shutting_down_seconds, lambda: self._change(instance, "terminated")
+        )
+        self._clock.at(self._clock.now() + self.delays.vanish_seconds, lambda: self._vanish(instance))
+
+    def warn_spot(self, instance_id: str, *, notice_seconds: float = 120.0, reclaim: bool = True) -> Handle | None:
+        """AWS announces to take a Spot instance, and takes it when the notice ends. Cancel the handle to spare it."""
+        at = self._clock.now() + notice_seconds
+        detail = {"instance-id": instance_id, "instance-action": "terminate"}
+        self._emit("EC2 Spot Instance Interruption Warning", detail, instance_id)
+        return self._clock.at(at, lambda: self.reclaim(instance_id)) if reclaim else None
+
+    def recommend_rebalance(self, instance_id: str) -> None:
+        self._emit("EC2 Instance Rebalance Recommendation", {"instance-id": instance_id}, instance_id)
+
+    def schedule_change(self, instance_id: str, *, not_before: float) -> None:
+        """AWS Health announces maintenance that will end the instance."""
+        detail = {
+            "service": "EC2",
+            "eventTypeCode": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",
+            "eventTypeCategory": "scheduledChange",
+            "startTime": dt.datetime.fromtimestamp(not_before, tz=dt.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),
+            "affectedEntities": [{"entityValue": instance_id}],
+        }
+        for sink in self.events:
+            sink("aws.health", "AWS Health Event", detail, [instance_id])
+
+    def reclaim(self, instance_id: str) -> None:
+        """AWS takes an instance away. Harmless when it is gone already."""
+        instance = next((found for found in self.instances() if found.id == instance_id), None)
+        if instance is None or self.is_ending(instance):
+            return
+        instance.terminate()
+        code = "Server.SpotInstanceTermination" if instance.lifecycle == "spot" else "Server.InternalError"
+        instance.state_reason.code = code
+        instance.state_reason.message = f"{code}: the instance was taken away"
+
+    def _begin(self, instance: Any) -> None:
+        if _spot_by_template(self._backend(), instance):
+            instance.lifecycle = "spot"
+        self._visible_from[instance.id] = self._clock.now() + self.delays.invisible_seconds
+        self._change(instance, "pending")
+        self._clock.at(self._clock.now() + self.delays.pending_seconds, lambda: self._run(instance))
+
+    def _run(self, instance: Any) -> None:
+        if instance.state != "pending":
+            return
+        self._change(instance, "running")
+        if self.tracked(instance):
+            self._started.add(instance.id)
+            for listener in self.listeners:
+                listener.instance_started(
+                    instance_id=instance.id,
+                    instance_type=instance.instance_type,
+                    az=instance.placement.zone,
+                    market=instance.lifecycle or "on-demand",
+                )
+
+    def _tell_gone(self, instance: Any) -> None:
+        if instance.id in self._started:
+            self._started.discard(instance.id)
+            for listener in self.listeners:
+                listener.instance_gone(instance.id)
+
+    def _change(self, instance: Any, state: str) -> None:
+        instance._state.name = state
+        instance._state.code = STATE_CODES[state]
+        self._emit("EC2 Instance State-change Notification", {"instance-id": instance.id, "state": state}, instance.id)
+
+    def _vanish(self, instance: Any) -> None:
+        reservations = self._backend().reservations
+        for key, reservation in list(reservations.items()):
+            reservation.instances = [other for other in reservation.instances if other.id != instance.id]
+            if not reservation.instances:
+                del reservations[key]
+        self._visible_from.pop(instance.id, None)
+        self._launches = {
+            token: launch for token, launch in self._launches.items() if self._remembered(launch.reservation)
+        }
+
+    def _remembered(self, reservation: Any) -> bool:
+        return reservation.id in self._backend().reservations
+
+    def _emit(self, detail_type: str, detail: Mapping[str, Any], instance_id: str) -> None:
+        arn = f"arn:aws:ec2:{self._region}:{self._account}:instance/{instance_id}"
+        for sink in self.events:
+            sink("aws.ec2", detail_type, detail, [arn])
+
+
+def _no_backend() -> Any:
+    raise LookupError("EC2 is not connected: use it inside `with Cloud(...)`")
+
+
+def _subnet_of(parameters: Mapping[str, Any]) -> str | None:
+    interfaces = parameters.get("NetworkInterfaces") or [{}]
+    subnet: str | None = interfaces[0].get("SubnetId")
+    return subnet
+
+
+def _spot_by_template(backend: Any, instance: Any) -> bool:
+    tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+    template = tags.get("aws:ec2launchtemplate:id")
+    if template is None or instance.lifecycle == "spot":
+        return False
+    args = {"LaunchTemplateId": template, "Version": tags["aws:ec2launchtemplate:version"]}
+    options = backend._get_template_from_args(args).data.get("InstanceMarketOptions") or {}
+    return bool(options.get("MarketType") == "spot")
