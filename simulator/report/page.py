@@ -1,4 +1,4 @@
-"""Writes one self-contained HTML page: the answer first, then charts, the executions, and the workflow with its path lit.
+"""Writes one self-contained HTML page: the answer first, then charts, executions, and the workflow with its path lit.
 
 No network, no library: the page must open from a mail attachment on a phone.
 """

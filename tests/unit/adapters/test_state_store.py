@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+
 from node_fleet.adapters.items import to_attributes
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.errors import LeaseLostError, PausedError, StateStoreError
@@ -313,15 +314,18 @@ def test_of_many_contenders_exactly_one_wins_each_round(dynamo: Any, clock: Step
 
     store = StateStore(Serialised(), SETTINGS, clock)
     for _ in range(20):
-        results: list[Any] = []
-        threads = [
-            threading.Thread(target=lambda n=n: results.append((n, store.acquire(manual(f"run-{n}"))))) for n in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        winners = [(n, answer) for n, answer in results if answer.status == "acquired"]
+        winners = [(name, answer) for name, answer in contend(store, 8) if answer.status == "acquired"]
         assert len(winners) == 1
         name, answer = winners[0]
-        assert store.release(replace(manual(f"run-{name}"), fence=answer.state.fence))
+        assert store.release(replace(manual(name), fence=answer.state.fence))
+
+
+def contend(store: StateStore, contenders: int) -> list[tuple[str, Any]]:
+    results: list[tuple[str, Any]] = []
+    names = [f"run-{number}" for number in range(contenders)]
+    threads = [threading.Thread(target=lambda n=n: results.append((n, store.acquire(manual(n))))) for n in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results

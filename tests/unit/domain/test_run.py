@@ -1,0 +1,46 @@
+"""The execution input: what is accepted, and that everything wrong is listed at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node_fleet.domain.errors import InvalidInputError
+from node_fleet.domain.run import read_input
+
+START = "2026-11-27T18:00:05.123Z"
+
+
+def read(data: Any) -> Any:
+    return read_input(data, execution_id="e", started_at=START)
+
+
+def test_a_scheduled_tick_is_read_with_its_time() -> None:
+    run = read({"trigger": "schedule", "scheduled_at": "2026-11-27T18:00:00Z"})
+    assert (run.trigger, run.scheduled_at, run.started_at, run.dry_run) == ("schedule", 1795802400, 1795802405, False)
+
+
+@pytest.mark.parametrize("trigger", ["alert", "manual"])
+def test_alert_and_manual_runs_need_no_time(trigger: str) -> None:
+    assert read({"trigger": trigger, "dry_run": True}).scheduled_at == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        (None, ["it is None, not an object"]),
+        ([], ["it is [], not an object"]),
+        ({}, ["trigger is None, expected schedule, alert, manual"]),
+        ({"trigger": "cron"}, ["trigger is 'cron'"]),
+        ({"trigger": "schedule"}, ["scheduled_at is missing"]),
+        ({"trigger": "manual", "scheduled_at": "noon"}, ["scheduled_at is 'noon'"]),
+        ({"trigger": "manual", "scheduled_at": "2026-11-27T18:00:00"}, ["expected an ISO time with zone"]),
+        ({"trigger": "manual", "dry_run": "yes", "x": 1}, ["unknown field 'x'", "dry_run is 'yes'"]),
+    ],
+)
+def test_everything_wrong_with_the_input_is_listed_with_the_right_form(data: Any, parts: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        read(data)
+    for part in [*parts, '"trigger": "schedule"']:
+        assert part in str(refused.value)
