@@ -1,0 +1,264 @@
+"""The worker's user data, run for real with stub commands: what it starts, what it refuses, and where that is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cluster.stub_commands import Reply, Stubs
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+AUTHORITY = hashlib.sha256(CERTIFICATE.encode()).hexdigest()
+SECRET_PART = "s3cretPartOfTheToken"
+TOKEN = f"K10{AUTHORITY}::node:{SECRET_PART}"
+OLD_TOKEN = f"K10{'0' * 64}::node:{SECRET_PART}"
+INSTANCE = "i-0123456789abcdef0"
+BINARY = "#!/bin/sh\necho k3s\n"
+VALUES = {
+    "SERVER_ADDRESS": "10.0.1.10",
+    "AWS_REGION": "ap-southeast-1",
+    "TOKEN_SECRET_ID": "node-fleet/k3s-token",
+}
+NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
+UNAUTHORIZED = Reply(exit=22, stderr="curl: (22) The requested URL returned error: 401\n")
+MISSING = Reply(exit=254, stderr="ResourceNotFoundException\n")
+
+Run = Callable[[], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Stubs:
+    """A machine on which everything works; a test makes one thing fail."""
+    stubs = Stubs(tmp_path / "stubs", ("curl", "aws", "systemctl", "sleep", "uname"))
+    stubs.on("uname", "-m", "x86_64\n")
+    stubs.on("systemctl", "")
+    stubs.on("curl", "meta-data", UNAUTHORIZED)
+    for path, answer in {
+        "instance-id": INSTANCE,
+        "placement/availability-zone": "ap-southeast-1a",
+        "instance-type": "t3.small",
+        "instance-life-cycle": "spot",
+    }.items():
+        stubs.on("curl", f"X-aws-ec2-metadata-token: session .*meta-data/{path}$", answer)
+    stubs.on("curl", "-X PUT .*api/token", "session")
+    stubs.on("curl", "/k3s$", BINARY)
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(BINARY.encode()).hexdigest()}  k3s\n")
+    stubs.on("curl", "10.0.1.10:6443/cacerts", CERTIFICATE)
+    stubs.on("aws", "secretsmanager get-secret-value", TOKEN)
+    stubs.on("aws", "ec2 create-tags")
+    return stubs
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def run(stubs: Stubs, root: Path, cluster: Path, filled: Callable[[Path, dict[str, str]], Path]) -> Run:
+    def start() -> subprocess.CompletedProcess[str]:
+        script = filled(cluster / "worker/user_data.sh", VALUES)
+        return stubs.run(script, {"NODE_FLEET_ROOT": str(root)})
+
+    return start
+
+
+def agent_was_started(stubs: Stubs) -> bool:
+    return bool(stubs.calls("systemctl", "start .*k3s-agent"))
+
+
+def failure_tag(stubs: Stubs) -> str:
+    tags = [part for call in stubs.calls("aws", "create-tags") for part in call if "BootstrapError" in part]
+    return tags[-1].removeprefix("Key=BootstrapError,Value=") if tags else ""
+
+
+def test_a_worker_joins_under_its_instance_id_with_provider_id_and_labels(run: Run, stubs: Stubs, root: Path) -> None:
+    result = run()
+    assert result.returncode == 0, result.stderr
+    config = (root / "etc/rancher/k3s/config.yaml").read_text()
+    assert f'node-name: "{INSTANCE}"' in config
+    assert f"provider-id=aws:///ap-southeast-1a/{INSTANCE}" in config
+    for label in (
+        "topology.kubernetes.io/zone=ap-southeast-1a",
+        "node.kubernetes.io/instance-type=t3.small",
+        "node-fleet.io/market=spot",
+        "node-fleet.io/role=worker",
+    ):
+        assert f'"{label}"' in config
+    assert 'server: "https://10.0.1.10:6443"' in config
+    assert agent_was_started(stubs)
+    assert not stubs.calls("aws", "create-tags")
+
+
+def test_the_token_lies_in_a_private_file_and_nowhere_else(run: Run, stubs: Stubs, root: Path) -> None:
+    result = run()
+    token_file = root / "etc/rancher/k3s/join-token"
+    assert token_file.read_text().strip() == TOKEN
+    assert token_file.stat().st_mode & 0o077 == 0
+    assert SECRET_PART not in result.stdout + result.stderr
+    assert not stubs.calls(match=SECRET_PART)
+    others = [p for p in root.rglob("*") if p.is_file() and p != token_file]
+    assert not [p for p in others if SECRET_PART in p.read_text()]
+
+
+def test_an_ordinary_machine_is_labelled_on_demand(run: Run, stubs: Stubs, root: Path) -> None:
+    stubs.on("curl", "meta-data/instance-life-cycle$", "on-demand")
+    assert run().returncode == 0
+    assert "node-fleet.io/market=on-demand" in (root / "etc/rancher/k3s/config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("variant", "match", "replies"),
+    [
+        ("the token request answers 401", "-X PUT .*api/token", (UNAUTHORIZED,)),
+        ("the token request answers nothing", "-X PUT .*api/token", (NO_ANSWER,)),
+        ("the token is empty", "-X PUT .*api/token", ("",)),
+        ("the id answers 401 in spite of a token", "meta-data/instance-id$", (UNAUTHORIZED,)),
+        ("the id is empty", "meta-data/instance-id$", ("",)),
+        ("the id is a page of HTML", "meta-data/instance-id$", ("<html>no</html>",)),
+        ("the id carries a shell line", "meta-data/instance-id$", ("i-0123456789abcdef0; reboot",)),
+        ("the zone is empty", "meta-data/placement/availability-zone$", ("",)),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else None,
+)
+def test_case_8_without_a_proper_identity_k3s_is_never_started(
+    run: Run, stubs: Stubs, variant: str, match: str, replies: tuple[Reply | str, ...]
+) -> None:
+    stubs.on("curl", match, *replies)
+    result = run()
+    assert result.returncode != 0
+    assert "FAILED" in result.stderr and "K3s was not started" in result.stderr
+    assert not agent_was_started(stubs)
+    assert not stubs.calls("systemctl", "enable")
+
+
+def test_case_8_the_session_token_is_asked_for_first_and_sent_with_every_question(run: Run, stubs: Stubs) -> None:
+    assert run().returncode == 0
+    questions = stubs.calls("curl", "169.254.169.254")
+    assert "PUT" in questions[0]
+    assert all("X-aws-ec2-metadata-token: session" in call for call in questions[1:])
+
+
+def test_case_8_a_late_metadata_service_is_waited_for(run: Run, stubs: Stubs) -> None:
+    stubs.on("curl", "-X PUT .*api/token", NO_ANSWER, UNAUTHORIZED, "session")
+    assert run().returncode == 0
+    assert len(stubs.calls("curl", "api/token")) == 3
+    assert agent_was_started(stubs)
+
+
+def test_case_5_a_token_of_the_rebuilt_servers_predecessor_is_never_used_to_join(run: Run, stubs: Stubs) -> None:
+    stubs.on("aws", "get-secret-value", OLD_TOKEN)
+    result = run()
+    assert result.returncode != 0
+    assert not agent_was_started(stubs)
+    assert "belongs to another server" in failure_tag(stubs)
+    assert AUTHORITY in result.stderr and "0" * 64 in result.stderr
+    assert SECRET_PART not in result.stderr + failure_tag(stubs)
+
+
+def test_case_5_the_wait_for_a_new_token_is_bounded(run: Run, stubs: Stubs) -> None:
+    stubs.on("aws", "get-secret-value", OLD_TOKEN)
+    run()
+    assert len(stubs.calls("aws", "get-secret-value")) == 18
+    assert len(stubs.calls("sleep")) == 17
+
+
+def test_case_5_a_worker_joins_once_the_rebuilt_server_has_stored_its_token(run: Run, stubs: Stubs) -> None:
+    stubs.on("aws", "get-secret-value", OLD_TOKEN, OLD_TOKEN, TOKEN)
+    assert run().returncode == 0
+    assert agent_was_started(stubs)
+
+
+def test_case_5_a_bundle_of_several_authorities_is_left_to_k3s(run: Run, stubs: Stubs) -> None:
+    stubs.on("curl", "cacerts", CERTIFICATE * 2)
+    assert run().returncode == 0
+    assert agent_was_started(stubs)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (MISSING, "could not be read"),
+        (Reply(), "holds no K3s join token yet"),
+        (Reply(stdout="set-by-the-server-at-first-boot"), "holds no K3s join token yet"),
+        (Reply(stdout='{"token": "x"}'), "holds no K3s join token yet"),
+    ],
+    ids=["no such secret", "empty", "what the deployment put there", "another shape"],
+)
+def test_a_missing_token_is_retried_and_then_fails_where_an_operator_sees_it(
+    run: Run, stubs: Stubs, reply: Reply, reason: str
+) -> None:
+    stubs.on("aws", "get-secret-value", reply)
+    result = run()
+    assert result.returncode != 0
+    assert len(stubs.calls("aws", "get-secret-value")) == 18
+    assert not agent_was_started(stubs)
+    assert reason in failure_tag(stubs)
+    assert "node-fleet/k3s-token" in failure_tag(stubs)
+    assert f"FAILED: the secret node-fleet/k3s-token {reason}" in result.stderr
+
+
+def test_a_token_that_arrives_late_is_taken(run: Run, stubs: Stubs) -> None:
+    stubs.on("aws", "get-secret-value", MISSING, Reply(stdout="pending"), TOKEN)
+    assert run().returncode == 0
+    assert agent_was_started(stubs)
+
+
+def test_a_silent_server_is_named(run: Run, stubs: Stubs) -> None:
+    stubs.on("curl", "cacerts", NO_ANSWER)
+    assert run().returncode != 0
+    assert "K3s server 10.0.1.10 does not answer on port 6443" in failure_tag(stubs)
+
+
+def test_a_download_that_fails_is_retried_and_named(run: Run, stubs: Stubs) -> None:
+    stubs.on("curl", "/k3s$", NO_ANSWER)
+    assert run().returncode != 0
+    assert len(stubs.calls("curl", "/k3s$")) == 5
+    assert "could not be downloaded" in failure_tag(stubs)
+    assert not agent_was_started(stubs)
+
+
+def test_a_download_with_a_wrong_checksum_is_never_run(run: Run, stubs: Stubs, root: Path) -> None:
+    stubs.on("curl", "/k3s$", "something else")
+    assert run().returncode != 0
+    assert "published checksum" in failure_tag(stubs)
+    assert not (root / "usr/local/bin/k3s").exists()
+
+
+def test_an_agent_that_does_not_come_up_is_reported(run: Run, stubs: Stubs) -> None:
+    stubs.on("systemctl", "is-active", Reply(exit=3))
+    assert run().returncode != 0
+    assert "journalctl -u k3s-agent" in failure_tag(stubs)
+
+
+def test_a_tag_that_cannot_be_written_does_not_hide_the_reason(run: Run, stubs: Stubs) -> None:
+    stubs.on("aws", "get-secret-value", MISSING)
+    stubs.on("aws", "create-tags", Reply(exit=254))
+    result = run()
+    assert result.returncode == 1
+    assert "FAILED: the secret" in result.stderr
+
+
+def test_an_image_without_the_aws_command_says_so(run: Run, stubs: Stubs) -> None:
+    (stubs.home / "bin/aws").unlink()
+    result = run()
+    assert result.returncode != 0
+    assert "aws is not on this image" in result.stderr
+
+
+def test_an_unfilled_placeholder_ends_the_script_by_name(stubs: Stubs, cluster: Path, root: Path) -> None:
+    result = stubs.run(cluster / "worker/user_data.sh", {"NODE_FLEET_ROOT": str(root)})
+    assert result.returncode != 0
+    assert "SERVER_ADDRESS: unbound variable" in result.stderr
+    assert not stubs.calls()
+
+
+def test_the_header_lists_exactly_the_placeholders(cluster: Path) -> None:
+    text = (cluster / "worker/user_data.sh").read_text()
+    used = set(re.findall(r'^[A-Z0-9_]+="\$\{([A-Z0-9_]+)\}"$', text, re.M))
+    assert used == set(re.findall(r"^#   ([A-Z0-9_]+) ", text, re.M)) == set(VALUES)
