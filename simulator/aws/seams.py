@@ -537,14 +537,21 @@ def real_commands(commands: RunCommand) -> Iterator[None]:
         commands.cancel(this._get_param("CommandId"), this._get_param("InstanceIds", []))
         return EmptyResult()
 
-    if hasattr(Response, "cancel_command") or hasattr(Response, "list_command_invocations"):
-        raise SeamError("seam SSM: moto now has cancel_command or list_command_invocations; use its own")
+    def describe_instance_information(this: Any) -> Any:
+        asked = [i for f in this._get_param("Filters", []) if f["Key"] == "InstanceIds" for i in f["Values"]]
+        online = [{"InstanceId": i, "PingStatus": "Online"} for i in asked if commands.is_managed(i)]
+        return ActionResult({"InstanceInformationList": online})
+
+    for name in ("cancel_command", "list_command_invocations", "describe_instance_information"):
+        if hasattr(Response, name):
+            raise SeamError(f"seam SSM: moto now has {name}; use its own")
     with (
         swapped(Backend, "send_command", send_command),
         swapped(Backend, "create_document", create_document),
         swapped(Backend, "get_command_invocation", get_command_invocation),
         mock.patch.object(Response, "cancel_command", cancel_command, create=True),
         mock.patch.object(Response, "list_command_invocations", list_command_invocations, create=True),
+        mock.patch.object(Response, "describe_instance_information", describe_instance_information, create=True),
     ):
         yield
 
