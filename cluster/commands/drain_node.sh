@@ -1,0 +1,428 @@
+#!/bin/sh
+# Empties one worker: cordons it for one operation, looks again at what it hosts, then lets kubectl evict its pods.
+# Does nothing when it comes too late, twice, after its operation was undone, or to a node that somebody else cordoned.
+#
+# From the document: NODE_NAME, OPERATION_ID, NOT_AFTER (epoch seconds: no start after it), DRAIN_TIMEOUT_SECONDS and
+# DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod says it may go), not-ready (the node
+# has been dead for long: only node-bound volumes, protected and unreadable pods refuse) or deadline (the machine goes
+# anyway: nothing refuses, and in the last third budgets are passed over).
+# The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain failed, 64 bad parameter, 65 too late,
+# 66 no such node, 67 cordoned by somebody else, 68 a pod blocks, 69 the API cannot be read, 70 undone, 75 busy.
+set -u
+LC_ALL=C
+PATH="$PATH:/usr/local/bin"
+KUBECONFIG="${KUBECONFIG:-/etc/rancher/k3s/k3s.yaml}"
+export LC_ALL PATH KUBECONFIG
+NODE_NAME="${NODE_NAME:-}" OPERATION_ID="${OPERATION_ID:-}" NOT_AFTER="${NOT_AFTER:-}"
+DRAIN_TIMEOUT_SECONDS="${DRAIN_TIMEOUT_SECONDS:-}" DRAIN_MODE="${DRAIN_MODE:-voluntary}"
+LOCK_DIRECTORY="${NODE_FLEET_LOCK_DIRECTORY:-/run/lock}"
+
+finish() {
+  echo "result: $2"
+  exit "$1"
+}
+
+check_parameters() {
+  case "$NODE_NAME" in
+    '' | *[!a-z0-9.-]* | [!a-z0-9]* | *[!a-z0-9]) finish 64 "bad-parameter NODE_NAME" ;;
+  esac
+  case "$OPERATION_ID" in
+    '' | *[!A-Za-z0-9._-]* | [!A-Za-z0-9]*) finish 64 "bad-parameter OPERATION_ID" ;;
+  esac
+  case "$NOT_AFTER" in
+    '' | *[!0-9]* | ????????????*) finish 64 "bad-parameter NOT_AFTER" ;;
+  esac
+  case "$DRAIN_TIMEOUT_SECONDS" in
+    '' | *[!0-9]* | ??????*) finish 64 "bad-parameter DRAIN_TIMEOUT_SECONDS" ;;
+  esac
+  case "$DRAIN_MODE" in
+    voluntary | not-ready | deadline) ;;
+    *) finish 64 "bad-parameter DRAIN_MODE" ;;
+  esac
+  [ "${#NODE_NAME}" -le 253 ] || finish 64 "bad-parameter NODE_NAME"
+  [ "${#OPERATION_ID}" -le 80 ] || finish 64 "bad-parameter OPERATION_ID"
+}
+
+check_time() {
+  [ "$(date +%s)" -le "$NOT_AFTER" ] || finish 65 "too-late it may start until $NOT_AFTER, it is $(date +%s)"
+}
+
+# The kernel frees the lock when its last holder ends, a kubectl that outlives this script included.
+take_lock() {
+  mkdir -p "$LOCK_DIRECTORY" || finish 75 "busy $LOCK_DIRECTORY cannot be made"
+  exec 9>"$LOCK_DIRECTORY/node-fleet-$NODE_NAME.lock"
+  flock -w "$DRAIN_TIMEOUT_SECONDS" 9 || finish 75 "busy another command works on this node"
+}
+
+# Sets CORDONED (yes, no or absent), OWNER, UNDONE, VERSION.
+read_node() {
+  found="$(kubectl get node "$NODE_NAME" --ignore-not-found -o json)" || finish 69 "unreadable the node"
+  facts="$(printf '%s' "$found" | python3 -c '
+import json, re, sys
+text = sys.stdin.read()
+node = json.loads(text) if text.strip() else None
+marks = (node or {}).get("metadata", {}).get("annotations") or {}
+def plain(value):
+    return value if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", value or "") else "-"
+if node is None:
+    print("absent - - -")
+else:
+    print("yes" if node.get("spec", {}).get("unschedulable") else "no", plain(marks.get("node-fleet.io/cordoned-by")),
+          plain(marks.get("node-fleet.io/undone")), plain(node["metadata"].get("resourceVersion")))
+')" || finish 69 "unreadable the answer about the node"
+  # shellcheck disable=SC2086
+  set -- $facts
+  CORDONED="$1" OWNER="$2" UNDONE="$3" VERSION="$4"
+}
+
+# One patch for cordon and annotation, on exactly the version that was read: nobody's cordon is taken over.
+cordon() {
+  for attempt in 1 2 3; do
+    read_node
+    [ "$CORDONED" != absent ] || finish 66 "no-node $NODE_NAME"
+    [ "$UNDONE" != "$OPERATION_ID" ] || finish 70 "undone this operation was called off"
+    if [ "$CORDONED" = yes ]; then
+      [ "$OWNER" != "$OPERATION_ID" ] || return 0
+      [ "$DRAIN_MODE" != deadline ] || return 0
+      finish 67 "foreign-cordon $OWNER"
+    fi
+    kubectl patch node "$NODE_NAME" --type merge -p '{"metadata":{"resourceVersion":"'"$VERSION"'","annotations":{"node-fleet.io/cordoned-by":"'"$OPERATION_ID"'","node-fleet.io/cordoned-at":"'"$(date +%s)"'","node-fleet.io/undone":null}},"spec":{"unschedulable":true}}' && return 0
+    echo "cordon attempt $attempt was refused" >&2
+  done
+  finish 69 "unreadable the node could not be cordoned"
+}
+
+# Prints what blocks, or "force" or "free". The cordon stands, so no new pod can come between this look and the drain.
+look_again() {
+  NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" DRAIN_MODE="$DRAIN_MODE" python3 - <<'PYTHON'
+# --- rules: begin
+# Which pods keep a worker from being removed: one letter each, told to the operator by domain/eligibility.py.
+# Facts in, letters out; nothing here asks the API or changes anything. Runs on the server with the standard library
+# only, inside inspect_nodes.sh and drain_node.sh: embed.py copies this file into both, a test holds them equal.
+import datetime
+import re
+from collections import defaultdict
+
+MIRROR = "kubernetes.io/config.mirror"
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+PROTECTED = "karpenter.sh/do-not-disrupt"
+HOSTNAME = "kubernetes.io/hostname"
+LOOKED_UP = {"apps/ReplicaSet": "replicasets", "extensions/ReplicaSet": "replicasets"}
+LIFTED_BY_SAFE = "kscdg"
+UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def meta(item):
+    return item.get("metadata") or {}
+
+
+def key(item):
+    return (meta(item).get("namespace") or "", meta(item).get("name") or "")
+
+
+def annotations(item):
+    return meta(item).get("annotations") or {}
+
+
+def epoch(text):
+    try:
+        return datetime.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def controller(item):
+    return next((r for r in meta(item).get("ownerReferences") or () if r.get("controller")), None)
+
+
+def finished(pod):
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def mirror(pod):
+    owner = controller(pod)
+    return MIRROR in annotations(pod) or (owner is not None and owner.get("kind") == "Node")
+
+
+def daemon(pod):
+    owner = controller(pod)
+    return owner is not None and owner.get("kind") == "DaemonSet"
+
+
+def group(owner):
+    return str(owner.get("apiVersion") or "").rpartition("/")[0]
+
+
+def protected(value, started, now):
+    """karpenter.sh/do-not-disrupt: "true" for ever, or a duration from the start; anything else is not a request."""
+    if value == "true":
+        return True
+    text = str(value or "")
+    if not re.fullmatch(r"(\d+(\.\d+)?(ms|h|m|s))+", text):
+        return False
+    seconds = sum(float(n) * UNIT_SECONDS[u] for n, _, u in re.findall(r"(\d+(\.\d+)?)(ms|h|m|s)", text))
+    return started is None or now < started + seconds
+
+
+def selects(selector, labels):
+    """Kubernetes' label selector; absent selects nothing, empty selects everything, an unknown operator everything."""
+    if selector is None:
+        return False
+    if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(expression_holds(e, labels) for e in selector.get("matchExpressions") or ())
+
+
+def expression_holds(expression, labels):
+    name, operator, values = expression.get("key"), expression.get("operator"), expression.get("values") or ()
+    if operator == "In":
+        return labels.get(name) in values
+    if operator == "NotIn":
+        return labels.get(name) not in values
+    if operator == "Exists":
+        return name in labels
+    if operator == "DoesNotExist":
+        return name not in labels
+    return True
+
+
+class Cluster:
+    """Everything a verdict may depend on, indexed once. `lists` maps a plural name to API objects.
+
+    A list that is absent was not asked for, and owners of that kind are then taken as existing.
+    """
+
+    def __init__(self, lists, now):
+        self.now = now
+        self.known = {kind: {key(item): item for item in items} for kind, items in lists.items()}
+        self.budgets = defaultdict(list)
+        for budget in lists.get("poddisruptionbudgets", ()):
+            self.budgets[key(budget)[0]].append(budget)
+
+    def of(self, kind, namespace, name):
+        return self.known.get(kind, {}).get((namespace, name))
+
+    def budgets_of(self, pod):
+        labels = meta(pod).get("labels") or {}
+        return [b for b in self.budgets[key(pod)[0]] if selects((b.get("spec") or {}).get("selector"), labels)]
+
+    def blocker(self, pod, node):
+        """The strongest reason why this pod keeps its node, as LETTER or LETTER=BUDGET; "" when it does not."""
+        if finished(pod) or mirror(pod):
+            return ""
+        try:
+            return self._blocker(pod, node)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return "u"
+
+    def _blocker(self, pod, node):
+        marks = annotations(pod)
+        if marks.get(SAFE) == "false":
+            return "n"
+        if protected(marks.get(PROTECTED), epoch((pod.get("status") or {}).get("startTime")), self.now):
+            return "x"
+        if daemon(pod):
+            return "" if self.owner_exists(pod) or marks.get(SAFE) == "true" else "g"
+        return self.volume_blocker(pod, node) or self.liftable(pod, marks) or self.budget_blocker(pod)
+
+    def volume_blocker(self, pod, node):
+        namespace = key(pod)[0]
+        for volume in (pod.get("spec") or {}).get("volumes") or ():
+            name = self.claim_of(pod, volume)
+            if name is None:
+                continue
+            claim = self.of("persistentvolumeclaims", namespace, name)
+            if claim is None:
+                return "u"
+            bound = (claim.get("spec") or {}).get("volumeName")
+            disk = self.of("persistentvolumes", "", bound) if bound else None
+            if bound and disk is None:
+                return "u"
+            if disk is not None and bound_to_node(disk, node):
+                return "v"
+        return ""
+
+    def claim_of(self, pod, volume):
+        if "persistentVolumeClaim" in volume:
+            return volume["persistentVolumeClaim"]["claimName"]
+        return f"{key(pod)[1]}-{volume['name']}" if "ephemeral" in volume else None
+
+    def liftable(self, pod, marks):
+        found = self.first_of_four(pod)
+        return "" if found in LIFTED_BY_SAFE and marks.get(SAFE) == "true" else found
+
+    def first_of_four(self, pod):
+        owner = controller(pod)
+        if key(pod)[0] == "kube-system":
+            return "k"
+        if owner is None:
+            return "c"
+        if owner.get("kind") == "StatefulSet":
+            return "s"
+        if not self.owner_exists(pod):
+            return "g"
+        return "d" if self.only_replica(pod, owner) else ""
+
+    def owner_exists(self, pod):
+        owner = controller(pod)
+        kind = "daemonsets" if daemon(pod) else LOOKED_UP.get(f"{group(owner)}/{owner.get('kind')}")
+        if kind is None or kind not in self.known:
+            return True
+        return self.of(kind, key(pod)[0], owner.get("name")) is not None
+
+    def only_replica(self, pod, owner):
+        replica_set = (
+            self.of("replicasets", key(pod)[0], owner.get("name")) if owner.get("kind") == "ReplicaSet" else None
+        )
+        if replica_set is None:
+            return False
+        above = controller(replica_set)
+        deployment = self.of("deployments", key(pod)[0], above.get("name")) if above else None
+        replicas = ((deployment or replica_set).get("spec") or {}).get("replicas")
+        return (1 if replicas is None else replicas) <= 1
+
+    def budget_blocker(self, pod):
+        budgets = self.budgets_of(pod)
+        if len(budgets) > 1:
+            return f"t={key(budgets[0])[1]}"
+        if budgets and self.room(budgets[0]) < 1:
+            return f"p={key(budgets[0])[1]}"
+        return ""
+
+    def room(self, budget):
+        """Disruptions that a budget allows now; a status older than the budget's spec is not believed."""
+        status = budget.get("status") or {}
+        seen, wanted = status.get("observedGeneration"), meta(budget).get("generation")
+        if seen is not None and wanted is not None and seen < wanted:
+            return 0
+        return int(status.get("disruptionsAllowed") or 0)
+
+    def needs_force(self, pod):
+        """Whether kubectl drain would refuse this pod although its owner says it may go."""
+        if finished(pod) or mirror(pod) or annotations(pod).get(SAFE) != "true":
+            return False
+        return controller(pod) is None or (daemon(pod) and not self.owner_exists(pod))
+
+
+def bound_to_node(disk, node):
+    """A volume that names hosts (K3s local-path, whatever its source type). By zone alone it can follow its pod."""
+    required = ((disk.get("spec") or {}).get("nodeAffinity") or {}).get("required")
+    if not required:
+        return "local" in (disk.get("spec") or {})
+    name = meta(node).get("name")
+    host = (meta(node).get("labels") or {}).get(HOSTNAME, name)
+    for term in required.get("nodeSelectorTerms") or ():
+        for expression in list(term.get("matchExpressions") or ()) + list(term.get("matchFields") or ()):
+            if expression.get("key") in (HOSTNAME, "metadata.name") or {name, host} & set(
+                expression.get("values") or ()
+            ):
+                return True
+    return "local" in (disk.get("spec") or {})
+
+
+def node_protected(node, now):
+    marks = annotations(node)
+    if marks.get(DISABLED) == "true":
+        return DISABLED
+    return PROTECTED if protected(marks.get(PROTECTED), epoch(meta(node).get("creationTimestamp")), now) else ""
+# --- rules: end
+import json
+import os
+import subprocess
+import sys
+
+NODE = os.environ["NODE_NAME"]
+LISTS = {
+    "pods": "/api/v1/pods?fieldSelector=spec.nodeName%3D" + NODE,
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+    "replicasets": "/apis/apps/v1/replicasets",
+    "deployments": "/apis/apps/v1/deployments",
+    "daemonsets": "/apis/apps/v1/daemonsets",
+}
+
+
+def read(path):
+    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        sys.exit(1)
+    return json.loads(done.stdout)
+
+
+def main():
+    lists = {kind: read(path)["items"] or [] for kind, path in LISTS.items()}
+    node = read("/api/v1/nodes/" + NODE)
+    cluster = Cluster(lists, int(os.environ["NODE_FLEET_NOW"]))
+    pods = [p for p in lists["pods"] if (p.get("spec") or {}).get("nodeName") == NODE]
+    refusing = "vnxu" if os.environ["DRAIN_MODE"] == "not-ready" else "vnxukscdgpt"
+    found = sorted("/".join(key(p)) + ":" + b for p in pods for b in [cluster.blocker(p, node)] if b and b[0] in refusing)
+    mark = node_protected(node, cluster.now)
+    if mark:
+        found.insert(0, "node:" + mark)
+    force = any(cluster.needs_force(p) for p in pods)
+    print("blocked " + ",".join(found[:2]) + f" {max(0, len(found) - 2)}" if found else "force" if force else "free")
+
+
+main()
+PYTHON
+}
+
+# kubectl repeats itself for every refused eviction; each line is kept once, so that no limit cuts the end off.
+drain() {
+  seconds="$1"
+  shift
+  kubectl drain "$NODE_NAME" --ignore-daemonsets --delete-emptydir-data \
+    --timeout="${seconds}s" --skip-wait-for-delete-timeout=10 "$@" >"$WORK/out" 2>"$WORK/err"
+  status=$?
+  awk '!seen[$0]++' "$WORK/out" | tail -n 60 | cut -c1-200
+  awk '!seen[$0]++' "$WORK/err" | tail -n 20 | cut -c1-300 >&2
+  return "$status"
+}
+
+seconds_left() {
+  left=$((STARTED + DRAIN_TIMEOUT_SECONDS - $(date +%s)))
+  if [ "$DRAIN_MODE" = deadline ] && [ $((NOT_AFTER - $(date +%s))) -lt "$left" ]; then
+    left=$((NOT_AFTER - $(date +%s)))
+  fi
+  echo "$left"
+}
+
+drain_before_deadline() {
+  drain $(($1 * 2 / 3 + 1)) --force && return 0
+  left="$(seconds_left)"
+  [ "$left" -ge 1 ] || return 1
+  drain "$left" --force --disable-eviction
+}
+
+# What is left names the pod and the budget that stood in the way.
+give_up() {
+  finish 1 "drain-failed $(look_again)"
+}
+
+check_parameters
+check_time
+STARTED="$(date +%s)"
+take_lock
+check_time
+cordon
+if [ "$DRAIN_MODE" != deadline ]; then
+  verdict="$(look_again)" || finish 69 "unreadable the pods of the node"
+  case "$verdict" in
+    free | force) ;;
+    *) finish 68 "$verdict" ;;
+  esac
+fi
+WORK="$(mktemp -d)" || finish 69 "unreadable no temporary directory"
+trap 'rm -rf "$WORK"' EXIT
+left="$(seconds_left)"
+[ "$left" -ge 5 ] || finish 75 "busy the time was spent waiting for another command on this node"
+if [ "$DRAIN_MODE" = deadline ]; then
+  drain_before_deadline "$left" || give_up
+elif [ "$verdict" = force ]; then
+  drain "$left" --force || give_up
+else
+  drain "$left" || give_up
+fi
+finish 0 "drained $NODE_NAME"
