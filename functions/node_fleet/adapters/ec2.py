@@ -18,6 +18,7 @@ from node_fleet.domain.operation import LaunchSlot
 from node_fleet.settings import Settings
 
 MANAGED_BY = "node-fleet"
+WORKER_ROLE = "k3s-worker"
 COUNTED_STATES = ("pending", "running")
 FILTER_VALUES = 200
 """EC2 takes at most 200 values in one filter."""
@@ -176,7 +177,7 @@ class Ec2Fleet:
         cluster = self._settings.cluster_id
         tags = {
             "Project": "node-fleet",
-            "Role": "k3s-worker",
+            "Role": WORKER_ROLE,
             "ManagedBy": MANAGED_BY,
             "Cluster": cluster,
             "Operation": operation_id,
@@ -187,7 +188,7 @@ class Ec2Fleet:
         return [{"Key": key, "Value": value} for key, value in tags.items()]
 
     def _ours(self) -> dict[str, Iterable[str]]:
-        return {"tag:ManagedBy": (MANAGED_BY,), "tag:Cluster": (self._settings.cluster_id,)}
+        return {"tag:ManagedBy": (MANAGED_BY,), "tag:Role": (WORKER_ROLE,), "tag:Cluster": (self._settings.cluster_id,)}
 
     def _describe(self, filters: Mapping[str, Iterable[str]]) -> Iterator[dict[str, Any]]:
         asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]

@@ -6,10 +6,11 @@ Each class of refusal exists because something else follows: another pool, anoth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from node_fleet.domain.back_off import JOIN, active
 from node_fleet.domain.errors import (
     LaunchConfigurationError,
     LaunchError,
@@ -17,9 +18,14 @@ from node_fleet.domain.errors import (
     NodeFleetError,
     QuotaExceededError,
 )
-from node_fleet.domain.model import Alert, DryPool
-from node_fleet.domain.operation import LaunchSlot
+from node_fleet.domain.model import Alert, DryPool, Instance, Memory
+from node_fleet.domain.operation import LaunchSlot, Operation
 from node_fleet.domain.placement import Placement, Pool, dry_now, pools_in_order
+from node_fleet.domain.policy import Policy
+from node_fleet.domain.state import FleetState, Notice
+
+FRESH_SECONDS = 120
+"""For so long EC2 may not know an id that it has just given out; absence then means nothing."""
 
 Kind = Literal["capacity", "addresses", "spot_quota", "quota", "throttled", "mismatch", "configuration", "other"]
 
@@ -125,7 +131,42 @@ def client_token(operation_id: str, slot: LaunchSlot) -> str:
 
 def slot_key(operation_id: str, number: int) -> str:
     """Name of the slot's capacity reservation."""
-    return f"{operation_id}/{number}"
+    return f"{operation_id}:{number}"
+
+
+def operation_id_of(execution_id: str, round_number: int) -> str:
+    """Name of the scale-up that this round of this execution makes: the same however often the step is repeated."""
+    return "up-" + hashlib.sha256(f"{execution_id}\n{round_number}".encode()).hexdigest()[:12]
+
+
+def under_notice(instances: Iterable[Instance], notices: Iterable[Notice]) -> tuple[Instance, ...]:
+    """The instances, with those marked that AWS has announced to take."""
+    noticed = {notice.instance_id for notice in notices}
+    return tuple(replace(i, under_notice=True) if i.instance_id in noticed else i for i in instances)
+
+
+def counted_workers(instances: Iterable[Instance], state: FleetState, now: int) -> int:
+    """How many workers stand against the maximum: those that EC2 shows and those promised that it does not show yet.
+
+    A promise that has no instance yet counts, one whose instance is listed does not count twice, and what is under
+    notice does not count at all.
+    """
+    noticed = {notice.instance_id for notice in state.notices}
+    shown = {i.instance_id for i in instances}
+    promised = [r for r in state.reservations if r.until > now and r.instance_id not in shown | noticed]
+    return len(shown - noticed) + len(promised)
+
+
+def take_up(operation: Operation, found: Mapping[int, tuple[str, int, bool]]) -> Operation:
+    """The operation with what a step launched before it died. found: slot number -> (id, launched at, lives)."""
+    for number, (instance_id, launched_at, lives) in sorted(found.items()):
+        slot = next((s for s in operation.slots if s.number == number and s.outcome == "planned"), None)
+        if slot is None:
+            continue
+        launched = replace(slot, outcome="launched", instance_id=instance_id, launched_at=launched_at)
+        gone = replace(launched, outcome="failed", detail="the instance was terminated before it joined")
+        operation = operation.with_slot(launched if lives else gone)
+    return operation
 
 
 def classify(code: str) -> Kind:
@@ -155,15 +196,16 @@ def pool_of(slot: LaunchSlot) -> Pool:
 def dried_by(refusal: Refusal, placement: Placement, until: int) -> tuple[DryPool, ...]:
     """The pools that this refusal closes until then; empty when it says nothing about a pool."""
     zone, types = refusal.pool.zone, placement.instance_types
-    if refusal.kind == "capacity":
-        closed = [refusal.pool]
-    elif refusal.kind == "addresses":
-        closed = [Pool(zone, kind, market) for kind in types for market in ("spot", "on-demand")]
+    closed = {refusal.pool}
+    if refusal.kind == "addresses":
+        closed |= {Pool(zone, kind, market) for kind in types for market in ("spot", "on-demand")}
     elif refusal.kind == "spot_quota":
-        closed = [Pool(each, kind, "spot") for each in placement.zones for kind in types]
-    else:
-        closed = []
-    return tuple(DryPool(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in closed)
+        closed |= {Pool(each, kind, "spot") for each in placement.zones for kind in types}
+    elif refusal.kind != "capacity":
+        closed = set()
+    return tuple(
+        DryPool(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in sorted(closed)
+    )
 
 
 def remember_dry(known: Iterable[DryPool], new: Iterable[DryPool], now: int) -> tuple[DryPool, ...]:
@@ -219,3 +261,61 @@ def back_off_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:
     """Pause before asking again with the same token: doubling, capped, spread by the token."""
     spread = int(token[:4], 16) / 0xFFFF
     return float(min(cap, 2.0**attempt)) * (0.5 + 0.5 * spread)
+
+
+def launch_sentence(operation: Operation) -> str:
+    """What became of the plan, for the console and the log."""
+    launched = [s for s in operation.slots if s.instance_id]
+    listed = ", ".join(f"{s.instance_id} ({s.instance_type} {s.market} in {s.zone})" for s in launched)
+    return f"{len(launched)} of {operation.requested} launched{': ' if listed else ''}{listed}"
+
+
+def dry_run_sentence(slots: Iterable[LaunchSlot]) -> str:
+    """What a dry run would have launched."""
+    listed = [f"{s.instance_type} {s.market} in {s.zone}" for s in slots]
+    return f"dry run: would launch {len(listed)}: {', '.join(listed)}"
+
+
+def launch_notes(operation: Operation, refusals: Iterable[Refusal]) -> tuple[str, ...]:
+    """What an operator reads beside the outcome: each refusal once, and each slot that was given up."""
+    missing = [f"slot {s.number} was not launched: {s.detail}" for s in operation.slots if s.outcome == "failed"]
+    return tuple(dict.fromkeys([r.sentence for r in refusals] + missing))
+
+
+def keys_to_return(operation: Operation, now: int) -> tuple[str, ...]:
+    """Reservations that a closed operation gives back: all but those of instances that EC2 may not list yet."""
+    return tuple(
+        slot_key(operation.operation_id, s.number)
+        for s in operation.slots
+        if s.outcome != "launched" or now - s.launched_at >= FRESH_SECONDS
+    )
+
+
+FAILURE_KINDS = {
+    "QuotaExceededError": "quota_exceeded",
+    "LaunchConfigurationError": "launch_configuration",
+    "NoCapacityError": "no_capacity",
+    "NothingJoinedError": "nothing_joined",
+}
+BLAMELESS = ("PausedError", "LeaseLostError")
+"""Ends that say nothing about whether launching works: no back-off follows."""
+
+
+def failure_alert(error: str, cause: str) -> Alert | None:
+    """What a person should hear of a failed scale-up; nothing when a person or another run stopped it."""
+    if error in BLAMELESS:
+        return None
+    return Alert(kind=FAILURE_KINDS.get(error, "scale_up_failed"), text=cause)
+
+
+def breaker_alert(memory: Memory, key: str, policy: Policy, now: int) -> Alert | None:
+    """The one critical alert of an open circuit breaker."""
+    entry = active(memory.back_offs, key, now)
+    if key != JOIN or entry is None or entry.failures < policy.join_failures_to_open:
+        return None
+    text = (
+        f"circuit breaker open: {entry.failures} scale-ups in a row and no worker joined; no launch for "
+        f"{(entry.until - now) // 60} minutes. Look at a worker's console output and its BootstrapError tag, mend the "
+        "cause, then reset the breaker"
+    )
+    return Alert(kind="circuit_breaker", text=text)

@@ -1,0 +1,105 @@
+"""LaunchNodes: plans, records the plan, reserves room, launches, records. Repeated, it launches what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.adapters.launcher import Launcher, found_by_tag, placement_of
+from node_fleet.domain.errors import NoCapacityError
+from node_fleet.domain.launch import (
+    alerts_for,
+    dry_run_sentence,
+    launch_notes,
+    launch_sentence,
+    nothing_launched,
+    operation_id_of,
+    under_notice,
+)
+from node_fleet.domain.message import Outcome
+from node_fleet.domain.model import Instance, Memory
+from node_fleet.domain.operation import LaunchSlot, Operation
+from node_fleet.domain.placement import plan_slots
+from node_fleet.domain.run import Run
+from node_fleet.domain.state import FleetState
+from node_fleet.observability import log
+from node_fleet.payload import put, take
+from node_fleet.telling import tell
+from node_fleet.wiring import Wiring, wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `launch` and `operation`. Raises the error of the refusal that counts when nothing was launched."""
+    tools = wiring()
+    run = take(event, "run", Run)
+    if run.dry_run:
+        return _dry_run(tools, event)
+    state = tools.state.renew(run)
+    resumed = state.operation is not None and state.operation.kind == "scale_up"
+    operation = state.operation if resumed and state.operation else _new(tools, run, event, state)
+    launcher = _launcher(tools, run)
+    if resumed:
+        operation = found_by_tag(tools.ec2, operation)
+    operation = launcher.launch(launcher.reserve(operation))
+    operation = replace(operation, phase="verify", phase_at=tools.clock.now())
+    tools.state.save_operation(run, operation)
+    log("launch", operation=operation.operation_id, slots=launch_sentence(operation))
+    if not operation.instance_ids and launcher.refusals:
+        raise nothing_launched(launcher.refusals)
+    status = "launched" if operation.instance_ids else "none"
+    answer = put(event, operation=operation, launch={"status": status, "detail": launch_sentence(operation)})
+    return tell(answer, notes=launch_notes(operation, launcher.refusals), alerts=alerts_for(launcher.refusals))
+
+
+def _new(tools: Wiring, run: Run, event: dict[str, Any], state: FleetState) -> Operation:
+    """The plan, recorded before anything is launched. A slot without a pool is not planned."""
+    instances, slots = _plan(tools, event, state)
+    now = tools.clock.now()
+    operation = Operation(
+        operation_id=operation_id_of(run.execution_id, run.round),
+        kind="scale_up",
+        phase="begin",
+        started_at=now,
+        requested=event["decision"]["count"],
+        reason=event["decision"]["sentence"],
+        execution_id=run.execution_id,
+        slots=slots,
+        workers_before=sum(not i.under_notice for i in instances),
+        phase_at=now,
+        dry_pools=take(event, "memory", Memory).dry_pools,
+    )
+    tools.state.save_operation(run, operation)
+    return operation
+
+
+def _plan(
+    tools: Wiring, event: dict[str, Any], state: FleetState
+) -> tuple[tuple[Instance, ...], tuple[LaunchSlot, ...]]:
+    instances = under_notice(tools.ec2.instances(), state.notices)
+    placement, dry = placement_of(tools.settings), take(event, "memory", Memory).dry_pools
+    slots = plan_slots(event["decision"]["count"], instances, placement, dry=dry, now=tools.clock.now())
+    if not slots:
+        raise NoCapacityError(f"every pool of {', '.join(placement.instance_types)} ran dry minutes ago and rests")
+    return instances, slots
+
+
+def _launcher(tools: Wiring, run: Run) -> Launcher:
+    def guard(operation: Operation) -> None:
+        tools.state.renew(run)
+        tools.state.save_operation(run, operation)
+
+    return Launcher(
+        ec2=tools.ec2,
+        state=tools.state,
+        clock=tools.clock,
+        settings=tools.settings,
+        guard=guard,
+        record=lambda operation: tools.state.save_operation(run, operation),
+    )
+
+
+def _dry_run(tools: Wiring, event: dict[str, Any]) -> dict[str, Any]:
+    instances, slots = _plan(tools, event, tools.state.load())
+    text = dry_run_sentence(slots)
+    outcome = Outcome(kind="dry_run", text=text, workers_after=len(instances))
+    return put(event, launch={"status": "dry_run", "detail": text}, outcome=outcome)

@@ -1,0 +1,205 @@
+"""Launches what was planned: reserves room, asks EC2, goes on to the next pool, and records each step before the next.
+
+Both workflows launch through here. What a refusal means is domain/launch.py's business.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchAnswer
+from node_fleet.domain.launch import (
+    Refusal,
+    back_off_seconds,
+    classify,
+    client_token,
+    counted_workers,
+    dried_by,
+    next_attempt,
+    pool_of,
+    remember_dry,
+    slot_key,
+    take_up,
+)
+from node_fleet.domain.model import Instance
+from node_fleet.domain.operation import LaunchSlot, Operation
+from node_fleet.domain.placement import Placement, dry_now, layout_of, zone_order
+from node_fleet.domain.state import FleetState
+from node_fleet.settings import Settings
+
+STOPPING = ("quota", "configuration", "throttled", "other")
+LOOK_UPS_SECONDS = (0, 2, 4)
+Record = Callable[[Operation], None]
+
+
+def placement_of(settings: Settings) -> Placement:
+    """The user's wishes about zones, types and markets."""
+    return Placement(
+        zones=settings.zones,
+        instance_types=settings.instance_types,
+        spot_percent=settings.spot_percent,
+        on_demand_floor=settings.on_demand_floor,
+        order="round-robin" if settings.placement == "round-robin" else "fewest",
+    )
+
+
+def found_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
+    """The operation with what an earlier try of it had launched before it died."""
+    found = ec2.of_operation(operation.operation_id)
+    return take_up(operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()})
+
+
+class Headcount:
+    """Counts workers against the maximum with one listing of EC2 for as long as only our own reservations change.
+
+    Each launch is preceded by a reservation, so while the version grows by our own writes alone, a listing made at
+    an earlier version still holds.
+    """
+
+    def __init__(self, ec2: Ec2Fleet, clock: Any) -> None:
+        self._ec2 = ec2
+        self._clock = clock
+        self._instances: tuple[Instance, ...] = ()
+        self._valid_at = -1
+        self._seen_at = -1
+
+    def __call__(self, state: FleetState) -> int:
+        """How many count, for the item as just read."""
+        if state.slots_version != self._valid_at:
+            self._instances = self._ec2.instances()
+        self._valid_at, self._seen_at = -1, state.slots_version
+        return counted_workers(self._instances, state, self._clock.now())
+
+    def granted(self) -> None:
+        """Our own write followed the count: the listing holds for the next version too."""
+        self._valid_at = self._seen_at + 1
+
+
+class Launcher:
+    """Launches the planned slots of one operation; `refusals` tells afterwards what EC2 said no to.
+
+    guard is called with the operation before each request to EC2: it records the pool about to be asked, and raises
+    when nothing may be changed any more. record is called after each answer. zones: the order of falling back, by
+    default the emptiest first.
+    """
+
+    def __init__(
+        self,
+        *,
+        ec2: Ec2Fleet,
+        state: Any,
+        clock: Any,
+        settings: Settings,
+        guard: Record,
+        record: Record,
+        zones: Iterable[str] = (),
+    ) -> None:
+        self.refusals: list[Refusal] = []
+        self._ec2 = ec2
+        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self._placement = placement_of(settings)
+        self._zones = tuple(zones)
+        self._guard = guard
+        self._record = record
+        self._until = clock.now() + settings.launch_time_seconds
+        self._final: Refusal | None = None
+
+    def reserve(self, operation: Operation) -> Operation:
+        """Reserve room for each planned slot; a slot for which there is none is given up."""
+        count = Headcount(self._ec2, self._clock)
+        until = self._clock.now() + self._settings.operation_limit_seconds
+        for slot in operation.slots:
+            if slot.outcome != "planned":
+                continue
+            key = slot_key(operation.operation_id, slot.number)
+            if self._state.reserve(key, count, maximum=self._settings.max_workers, until=until):
+                count.granted()
+            else:
+                operation = operation.with_slot(_failed(slot, "the fleet is at its maximum"))
+        return operation
+
+    def launch(self, operation: Operation) -> Operation:
+        """Launch every planned slot, each recorded as soon as it has its instance. A partial success is kept."""
+        for number in [slot.number for slot in operation.slots if slot.outcome == "planned"]:
+            operation = self._one(operation, number)
+            self._record(operation)
+        self._confirm(operation)
+        return operation
+
+    def _one(self, operation: Operation, number: int) -> Operation:
+        while True:
+            slot = next(s for s in operation.slots if s.number == number)
+            if slot.outcome != "planned":
+                return operation
+            if self._final is not None:
+                return operation.with_slot(_failed(slot, self._final.sentence))
+            now = self._clock.now()
+            if pool_of(slot) not in dry_now(operation.dry_pools, now):
+                self._guard(operation)
+                operation = self._ask(operation, slot)
+                continue
+            following = next_attempt(slot, self._placement, self._order(), dry=operation.dry_pools, now=now)
+            if following is None:
+                return operation.with_slot(_failed(slot, "every pool is out of capacity"))
+            operation = operation.with_slot(following)
+
+    def _order(self) -> tuple[str, ...]:
+        """Zones as they are best now; looked up only when the first choice was refused."""
+        if not self._zones:
+            layout = layout_of(self._ec2.instances(), tuple(self._placement.zones))
+            self._zones = zone_order(layout, self._placement)
+        return self._zones
+
+    def _ask(self, operation: Operation, slot: LaunchSlot) -> Operation:
+        answer = self._patiently(operation.operation_id, slot)
+        if answer.instance_id:
+            return operation.with_slot(self._launched(slot, answer.instance_id))
+        refusal = Refusal(pool=pool_of(slot), code=answer.code, message=answer.message, kind=classify(answer.code))
+        if refusal.kind == "mismatch":
+            return operation.with_slot(self._look_up(operation, slot, refusal))
+        self.refusals.append(refusal)
+        if refusal.kind in STOPPING:
+            self._final = refusal
+        now = self._clock.now()
+        closed = dried_by(refusal, self._placement, now + self._settings.dry_pool_seconds)
+        return replace(operation, dry_pools=remember_dry(operation.dry_pools, closed, now))
+
+    def _patiently(self, operation_id: str, slot: LaunchSlot) -> LaunchAnswer:
+        token = client_token(operation_id, slot)
+        for attempt in itertools.count():
+            answer = self._ec2.launch(slot, operation_id=operation_id, token=token)
+            pause = back_off_seconds(token, attempt)
+            if classify(answer.code) != "throttled" or self._clock.now() + pause > self._until:
+                break
+            self._clock.sleep(pause)
+        return answer
+
+    def _look_up(self, operation: Operation, slot: LaunchSlot, refusal: Refusal) -> LaunchSlot:
+        for pause in LOOK_UPS_SECONDS:
+            self._clock.sleep(pause)
+            found = found_by_tag(self._ec2, operation)
+            mine = next(s for s in found.slots if s.number == slot.number)
+            if mine.outcome != "planned":
+                return mine
+        self.refusals.append(refusal)
+        return _failed(slot, refusal.sentence)
+
+    def _launched(self, slot: LaunchSlot, instance_id: str) -> LaunchSlot:
+        return replace(slot, outcome="launched", instance_id=instance_id, launched_at=self._clock.now(), detail="")
+
+    def _confirm(self, operation: Operation) -> None:
+        for slot in operation.slots:
+            key = slot_key(operation.operation_id, slot.number)
+            if slot.outcome == "launched":
+                self._state.confirm(key, slot.instance_id)
+            elif slot.outcome == "failed":
+                self._state.unreserve([key])
+
+
+def _failed(slot: LaunchSlot, detail: str) -> LaunchSlot:
+    return replace(slot, outcome="failed", detail=detail[:300])
