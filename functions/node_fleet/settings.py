@@ -68,6 +68,7 @@ class Settings:
     )
     slack_secret: str = setting("SLACK_SECRET", "node-fleet/slack-webhook", "secret with the Slack webhook URL")
     topic_arn: str = setting("SNS_TOPIC_ARN", "", "topic for messages to people")
+    alert_topic_arn: str = setting("ALERT_TOPIC_ARN", "", "topic of the alert path: its messages start a run")
     state_machine_arn: str = setting("STATE_MACHINE_ARN", "", "the autoscaler's state machine, for those that start it")
     document_prefix: str = setting("SSM_DOCUMENT_PREFIX", "node-fleet-", "prefix of our SSM documents")
     launch_template_id: str = setting("LAUNCH_TEMPLATE_ID", "", "launch template of the workers")

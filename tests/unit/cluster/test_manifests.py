@@ -1,0 +1,236 @@
+"""Every Kubernetes object of the bundle against the schemas of the pinned version, and what must hold beyond them."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from cluster.render import placeholders, render
+
+CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
+ON_SERVER = {"node-role.kubernetes.io/control-plane": "true"}
+FLUX_KINDS = {
+    "GitRepository": ("source.toolkit.fluxcd.io/v1", {"interval", "url", "ref"}),
+    "Kustomization": ("kustomize.toolkit.fluxcd.io/v1", {"interval", "path", "prune", "sourceRef"}),
+}
+
+
+def versions() -> dict[str, str]:
+    lines = (CLUSTER / "versions.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def values() -> dict[str, str]:
+    return {
+        **versions(),
+        "CONFIG_HASH": "0123456789abcdef",
+        "CLUSTER_ID": "node-fleet-prod",
+        "AWS_REGION": "ap-southeast-1",
+        "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",
+        "FLUX_GIT_URL": "https://example.com/fleet.git",
+    }
+
+
+def objects(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in sorted((CLUSTER / folder).glob("*.yaml")):
+        for document in yaml.safe_load_all(render(file.read_text(), values())):
+            yield f"{file.name}: {document['kind']} {document['metadata']['name']}", document
+
+
+NATIVE = [*objects("manifests"), *objects("demo_app/manifests")]
+WORKLOADS = [(name, o) for name, o in NATIVE if o["kind"] in ("Deployment", "DaemonSet")]
+named = pytest.mark.parametrize(("name", "document"), NATIVE, ids=[name for name, _ in NATIVE])
+workloads = pytest.mark.parametrize(("name", "document"), WORKLOADS, ids=[name for name, _ in WORKLOADS])
+
+
+def pinned_kubernetes() -> str:
+    return versions()["K3S_VERSION"].removeprefix("v").rsplit(".", 1)[0]
+
+
+@named
+def test_an_object_fits_the_strict_schema_of_the_pinned_kubernetes(name: str, document: dict[str, Any]) -> None:
+    kubernetes_validate.validate(document, pinned_kubernetes(), strict=True)
+
+
+def test_the_schemas_really_refuse_a_wrong_field() -> None:
+    document = next(o for _, o in NATIVE if o["kind"] == "PodDisruptionBudget")
+    wrong = {**document, "spec": {**document["spec"], "maxUnavailible": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, pinned_kubernetes(), strict=True)
+
+
+@pytest.mark.parametrize(("name", "document"), [*objects("flux")], ids=[n for n, _ in objects("flux")])
+def test_a_flux_object_has_the_served_version_and_its_required_fields(name: str, document: dict[str, Any]) -> None:
+    # No package ships Flux's schemas, so this looks at version and required fields only.
+    version, required = FLUX_KINDS[document["kind"]]
+    assert document["apiVersion"] == version
+    assert required <= set(document["spec"])
+    assert document["metadata"]["namespace"] == "flux-system"
+
+
+def test_flux_follows_a_folder_that_exists_and_builds() -> None:
+    paths = [o["spec"]["path"] for _, o in objects("flux") if o["kind"] == "Kustomization"]
+    assert [(CLUSTER.parent / path / "kustomization.yaml").exists() for path in paths] == [True]
+    kubectl = Path(sys.executable).with_name("kubectl")
+    built = subprocess.run(
+        [str(kubectl if kubectl.exists() else "kubectl"), "kustomize", str(CLUSTER / "demo_app")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    documents = list(yaml.safe_load_all(built.stdout))
+    for document in documents:
+        kubernetes_validate.validate(document, pinned_kubernetes(), strict=True)
+    program = next(o["data"]["app.py"] for o in documents if o["kind"] == "ConfigMap")
+    assert program == (CLUSTER / "demo_app/app.py").read_text()
+
+
+@workloads
+def test_monitoring_stays_on_the_server_and_only_what_measures_workers_leaves_it(
+    name: str, document: dict[str, Any]
+) -> None:
+    pod = document["spec"]["template"]["spec"]
+    if document["metadata"]["name"] in ("node-exporter", "demo-app"):
+        assert pod["nodeSelector"] == {"node-fleet.io/role": "worker"}
+    else:
+        assert pod["nodeSelector"] == ON_SERVER
+        assert {
+            "key": "node-role.kubernetes.io/control-plane",
+            "operator": "Exists",
+            "effect": "NoSchedule",
+        } in pod["tolerations"]
+
+
+@workloads
+def test_every_container_has_a_pinned_image_requests_a_memory_limit_and_a_readiness_probe(
+    name: str, document: dict[str, Any]
+) -> None:
+    for container in document["spec"]["template"]["spec"]["containers"]:
+        assert re.search(r":v?\d+\.\d+[\w.-]*$", container["image"]), container["image"]
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert "readinessProbe" in container
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+@workloads
+def test_a_pod_template_carries_the_labels_that_select_it(name: str, document: dict[str, Any]) -> None:
+    wanted = document["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= document["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_a_service_leads_to_a_workload_and_a_named_port() -> None:
+    for name, service in NATIVE:
+        if service["kind"] == "Service":
+            wanted = service["spec"]["selector"].items()
+            templates = [o["spec"]["template"] for _, o in WORKLOADS]
+            found = [t["spec"] for t in templates if wanted <= t["metadata"]["labels"].items()]
+            assert len(found) == 1, name
+            ports = {p["name"] for c in found[0]["containers"] for p in c["ports"]}
+            assert {p["targetPort"] for p in service["spec"]["ports"]} <= ports, name
+
+
+def test_the_seeds_addresses_are_prometheus_30090_and_grafana_30030() -> None:
+    ports = {
+        o["metadata"]["name"]: o["spec"]["ports"][0]["nodePort"]
+        for _, o in NATIVE
+        if o["kind"] == "Service" and o["spec"].get("type") == "NodePort"
+    }
+    assert ports == {"prometheus": 30090, "grafana": 30030}
+
+
+def container_arguments(workload: str) -> list[str]:
+    document = next(o for _, o in WORKLOADS if o["metadata"]["name"] == workload)
+    arguments = document["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert isinstance(arguments, list)
+    return arguments
+
+
+def test_prometheus_keeps_seven_days_behind_a_password() -> None:
+    arguments = container_arguments("prometheus")
+    assert "--storage.tsdb.retention.time=7d" in arguments
+    assert "--web.config.file=/etc/prometheus-web/web.yml" in arguments
+    assert not [a for a in arguments if "admin-api" in a or "lifecycle" in a or "remote-write" in a]
+
+
+def test_alertmanager_listens_on_the_loopback_address_alone() -> None:
+    arguments = container_arguments("alertmanager")
+    assert "--web.listen-address=127.0.0.1:9093" in arguments
+    assert "--cluster.listen-address=" in arguments
+
+
+def test_the_exporter_sees_the_kinds_that_decisions_need_and_may_read_no_more() -> None:
+    resources = next(a for a in container_arguments("kube-state-metrics") if a.startswith("--resources="))
+    kinds = set(resources.removeprefix("--resources=").split(","))
+    assert kinds == {"nodes", "pods", "poddisruptionbudgets"}
+    role = next(o for _, o in NATIVE if o["kind"] == "ClusterRole")
+    assert {r for rule in role["rules"] for r in rule["resources"]} == kinds
+    assert {v for rule in role["rules"] for v in rule["verbs"]} == {"list", "watch"}
+
+
+def test_the_pinned_exporter_knows_gated_pods() -> None:
+    major, minor = re.search(r":v(\d+)\.(\d+)", versions()["KUBE_STATE_METRICS_IMAGE"]).groups()  # type: ignore[union-attr]
+    assert (int(major), int(minor)) >= (2, 19)
+
+
+def test_the_add_ons_namespaces_send_every_pod_to_the_server() -> None:
+    spaces = {o["metadata"]["name"]: o["metadata"] for _, o in NATIVE if o["kind"] == "Namespace"}
+    for name in ("kube-system", "flux-system"):
+        notes = spaces[name]["annotations"]
+        selector = notes["scheduler.alpha.kubernetes.io/node-selector"]
+        assert selector == "node-role.kubernetes.io/control-plane=true"
+        (toleration,) = yaml.safe_load(notes["scheduler.alpha.kubernetes.io/defaultTolerations"])
+        assert toleration["key"] == "node-role.kubernetes.io/control-plane"
+    assert "annotations" not in spaces["monitoring"], "its DaemonSet runs on workers"
+
+
+def test_no_daemonset_lives_where_pods_are_bound_to_the_server() -> None:
+    spaces = {o["metadata"]["namespace"] for _, o in WORKLOADS if o["kind"] == "DaemonSet"}
+    assert spaces.isdisjoint({"kube-system", "flux-system"})
+
+
+def test_the_demo_app_never_runs_as_a_single_replica_and_its_budget_lets_one_go() -> None:
+    scaling = next(o for _, o in NATIVE if o["kind"] == "HorizontalPodAutoscaler")
+    budget = next(o for _, o in NATIVE if o["kind"] == "PodDisruptionBudget")
+    deployment = next(o for _, o in WORKLOADS if o["metadata"]["name"] == "demo-app")
+    assert scaling["spec"]["minReplicas"] >= 2
+    assert "replicas" not in deployment["spec"], "the autoscaler of pods owns the number"
+    assert budget["spec"]["maxUnavailable"] == 1
+    probes = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(probes)
+
+
+def test_each_version_has_one_home() -> None:
+    worker = (CLUSTER / "worker/user_data.sh").read_text()
+    assert f'K3S_VERSION="{versions()["K3S_VERSION"]}"' in worker
+    deployment = next(o for _, o in WORKLOADS if o["metadata"]["name"] == "demo-app")
+    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image == versions()["DEMO_APP_IMAGE"]
+    for file in (CLUSTER / "manifests").glob("*.yaml"):
+        assert not re.search(r"image: [\"']?[a-z]", file.read_text()), file.name
+
+
+def test_every_placeholder_of_the_bundle_is_one_that_the_bootstrap_fills() -> None:
+    for folder in ("manifests", "prometheus", "alertmanager", "grafana", "flux"):
+        for file in (*(CLUSTER / folder).glob("*.yaml"), *(CLUSTER / folder).glob("*.yml")):
+            assert set(placeholders(file.read_text())) <= set(values()), file.name
+
+
+def test_a_missing_value_is_named_and_nothing_is_rendered_half() -> None:
+    module = runpy.run_path(str(CLUSTER / "render.py"))
+    with pytest.raises(module["RenderError"], match=r"no value for FIRST, SECOND"):
+        module["render"]("${SECOND} ${FIRST} ${KNOWN}", {"KNOWN": "x", "FIRST": ""})
+
+
+@pytest.mark.parametrize("part", ["server", "worker"])
+def test_user_data_stays_under_what_ec2_takes(part: str) -> None:
+    assert len((CLUSTER / part / "user_data.sh").read_bytes()) < 16 * 1024
