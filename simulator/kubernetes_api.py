@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from simulator.certificate import self_signed_certificate
+from simulator.k3s.delete_options import options_from, read_delete_options
 from simulator.k3s.discovery import document
 from simulator.k3s.errors import ApiError, bad_request
 from simulator.k3s.shapes import Obj
@@ -221,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve()
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def _serve(self) -> None:
         api = self.server.api
@@ -237,7 +238,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer_request(self, api: KubernetesApi, body: bytes) -> None:
         if api.faults.status is not None:
             reason = http.client.responses.get(api.faults.status, "Unknown").replace(" ", "")
-            raise ApiError(code=api.faults.status, reason=reason, message="the server is currently unable to handle the request")
+            raise ApiError(
+                code=api.faults.status, reason=reason, message="the server is currently unable to handle the request"
+            )
         address = urlsplit(self.path)
         if address.path in ("/readyz", "/livez", "/healthz"):
             self._send_text("ok")
@@ -343,12 +346,12 @@ def _query(request: _Request, target: Target) -> Query:
 def _post(request: _Request, target: Target) -> tuple[int, Obj]:
     body = request.json()
     if target.subresource == "eviction":
-        options = body.get("deleteOptions") or {}
+        options = options_from(body.get("deleteOptions") or {})
         request.verbs.evict(
             target.namespace,
             target.name,
-            grace_seconds=options.get("gracePeriodSeconds"),
-            dry_run=bool(options.get("dryRun")) or request.dry_run,
+            grace_seconds=options.grace_seconds,
+            dry_run=options.dry_run or request.dry_run,
         )
         return 201, _success()
     if request.dry_run:
@@ -369,16 +372,12 @@ def _patch(request: _Request, target: Target) -> tuple[int, Obj]:
 
 
 def _delete(request: _Request, target: Target) -> tuple[int, Obj]:
-    options = request.json() if request.body else {}
+    options = read_delete_options(request.body)
     found = request.verbs.get(target.resource, target.namespace, target.name)
-    if request.dry_run or options.get("dryRun"):
+    if request.dry_run or options.dry_run:
         return 200, found
     gone = request.verbs.delete(
-        target.resource,
-        target.namespace,
-        target.name,
-        grace_seconds=options.get("gracePeriodSeconds"),
-        uid=(options.get("preconditions") or {}).get("uid", ""),
+        target.resource, target.namespace, target.name, grace_seconds=options.grace_seconds, uid=options.uid
     )
     if target.resource == "pods":
         return 200, gone
@@ -398,9 +397,7 @@ _CHANGES: Final[dict[str, Callable[[_Request, Target], tuple[int, Obj]]]] = {
 }
 
 
-def watch_events(
-    world: World, request: _Request, query: Query, ended: Callable[[], bool]
-) -> Iterator[tuple[str, Obj]]:
+def watch_events(world: World, request: _Request, query: Query, ended: Callable[[], bool]) -> Iterator[tuple[str, Obj]]:
     """(event type, object) pairs: what is there, the bookmark that 1.37 waits for, then every change."""
     limit = float(request.parameters.get("timeoutSeconds") or LONGEST_WATCH_SECONDS)
     end = time.monotonic() + min(limit, LONGEST_WATCH_SECONDS)

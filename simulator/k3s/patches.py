@@ -105,7 +105,7 @@ def _apply_operation(obj: Obj, operation: dict[str, Any]) -> None:
     verb, last = operation["op"], steps[-1]
     if verb == "test":
         if not _has(parent, last) or _child(parent, last, name, path) != operation["value"]:
-            raise invalid(obj["kind"], name, f'testing path {path} value failed: test failed')
+            raise invalid(obj["kind"], name, f"testing path {path} value failed: test failed")
     elif verb == "remove":
         _child(parent, last, name, path)
         del parent[int(last) if isinstance(parent, list) else last]

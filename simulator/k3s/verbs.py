@@ -80,9 +80,7 @@ class ApiVerbs:
     def _check_preconditions(self, resource: str, current: Obj, wanted: Obj) -> None:
         name, have, want = current["metadata"]["name"], current["metadata"], wanted["metadata"]
         if want.get("resourceVersion", have["resourceVersion"]) != have["resourceVersion"]:
-            why = (
-                "the object has been modified; please apply your changes to the latest version and try again"
-            )
+            why = "the object has been modified; please apply your changes to the latest version and try again"
             raise conflict(resource, name, why)
         if want.get("uid", have["uid"]) != have["uid"]:
             raise conflict(
@@ -122,9 +120,7 @@ class ApiVerbs:
             )
         return self._world.delete(resource, namespace, name, grace_seconds=grace_seconds, actor=self._actor)
 
-    def evict(
-        self, namespace: str, name: str, *, grace_seconds: float | None = None, dry_run: bool = False
-    ) -> None:
+    def evict(self, namespace: str, name: str, *, grace_seconds: float | None = None, dry_run: bool = False) -> None:
         self._world.evict(namespace, name, grace_seconds=grace_seconds, dry_run=dry_run, actor=self._actor)
 
 
