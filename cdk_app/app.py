@@ -1,0 +1,49 @@
+"""The CDK app: stacks for every cluster that cdk.json names. Needs no account, no look-up and no Docker."""
+
+from __future__ import annotations
+
+import sys
+
+import aws_cdk as cdk
+
+from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cdk_app.packages import PackagingError
+from cdk_app.stacks.autoscaler import AutoscalerStack
+from cdk_app.stacks.cluster import ClusterStack
+from cdk_app.stacks.network import NetworkStack
+
+
+def build(app: cdk.App) -> None:
+    """Add the stacks of all clusters.
+
+    Raises:
+        ConfigurationError: lists every mistake of the context.
+    """
+    for config in read_clusters(app.node.try_get_context("clusters")):
+        _add_cluster(app, config)
+
+
+def _add_cluster(app: cdk.App, config: ClusterConfig) -> None:
+    env = cdk.Environment(region=config.region)
+    facts = None
+    if config.mode == "new":
+        network = NetworkStack(app, f"{config.cluster_id}-network", config=config, env=env)
+        cluster = ClusterStack(app, f"{config.cluster_id}-cluster", config=config, vpc=network.vpc, env=env)
+        facts = cluster.facts
+    AutoscalerStack(app, f"{config.cluster_id}-autoscaler", config=config, facts=facts, env=env)
+
+
+def main() -> int:
+    """Synthesise; wrong configuration ends with its list of mistakes and no traceback."""
+    app = cdk.App(analytics_reporting=False)
+    try:
+        build(app)
+        app.synth()
+    except (ConfigurationError, PackagingError) as error:
+        print(f"node-fleet: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

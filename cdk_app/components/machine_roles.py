@@ -1,0 +1,79 @@
+"""The roles of the cluster's machines. Nobody logs in by key: the session manager is the way to the server."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
+
+from cdk_app.config import ClusterConfig
+
+# What the SSM agent needs to take commands and sessions; AWS gives these no resource to name.
+AGENT_ACTIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssm:ListInstanceAssociations",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+    "ec2messages:AcknowledgeMessage",
+    "ec2messages:DeleteMessage",
+    "ec2messages:FailMessage",
+    "ec2messages:GetEndpoint",
+    "ec2messages:GetMessages",
+    "ec2messages:SendReply",
+)
+DISCOVERY_ACTIONS = ("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones")
+
+
+def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset, alert_topic: str) -> iam.Role:
+    """The K3s server: takes commands, finds workers, keeps the token, sends alerts."""
+    token = _secret(stack, config.server.token_secret)
+    role = _role(stack, "ServerRole")
+    _allow(role, AGENT_ACTIONS, ["*"])
+    _allow(role, DISCOVERY_ACTIONS, ["*"])
+    _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
+    _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.settings.prometheus_secret)])
+    _allow(role, ["sns:Publish"], [_arn(stack, "sns", alert_topic)])
+    _allow(role, ["s3:GetObject"], [f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"])
+    _report_own_error(role, stack)
+    return role
+
+
+def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
+    """A worker: reads the join token, and marks itself when its bootstrap fails."""
+    role = _role(stack, "WorkerRole")
+    _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.server.token_secret)])
+    _report_own_error(role, stack)
+    return role
+
+
+def _role(stack: cdk.Stack, construct_id: str) -> iam.Role:
+    return iam.Role(stack, construct_id, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+
+
+def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
+    """One tag, on the instance that asks, and nothing else."""
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["ec2:CreateTags"],
+            resources=[_arn(stack, "ec2", "instance/*")],
+            conditions={
+                "StringEquals": {"ec2:InstanceID": "${ec2:SourceInstanceID}"},
+                "ForAllValues:StringEquals": {"aws:TagKeys": ["BootstrapError"]},
+            },
+        )
+    )
+
+
+def _allow(role: iam.Role, actions: list[str] | tuple[str, ...], resources: list[str]) -> None:
+    role.add_to_policy(iam.PolicyStatement(actions=list(actions), resources=resources))
+
+
+def _secret(stack: cdk.Stack, name: str) -> str:
+    # Secrets Manager adds a dash and six characters to the name.
+    return _arn(stack, "secretsmanager", f"secret:{name}-??????")
+
+
+def _arn(stack: cdk.Stack, service: str, rest: str) -> str:
+    return f"arn:{stack.partition}:{service}:{stack.region}:{stack.account}:{rest}"

@@ -1,0 +1,95 @@
+"""The words of permissions.py as ARNs and conditions of one cluster. It decides nothing: it only spells out names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import aws_cdk as cdk
+
+from cdk_app.config import ClusterConfig
+
+AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
+
+
+_EC2_KINDS = {
+    "instances": ("instance",),
+    "launch_parts": ("volume", "network-interface"),
+    "launched_kinds": ("instance", "volume", "network-interface"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetResources:
+    """Everything that grants may name. ARNs of known names are composed, so that no stack waits for another."""
+
+    config: ClusterConfig
+    stack: cdk.Stack
+    state_table_arn: str
+    history_table_arn: str
+    events_table_arn: str
+    topic_arn: str
+    launch_template_id: str
+    worker_role_arn: str
+    worker_subnets: tuple[tuple[str, str], ...]
+
+    @property
+    def autoscaler_arn(self) -> str:
+        """The autoscaler's state machine."""
+        return self._arn("states", f"stateMachine:{self.config.cluster_id}-autoscaler")
+
+    def arns(self, word: str) -> list[str]:
+        """The ARNs that a Grant's `on` means."""
+        if word.startswith("document:"):
+            name = self.config.settings.document_prefix + word.removeprefix("document:")
+            return [self._arn("ssm", f"document/{name}")]
+        if word in _EC2_KINDS:
+            return [self._arn("ec2", f"{kind}/*") for kind in _EC2_KINDS[word]]
+        settings = self.config.settings
+        known = {
+            "anything": ["*"],
+            "state_table": [self.state_table_arn],
+            "history_table": [self.history_table_arn],
+            "events_table": [self.events_table_arn],
+            "topic": [self.topic_arn],
+            "autoscaler": [self.autoscaler_arn],
+            "prometheus_secret": [self._secret(settings.prometheus_secret)],
+            "slack_secret": [self._secret(settings.slack_secret)],
+            "worker_role": [self.worker_role_arn],
+            "launch_inputs": self._launch_inputs(),
+            "image_parameter": [self._public(f"ssm:{self.stack.region}::parameter{AMAZON_LINUX}*")],
+        }
+        return known[word]
+
+    def condition(self, word: str) -> dict[str, dict[str, Any]]:
+        """The condition that a Grant's `when` means."""
+        ours = {"ManagedBy": "node-fleet", "Cluster": self.config.cluster_id}
+        role = self.config.settings.server_role_tag
+        return {
+            "": {},
+            "our_worker": {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in ours.items()}},
+            "tagged_as_ours": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in ours.items()}},
+            "while_launching": {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+            "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+            "the_server": {"StringEquals": {"ssm:resourceTag/Role": role}},
+        }[word]
+
+    def _launch_inputs(self) -> list[str]:
+        template = self._arn("ec2", f"launch-template/{self.launch_template_id}")
+        subnets = [self._arn("ec2", f"subnet/{subnet}") for _, subnet in self.worker_subnets]
+        return [
+            template,
+            *subnets,
+            self._arn("ec2", "security-group/*"),
+            self._public(f"ec2:{self.stack.region}::image/*"),
+        ]
+
+    def _secret(self, name: str) -> str:
+        # Secrets Manager adds a dash and six characters to the name.
+        return self._arn("secretsmanager", f"secret:{name}-??????")
+
+    def _arn(self, service: str, rest: str) -> str:
+        return f"arn:{self.stack.partition}:{service}:{self.stack.region}:{self.stack.account}:{rest}"
+
+    def _public(self, rest: str) -> str:
+        return f"arn:{self.stack.partition}:{rest}"

@@ -1,0 +1,57 @@
+"""One Step Functions workflow from its source file: its bytes, one substitution for each placeholder, its own role."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from cdk_app.components.function import HandlerFunction
+from cdk_app.workflow import Workflow
+
+
+class FleetStateMachine(Construct):
+    """A Standard workflow that logs errors; tracing is a service setting and stays off."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        workflow: Workflow,
+        cluster_id: str,
+        functions: dict[str, HandlerFunction],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        called = {name: functions[name] for name in workflow.functions}
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
+        role.attach_inline_policy(iam.Policy(self, "Policy", statements=[_invoke(called)]))
+        self.state_machine = sfn.StateMachine(
+            self,
+            "StateMachine",
+            state_machine_name=f"{cluster_id}-{workflow.name}",
+            state_machine_type=sfn.StateMachineType.STANDARD,
+            definition_body=sfn.DefinitionBody.from_string(workflow.text),
+            definition_substitutions={f"{name}FunctionArn": f.invoke_arn for name, f in called.items()},
+            role=role,
+            logs=sfn.LogOptions(
+                destination=logs.LogGroup(
+                    self,
+                    "Logs",
+                    log_group_name=f"/aws/vendedlogs/states/{cluster_id}-{workflow.name}",
+                    retention=logs.RetentionDays.ONE_MONTH,
+                    removal_policy=cdk.RemovalPolicy.DESTROY,
+                ),
+                level=sfn.LogLevel.ERROR,
+                include_execution_data=False,
+            ),
+            tracing_enabled=False,
+        )
+
+
+def _invoke(functions: dict[str, HandlerFunction]) -> iam.PolicyStatement:
+    """Any version of exactly these functions: a running execution goes on calling the version it started with."""
+    arns = [f"{function.function.function_arn}:*" for function in functions.values()]
+    return iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=arns)

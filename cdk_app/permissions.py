@@ -1,0 +1,106 @@
+"""Who may do what: for each function the AWS actions that its code calls, on which resource, under which condition.
+
+Plain data. The autoscaler stack turns resource and condition words into ARNs and policies; docs/security.md prints the
+reasons; a test holds the actions against the calls that the laptop cloud records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Actions on a resource (a word of components/resources.py). by_aws: AWS checks it on the way, no code calls it."""
+
+    actions: tuple[str, ...]
+    on: str
+    why: str
+    when: str = ""
+    by_aws: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionNeeds:
+    """What one function is given."""
+
+    grants: tuple[Grant, ...] = ()
+    prometheus: bool = False
+    memory_mib: int = 256
+    timeout_seconds: int = 30
+    """Only for functions outside the state machines; the others end before their state's TimeoutSeconds."""
+
+
+READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item")
+HOLD_LEASE = Grant(
+    ("dynamodb:GetItem", "dynamodb:UpdateItem"), "state_table", "proves and renews its lease before it changes anything"
+)
+RECORD_EVENT = Grant(("dynamodb:PutItem",), "events_table", "records what happened")
+READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened")
+RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading")
+READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings")
+SEE_INSTANCES = Grant(("ec2:DescribeInstances",), "anything", "lists the fleet and finds the server by its tag")
+PROMETHEUS_LOGIN = Grant(("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus asks for a password")
+SLACK_HOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the webhook's address is a secret")
+TELL_PEOPLE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
+START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the workflow")
+WATCH_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads how a command ended")
+CANCEL_COMMAND = Grant(("ssm:CancelCommand",), "anything", "stops a command whose outcome is unknown")
+TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", when="our_worker")
+TAG_WORKER = Grant(("ec2:CreateTags",), "instances", "marks an instance that did not join", when="our_worker")
+LAUNCH = (
+    Grant(("ec2:RunInstances",), "launch_inputs", "launches from our template into our subnets"),
+    Grant(("ec2:RunInstances",), "instances", "the instance must carry our tags", when="tagged_as_ours", by_aws=True),
+    Grant(("ec2:RunInstances",), "launch_parts", "an instance brings a volume and a network interface", by_aws=True),
+    Grant(("ec2:CreateTags",), "launched_kinds", "tags arrive with the launch", when="while_launching", by_aws=True),
+    Grant(("iam:PassRole",), "worker_role", "the launched worker gets the workers' role", when="to_ec2", by_aws=True),
+)
+LAUNCH_IMAGE = Grant(
+    ("ssm:GetParameters",), "image_parameter", "the template names Amazon Linux by its public parameter", by_aws=True
+)
+
+
+def command(document: str, why: str) -> tuple[Grant, ...]:
+    """What a function needs to run one of our documents on the server."""
+    return (
+        Grant(("ssm:SendCommand",), f"document:{document}", why),
+        Grant(("ssm:SendCommand",), "instances", "only the K3s server may be told", when="the_server", by_aws=True),
+        WATCH_COMMAND,
+        SEE_INSTANCES,
+    )
+
+
+INSPECT = command("InspectNodes", "looks at the workers through kubectl")
+CHECK_NODE = command("CheckNode", "looks whether the node is still empty and ours")
+DRAIN = command("DrainNode", "starts the drain")
+UNCORDON = command("UncordonNode", "takes back this operation's cordon")
+FORGET = command("ForgetNode", "deletes the Node and its password secret")
+
+NEEDS: dict[str, FunctionNeeds] = {
+    "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
+    "CollectMetrics": FunctionNeeds(
+        (READ_STATE, SEE_INSTANCES, PROMETHEUS_LOGIN, RECORD_READING, READ_HISTORY), prometheus=True
+    ),
+    "Decide": FunctionNeeds(memory_mib=128),
+    "LaunchNodes": FunctionNeeds((HOLD_LEASE, SEE_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
+    "CheckJoin": FunctionNeeds((HOLD_LEASE, PROMETHEUS_LOGIN, *INSPECT), prometheus=True),
+    "AbandonUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, TERMINATE, TAG_WORKER)),
+    "CompleteScaleUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
+    "FailScaleUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
+    "InspectNodes": FunctionNeeds((HOLD_LEASE, *INSPECT)),
+    "SelectNodes": FunctionNeeds((HOLD_LEASE,)),
+    "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
+    "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, CANCEL_COMMAND, PROMETHEUS_LOGIN), prometheus=True),
+    "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
+    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, TERMINATE)),
+    "ConfirmTermination": FunctionNeeds((HOLD_LEASE, SEE_INSTANCES)),
+    "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
+    "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
+    "FailScaleDown": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
+    "Notify": FunctionNeeds((TELL_PEOPLE,)),
+    "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
+    "CleanUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, *UNCORDON, CANCEL_COMMAND), timeout_seconds=120),
+    "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
+    "SlackMessage": FunctionNeeds((SLACK_HOOK,)),
+    "WeeklyReport": FunctionNeeds((READ_EVENTS, READ_HISTORY, TELL_PEOPLE), timeout_seconds=120),
+}

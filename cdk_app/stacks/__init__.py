@@ -1,0 +1,1 @@
+"""One stack a module: network, cluster, autoscaler, observability."""

@@ -1,0 +1,180 @@
+"""The autoscaler of one cluster: tables, functions, documents, workflows, and what starts them.
+
+It takes the cluster's facts as given and makes nothing that runs pods.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from cdk_app import packages
+from cdk_app.components.function import FunctionNetwork, HandlerFunction, SharedParts
+from cdk_app.components.resources import FleetResources
+from cdk_app.components.state_machine import FleetStateMachine
+from cdk_app.components.tables import FleetTables
+from cdk_app.components.triggers import connect
+from cdk_app.config import Attachment, ClusterConfig
+from cdk_app.documents import documents
+from cdk_app.permissions import NEEDS, FunctionNeeds
+from cdk_app.stacks.facts import ClusterFacts, attached
+from cdk_app.workflow import Workflow, handlers, workflows
+
+# A function ends before its state gives up, so that its own error is seen and no two of it run at once.
+SECONDS_BEFORE_STATE_TIMEOUT = 3
+
+
+class AutoscalerStack(cdk.Stack):
+    """`functions` and `state_machines` by name; construct LaunchNodes is state LaunchNodes."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: ClusterConfig,
+        facts: ClusterFacts | None,
+        env: cdk.Environment,
+    ) -> None:
+        super().__init__(scope, construct_id, env=env, description=f"node-fleet {config.cluster_id}: autoscaler")
+        self.config = config
+        self.facts = facts or attached(self, _attachment(config))
+        self.tables = FleetTables(self, "Tables", settings=config.settings)
+        self.topic = sns.Topic(self, "Messages", topic_name=f"{config.cluster_id}-messages", enforce_ssl=True)
+        self.alert_topic = sns.Topic(self, "Alerts", topic_name=alert_topic_name(config), enforce_ssl=True)
+        self._documents()
+        shared = self._shared_parts()
+        flows = workflows()
+        self.functions = {name: self._function(name, module, shared, flows) for name, module in handlers().items()}
+        self.state_machines = {
+            flow.name: FleetStateMachine(
+                self,
+                flow.name.capitalize(),
+                workflow=flow,
+                cluster_id=config.cluster_id,
+                functions=self.functions,
+            ).state_machine
+            for flow in flows
+            if set(flow.functions) <= set(self.functions)
+        }
+        connect(self)
+        cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
+        cdk.CfnOutput(self, "MessagesTopicArn", value=self.topic.topic_arn)
+        cdk.CfnOutput(self, "AlertTopicArn", value=self.alert_topic.topic_arn)
+
+    def _documents(self) -> None:
+        for name, content in documents(self.config.settings).items():
+            ssm.CfnDocument(
+                self,
+                name.removeprefix(self.config.settings.document_prefix) + "Document",
+                name=name,
+                content=content,
+                document_type="Command",
+                document_format="JSON",
+                target_type="/AWS::EC2::Instance",
+                update_method="NewVersion",
+            )
+
+    def _function(self, name: str, module: str, shared: SharedParts, flows: tuple[Workflow, ...]) -> HandlerFunction:
+        needs = NEEDS.get(name, FunctionNeeds())
+        limits = [flow.timeout_seconds(name) for flow in flows if name in flow.functions]
+        timeout = min(limits) - SECONDS_BEFORE_STATE_TIMEOUT if limits else needs.timeout_seconds
+        handler = HandlerFunction(self, name, module=module, needs=needs, timeout_seconds=timeout, shared=shared)
+        if name == "LaunchNodes" or "iam:PassRole" in {action for g in needs.grants for action in g.actions}:
+            # A new template content must reach the launcher as a new version of it.
+            handler.function.invalidate_version_based_on(self.facts.launch_template_digest)
+        return handler
+
+    def _shared_parts(self) -> SharedParts:
+        resources = FleetResources(
+            config=self.config,
+            stack=self,
+            state_table_arn=self.tables.state.table_arn,
+            history_table_arn=self.tables.history.table_arn,
+            events_table_arn=self.tables.events.table_arn,
+            topic_arn=self.topic.topic_arn,
+            launch_template_id=self.facts.launch_template_id,
+            worker_role_arn=self.facts.worker_role_arn,
+            worker_subnets=self.facts.worker_subnets,
+        )
+        return SharedParts(
+            code=lambda_.Code.from_asset(str(packages.FUNCTIONS), exclude=list(packages.NOT_SHIPPED)),
+            layer=self._layer(),
+            environment=self._environment(resources),
+            network=self._function_network(),
+            resources=resources,
+        )
+
+    def _layer(self) -> lambda_.LayerVersion:
+        folder: Path = packages.layer_folder()
+        return lambda_.LayerVersion(
+            self,
+            "Layer",
+            code=lambda_.Code.from_asset(
+                str(folder), asset_hash=packages.layer_hash(), asset_hash_type=cdk.AssetHashType.CUSTOM
+            ),
+            compatible_runtimes=[lambda_.Runtime.PYTHON_3_13],
+            compatible_architectures=[lambda_.Architecture.ARM_64],
+            description="node-fleet: requests, Powertools, time zones",
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+
+    def _environment(self, resources: FleetResources) -> dict[str, str]:
+        """All settings, and the names that only the deployment knows. AWS_REGION is Lambda's own."""
+        environment = self.config.settings.to_env()
+        environment.pop("AWS_REGION", None)
+        return {
+            **environment,
+            "SNS_TOPIC_ARN": resources.topic_arn,
+            "STATE_MACHINE_ARN": resources.autoscaler_arn,
+            "LAUNCH_TEMPLATE_ID": self.facts.launch_template_id,
+            "LAUNCH_TEMPLATE_VERSION": self.facts.launch_template_version,
+            "SUBNETS": ",".join(f"{zone}={subnet}" for zone, subnet in self.facts.worker_subnets),
+        }
+
+    def _function_network(self) -> FunctionNetwork:
+        port = self.config.settings.prometheus_port
+        group = ec2.SecurityGroup(
+            self,
+            "FunctionGroup",
+            vpc=self.facts.vpc,
+            description="node-fleet functions that read Prometheus",
+            allow_all_outbound=False,
+        )
+        group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "AWS over IPv4: gateway endpoint")
+        group.add_egress_rule(ec2.Peer.any_ipv6(), ec2.Port.tcp(443), "AWS over IPv6: dual-stack endpoints")
+        server = ec2.Peer.security_group_id(self.facts.server_security_group_id)
+        group.add_egress_rule(server, ec2.Port.tcp(port), "Prometheus on the server")
+        ec2.CfnSecurityGroupIngress(
+            self,
+            "PrometheusFromFunctions",
+            group_id=self.facts.server_security_group_id,
+            source_security_group_id=group.security_group_id,
+            ip_protocol="tcp",
+            from_port=port,
+            to_port=port,
+            description="Prometheus, only from the functions that read it",
+        )
+        return FunctionNetwork(
+            vpc=self.facts.vpc,
+            subnets=self.facts.function_subnets,
+            security_group=group,
+            ipv6=self.facts.functions_use_ipv6,
+        )
+
+
+def alert_topic_name(config: ClusterConfig) -> str:
+    """Known beforehand, so that the server may publish to it without waiting for this stack."""
+    return f"{config.cluster_id}-alerts"
+
+
+def _attachment(config: ClusterConfig) -> Attachment:
+    if config.attach is None:
+        raise ValueError(f"{config.cluster_id}: mode attach needs section attach")
+    return config.attach

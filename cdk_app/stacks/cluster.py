@@ -1,0 +1,229 @@
+"""The machines of a new cluster: the K3s server, the workers' launch template, their roles, groups and secrets.
+
+The server is made once and never replaced by a deployment: its image is read at birth, its address is fixed, and a
+changed bundle reaches it by a restart. Workers are not made here; the autoscaler launches them from the template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from cdk_app.components.machine_roles import server_role, worker_role
+from cdk_app.components.resources import AMAZON_LINUX
+from cdk_app.config import ClusterConfig, architecture_of
+from cdk_app.stacks.autoscaler import alert_topic_name
+from cdk_app.stacks.facts import ClusterFacts
+from cdk_app.workflow import ROOT
+
+BUNDLE = ROOT / "cluster"
+NOT_IN_BUNDLE = ("**/__pycache__", "**/*.pyc", "load", "demo_app/test*")
+DEVICE = "/dev/xvda"
+USER_DATA_LIMIT_BYTES = 16 * 1024
+
+
+class ClusterStack(cdk.Stack):
+    """`facts` is what the autoscaler takes from here."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, config: ClusterConfig, vpc: ec2.Vpc, env: cdk.Environment
+    ) -> None:
+        super().__init__(scope, construct_id, env=env, description=f"node-fleet {config.cluster_id}: cluster")
+        self.config = config
+        self.vpc = vpc
+        self._secrets()
+        self.bundle = s3_assets.Asset(self, "Bundle", path=str(BUNDLE), exclude=list(NOT_IN_BUNDLE))
+        self.server_group, self.worker_group = self._groups()
+        self.worker_role = worker_role(self, config)
+        self._server(server_role(self, config, self.bundle, alert_topic_name(config)))
+        self.facts = self._workers()
+
+    def _secrets(self) -> None:
+        """The token and the webhook start empty: the server and a person fill them. No value stands in a template."""
+        settings = self.config.settings
+        secretsmanager.Secret(
+            self,
+            "PrometheusAuth",
+            secret_name=settings.prometheus_secret,
+            description="node-fleet: username and password of Prometheus and Grafana",
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                secret_string_template=json.dumps({"username": "prometheus"}),
+                generate_string_key="password",
+                password_length=32,
+                exclude_punctuation=True,
+            ),
+        )
+        empty = {"JoinToken": self.config.server.token_secret, "SlackWebhook": settings.slack_secret}
+        purpose = {"JoinToken": "written by the server, read by workers", "SlackWebhook": "written by a person, once"}
+        for construct_id, name in empty.items():
+            secretsmanager.CfnSecret(self, construct_id, name=name, description=f"node-fleet: {purpose[construct_id]}")
+
+    def _groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
+        server = self._group("ServerGroup", "K3s server")
+        worker = self._group("WorkerGroup", "K3s workers")
+        server.add_ingress_rule(worker, ec2.Port.tcp(6443), "K3s API for workers")
+        for group, others in ((server, (worker,)), (worker, (server, worker))):
+            for other in others:
+                group.add_ingress_rule(other, ec2.Port.udp(8472), "pod network (VXLAN)")
+                group.add_ingress_rule(other, ec2.Port.tcp(10250), "kubelet")
+        worker.add_ingress_rule(server, ec2.Port.tcp(9100), "node-exporter for Prometheus")
+        for network in self.config.network.http_from:
+            peer = ec2.Peer.ipv6(network) if ":" in network else ec2.Peer.ipv4(network)
+            server.add_ingress_rule(peer, ec2.Port.tcp(80), "Traefik")
+            server.add_ingress_rule(peer, ec2.Port.tcp(443), "Traefik")
+        return server, worker
+
+    def _group(self, construct_id: str, who: str) -> ec2.SecurityGroup:
+        return ec2.SecurityGroup(
+            self,
+            construct_id,
+            vpc=self.vpc,
+            description=f"node-fleet {self.config.cluster_id}: {who}",
+            allow_all_outbound=True,
+            allow_all_ipv6_outbound=True,
+        )
+
+    def _server(self, role: iam.Role) -> None:
+        config = self.config
+        birth = ec2.CfnLaunchTemplate(
+            self,
+            "ServerBirth",
+            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                image_id=_image(config.server.image, architecture_of(config.server.instance_type)),
+                metadata_options=_metadata_options(),
+            ),
+        )
+        profile = iam.CfnInstanceProfile(self, "ServerProfile", roles=[role.role_name])
+        instance = ec2.CfnInstance(
+            self,
+            "Server",
+            # Version 1 for ever: a newer image must not replace the machine that holds the cluster's state.
+            launch_template=ec2.CfnInstance.LaunchTemplateSpecificationProperty(
+                launch_template_id=birth.ref, version="1"
+            ),
+            instance_type=config.server.instance_type,
+            iam_instance_profile=profile.ref,
+            subnet_id=self.vpc.public_subnets[0].subnet_id,
+            private_ip_address=config.network.server_address,
+            security_group_ids=[self.server_group.security_group_id],
+            disable_api_termination=True,
+            block_device_mappings=[
+                ec2.CfnInstance.BlockDeviceMappingProperty(
+                    device_name=DEVICE,
+                    ebs=ec2.CfnInstance.EbsProperty(
+                        volume_type="gp3", volume_size=config.server.volume_gib, encrypted=True
+                    ),
+                )
+            ],
+            user_data=cdk.Fn.base64(self._server_user_data()),
+        )
+        for key, value in {
+            "Name": f"{config.cluster_id}-server",
+            "Project": "node-fleet",
+            "Role": config.settings.server_role_tag,
+            "Cluster": config.cluster_id,
+        }.items():
+            cdk.Tags.of(instance).add(key, value)
+        cdk.CfnOutput(self, "ServerInstanceId", value=instance.ref)
+        cdk.CfnOutput(self, "ServerAddress", value=config.network.server_address)
+
+    def _server_user_data(self) -> str:
+        config = self.config
+        topic = f"arn:{self.partition}:sns:{self.region}:{self.account}:{alert_topic_name(config)}"
+        return _filled(
+            "server",
+            {
+                "CLUSTER_ID": config.cluster_id,
+                "AWS_REGION": config.region,
+                "BUNDLE_BUCKET": self.bundle.s3_bucket_name,
+                "BUNDLE_KEY": self.bundle.s3_object_key,
+                "TOKEN_SECRET_ID": config.server.token_secret,
+                "PROMETHEUS_SECRET_ID": config.settings.prometheus_secret,
+                "ALERT_TOPIC_ARN": topic,
+                "FLUX_GIT_URL": config.server.flux_git_url,
+            },
+        )
+
+    def _workers(self) -> ClusterFacts:
+        config = self.config
+        profile = iam.CfnInstanceProfile(self, "WorkerProfile", roles=[self.worker_role.role_name])
+        template = ec2.CfnLaunchTemplate(
+            self,
+            "Workers",
+            launch_template_name=f"{config.cluster_id}-workers",
+            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                image_id=_image(config.workers.image, config.worker_architecture),
+                instance_type=config.settings.instance_types[0],
+                iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=profile.attr_arn),
+                security_group_ids=[self.worker_group.security_group_id],
+                metadata_options=_metadata_options(),
+                block_device_mappings=[
+                    ec2.CfnLaunchTemplate.BlockDeviceMappingProperty(
+                        device_name=DEVICE,
+                        ebs=ec2.CfnLaunchTemplate.EbsProperty(
+                            volume_type="gp3",
+                            volume_size=config.workers.volume_gib,
+                            encrypted=True,
+                            delete_on_termination=True,
+                        ),
+                    )
+                ],
+                user_data=cdk.Fn.base64(self._worker_user_data()),
+            ),
+        )
+        subnets = tuple(zip(config.zones, (s.subnet_id for s in self.vpc.public_subnets), strict=True))
+        return ClusterFacts(
+            vpc=self.vpc,
+            function_subnets=ec2.SubnetSelection(subnet_group_name="functions"),
+            functions_use_ipv6=True,
+            worker_subnets=subnets,
+            server_security_group_id=self.server_group.security_group_id,
+            launch_template_id=template.ref,
+            launch_template_version=template.attr_latest_version_number,
+            launch_template_digest=self._digest(template),
+            worker_role_arn=self.worker_role.role_arn,
+        )
+
+    def _worker_user_data(self) -> str:
+        text = _filled(
+            "worker",
+            {
+                "SERVER_ADDRESS": self.config.network.server_address,
+                "AWS_REGION": self.config.region,
+                "TOKEN_SECRET_ID": self.config.server.token_secret,
+            },
+        )
+        if len(text.encode()) > USER_DATA_LIMIT_BYTES:
+            raise ValueError(f"worker user data has {len(text.encode())} bytes, EC2 allows {USER_DATA_LIMIT_BYTES}")
+        return text
+
+    def _digest(self, template: ec2.CfnLaunchTemplate) -> str:
+        content: Any = self.resolve(template.launch_template_data)
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _filled(machine: str, values: dict[str, str]) -> str:
+    text = (BUNDLE / machine / "user_data.sh").read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
+
+
+def _image(image: str, architecture: str) -> str:
+    """A pinned image, or Amazon Linux 2023 by its public parameter, which EC2 itself resolves at launch."""
+    return image or f"resolve:ssm:{AMAZON_LINUX}{architecture}"
+
+
+def _metadata_options() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
+    """Session tokens only; one hop, so that pods cannot ask in the machine's name."""
+    return ec2.CfnLaunchTemplate.MetadataOptionsProperty(
+        http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
+    )

