@@ -5,10 +5,12 @@ It knows nothing of what a query means. Values that are not finite are left out:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.errors import Ec2Error, MetricsUnavailableError, ServerNotFoundError
@@ -16,6 +18,7 @@ from node_fleet.settings import Settings
 
 _RETRIED_STATUS = (429, 500, 502, 504)
 _PAUSE_SECONDS = 1
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class QueryRefusedError(MetricsUnavailableError):
@@ -81,14 +84,13 @@ class PrometheusApi:
             QueryRefusedError: this query is at fault; the message names it.
             MetricsUnavailableError: Prometheus is; the message says how.
         """
-        response = self._get(name, {"query": text, "time": str(at)}, budget)
+        response = self._get(name, f"query={_encoded(text)}&time={at}", budget)
         return _series(name, self._payload(name, response))
 
-    def _get(self, name: str, parameters: dict[str, str], budget: Budget) -> Any:
-        url = self._base_url() + "/api/v1/query"
-        response = self._try(name, url, parameters, budget, fresh=False)
+    def _get(self, name: str, form: str, budget: Budget) -> Any:
+        response = self._try(name, form, budget, fresh=False)
         if response.status_code == 401:
-            response = self._try(name, url, parameters, budget, fresh=True)
+            response = self._try(name, form, budget, fresh=True)
         if response.status_code in (401, 403):
             secret = self._settings.prometheus_secret
             raise MetricsUnavailableError(
@@ -97,11 +99,11 @@ class PrometheusApi:
             )
         return response
 
-    def _try(self, name: str, url: str, parameters: dict[str, str], budget: Budget, *, fresh: bool) -> Any:
+    def _try(self, name: str, form: str, budget: Budget, *, fresh: bool) -> Any:
         """One request, tried again after a failure that may pass, while the budget lasts."""
         from requests.exceptions import RequestException
 
-        auth = self._auth(fresh)
+        url, auth = self._base_url() + "/api/v1/query", self._auth(fresh)
         failure = ""
         for attempt in range(self._settings.prometheus_retries + 1):
             if attempt:
@@ -111,7 +113,9 @@ class PrometheusApi:
                 break
             timeout = min(float(self._settings.prometheus_timeout_seconds), left)
             try:
-                response = self._session.get(url, params=parameters, auth=auth, timeout=timeout, allow_redirects=False)
+                response = self._session.post(
+                    url, data=form, headers=_FORM, auth=auth, timeout=timeout, allow_redirects=False
+                )
             except RequestException as error:
                 failure = _reason(error, timeout)
                 continue
@@ -157,6 +161,12 @@ class PrometheusApi:
             said = f"{payload.get('errorType', 'error')}: {payload.get('error', 'no text')}"
             raise QueryRefusedError(f"Prometheus refuses query {name}: {said:.300}")
         return payload
+
+
+@functools.lru_cache(maxsize=64)
+def _encoded(text: str) -> str:
+    """The query as a form carries it: POST, because the longest of ours is too long for the URL some proxies take."""
+    return quote_plus(text, safe="()[],:=~*/!")
 
 
 def _series(name: str, payload: Mapping[str, Any]) -> list[Series]:
