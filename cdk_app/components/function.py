@@ -98,12 +98,17 @@ class HandlerFunction(Construct):
         )
 
     def _role(self, name: str, needs: FunctionNeeds, shared: SharedParts) -> iam.Role:
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=f"{name}")
         statements = [_log_statement(self.log_group), *(statement(grant, shared.resources) for grant in needs.grants)]
         if needs.prometheus:
             statements.append(_interface_statement())
-        role.attach_inline_policy(iam.Policy(self, "Policy", statements=_once(statements)))
-        return role
+        # Inside the role, not beside it: a function in a network cannot be made before its role may make interfaces.
+        return iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"node-fleet: what {name} may do",
+            inline_policies={"Own": iam.PolicyDocument(statements=_once(statements))},
+        )
 
 
 def statement(grant: Grant, resources: FleetResources) -> iam.PolicyStatement:

@@ -26,8 +26,13 @@ class FleetStateMachine(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         called = {name: functions[name] for name in workflow.functions}
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
-        role.attach_inline_policy(iam.Policy(self, "Policy", statements=[_invoke(called)]))
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+            description=f"node-fleet: what the workflow {workflow.name} may do",
+            inline_policies={"Own": iam.PolicyDocument(statements=[_invoke(called)])},
+        )
         self.state_machine = sfn.StateMachine(
             self,
             "StateMachine",

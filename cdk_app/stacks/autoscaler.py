@@ -86,7 +86,7 @@ class AutoscalerStack(cdk.Stack):
         limits = [flow.timeout_seconds(name) for flow in flows if name in flow.functions]
         timeout = min(limits) - SECONDS_BEFORE_STATE_TIMEOUT if limits else needs.timeout_seconds
         handler = HandlerFunction(self, name, module=module, needs=needs, timeout_seconds=timeout, shared=shared)
-        if name == "LaunchNodes" or "iam:PassRole" in {action for g in needs.grants for action in g.actions}:
+        if "iam:PassRole" in {action for g in needs.grants for action in g.actions}:
             # A new template content must reach the launcher as a new version of it.
             handler.function.invalidate_version_based_on(self.facts.launch_template_digest)
         return handler
