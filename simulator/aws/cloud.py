@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 from unittest import mock
 
@@ -30,7 +30,7 @@ MOTO_CONFIG: dict[str, Any] = {
     "stepfunctions": {"execute_state_machine": True},
     "core": {"mock_credentials": False, "reset_boto3_session": False},
 }
-REGION = "eu-central-1"
+REGION = "ap-southeast-1"
 ACCOUNT = "123456789012"
 
 
@@ -57,7 +57,7 @@ class Cloud:
             stack.enter_context(self.clock.driving_time())
             stack.enter_context(mock.patch.dict(os.environ, self._environment()))
             stack.enter_context(mock_aws(config=MOTO_CONFIG))
-            self._seed_moto()
+            stack.enter_context(self._seeded())
             stack.enter_context(WatchedCalls(self.clock, self.recorder, self.faults).installed())
             interpreter = Interpreter(self.clock, self._invoke, self.runner, self._random.uniform)
             stack.enter_context(interpreter.installed())
@@ -100,7 +100,15 @@ class Cloud:
             "MOTO_ACCOUNT_ID": self.account,
         }
 
-    def _seed_moto(self) -> None:
+    @contextlib.contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """moto's ids and botocore's jitter are the same in every run."""
         from moto.moto_api._internal import mock_random
 
         mock_random.seed(self._seed)
+        before = random.getstate()
+        random.seed(self._seed)
+        try:
+            yield
+        finally:
+            random.setstate(before)

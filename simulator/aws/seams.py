@@ -505,11 +505,11 @@ def real_commands(commands: RunCommand) -> Iterator[None]:
     expect(Backend, "get_command_invocation", "self", "command_id", "instance_id", "plugin_name")
 
     def send_command(this: Any, **kwargs: Any) -> Any:
-        name, ids, parameters = kwargs["document_name"], kwargs["instance_ids"], kwargs["parameters"]
+        name, ids, parameters = kwargs["document_name"], list(kwargs["instance_ids"]), kwargs["parameters"]
         with _answered(SSMException):
             prepared = commands.prepare(document=name, instance_ids=ids, parameters=parameters)
         command = send(this, **kwargs)
-        command.status = "Pending"
+        command.status, command.instance_ids = "Pending", ids
         commands.send(
             command_id=command.command_id,
             document=name,

@@ -18,7 +18,7 @@ from simulator.clock import VirtualClock
 from simulator.runner import RunnerError, all_edges
 
 TOY = json.loads((Path(__file__).parents[2] / "fixtures" / "toy_machine.asl.json").read_text())
-LOOK = "arn:aws:lambda:eu-central-1:123456789012:function:Look:1"
+LOOK = "arn:aws:lambda:ap-southeast-1:123456789012:function:Look:1"
 
 
 class MetricsMissingError(Exception):
