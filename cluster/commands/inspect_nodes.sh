@@ -6,7 +6,8 @@
 #   w INSTANCE NODE ZONE FLAGS AGE PODS CPU ROOM CORDON MARK BLOCKERS MORE
 #     INSTANCE from the provider id, "-" when it is not of EC2; NODE "=" when named like its instance
 #     ZONE     number in the first line; AGE in seconds
-#     FLAGS    R ready, C cordoned, S server, T a taint keeps all pods away, F holds pods that only --force evicts, or "-"
+#     FLAGS    R ready, C cordoned, T a taint keeps all pods away, S server, W labelled as our worker,
+#              F holds pods that only --force evicts; "-" for none
 #     PODS     to move/DaemonSet/mirror/finished; CPU requested/allocatable in millicores
 #     ROOM     least disruptions left among the budgets of its pods
 #     CORDON   operation of ours that cordoned it, "?" when somebody else did; MARK D or K: annotated not to be removed
@@ -313,14 +314,6 @@ def requested(pod):
     return sum(milli(((c.get("resources") or {}).get("requests") or {}).get("cpu") or 0) for c in containers)
 
 
-UNUSABLE = (
-    "node.cloudprovider.kubernetes.io/uninitialized",
-    "node.kubernetes.io/network-unavailable",
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-)
-
-
 def flags(node, pods, cluster):
     conditions = (node.get("status") or {}).get("conditions") or ()
     roles = meta(node).get("labels") or {}
@@ -329,11 +322,8 @@ def flags(node, pods, cluster):
         "C": bool((node.get("spec") or {}).get("unschedulable")),
         "T": any(t.get("key") in KEEPING_AWAY for t in (node.get("spec") or {}).get("taints") or ()),
         "S": any(f"node-role.kubernetes.io/{r}" in roles for r in ("control-plane", "master", "etcd")),
+        "W": roles.get("node-fleet.io/role") == "worker",
         "F": any(cluster.needs_force(pod) for pod in pods),
-        "T": any(
-            t.get("key") in UNUSABLE and t.get("effect") in ("NoSchedule", "NoExecute")
-            for t in (node.get("spec") or {}).get("taints") or ()
-        ),
     }
     return "".join(letter for letter, on in marks.items() if on) or "-"
 

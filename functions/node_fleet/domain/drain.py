@@ -79,6 +79,15 @@ class DrainVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TerminationVerdict:
+    """Where a termination stands; phase: what the target becomes, None while nothing changes."""
+
+    status: Literal["waiting", "terminated", "timeout"]
+    detail: str
+    phase: TargetPhase | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainLimits:
     """kubectl's timeout < the command's execution timeout < how long the state machine waits for it. In seconds."""
 
@@ -167,6 +176,47 @@ def after_target(operation: Operation) -> str:
     if operation.current is not None:
         return "target"
     return "done" if operation.forgotten else "failed"
+
+
+def judge_termination(ec2_state: str, still_ready: bool, waited: int, limit: int) -> TerminationVerdict:
+    """What EC2 says of the machine. One that runs although it was terminated is looked at again before a new try."""
+    gone = ec2_state in ("terminated", "gone")
+    if gone and not (still_ready and waited <= limit):
+        return TerminationVerdict(status="terminated", detail=f"EC2 says {ec2_state}", phase="terminated")
+    if gone:
+        return TerminationVerdict(status="waiting", detail="its node is still shown as ready")
+    if ec2_state in ("running", "pending") and waited > NOT_SHOWN_SECONDS * 2:
+        text = f"EC2 says {ec2_state} {waited} s after it was told to terminate it"
+        return TerminationVerdict(status="timeout", detail=text, phase="drained")
+    if waited > limit:
+        return TerminationVerdict(status="timeout", detail=f"EC2 says {ec2_state} after {waited} s")
+    return TerminationVerdict(status="waiting", detail=f"EC2 says {ec2_state}")
+
+
+def must_stay_open(operation: Operation, *, expired: bool) -> bool:
+    """A machine being terminated is finished by a later run; a cordon that may stand is undone, until the limit."""
+    phases = {t.phase for t in operation.targets}
+    return bool(phases & {"terminating", "terminated"}) or (bool(phases & {"draining", "drained"}) and not expired)
+
+
+def removal_sentence(operation: Operation, left: int | None) -> str:
+    """What became of every target, for people."""
+    parts = [f"{t.instance_id} ({t.zone}, {t.market}): {t.detail or t.phase}" for t in operation.targets]
+    after = "" if left is None else f"; {operation.workers_before} -> {left} workers"
+    went = len(operation.forgotten)
+    head = f"removed {went} of {operation.requested} workers" if went else "no worker was removed"
+    return f"{head}{after}: {'; '.join(parts) or 'nobody was chosen'}"
+
+
+def undone_sentence(target: Target, word: str, why: str) -> str:
+    """What UndoDrain did about one node."""
+    did = {
+        "uncordoned": "is uncordoned again",
+        "not-cordoned": "was not cordoned",
+        "foreign-cordon": "stays cordoned, by somebody else",
+        "no-node": "is gone",
+    }.get(word, "is as it was")
+    return f"node {target.node_name} {did}: {why or 'the drain did not end'}"
 
 
 _DOWN_PHASE: dict[str, DownPhase] = {

@@ -33,7 +33,10 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedNode:
-    """One node as the server sees it now. room None: no budget covers its pods. cordoned_by "?": somebody else."""
+    """One node as the server sees it now. room None: no budget covers its pods. cordoned_by "?": somebody else.
+
+    worker: it carries our role label, so it is, or was, a worker of the fleet.
+    """
 
     instance_id: str
     node_name: str
@@ -43,6 +46,7 @@ class InspectedNode:
     server: bool
     needs_force: bool
     tainted: bool
+    worker: bool
     age_seconds: int
     pods_to_move: int
     daemon_pods: int
@@ -55,7 +59,6 @@ class InspectedNode:
     protected_by: str = ""
     blockers: tuple[Blocker, ...] = ()
     more_blockers: int = 0
-    tainted: bool = False
 
     @property
     def idle_cpu_percent(self) -> float:
@@ -179,6 +182,7 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
         server="S" in row[4],
         needs_force="F" in row[4],
         tainted="T" in row[4],
+        worker="W" in row[4],
         age_seconds=_number(row[5]),
         pods_to_move=movable,
         daemon_pods=daemons,

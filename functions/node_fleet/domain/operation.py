@@ -39,7 +39,10 @@ class LaunchSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One worker to remove and how far that has come. `detail` is what an operator reads."""
+    """One worker to remove and how far that has come. `detail` is what an operator reads.
+
+    not_ready: it has been NotReady for long, so its pods are lost already and nobody can confirm that they ended.
+    """
 
     instance_id: str
     node_name: str
@@ -49,6 +52,7 @@ class Target:
     command_id: str = ""
     started_at: int = 0
     detail: str = ""
+    not_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

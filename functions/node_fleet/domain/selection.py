@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.eligibility import Candidate, Eligibility
+from node_fleet.domain.inspection import Inspection
 from node_fleet.domain.operation import Operation, Target
+
+_INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +21,7 @@ class Plan:
 
     targets: tuple[Candidate, ...]
     sentence: str
+    not_ready: bool = False
 
 
 def choose(
@@ -64,7 +69,7 @@ def begin_removal(
         requested=len(plan.targets),
         reason=reason,
         execution_id=execution_id,
-        targets=tuple(_target(c) for c in plan.targets),
+        targets=tuple(_target(c, plan.not_ready) for c in plan.targets),
         workers_before=workers_before,
         phase_at=now,
     )
@@ -75,18 +80,45 @@ def stays_above(minimum: int, usable: Iterable[str], leaving: Iterable[str]) -> 
     return len(set(usable) - set(leaving)) >= minimum
 
 
-def _target(candidate: Candidate) -> Target:
+def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """(node name, instance id) of what dead workers left in the cluster, for EC2 to confirm: dead nodes, then secrets.
+
+    Only of our own workers: nodes with our role label, and secrets whose node was named like an instance.
+    """
+    nodes = [
+        (n.node_name, n.instance_id)
+        for n in inspection.nodes
+        if n.worker and n.instance_id and not n.server and not n.ready and n.instance_id not in alive
+    ]
+    secrets = [(o, o) for o in inspection.orphans if _INSTANCE_ID.match(o) and o not in alive]
+    return tuple(nodes + secrets)
+
+
+def stray_cordons(inspection: Inspection, under_notice: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """(node name, operation id) of cordons that an operation of ours left behind; called while no operation is open.
+
+    Workers under notice are left out: the other workflow cordons them without the lock.
+    """
+    return tuple(
+        (n.node_name, n.cordoned_by)
+        for n in inspection.nodes
+        if n.cordoned and n.cordoned_by not in ("", "?") and n.instance_id not in under_notice
+    )
+
+
+def _target(candidate: Candidate, not_ready: bool) -> Target:
     return Target(
         instance_id=candidate.instance.instance_id,
         node_name=candidate.node.node_name,
         zone=candidate.instance.zone,
         market=candidate.instance.market,
+        not_ready=not_ready,
     )
 
 
 def _replacement(pool: Sequence[Candidate], not_ready: str, eligibility: Eligibility) -> Plan:
     if pool:
-        return Plan(targets=(pool[0],), sentence=f"{not_ready}: not ready for long, it is replaced")
+        return Plan(targets=(pool[0],), sentence=f"{not_ready}: not ready for long, it is replaced", not_ready=True)
     why = next((k.reason for k in eligibility.kept if k.instance_id == not_ready), "it is gone")
     return Plan(targets=(), sentence=f"{not_ready} cannot be replaced: {why}")
 

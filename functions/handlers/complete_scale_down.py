@@ -1,0 +1,31 @@
+"""CompleteScaleDown: closes the operation and stamps the cooldown, if anybody went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain import outcome
+from node_fleet.domain.drain import removal_sentence
+from node_fleet.domain.message import Outcome
+from node_fleet.domain.model import Memory
+from node_fleet.domain.operation import Operation
+from node_fleet.domain.run import Run
+from node_fleet.payload import put, take
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `outcome`, `memory` and `node_count`. A second call finds the operation closed and says the same."""
+    tools = wiring()
+    run = take(event, "run", Run)
+    state = tools.state.renew(run, even_paused=True)
+    operation = state.operation or take(event, "operation", Operation)
+    memory = take({"memory": {}, **event}, "memory", Memory)
+    now, left = tools.clock.now(), len(tools.ec2.instances())
+    if operation.forgotten:
+        memory = outcome.succeeded(memory, "scale_down", operation.reason, now)
+    if state.operation is not None:
+        tools.state.close_operation(run, memory, node_count=left)
+    kind = "scaled_down" if operation.forgotten else "none"
+    ended = Outcome(kind=kind, text=removal_sentence(operation, left), workers_after=left)
+    return put(event, operation=operation, memory=memory, node_count=left, outcome=ended)

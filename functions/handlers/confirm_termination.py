@@ -1,0 +1,42 @@
+"""ConfirmTermination: asks EC2 whether the machine is gone, and the server whether its node has noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.drain import judge_termination, moved
+from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.inspection import parse_node_look
+from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.run import Run
+from node_fleet.payload import put, take
+from node_fleet.wiring import Wiring, wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `termination`: "waiting", "terminated" or "timeout". The operation stays open on a timeout."""
+    tools = wiring()
+    run = take(event, "run", Run)
+    operation = tools.state.renew(run, even_paused=True).operation or take(event, "operation", Operation)
+    target = operation.current
+    if target is None or target.phase != "terminating":
+        return put(event, operation=operation, termination={"status": "terminated", "detail": "known before"})
+    now = tools.clock.now()
+    ec2_state = tools.ec2.states([target.instance_id])[target.instance_id]
+    still_ready = ec2_state in ("terminated", "gone") and _still_ready(tools, target)
+    waited = now - operation.phase_at
+    verdict = judge_termination(ec2_state, still_ready, waited, tools.settings.terminate_limit_seconds)
+    if verdict.phase:
+        operation = moved(operation, verdict.phase, now, detail=verdict.detail)
+        tools.state.save_operation(run, operation)
+    return put(event, operation=operation, termination={"status": verdict.status, "detail": verdict.detail})
+
+
+def _still_ready(tools: Wiring, target: Target) -> bool:
+    """A node is shown as ready for some 40 s after its machine died; a server that cannot be asked says nothing."""
+    try:
+        result = tools.server.run("CheckNode", {"NodeName": target.node_name})
+    except (ServerUnreachableError, ServerNotFoundError):
+        return False
+    seen = parse_node_look(result.stdout if result.succeeded else "", target.node_name)
+    return seen.known and seen.ready and seen.instance_id == target.instance_id

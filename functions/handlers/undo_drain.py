@@ -1,0 +1,85 @@
+"""UndoDrain: stops the drain for certain, then takes back the cordon of this operation, and of no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.domain import outcome
+from node_fleet.domain.back_off import node_key
+from node_fleet.domain.drain import after_target, moved, undone_sentence
+from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.message import plain_failure
+from node_fleet.domain.model import Alert, Memory
+from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.run import Run
+from node_fleet.payload import put, take
+from node_fleet.wiring import Wiring, wiring
+
+GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
+TRY_THE_NEXT = ("failed", "blocked")
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer the `operation`, `next`, and a back-off in `memory` when the drain failed.
+
+    Raises:
+        ServerUnreachableError: the cordon may still stand; the operation stays open for the next run.
+    """
+    tools = wiring()
+    run = take(event, "run", Run)
+    operation = tools.state.renew(run, even_paused=True).operation
+    target = operation.current if operation else None
+    if operation is None or target is None or target.phase in ("terminating", "terminated"):
+        return put(event, operation=operation, next="failed")
+    word = _give_back(tools, operation, target)
+    now = tools.clock.now()
+    status, why = _cause(event)
+    changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
+    if "failure" in event or status not in TRY_THE_NEXT or _expired(tools, operation, now):
+        changed = _without_the_rest(changed, why)
+    tools.state.save_operation(run, changed)
+    notes = take({"notes": (), **event}, "notes", tuple[str, ...])
+    told = put(event, operation=changed, next=after_target(changed), notes=(*notes, undone_sentence(target, word, why)))
+    return _with_back_off(tools, told, target, why) if status == "failed" else told
+
+
+def _cause(event: dict[str, Any]) -> tuple[str, str]:
+    """Why it is undone: a fault of the run, else what the drain came to. A pause is nobody's failure."""
+    drain = event.get("drain", {})
+    if "failure" not in event:
+        return drain.get("status", "failed"), drain.get("detail", "")
+    failure = plain_failure(event["failure"])
+    return "withdrawn" if failure["Error"] == "PausedError" else "failed", failure["Cause"]
+
+
+def _give_back(tools: Wiring, operation: Operation, target: Target) -> str:
+    """Cancel and wait for the final status first: a drain that still runs would cordon again or evict on."""
+    if target.command_id and not tools.server.result(target.command_id).final:
+        tools.server.cancel(target.command_id)
+        tools.server.wait(target.command_id)
+    parameters = {"NodeName": target.node_name, "OperationId": operation.operation_id}
+    result = tools.server.run("UncordonNode", parameters)
+    if not result.succeeded or result.word not in GIVEN_BACK:
+        said = f"{result.word} {result.detail}".strip() or result.status
+        raise ServerUnreachableError(f"node {target.node_name} may still be cordoned by us: {said}")
+    return result.word
+
+
+def _expired(tools: Wiring, operation: Operation, now: int) -> bool:
+    return now - operation.started_at > tools.settings.operation_limit_seconds
+
+
+def _without_the_rest(operation: Operation, why: str) -> Operation:
+    targets = [replace(t, phase="skipped", detail=why) if t.phase == "selected" else t for t in operation.targets]
+    return replace(operation, targets=tuple(targets))
+
+
+def _with_back_off(tools: Wiring, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
+    memory, key, now = take({"memory": {}, **event}, "memory", Memory), node_key(target.instance_id), tools.clock.now()
+    memory = outcome.failed(memory, key, now, tools.settings.policy())
+    rest = next(b.until for b in memory.back_offs if b.key == key) - now
+    kind = event.get("drain", {}).get("alert") or "drain_failed"
+    text = f"worker {target.instance_id} could not be drained and is left alone for {rest} s: {why}"
+    alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
+    return put(event, memory=memory, alerts=(*alerts, Alert(kind=f"{kind}:{target.instance_id}", text=text)))
