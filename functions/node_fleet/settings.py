@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node_fleet.domain.built_in_metrics import BUILT_IN, completed
 from node_fleet.domain.errors import InvalidInputError, InvalidSettingsError
 from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.presets import PRESETS
-from node_fleet.domain.schedule import parse_schedules
+from node_fleet.domain.schedule import DAY_NAMES, parse_schedules
 from node_fleet.payload import from_payload, to_payload
 
 
@@ -155,7 +156,9 @@ class Settings:
     pending_bypasses_cooldown: bool = setting(
         "PENDING_BYPASSES_COOLDOWN", True, "unschedulable pods do not wait for the cooldown"
     )
-    custom_metrics: tuple[CustomMetric, ...] = setting("CUSTOM_METRICS", (), "metrics of your own, a JSON list")
+    custom_metrics: tuple[CustomMetric, ...] = setting(
+        "CUSTOM_METRICS", BUILT_IN, "metrics of your own, a JSON list; a built-in one needs only its name"
+    )
     predictive: bool = setting(
         "ENABLE_PREDICTIVE_SCALING", False, "add one worker ahead of an hour that is usually busy"
     )
@@ -335,6 +338,96 @@ class Settings:
         low=1,
         high=20,
     )
+    sizing: str = setting("SIZING", "steps", "the rule set that says how many workers are wanted", choices=("steps",))
+    cooldown_by: str = setting(
+        "COOLDOWN_BY", "next", "whose cooldown counts: that of the next action or of the last", choices=("next", "last")
+    )
+    interval_jitter_seconds: int = setting(
+        "INTERVAL_JITTER_SECONDS",
+        30,
+        "how much earlier than the interval a tick may come and still count in full",
+        low=0,
+        high=600,
+        unit="s",
+    )
+    join_back_off_seconds: int = setting(
+        "JOIN_BACK_OFF_SECONDS",
+        900,
+        "first rest of the open circuit breaker; doubles",
+        low=60,
+        high=86400,
+        unit="s",
+    )
+    join_back_off_most_seconds: int = setting(
+        "JOIN_BACK_OFF_MOST_SECONDS", 3600, "longest rest of the circuit breaker", low=60, high=86400, unit="s"
+    )
+    scale_up_back_off_seconds: int = setting(
+        "SCALE_UP_BACK_OFF_SECONDS",
+        120,
+        "first rest after a scale-up that launched nothing; doubles",
+        low=0,
+        high=86400,
+        unit="s",
+    )
+    scale_up_back_off_most_seconds: int = setting(
+        "SCALE_UP_BACK_OFF_MOST_SECONDS",
+        1800,
+        "longest rest after scale-ups that launched nothing",
+        low=0,
+        high=86400,
+        unit="s",
+    )
+    drain_back_off_most_seconds: int = setting(
+        "DRAIN_BACK_OFF_MOST_SECONDS",
+        86400,
+        "longest rest for a worker whose drains fail",
+        low=60,
+        high=604800,
+        unit="s",
+    )
+    not_helped_launches: int = setting(
+        "NOT_HELPED_LAUNCHES",
+        2,
+        "launches in a row that did not help a pod before it stops counting",
+        low=1,
+        high=20,
+    )
+    not_helped_seconds: int = setting(
+        "NOT_HELPED_SECONDS",
+        3600,
+        "how long a pod that launches did not help is not counted",
+        low=60,
+        high=604800,
+        unit="s",
+    )
+    not_ready_one_in: int = setting(
+        "NOT_READY_ONE_IN",
+        3,
+        "a NotReady worker is removed only while at most one worker in this many is NotReady",
+        low=1,
+        high=1000,
+    )
+    missing_readings: int = setting(
+        "METRICS_MISSING_READINGS", 2, "readings with missing values before people are told", low=1, high=30
+    )
+    alert_quiet_seconds: int = setting(
+        "ALERT_QUIET_SECONDS",
+        3600,
+        "how long a cause must have been gone before it is told again",
+        low=0,
+        high=604800,
+        unit="s",
+    )
+    readings_kept: int = setting("READINGS_KEPT", 10, "past readings kept in the state item", low=1, high=60)
+    predictive_min_samples: int = setting(
+        "PREDICTIVE_MIN_SAMPLES", 3, "hours alike that a prediction needs", low=1, high=30
+    )
+    weekend_days: tuple[str, ...] = setting(
+        "WEEKEND_DAYS", ("sat", "sun"), "days that prediction treats as weekend, such as fri,sat"
+    )
+    cpu_source: str = setting(
+        "CPU_SOURCE", "node-exporter", "which exporter measures CPU", choices=("node-exporter", "cadvisor")
+    )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
@@ -453,13 +546,23 @@ def _subnets(value: Any) -> tuple[str, ...]:
 def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
     try:
         data = json.loads(value) if isinstance(value, str) else value
+        if isinstance(data, tuple) and all(isinstance(m, CustomMetric) for m in data):
+            return data
+        entries = [completed(entry) for entry in data] if isinstance(data, list) else data
         return typing.cast(
-            tuple[CustomMetric, ...], from_payload(tuple[CustomMetric, ...], data, path="CUSTOM_METRICS")
+            tuple[CustomMetric, ...], from_payload(tuple[CustomMetric, ...], entries, path="CUSTOM_METRICS")
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"expected a JSON list ({error})") from None
     except InvalidInputError as error:
         raise ValueError(str(error)) from None
+
+
+def _weekend_days(value: Any) -> tuple[str, ...]:
+    names = tuple(name.lower()[:3] for name in _texts(value))
+    if unknown := [name for name in names if name not in DAY_NAMES]:
+        raise ValueError(f"{unknown[0]!r} is not a day, expected mon to sun{_nearest(unknown[0], DAY_NAMES)}")
+    return names
 
 
 _PARSERS: dict[str, Any] = {
@@ -471,6 +574,7 @@ _PARSERS: dict[str, Any] = {
     "subnets": _subnets,
     "custom_metrics": _custom_metrics,
     "schedules": parse_schedules,
+    "weekend_days": _weekend_days,
 }
 
 
@@ -486,6 +590,11 @@ def _relations(s: Settings) -> list[str]:
         ("interval_seconds", "reading_gap_seconds", True),
         ("lease_skew_seconds", "lease_seconds", True),
         ("join_limit_seconds", "operation_limit_seconds", True),
+        ("step_normal", "step_urgent", False),
+        ("interval_jitter_seconds", "interval_seconds", True),
+        ("join_back_off_seconds", "join_back_off_most_seconds", False),
+        ("scale_up_back_off_seconds", "scale_up_back_off_most_seconds", False),
+        ("drain_back_off_seconds", "drain_back_off_most_seconds", False),
     )
     for low, high, strict in pairs:
         a, b = getattr(s, low), getattr(s, high)
@@ -498,21 +607,49 @@ def _relations(s: Settings) -> list[str]:
         found.append(
             f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
         )
-    found += [_metric_problem(m) for m in s.custom_metrics if not m.low < m.high or m.readings < 1 or not m.query]
-    found += [
-        f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}"
-        for w in s.schedules
-        if w.minimum > s.max_workers
-    ]
+    found += _decision_problems(s)
     return found
 
 
-def _metric_problem(m: CustomMetric) -> str:
+def _decision_problems(s: Settings) -> list[str]:
+    """Contradictions among the settings that only decisions use."""
+    found = [problem for m in s.custom_metrics for problem in _metric_problems(m)]
+    names = [m.name for m in s.custom_metrics]
+    found += [
+        f"CUSTOM_METRICS {name}: given {names.count(name)} times, expected once"
+        for name in sorted(set(names))
+        if names.count(name) > 1
+    ]
+    for w in s.schedules:
+        if w.minimum > s.max_workers:
+            found.append(f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}")
+    marks = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
+    marks += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
+    for label, down, up in marks:
+        limit = up - s.projection_margin_percent
+        if down < up and limit <= 0:
+            found.append(
+                f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever go, "
+                f"expected under SCALE_UP_THRESHOLD_{label.upper()}={up:g}"
+            )
+    return found
+
+
+def _metric_problems(m: CustomMetric) -> list[str]:
+    found = []
+    if not m.name:
+        found.append("CUSTOM_METRICS: name is empty, expected a name")
     if not m.query:
-        return f"CUSTOM_METRICS {m.name}: query is empty, expected a PromQL query"
-    if m.readings < 1:
-        return f"CUSTOM_METRICS {m.name}: readings={m.readings}, expected 1 or more"
-    return f"CUSTOM_METRICS {m.name}: low={m.low:g} must be below high={m.high:g}"
+        found.append(f"CUSTOM_METRICS {m.name}: query is empty, expected a PromQL query")
+    if not 1 <= m.readings <= 30:
+        found.append(f"CUSTOM_METRICS {m.name}: readings={m.readings}, expected 1 to 30")
+    if not m.low < m.high:
+        found.append(f"CUSTOM_METRICS {m.name}: low={m.low:g} must be below high={m.high:g}")
+    if m.minimum_traffic < 0:
+        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic={m.minimum_traffic:g}, expected 0 or more")
+    if m.minimum_traffic > 0 and not m.traffic_query:
+        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic without traffic_query, expected a PromQL query")
+    return found
 
 
 def _env(name: str) -> str:

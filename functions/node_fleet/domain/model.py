@@ -114,11 +114,15 @@ class CustomReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourlyLoad:
-    """Mean CPU of one hour, from `readings` readings; hour_epoch is the UTC start of that hour."""
+    """Mean CPU of one hour, from `readings` readings; hour_epoch is the UTC start of that hour.
+
+    workers: mean number of usable workers in that hour; 0 when unknown, then cpu_percent is taken as it is.
+    """
 
     hour_epoch: int
     cpu_percent: float
     readings: int
+    workers: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +228,27 @@ class ReadingPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedFor:
+    """Pods of one shape that a scale-up was decided for, so that a launch that did not help is noticed.
+
+    at: when it was decided, 0 once judged. count: how many of them waited then. unhelped: launches in a row after
+    which none of them was scheduled although there was room.
+    """
+
+    shape: str
+    at: int
+    count: int
+    unhelped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What one decision leaves for the next. Stored in the state item; written only under the lock.
 
-    since: condition name -> its streak. back_offs: `node:ID`, `scale_up`, `join`. helped: pod -> epoch until which
-    it is not counted, because launches for it did not help.
+    since: condition name -> its streak. back_offs: `node:ID`, `scale_up`, `join`. not_helped: pod shape -> epoch until
+    which that many of them are not counted. alerted: alert -> when its cause was last seen. fresh: instance -> when it
+    was first known usable. suspects: instance -> runs in a row that found no node for it. predicted_hour: the hour
+    (epoch of its start) that was last judged. predictive_hold_workers: how many are held until predictive_hold_until.
     """
 
     last_action: str = ""
@@ -237,8 +257,12 @@ class Memory:
     since: dict[str, Streak] = field(default_factory=dict)
     readings: tuple[ReadingPoint, ...] = ()
     predictive_hold_until: int = 0
+    predictive_hold_workers: int = 0
+    predicted_hour: int = 0
     dry_pools: tuple[DryPool, ...] = ()
     back_offs: tuple[BackOff, ...] = ()
     not_helped: dict[str, int] = field(default_factory=dict)
+    launched_for: tuple[LaunchedFor, ...] = ()
     alerted: dict[str, int] = field(default_factory=dict)
     suspects: dict[str, int] = field(default_factory=dict)
+    fresh: dict[str, int] = field(default_factory=dict)

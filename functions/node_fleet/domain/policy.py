@@ -11,11 +11,12 @@ from typing import Literal
 WhenAbsent = Literal["ignore", "hold"]
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
+CooldownBy = Literal["next", "last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomMetric:
-    """A metric of the user's own. `high` asks for a worker after `readings`; under `low` for the idle time allows one to go.
+    """A metric of the user's own. `high` asks for a worker after `readings`; under `low`, one may go.
 
     when_absent: "ignore" leaves the metric out, "hold" forbids scale-down. traffic_query with minimum_traffic guards
     ratios: below that traffic the metric counts as quiet, neither high nor blocking.
@@ -36,7 +37,7 @@ class CustomMetric:
 class ScheduleWindow:
     """A floor under the worker count while the window is open: local times in the configured zone.
 
-    days: 0 = Monday .. 6 = Sunday, empty when `date` (ISO) names one day. end_minute <= start_minute runs past midnight.
+    days: 0 = Monday .. 6 = Sunday, empty when `date` (ISO) names one day. end_minute < start_minute runs past midnight.
     """
 
     minimum: int
@@ -49,7 +50,11 @@ class ScheduleWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds."""
+    """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds.
+
+    sizing names the rule set that says how many workers are wanted. cooldown_by: whose cooldown counts, that of the
+    next action or that of the last one.
+    """
 
     preset: str = "node-fleet"
     min_workers: int = 2
@@ -87,4 +92,21 @@ class Policy:
     scale_down_order: ScaleDownOrder = "balance"
     max_targets: int = 1
     join_failures_to_open: int = 3
+    join_back_off_seconds: int = 900
+    join_back_off_most_seconds: int = 3600
+    scale_up_back_off_seconds: int = 120
+    scale_up_back_off_most_seconds: int = 1800
     drain_back_off_seconds: int = 600
+    drain_back_off_most_seconds: int = 86400
+    sizing: str = "steps"
+    cooldown_by: CooldownBy = "next"
+    interval_jitter_seconds: int = 30
+    not_helped_launches: int = 2
+    not_helped_seconds: int = 3600
+    not_ready_one_in: int = 3
+    missing_readings: int = 2
+    alert_quiet_seconds: int = 3600
+    readings_kept: int = 10
+    predictive_min_samples: int = 3
+    weekend_days: tuple[str, ...] = ("sat", "sun")
+    instance_types: tuple[str, ...] = ("t3.small",)

@@ -1,13 +1,20 @@
-"""Schedule floors: a minimum number of workers while a window of local time is open."""
+"""Schedule floors: a minimum number of workers while a window of local time is open.
+
+A window is one unbroken span of time. Where the clock jumps, it takes the earlier possible start and the later
+possible end, so that a floor is never missed. Reads no clock: the time is given.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from node_fleet.domain.policy import ScheduleWindow
 
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"^(?P<days>\S+)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d):\s*(?P<minimum>\d+)$")
 
 
@@ -28,9 +35,15 @@ def _window(text: str) -> ScheduleWindow:
             f"cannot read window {text!r}, expected e.g. 'Mon-Sat 09:00-21:00: 4' or '2026-11-27 18:00-24:00: 8'"
         )
     start, end = (_minute(match[name], text) for name in ("start", "end"))
-    days, date = _days(match["days"], text)
+    if start in (end, 24 * 60):
+        raise ValueError(
+            f"window {text!r} never opens, expected a start and an end that differ, 00:00-24:00 for all day"
+        )
+    if int(match["minimum"]) == 0:
+        raise ValueError(f"window {text!r}: a minimum of 0 raises nothing, expected 1 or more")
+    days, day = _days(match["days"], text)
     return ScheduleWindow(
-        minimum=int(match["minimum"]), start_minute=start, end_minute=end, days=days, date=date, text=text
+        minimum=int(match["minimum"]), start_minute=start, end_minute=end, days=days, date=day, text=text
     )
 
 
@@ -43,14 +56,59 @@ def _minute(clock: str, text: str) -> int:
 
 def _days(word: str, text: str) -> tuple[tuple[int, ...], str]:
     if re.fullmatch(r"\d{4}-\d\d-\d\d", word):
-        return (), word
+        return (), _date(word, text)
     found: list[int] = []
     for part in word.lower().split(","):
         first, _, last = part.partition("-")
-        if first not in _DAYS or (last and last not in _DAYS):
+        if first not in DAY_NAMES or (last and last not in DAY_NAMES):
             raise ValueError(
                 f"window {text!r}: {part!r} is not a day, expected Mon to Sun or a date such as 2026-11-27"
             )
-        a, b = _DAYS.index(first), _DAYS.index(last or first)
+        a, b = DAY_NAMES.index(first), DAY_NAMES.index(last or first)
         found += [(a + k) % 7 for k in range((b - a) % 7 + 1)]
     return tuple(sorted(set(found))), ""
+
+
+def _date(word: str, text: str) -> str:
+    try:
+        return date.fromisoformat(word).isoformat()
+    except ValueError:
+        raise ValueError(f"window {text!r} never opens: {word} is not in the calendar") from None
+
+
+def floor_at(windows: tuple[ScheduleWindow, ...], timezone: str, now: int) -> ScheduleWindow | None:
+    """The open window with the highest minimum; None when none is open. `now` is epoch seconds."""
+    if not windows:
+        return None
+    today = datetime.fromtimestamp(now, zone(timezone)).date()
+    days = (today - timedelta(days=1), today, today + timedelta(days=1))
+    open_now = [w for w in windows if any(_covers(w, timezone, day, now) for day in days)]
+    return max(open_now, key=lambda w: (w.minimum, w.text), default=None)
+
+
+@functools.cache
+def zone(name: str) -> ZoneInfo:
+    """The IANA zone of that name."""
+    return ZoneInfo(name)
+
+
+def _covers(window: ScheduleWindow, timezone: str, day: date, now: int) -> bool:
+    span = _span(window, timezone, day)
+    return span is not None and span[0] <= now < span[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(window: ScheduleWindow, timezone: str, day: date) -> tuple[int, int] | None:
+    """First and past-last epoch second of the window that starts on this local day; None when none does."""
+    if (window.date and window.date != day.isoformat()) or (not window.date and day.weekday() not in window.days):
+        return None
+    length = window.end_minute - window.start_minute
+    end = window.start_minute + (length if length > 0 else length + 24 * 60)
+    return min(_instants(day, window.start_minute, timezone)), max(_instants(day, end, timezone))
+
+
+def _instants(day: date, minute: int, timezone: str) -> tuple[int, int]:
+    """Both readings of a wall-clock time; they differ only where the clock jumps."""
+    wall = datetime(day.year, day.month, day.day) + timedelta(minutes=minute)
+    first, second = (int(wall.replace(tzinfo=zone(timezone), fold=fold).astimezone(UTC).timestamp()) for fold in (0, 1))
+    return first, second

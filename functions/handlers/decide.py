@@ -1,0 +1,22 @@
+"""State Decide: what to do about the snapshot, and why. It asks nobody, so it imports no AWS client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.decision import decide
+from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.payload import from_payload, to_payload
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Adds `decision`, and replaces `memory`; the time is the snapshot's, so that a retry answers the same.
+
+    `memory_before` stays for the record: with it the same decision can be made again.
+    """
+    snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
+    memory: Memory = from_payload(Memory, event["memory"], path="memory")
+    decision = to_payload(decide(snapshot, memory, wiring().settings.policy(), snapshot.at))
+    after = decision.pop("memory")
+    return {**event, "decision": decision, "memory": after, "memory_before": event["memory"]}

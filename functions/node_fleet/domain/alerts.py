@@ -1,0 +1,87 @@
+"""What people should hear of besides the action: each cause once, until it has been gone for a while."""
+
+from __future__ import annotations
+
+from node_fleet.domain.demand import Demand, shape_key
+from node_fleet.domain.evidence import Check
+from node_fleet.domain.model import Alert, Streak
+from node_fleet.domain.not_ready import lasting
+from node_fleet.domain.view import View
+
+Found = list[tuple[str, Alert]]
+
+
+def new_alerts(view: View, found: Found) -> tuple[tuple[Alert, ...], dict[str, int]]:
+    """The alerts not yet told, and what is remembered of those that were."""
+    quiet = view.policy.alert_quiet_seconds
+    told = {key: seen for key, seen in view.memory.alerted.items() if view.now - seen <= quiet}
+    fresh = tuple(alert for key, alert in found if key not in told)
+    told.update({key: view.now for key, _ in found})
+    return fresh, told
+
+
+def standing_alerts(view: View, demand: Demand | None, streaks: dict[str, Streak]) -> Found:
+    """Causes that do not depend on the decision: no metrics, pods that nothing helps, workers NotReady."""
+    found = _metrics_alerts(view, streaks)
+    if demand:
+        found += _pod_alerts(view, demand)
+    found += [
+        (
+            f"not_ready:{w.instance_id}",
+            Alert(kind="not_ready", text=f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"),
+        )
+        for w in lasting(view)
+    ]
+    return found
+
+
+def at_maximum(view: View, wanted: str) -> tuple[str, Alert]:
+    """Load asks for a worker and the maximum forbids it."""
+    text = (
+        f"at maximum: {wanted}, but {view.counted} of {view.policy.max_workers} workers run; consider raising MAX_NODES"
+    )
+    return "at_maximum", Alert(kind="at_maximum", text=text)
+
+
+def blocked_launch(check: Check) -> tuple[str, Alert]:
+    """The circuit breaker keeps a wanted launch back."""
+    return check.name, Alert(kind=check.name, text=check.text)
+
+
+def _metrics_alerts(view: View, streaks: dict[str, Streak]) -> Found:
+    if not view.readable:
+        why = view.snapshot.problem or "Prometheus cannot be read"
+        text = f"no metrics: {why}; only the minimum is enforced"
+        return [("metrics_unavailable", Alert(kind="metrics_unavailable", text=text))]
+    gone = streaks.get("missing")
+    if gone and gone.readings >= view.policy.missing_readings:
+        names = ", ".join(missing_names(view))
+        text = f"{names} missing for {gone.readings} readings; no worker is removed meanwhile"
+        return [("metrics_missing", Alert(kind="metrics_missing", text=text))]
+    return []
+
+
+def missing_names(view: View) -> list[str]:
+    """What the reading lacks, by name."""
+    snapshot = view.snapshot
+    names = set(snapshot.missing)
+    names |= {"cpu"} if snapshot.cpu_percent is None else set()
+    names |= {"memory"} if snapshot.memory_percent is None and view.policy.use_memory else set()
+    names |= {"pending"} if snapshot.pending is None else set()
+    ignored = {m.name for m in view.policy.custom_metrics if m.when_absent == "ignore"}
+    return sorted(n for n in names if n.removeprefix("custom:") not in ignored)
+
+
+def _pod_alerts(view: View, demand: Demand) -> Found:
+    found: Found = []
+    for shape in demand.too_large:
+        who = shape.example or shape_key(shape)
+        text = f"pod {who} asks for {shape.cpu_milli}m CPU and {shape.memory_mib} MiB, more than any worker offers"
+        if demand.largest:
+            text += f" (largest {demand.largest[0]}m, {demand.largest[1]} MiB)"
+        found.append((f"pod_too_large:{who}", Alert(kind="pod_too_large", text=text)))
+    for shape in demand.stuck:
+        who = shape.example or shape_key(shape)
+        text = f"pod {who} stays unschedulable although workers were launched for it: not counted for a while"
+        found.append((f"pods_not_helped:{shape_key(shape)}", Alert(kind="pods_not_helped", text=text)))
+    return found
