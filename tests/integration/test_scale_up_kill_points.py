@@ -1,0 +1,122 @@
+"""LaunchNodes killed before and after the effect of every AWS call it makes, then repeated or resumed.
+
+The points are generated from an unkilled run, so a new call brings its own two points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from handlers.launch_nodes import handler
+from simulator.aws.recorder import AwsCall
+from tests.unit.handlers.fakes_scale_up import Bench, bench
+
+WANTED = 2
+LEASE_OVER_SECONDS = 400
+
+
+class Killed(BaseException):
+    """The sandbox died here."""
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Bench]:
+    with bench(max_workers=WANTED) as made:
+        made.cloud.ec2.delays.invisible_seconds = 3.0
+        yield made
+
+
+def reset(fleet: Bench) -> None:
+    fleet.clock.advance(30)
+    ids = [i.instance_id for i in fleet.instances()]
+    if ids:
+        fleet.cloud.client("ec2").terminate_instances(InstanceIds=ids)
+    fleet.clock.advance(600)
+    fleet.cloud.client("dynamodb").delete_item(
+        TableName=fleet.settings.state_table, Key={"cluster_id": {"S": fleet.settings.cluster_id}}
+    )
+
+
+def calls_of_an_unkilled_run(fleet: Bench) -> list[str]:
+    reset(fleet)
+    run = fleet.begin("unkilled")
+    seen: list[str] = []
+    note: Callable[[AwsCall], object] = lambda call: seen.append(call.operation)  # noqa: E731
+    fleet.cloud.recorder.before_effect.append(note)
+    handler(fleet.event(run, WANTED), None)
+    fleet.cloud.recorder.before_effect.remove(note)
+    return seen
+
+
+def die_at(fleet: Bench, index: int, side: str, event: dict[str, Any]) -> None:
+    count = iter(range(10_000))
+
+    def strike(call: AwsCall) -> None:
+        if next(count) == index:
+            raise Killed(f"{side} call {index}, {call.operation}")
+
+    hooks = fleet.cloud.recorder.before_effect if side == "before" else fleet.cloud.recorder.after_effect
+    hooks.append(strike)
+    try:
+        with pytest.raises(Killed):
+            handler(event, None)
+    finally:
+        hooks.remove(strike)
+
+
+def assert_exactly_the_plan(fleet: Bench, where: str) -> None:
+    fleet.clock.advance(5)
+    found = fleet.instances()
+    operation = fleet.state().operation
+    assert operation is not None, where
+    assert len(found) == WANTED, f"{where}: {len(found)} instances"
+    assert set(operation.instance_ids) == {i.instance_id for i in found}, where
+    assert all(i.operation_id == operation.operation_id for i in found), where
+    assert Counter(s.outcome for s in operation.slots) == {"launched": WANTED}, where
+    held = {r.instance_id for r in fleet.state().reservations}
+    assert held == set(operation.instance_ids), where
+
+
+def test_a_run_without_a_kill_makes_the_calls_that_the_points_come_from(fleet: Bench) -> None:
+    calls = Counter(calls_of_an_unkilled_run(fleet))
+    assert calls["RunInstances"] == WANTED
+    assert calls["UpdateItem"] >= 3 * WANTED
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_the_same_execution_repeats_the_step(fleet: Bench, side: str) -> None:
+    for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
+        where = f"killed {side} call {index} ({operation}), repeated"
+        reset(fleet)
+        run = fleet.begin(where)
+        event = fleet.event(run, WANTED)
+        die_at(fleet, index, side, event)
+        handler(event, None)
+        assert_exactly_the_plan(fleet, where)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_another_execution_resumes_after_the_lease(fleet: Bench, side: str) -> None:
+    for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
+        where = f"killed {side} call {index} ({operation}), resumed"
+        reset(fleet)
+        die_at(fleet, index, side, fleet.event(fleet.begin(where), WANTED))
+        fleet.clock.advance(LEASE_OVER_SECONDS)
+        handler(fleet.event(fleet.begin(f"{where} by another"), WANTED), None)
+        assert_exactly_the_plan(fleet, where)
+
+
+def test_two_deaths_in_a_row_change_nothing(fleet: Bench) -> None:
+    calls = calls_of_an_unkilled_run(fleet)
+    for index in [i for i, name in enumerate(calls) if name == "RunInstances"]:
+        where = f"killed twice around call {index}"
+        reset(fleet)
+        event = fleet.event(fleet.begin(where), WANTED)
+        die_at(fleet, index, "after", event)
+        die_at(fleet, 1, "before", event)
+        handler(event, None)
+        assert_exactly_the_plan(fleet, where)
