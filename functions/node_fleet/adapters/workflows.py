@@ -20,8 +20,9 @@ class Workflows:
         self._machine = settings.state_machine_arn
 
     def start(self, name: str, data: Mapping[str, Any]) -> bool:
-        """Start an execution under this name; False when it was started before, running or ended.
+        """Start an execution under this name; False when one of this name has already ended.
 
+        While it still runs, AWS answers a second start with the running execution: True, and nothing is started.
         Raises NodeFleetError naming the state machine.
         """
         try:
