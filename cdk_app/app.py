@@ -11,6 +11,7 @@ from cdk_app.packages import PackagingError
 from cdk_app.stacks.autoscaler import AutoscalerStack
 from cdk_app.stacks.cluster import ClusterStack
 from cdk_app.stacks.network import NetworkStack
+from cdk_app.stacks.observability import ObservabilityStack
 
 
 def build(app: cdk.App) -> None:
@@ -30,7 +31,9 @@ def _add_cluster(app: cdk.App, config: ClusterConfig) -> None:
         network = NetworkStack(app, f"{config.cluster_id}-network", config=config, env=env)
         cluster = ClusterStack(app, f"{config.cluster_id}-cluster", config=config, vpc=network.vpc, env=env)
         facts = cluster.facts
-    AutoscalerStack(app, f"{config.cluster_id}-autoscaler", config=config, facts=facts, env=env)
+    autoscaler = AutoscalerStack(app, f"{config.cluster_id}-autoscaler", config=config, facts=facts, env=env)
+    name = f"{config.cluster_id}-observability"
+    ObservabilityStack(app, name, config=config, autoscaler=autoscaler, env=env)
 
 
 def main() -> int:

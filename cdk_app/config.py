@@ -24,6 +24,7 @@ BY_DEPLOYMENT = {
     "cluster_id": "cluster_id stands beside settings, not in it",
     "region": "region stands beside settings, not in it",
     "topic_arn": "the deployment makes the topic",
+    "alert_topic_arn": "the deployment makes the topic",
     "state_machine_arn": "the deployment makes the state machine",
     "subnets": "use network.zones (mode new) or attach.worker_subnets (mode attach)",
     "launch_template_id": "use attach.launch_template_id (mode attach)",

@@ -89,7 +89,10 @@ def _notices(stack: AutoscalerStack) -> None:
     machine = stack.state_machines.get("interruption")
     if machine is None:
         return
-    for construct_id, pattern in _notice_patterns().items():
+    patterns = _notice_patterns()
+    if not stack.config.settings.handle_rebalance:
+        del patterns["RebalanceRecommendation"]
+    for construct_id, pattern in patterns.items():
         rule = events.Rule(
             stack,
             construct_id,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_ssm as ssm
@@ -47,6 +48,7 @@ class AutoscalerStack(cdk.Stack):
         self.facts = facts or attached(self, _attachment(config))
         self.tables = FleetTables(self, "Tables", settings=config.settings)
         self.topic = sns.Topic(self, "Messages", topic_name=f"{config.cluster_id}-messages", enforce_ssl=True)
+        self._let_alarms_publish()
         self.alert_topic = sns.Topic(self, "Alerts", topic_name=alert_topic_name(config), enforce_ssl=True)
         self._documents()
         shared = self._shared_parts()
@@ -67,6 +69,17 @@ class AutoscalerStack(cdk.Stack):
         cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
         cdk.CfnOutput(self, "MessagesTopicArn", value=self.topic.topic_arn)
         cdk.CfnOutput(self, "AlertTopicArn", value=self.alert_topic.topic_arn)
+
+    def _let_alarms_publish(self) -> None:
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="Alarms",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
 
     def _documents(self) -> None:
         for name, content in documents(self.config.settings).items():
@@ -132,6 +145,7 @@ class AutoscalerStack(cdk.Stack):
         return {
             **environment,
             "SNS_TOPIC_ARN": resources.topic_arn,
+            "ALERT_TOPIC_ARN": self.alert_topic.topic_arn,
             "STATE_MACHINE_ARN": resources.autoscaler_arn,
             "LAUNCH_TEMPLATE_ID": self.facts.launch_template_id,
             "LAUNCH_TEMPLATE_VERSION": self.facts.launch_template_version,

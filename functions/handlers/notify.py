@@ -17,7 +17,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Publish what happened; the payload goes on with its failure in plain words."""
     tools = wiring()
     message = message_of(event, tools.settings.cluster_id)
-    log(message.what, level_shown=message.level, why=message.why, execution_id=message.execution_id)
+    kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
+    log(message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id)
     tools.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
     return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
 

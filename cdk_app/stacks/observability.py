@@ -1,0 +1,96 @@
+"""What an operator watches: eight alarms that say what to do, and one dashboard. It changes nothing that runs.
+
+The ten metrics come from the functions' metrics line (namespace NodeFleet), no call and no agent.
+"""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from cdk_app.alarms import ALARMS, AlarmRule
+from cdk_app.components.dashboard import NAMESPACE, rows
+from cdk_app.config import ClusterConfig
+from cdk_app.stacks.autoscaler import AutoscalerStack
+
+
+class ObservabilityStack(cdk.Stack):
+    """`alarms` by name."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: ClusterConfig,
+        autoscaler: AutoscalerStack,
+        env: cdk.Environment,
+    ) -> None:
+        super().__init__(scope, construct_id, env=env, description=f"node-fleet {config.cluster_id}: observability")
+        self.config = config
+        self.autoscaler = autoscaler
+        tell = actions.SnsAction(autoscaler.topic)
+        self.alarms = {rule.name: self._alarm(rule, tell) for rule in ALARMS if self._has_source(rule)}
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=config.cluster_id)
+        for row in rows(config, autoscaler.state_machines, list(self.alarms.values())):
+            dashboard.add_widgets(*row)
+
+    def _has_source(self, rule: AlarmRule) -> bool:
+        known = {"": True, "states": "autoscaler" in self.autoscaler.state_machines}
+        return known.get(rule.log_of, rule.log_of in self.autoscaler.functions)
+
+    def _alarm(self, rule: AlarmRule, tell: actions.SnsAction) -> cloudwatch.Alarm:
+        settings = self.config.settings
+        alarm = cloudwatch.Alarm(
+            self,
+            rule.name,
+            alarm_name=f"{self.config.cluster_id}-{rule.name}",
+            alarm_description=rule.description,
+            metric=self._metric(rule),
+            threshold=settings.max_workers if rule.threshold == "maximum" else float(rule.threshold),
+            comparison_operator=rule.comparison,
+            evaluation_periods=rule.periods,
+            datapoints_to_alarm=rule.periods,
+            treat_missing_data=rule.missing,
+        )
+        alarm.add_alarm_action(tell)
+        alarm.add_ok_action(tell)
+        return alarm
+
+    def _metric(self, rule: AlarmRule) -> cloudwatch.IMetric:
+        period = cdk.Duration.seconds(rule.period_seconds)
+        if rule.log_of == "states":
+            return self.autoscaler.state_machines["autoscaler"].metric_succeeded(period=period, statistic="Sum")
+        if rule.log_of:
+            self._count_log_lines(rule)
+            return cloudwatch.Metric(
+                namespace=self._own_namespace, metric_name=rule.metric, period=period, statistic=rule.statistic
+            )
+        return cloudwatch.Metric(
+            namespace=NAMESPACE,
+            metric_name=rule.metric,
+            dimensions_map={"ClusterId": self.config.cluster_id},
+            period=period,
+            statistic=rule.statistic,
+        )
+
+    @property
+    def _own_namespace(self) -> str:
+        return f"{NAMESPACE}/{self.config.cluster_id}"
+
+    def _count_log_lines(self, rule: AlarmRule) -> None:
+        """A metric that exists only while something is wrong, so it costs nothing as long as nothing is."""
+        logs.CfnMetricFilter(
+            self,
+            f"{rule.name}Lines",
+            log_group_name=self.autoscaler.functions[rule.log_of].log_group.log_group_name,
+            filter_pattern=rule.pattern,
+            metric_transformations=[
+                logs.CfnMetricFilter.MetricTransformationProperty(
+                    metric_namespace=self._own_namespace, metric_name=rule.metric, metric_value="1"
+                )
+            ],
+        )
