@@ -224,7 +224,7 @@ class KubectlDouble:
                 continue
             said = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
             output.err.append(f'error: unable to drain node "{name}" due to error: {said}, continuing command...')
-            fatal += errors
+            fatal += [f"error: {error}" for error in errors] if flags.disable_eviction else errors
             pending.append(name)
         if pending:
             output.err += ["There are pending nodes to be drained:", *(f" {name}" for name in pending), *fatal]

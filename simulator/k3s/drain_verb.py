@@ -23,7 +23,6 @@ _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 DAEMON_FATAL: Final = "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"
 DAEMON_WARNING: Final = "ignoring DaemonSet-managed Pods"
 LOCAL_FATAL: Final = "Pods with local storage (use --delete-emptydir-data to override)"
-LOCAL_WARNING: Final = "deleting Pods with local storage"
 BARE_FATAL: Final = "Pods that declare no controller (use --force to override)"
 BARE_WARNING: Final = "deleting Pods that declare no controller"
 
@@ -112,7 +111,6 @@ class Drain:
             return
         finished, flags = is_finished(pod), self._flags
         owner = controller_of(pod)
-        warnings: list[str] = []
         if owner is not None and owner["kind"] == "DaemonSet" and not finished:
             where = selection.warnings if flags.ignore_daemonsets else selection.errors
             where.setdefault(DAEMON_WARNING if flags.ignore_daemonsets else DAEMON_FATAL, []).append(name)
@@ -121,15 +119,11 @@ class Drain:
             if not flags.delete_emptydir_data:
                 selection.errors.setdefault(LOCAL_FATAL, []).append(name)
                 return
-            warnings = [LOCAL_WARNING]
         if owner is None and not finished:
             if not flags.force:
                 selection.errors.setdefault(BARE_FATAL, []).append(name)
                 return
-            warnings = [BARE_WARNING]
-        for warning in warnings:
-            if warning is BARE_WARNING:
-                selection.warnings.setdefault(warning, []).append(name)
+            selection.warnings.setdefault(BARE_WARNING, []).append(name)
         selection.pods.append(pod)
 
     def _is_skipped(self, pod: Obj) -> bool:
