@@ -418,6 +418,8 @@ class Settings:
         high=604800,
         unit="s",
     )
+    history_days: int = setting("HISTORY_DAYS", 30, "days that readings are kept", low=8, high=400)
+    event_days: int = setting("EVENT_DAYS", 90, "days that events are kept", low=1, high=3650)
     readings_kept: int = setting("READINGS_KEPT", 10, "past readings kept in the state item", low=1, high=60)
     predictive_min_samples: int = setting(
         "PREDICTIVE_MIN_SAMPLES", 3, "hours alike that a prediction needs", low=1, high=30
@@ -595,6 +597,7 @@ def _relations(s: Settings) -> list[str]:
         ("join_back_off_seconds", "join_back_off_most_seconds", False),
         ("scale_up_back_off_seconds", "scale_up_back_off_most_seconds", False),
         ("drain_back_off_seconds", "drain_back_off_most_seconds", False),
+        ("predictive_min_days", "history_days", True),
     )
     for low, high, strict in pairs:
         a, b = getattr(s, low), getattr(s, high)

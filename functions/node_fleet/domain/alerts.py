@@ -6,7 +6,7 @@ from node_fleet.domain.demand import Demand, shape_key
 from node_fleet.domain.evidence import Check
 from node_fleet.domain.model import Alert, Streak
 from node_fleet.domain.not_ready import lasting
-from node_fleet.domain.view import View
+from node_fleet.domain.view import View, known
 
 Found = list[tuple[str, Alert]]
 
@@ -62,14 +62,20 @@ def _metrics_alerts(view: View, streaks: dict[str, Streak]) -> Found:
 
 
 def missing_names(view: View) -> list[str]:
-    """What the reading lacks, by name."""
-    snapshot = view.snapshot
+    """What the reading lacks, by name; a metric that may be absent is not lacked."""
+    snapshot, policy = view.snapshot, view.policy
     names = set(snapshot.missing)
-    names |= {"cpu"} if snapshot.cpu_percent is None else set()
-    names |= {"memory"} if snapshot.memory_percent is None and view.policy.use_memory else set()
+    figures = {"cpu_percent": snapshot.cpu_percent, "memory_percent": snapshot.memory_percent}
+    names |= {name for name, value in figures.items() if known(value) is None}
     names |= {"pending"} if snapshot.pending is None else set()
-    ignored = {m.name for m in view.policy.custom_metrics if m.when_absent == "ignore"}
-    return sorted(n for n in names if n.removeprefix("custom:") not in ignored)
+    held = tuple(f"custom:{m.name}" for m in policy.custom_metrics if m.when_absent == "hold")
+    return sorted(n for n in names if _lacked(n, held, use_memory=policy.use_memory))
+
+
+def _lacked(name: str, held: tuple[str, ...], *, use_memory: bool) -> bool:
+    if name.startswith("custom:"):
+        return name.partition(" ")[0] in held
+    return use_memory or not name.startswith("memory")
 
 
 def _pod_alerts(view: View, demand: Demand) -> Found:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from node_fleet.domain.demand import Demand
 from node_fleet.domain.evidence import Check, Verdict
+from node_fleet.domain.explain import counted
 from node_fleet.domain.model import Streak, Worker
 from node_fleet.domain.sustained import advance
 from node_fleet.domain.view import View, known
@@ -54,7 +55,7 @@ def _obstacle(view: View, demand: Demand | None, *, customs_low: bool) -> tuple[
     if not view.live:
         return "missing", "no worker goes without a live reading", "CACHED_READING_SECONDS"
     if gone := _missing(view, demand):
-        return "missing", f"no worker goes while {', '.join(gone)} missing", "METRICS_MISSING_READINGS"
+        return "missing", f"no worker goes while this is missing: {', '.join(gone)}", "METRICS_MISSING_READINGS"
     cpu, memory = snapshot.cpu_percent, snapshot.memory_percent
     if demand and demand.waiting:
         return "hold", f"not idle: {demand.waiting} pods wait", "PENDING_READINGS"
@@ -69,21 +70,19 @@ def _obstacle(view: View, demand: Demand | None, *, customs_low: bool) -> tuple[
 
 
 def _missing(view: View, demand: Demand | None) -> list[str]:
+    """What cannot be known of this reading, by name; metrics of the user's own and unused memory are left out."""
     snapshot, policy = view.snapshot, view.policy
-    gone = ["CPU"] if known(snapshot.cpu_percent) is None else []
+    gone = {"cpu_percent"} if known(snapshot.cpu_percent) is None else set()
     if policy.use_memory and known(snapshot.memory_percent) is None:
-        gone.append("memory")
+        gone.add("memory_percent")
     if demand is None:
-        gone.append("pending pods")
+        gone.add("pending")
     if view.unknown:
-        gone.append(f"{view.unknown} workers' state")
-    if snapshot.missing:
-        own = {m.name for m in policy.custom_metrics}
-        named = ("cpu", "memory", "pending")
-        gone += sorted(
-            m for m in snapshot.missing if m not in named and m not in own and m.removeprefix("custom:") not in own
-        )
-    return gone
+        gone.add(f"state of {counted(view.unknown, 'worker')}")
+    for name in snapshot.missing:
+        if not name.startswith("custom:") and (policy.use_memory or not name.startswith("memory")):
+            gone.add(name)
+    return sorted(gone)
 
 
 def _clock_check(view: View, streak: Streak | None) -> Check:

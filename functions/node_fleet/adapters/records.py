@@ -1,0 +1,168 @@
+"""The history and events tables: what was read and what was decided, by time, expiring by themselves.
+
+Writes are plain puts under keys made of times, so a repeated write changes nothing. Nothing here takes part in locking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from node_fleet.adapters.dynamo import table_errors
+from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.domain.model import HourlyLoad, Snapshot
+from node_fleet.payload import from_payload, to_payload
+from node_fleet.settings import Settings
+
+_DAY, _HOUR = 86400, 3600
+_LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What happened at `at` (epoch seconds): a decision with all it was made from, an outcome, an interruption."""
+
+    kind: str
+    at: int
+    key: str
+    data: dict[str, Any]
+
+
+class Records:
+    """One cluster's history (30 days) and events (90 days). `client` is a low-level DynamoDB client.
+
+    Every method raises StateStoreError, naming the table, when DynamoDB refuses or cannot be reached.
+    """
+
+    def __init__(self, client: Any, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+
+    def put_reading(self, snapshot: Snapshot) -> None:
+        """Store the figures of a live reading, and the whole snapshot as the latest. What is missing is not stored."""
+        figures = {
+            "at": snapshot.read_at or snapshot.at,
+            "cpu_percent": snapshot.cpu_percent,
+            "cpu_max_percent": snapshot.cpu_max_percent,
+            "memory_percent": snapshot.memory_percent,
+            "memory_max_percent": snapshot.memory_max_percent,
+            "pending": snapshot.pending_count,
+            "usable": len(snapshot.usable),
+            **{f"custom_{c.name}": c.value for c in snapshot.custom},
+        }
+        known = {name: to_payload(value) for name, value in figures.items() if _is_known(value)}
+        at = int(known["at"])
+        self._put(self._settings.history_table, _key("reading", at), at, self._settings.history_days, known)
+        latest = {"at": at, "snapshot": _without_unknown(to_payload(snapshot))}
+        self._put(self._settings.history_table, _LATEST, at, self._settings.history_days, latest)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The last live snapshot, however old; None when there never was one."""
+        found = list(self._query(self._settings.history_table, _LATEST, _LATEST))
+        return from_payload(Snapshot, found[0]["snapshot"], path="snapshot") if found else None
+
+    def hourly_loads(self, since: int, until: int) -> tuple[HourlyLoad, ...]:
+        """Mean CPU and workers of every whole hour in [since, until) that has readings, oldest first.
+
+        Hours that ended since the last call are summed up from their readings and stored, so that a month is a few
+        hundred small items.
+        """
+        table = self._settings.history_table
+        first, past = since - since % _HOUR, until - until % _HOUR
+        stored = [_hour(item) for item in self._query(table, _key("hour", first), _key("hour", past - 1))]
+        begin = stored[-1].hour_epoch + _HOUR if stored else first
+        new = self._sum_up(begin, past)
+        for hour in new:
+            fields = {**to_payload(hour), "at": hour.hour_epoch}
+            self._put(table, _key("hour", hour.hour_epoch), hour.hour_epoch, self._settings.history_days, fields)
+        return (*stored, *new)
+
+    def put_event(self, kind: str, at: int, data: Mapping[str, Any], *, key: str = "") -> None:
+        """Store one event; the same time and key overwrite, so that a retry leaves one. `data` is in payload form."""
+        name = f"{_key('event', at)}#{key or kind}"
+        fields = {"kind": kind, "at": at, "key": key, "data": to_payload(data)}
+        self._put(self._settings.events_table, name, at, self._settings.event_days, fields)
+
+    def events(self, since: int, until: int, *, kind: str = "") -> tuple[Event, ...]:
+        """Events in [since, until), oldest first; only those of one kind when it is given."""
+        items = self._query(self._settings.events_table, _key("event", since), _key("event", until - 1) + "$")
+        found = (Event(kind=i["kind"], at=i["at"], key=i.get("key", ""), data=i["data"]) for i in items)
+        return tuple(event for event in found if not kind or event.kind == kind)
+
+    def _sum_up(self, begin: int, past: int) -> tuple[HourlyLoad, ...]:
+        if begin >= past:
+            return ()
+        table = self._settings.history_table
+        return sum_up(self._query(table, _key("reading", begin), _key("reading", past - 1)))
+
+    def _put(self, table: str, sort_key: str, at: int, days: int, fields: Mapping[str, Any]) -> None:
+        item = {
+            **fields,
+            "cluster_id": self._settings.cluster_id,
+            "sk": sort_key,
+            "expires_at": at + days * _DAY,
+        }
+        with table_errors(table, f"store {sort_key}"):
+            self._client.put_item(TableName=table, Item=to_attributes(item))
+
+    def _query(self, table: str, low: str, high: str) -> Iterator[dict[str, Any]]:
+        """All items with a sort key from low to high, both included, over every page."""
+        request: dict[str, Any] = {
+            "TableName": table,
+            "KeyConditionExpression": "cluster_id = :cluster AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": to_attributes(
+                {":cluster": self._settings.cluster_id, ":low": low, ":high": high}
+            ),
+        }
+        while True:
+            with table_errors(table, f"read {low} to {high}"):
+                page = self._client.query(**request)
+            yield from (from_attributes(item) for item in page["Items"])
+            if not (last := page.get("LastEvaluatedKey")):
+                return
+            request["ExclusiveStartKey"] = last
+
+
+def sum_up(readings: Iterable[Mapping[str, Any]]) -> tuple[HourlyLoad, ...]:
+    """Readings in order of time as hourly means; a reading without CPU is not one."""
+    hours: dict[int, list[tuple[float, int]]] = {}
+    for reading in readings:
+        if (cpu := reading.get("cpu_percent")) is not None:
+            hours.setdefault(reading["at"] - reading["at"] % _HOUR, []).append((cpu, reading.get("usable", 0)))
+    return tuple(
+        HourlyLoad(
+            hour_epoch=hour,
+            cpu_percent=round(sum(cpu for cpu, _ in points) / len(points), 4),
+            readings=len(points),
+            workers=round(sum(workers for _, workers in points) / len(points), 4),
+        )
+        for hour, points in hours.items()
+    )
+
+
+def _key(kind: str, at: int) -> str:
+    return f"{kind}#{at:010d}"
+
+
+def _hour(item: Mapping[str, Any]) -> HourlyLoad:
+    return HourlyLoad(
+        hour_epoch=item["hour_epoch"],
+        cpu_percent=float(item["cpu_percent"]),
+        readings=item["readings"],
+        workers=float(item["workers"]),
+    )
+
+
+def _without_unknown(value: Any) -> Any:
+    """The same with null where a number is not finite."""
+    if isinstance(value, dict):
+        return {name: _without_unknown(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_unknown(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

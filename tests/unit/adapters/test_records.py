@@ -1,0 +1,182 @@
+"""The history and events tables against DynamoDB's own engine (moto)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.adapters.records import Records
+from node_fleet.domain.errors import StateStoreError
+from node_fleet.domain.model import CustomReading, Snapshot, Worker
+from node_fleet.settings import Settings
+
+SETTINGS = Settings()
+HOUR = 3600
+START = 1_790_000_000 - 1_790_000_000 % HOUR
+
+
+class Recording:
+    """Passes calls on and keeps them; pages of at most `page` items."""
+
+    def __init__(self, client: Any, page: int = 0) -> None:
+        self._client = client
+        self._page = page
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def put_item(self, **request: Any) -> Any:
+        self.calls.append(("put_item", request))
+        return self._client.put_item(**request)
+
+    def query(self, **request: Any) -> Any:
+        self.calls.append(("query", request))
+        return self._client.query(**request, **({"Limit": self._page} if self._page else {}))
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="ap-southeast-1")
+        for table in (SETTINGS.history_table, SETTINGS.events_table):
+            client.create_table(
+                TableName=table,
+                KeySchema=[
+                    {"AttributeName": "cluster_id", "KeyType": "HASH"},
+                    {"AttributeName": "sk", "KeyType": "RANGE"},
+                ],
+                AttributeDefinitions=[
+                    {"AttributeName": "cluster_id", "AttributeType": "S"},
+                    {"AttributeName": "sk", "AttributeType": "S"},
+                ],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        yield client
+
+
+def worker(number: int) -> Worker:
+    return Worker(
+        instance_id=f"i-{number}",
+        zone="a",
+        market="spot",
+        instance_type="t3.small",
+        phase="usable",
+        launched_at=START,
+        cpu_percent=30.4,
+    )
+
+
+def reading(at: int, cpu: float | None = 42.3, **more: Any) -> Snapshot:
+    values: dict[str, Any] = {"memory_percent": 30.4, "pending": (), "workers": (worker(1), worker(2)), **more}
+    return Snapshot(at=at + 3, read_at=at, source="live", cpu_percent=cpu, **values)
+
+
+def stored(client: Any, table: str) -> dict[str, dict[str, Any]]:
+    items = [from_attributes(item) for item in client.scan(TableName=table)["Items"]]
+    return {item["sk"]: item for item in items}
+
+
+def test_a_reading_is_one_small_item_under_its_utc_second_and_expires_after_30_days(dynamo: Any) -> None:
+    Records(dynamo, SETTINGS).put_reading(reading(START, custom=(CustomReading(name="queue", value=7.5),)))
+    item = stored(dynamo, SETTINGS.history_table)[f"reading#{START:010d}"]
+    assert item["cpu_percent"] == 42.3 and item["memory_percent"] == 30.4 and item["custom_queue"] == 7.5
+    assert item["pending"] == 0 and item["usable"] == 2
+    assert item["expires_at"] == START + 30 * 86400
+    assert "workers" not in item and "snapshot" not in item
+
+
+@pytest.mark.parametrize("cpu", [None, float("nan"), float("inf")])
+def test_a_missing_value_is_never_stored(dynamo: Any, cpu: float | None) -> None:
+    records = Records(dynamo, SETTINGS)
+    records.put_reading(reading(START, None, custom=(CustomReading(name="queue", value=cpu),)))
+    item = stored(dynamo, SETTINGS.history_table)[f"reading#{START:010d}"]
+    assert "cpu_percent" not in item and "custom_queue" not in item
+
+
+def test_the_latest_snapshot_comes_back_whole(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    assert records.latest_snapshot() is None
+    records.put_reading(reading(START))
+    records.put_reading(reading(START + 120, 55.25))
+    assert records.latest_snapshot() == reading(START + 120, 55.25)
+
+
+def test_hours_are_summed_up_from_their_readings_and_the_running_hour_is_left_out(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    for minute, cpu in ((0, 10.0), (2, 20.0), (58, 60.0), (60, 90.0), (62, None)):
+        records.put_reading(reading(START + minute * 60, cpu))
+    (hour,) = records.hourly_loads(START - 7 * 86400, START + 90 * 60)
+    assert (hour.hour_epoch, hour.cpu_percent, hour.readings, hour.workers) == (START, 30.0, 3, 2.0)
+
+
+def test_an_hour_once_summed_up_is_read_and_not_summed_again(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    for k in range(60):
+        records.put_reading(reading(START + k * 120))
+    first = records.hourly_loads(START, START + 2 * HOUR)
+    client = Recording(dynamo)
+    assert Records(client, SETTINGS).hourly_loads(START, START + 2 * HOUR) == first
+    assert [name for name, _ in client.calls] == ["query"]
+
+
+def test_a_gap_of_hours_does_not_stop_the_summing(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    records.put_reading(reading(START))
+    records.hourly_loads(START, START + HOUR)
+    records.put_reading(reading(START + 5 * HOUR))
+    hours = records.hourly_loads(START, START + 6 * HOUR)
+    assert [h.hour_epoch for h in hours] == [START, START + 5 * HOUR]
+
+
+def test_every_page_is_read(dynamo: Any) -> None:
+    records = Records(Recording(dynamo, page=2), SETTINGS)
+    for k in range(7):
+        records.put_event("decision", START + k, {"n": k}, key=f"run-{k}")
+    assert [event.data["n"] for event in records.events(START, START + 7)] == list(range(7))
+
+
+def test_events_come_back_in_order_within_their_bounds_and_by_kind(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    records.put_event("decision", START + 2, {"b": 1.5}, key="run-2")
+    records.put_event("decision", START, {"a": True}, key="run-1")
+    records.put_event("interruption", START + 1, {"c": None}, key="i-1")
+    records.put_event("decision", START + 9, {}, key="run-9")
+    assert [e.key for e in records.events(START, START + 9)] == ["run-1", "i-1", "run-2"]
+    assert [e.key for e in records.events(START, START + 10, kind="decision")] == ["run-1", "run-2", "run-9"]
+    assert records.events(START + 2, START + 3)[0].data == {"b": 1.5}
+
+
+def test_an_event_stored_twice_is_there_once_and_expires_after_90_days(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    for _ in range(2):
+        records.put_event("decision", START, {"x": 1}, key="run-1")
+    items = stored(dynamo, SETTINGS.events_table)
+    assert list(items) == [f"event#{START:010d}#run-1"]
+    assert items[f"event#{START:010d}#run-1"]["expires_at"] == START + 90 * 86400
+
+
+def test_other_clusters_are_not_seen(dynamo: Any) -> None:
+    Records(dynamo, Settings(cluster_id="other")).put_event("decision", START, {}, key="x")
+    assert Records(dynamo, SETTINGS).events(START - 1, START + 1) == ()
+
+
+def test_a_table_that_is_not_there_is_named(dynamo: Any) -> None:
+    dynamo.delete_table(TableName=SETTINGS.events_table)
+    with pytest.raises(StateStoreError, match=SETTINGS.events_table):
+        Records(dynamo, SETTINGS).put_event("decision", START, {})
+
+
+def test_an_event_that_dynamodb_cannot_hold_is_refused_before_it_is_sent(dynamo: Any) -> None:
+    client = Recording(dynamo)
+    with pytest.raises(Exception, match="expected a finite number"):
+        Records(client, SETTINGS).put_event("decision", START, {"cpu": float("nan")})
+    assert client.calls == []
+
+
+def test_items_of_the_same_time_range_are_found_by_their_key_form() -> None:
+    assert to_attributes({"sk": f"reading#{9:010d}"}) == {"sk": {"S": "reading#0000000009"}}
