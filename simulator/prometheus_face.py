@@ -109,6 +109,7 @@ class PrometheusFace:
             "error_rate": self._error_rate,
             "request_traffic": lambda at: self._request_rate(at, 120),
         }
+        known[queries.CUSTOM.text] = _union(built_in)
         return known | {text: built_in[name] for name, text in queries.BUILT_IN.items()}
 
     # nodes ------------------------------------------------------------------------------------------------------
@@ -271,13 +272,12 @@ def histogram_quantile(quantile: float, buckets: list[tuple[float, float]]) -> f
 def _since(track: ReadyTrack, at: float, window: float) -> float | None:
     """The last whole minute at which the node was ready, or else the scrape behind the first at which it was seen."""
     oldest = max(at - window, track.seen_at)
-    last = at if track.ready else track.ended_at
-    if last is not None:
-        minute = math.floor(last / 60) * 60 if track.ready else (math.ceil(last / 60) - 1) * 60
-        if minute >= oldest:
+    for begun, ended in reversed(track.spells):
+        minute = math.floor(at / 60) * 60 if ended > at else (math.ceil(ended / 60) - 1) * 60
+        if minute >= max(begun, oldest):
             return float(minute)
     first = math.ceil(oldest / 60) * 60
-    if first > at:
+    if first > at or (track.gone_at is not None and first >= track.gone_at):
         return None
     return track.seen_at + math.floor((first - track.seen_at) / SCRAPE_SECONDS) * SCRAPE_SECONDS
 

@@ -20,6 +20,7 @@ from simulator.world import World
 PHASE_SECONDS: Final = 7.0
 KEPT_SECONDS: Final = 330.0
 LOOKBACK_SECONDS: Final = 300.0
+REMEMBERED_SECONDS: Final = 90_000.0
 APP_COUNTERS: Final = ("served", "errors", *(f"latency_le_{bound}" for bound in LATENCY_BUCKETS_SECONDS))
 
 
@@ -89,11 +90,19 @@ class AppTrack:
 
 @dataclass(slots=True)
 class ReadyTrack:
-    """One node's readiness over the scrapes: seen since, ready now, and the scrape at which that ended."""
+    """One node over the scrapes: seen since, gone at, and its ready spells as first scrape and first scrape after."""
 
     seen_at: float
-    ready: bool = False
-    ended_at: float | None = None
+    spells: list[tuple[float, float]] = field(default_factory=list)
+    gone_at: float | None = None
+
+    def mark(self, ready: bool, now: float) -> None:
+        begun, ends = self.spells[-1] if self.spells else (now, now)
+        if ready and ends != math.inf:
+            self.spells = [spell for spell in self.spells if now - spell[1] < REMEMBERED_SECONDS]
+            self.spells.append((now, math.inf))
+        elif not ready and ends == math.inf:
+            self.spells[-1] = (begun, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +162,17 @@ class Scrapes:
             self._mark_ready(self.state.nodes, now)
 
     def _mark_ready(self, nodes: Sequence[Obj], now: float) -> None:
-        before, self.ready = self.ready, {}
-        for node in nodes:
-            name = node["metadata"]["name"]
-            track = self.ready[name] = before.get(name) or ReadyTrack(seen_at=now)
-            ready = condition_is_true(node, "Ready")
-            if track.ready and not ready:
-                track.ended_at = now
-            track.ready = ready
+        shown = {node["metadata"]["name"]: condition_is_true(node, "Ready") for node in nodes}
+        for name in shown.keys() - self.ready.keys():
+            self.ready[name] = ReadyTrack(seen_at=now)
+        for name, track in list(self.ready.items()):
+            track.mark(shown.get(name, False), now)
+            if name in shown:
+                track.gone_at = None
+            elif track.gone_at is None:
+                track.gone_at = now
+            elif now - track.gone_at > REMEMBERED_SECONDS:
+                del self.ready[name]
 
     def _scrape_apps(self, now: float) -> None:
         for name, application in self._world.load.running.items():

@@ -43,7 +43,7 @@ class PrometheusReader:
         self._api = PrometheusApi(session, settings, address=address, credentials=credentials, clock=clock)
 
     def read(self, now: int) -> Reading:
-        """Everything one decision needs, in four requests, two more when there is cause, and one for each custom query.
+        """Everything one decision needs, in at most seven requests, and one for each custom query of the user's own.
 
         Raises:
             MetricsUnavailableError: one sentence says what is wrong. Single missing values do not raise.
@@ -120,30 +120,38 @@ class PrometheusReader:
         return pod_shapes(ages, requests)
 
     def _custom(self, now: int, budget: Budget) -> tuple[tuple[CustomReading, ...], list[str]]:
+        """The custom metrics, and those missing: absent ones that hold a scale-down, and those that cannot be asked."""
+        metrics = self._settings.custom_metrics
+        names = [queries.built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
+        built_in = self._ask(queries.CUSTOM, now, budget) if any(names) else {}
         found, missing = [], []
-        for metric in self._settings.custom_metrics:
-            reading, problem = self._custom_one(metric, now, budget)
+        for metric in metrics:
+            reading, problem = self._custom_one(metric, built_in, now, budget)
             found.append(reading)
-            if reading.value is None:
+            if problem or (reading.value is None and metric.when_absent == "hold"):
                 missing.append(f"custom:{metric.name}{problem}")
         return tuple(found), missing
 
-    def _custom_one(self, metric: CustomMetric, now: int, budget: Budget) -> tuple[CustomReading, str]:
+    def _custom_one(
+        self, metric: CustomMetric, built_in: Figures, now: int, budget: Budget
+    ) -> tuple[CustomReading, str]:
         """A user's query that Prometheus refuses makes this metric missing and says why; it stops nothing else."""
         try:
-            value = self._largest(metric.name, metric.query, now, budget)
+            value = self._largest(metric.name, metric.query, built_in, now, budget)
             traffic = None
             if metric.traffic_query:
-                traffic = self._largest(f"{metric.name} traffic", metric.traffic_query, now, budget)
+                traffic = self._largest(f"{metric.name} traffic", metric.traffic_query, built_in, now, budget)
         except QueryRefusedError as error:
             return CustomReading(name=metric.name, value=None), f" ({error})"
         return CustomReading(name=metric.name, value=value, traffic=traffic), ""
 
-    def _largest(self, name: str, query: str, now: int, budget: Budget) -> float | None:
-        text = queries.custom_text(query)
-        if not text:
+    def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: Budget) -> float | None:
+        """The value of a custom query; of several series the largest, which is the one that asks for a worker."""
+        known = queries.built_in_name(query)
+        if known and known not in queries.BUILT_IN:
             raise QueryRefusedError(f"{query} is not built in, expected one of {', '.join(queries.BUILT_IN)}")
-        return max((one.value for one in self._api.query(name, text, now, budget)), default=None)
+        series = built_in.get(known, []) if known else self._api.query(name, query, now, budget)
+        return max((one.value for one in series), default=None)
 
     def _ask(self, batch: queries.Batch, now: int, budget: Budget) -> Figures:
         """The answer by figure. A refused batch is asked again part by part, so that the error names the part."""

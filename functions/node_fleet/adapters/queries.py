@@ -7,20 +7,21 @@ workers only and carries instance_id; kube-state-metrics may run in several repl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 RATE_WINDOW_SECONDS: Final = 300
 FRESH_SECONDS: Final = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """Several queries asked as one request: each series of the answer carries its query's name as label `figure`."""
 
     name: str
     parts: dict[str, str]
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The union. Labels differ by `figure`, so no part hides another."""
         return " or ".join(label_figure(text, name) for name, text in self.parts.items())
@@ -196,8 +197,9 @@ BUILT_IN: Final[dict[str, str]] = {
 }
 
 
-def custom_text(query: str) -> str:
-    """The PromQL of a custom metric's query: its own text, or the text of the built-in it names (empty if none)."""
-    if not query.startswith(BUILT_IN_PREFIX):
-        return query
-    return BUILT_IN.get(query.removeprefix(BUILT_IN_PREFIX), "")
+CUSTOM: Final = Batch(name="custom", parts=BUILT_IN)
+
+
+def built_in_name(query: str) -> str:
+    """The name after "built-in:"; empty when the query is a text of the user's own."""
+    return query.removeprefix(BUILT_IN_PREFIX) if query.startswith(BUILT_IN_PREFIX) else ""

@@ -1,0 +1,434 @@
+"""CollectMetrics and the laptop's Prometheus, both held to a real one that has received the world's exposition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from handlers import collect_metrics
+from node_fleet.adapters import queries
+from node_fleet.adapters.prometheus import PrometheusReader
+from node_fleet.adapters.prometheus_api import plain_session
+from node_fleet.domain.errors import MetricsUnavailableError
+from node_fleet.domain.model import Instance, Snapshot
+from node_fleet.domain.policy import CustomMetric
+from node_fleet.domain.state import FleetState
+from node_fleet.payload import from_payload
+from node_fleet.settings import Settings
+from simulator.clock import VirtualClock
+from simulator.k3s.curves import constant
+from simulator.k3s.shapes import LABEL_HOSTNAME, USAGE_CPU_MILLI, USAGE_MEMORY_MIB
+from simulator.k3s.workloads import pod_object
+from simulator.prometheus_face import PrometheusFace
+from simulator.scrapes import Scrapes
+from simulator.world import ApplicationSpec, World
+from tests.integration.prometheus_fixture import PASSWORD, USERNAME, History, RealPrometheus, real_prometheus
+from tests.integration.real_servers import free_port, local_server
+
+CPU_TOLERANCE_POINTS = 0.5
+MEMORY_TOLERANCE_POINTS = 0.1
+CONFORMANCE_TOLERANCE = 1e-9
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
+    with real_prometheus(tmp_path_factory.mktemp("prometheus")) as running:
+        yield running
+
+
+@dataclass
+class Fleet:
+    """A world whose workers' load is set pod by pod, recorded for the real Prometheus."""
+
+    server: RealPrometheus
+    replicas: int = 1
+    clock: VirtualClock = field(init=False)
+    world: World = field(init=False)
+    history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock(self.server.next_start())
+        self.world = World(self.clock)
+        self.world.add_server("i-0server", "us-east-1a", "t3.medium")
+        self.history = History(self.world, self.clock, replicas=self.replicas)
+
+    def worker(self, name: str, *, instance_type: str = "t3.medium", cpu_milli: int = 0, memory_mib: int = 64) -> None:
+        self.world.add_worker(name, instance_type=instance_type)
+        self.load(name, cpu_milli, memory_mib)
+
+    def load(self, node: str, cpu_milli: int, memory_mib: int = 64) -> None:
+        usage = {USAGE_CPU_MILLI: str(cpu_milli), USAGE_MEMORY_MIB: str(memory_mib)}
+        pod = pod_object(f"load-{node}", annotations=usage, nodeSelector={LABEL_HOSTNAME: node})
+        self.world.create("pods", pod)
+
+    def instances(self) -> tuple[Instance, ...]:
+        return tuple(
+            Instance(
+                instance_id=machine.instance_id,
+                zone=machine.az,
+                instance_type=machine.type.name,
+                market="on-demand",
+                state="running",
+                launched_at=int(machine.started_at),
+            )
+            for machine in self.world.cluster.machines.values()
+            if machine.role == "worker" and machine.powered
+        )
+
+
+@dataclass
+class Records:
+    """Remembers what was recorded."""
+
+    stored: list[Snapshot] = field(default_factory=list)
+    latest: Snapshot | None = None
+
+    def put_reading(self, snapshot: Snapshot) -> None:
+        self.stored.append(snapshot)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        return self.latest
+
+
+Collect = Callable[..., Snapshot]
+
+
+@pytest.fixture
+def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
+    """Run the real handler, with a real session, against a Prometheus at an URL, for a fleet at its present."""
+
+    def run(fleet: Fleet, url: str = "", password: str = PASSWORD, **settings: Any) -> Snapshot:
+        fitting = Settings(prometheus_url=url or fleet.server.url, prometheus_retries=0, **settings)
+        clock = SimpleNamespace(now=lambda: int(fleet.clock.now()), sleep=lambda seconds: None)
+        tools = SimpleNamespace(
+            settings=fitting,
+            clock=clock,
+            ec2=SimpleNamespace(instances=fleet.instances),
+            state=SimpleNamespace(load=lambda: FleetState(cluster_id="test")),
+            records=Records(),
+            prometheus=PrometheusReader(
+                plain_session(),
+                fitting,
+                address=lambda: "127.0.0.1",
+                credentials=lambda fresh: (USERNAME, password),
+                clock=clock,
+            ),
+        )
+        monkeypatch.setattr(collect_metrics, "wiring", lambda: tools)
+        snapshot: Snapshot = from_payload(Snapshot, collect_metrics.handler({}, None)["snapshot"])
+        assert len(tools.records.stored) == (1 if snapshot.source == "live" else 0)
+        return snapshot
+
+    return run
+
+
+def same_as_truth(fleet: Fleet, snapshot: Snapshot) -> None:
+    """The figures of the snapshot equal the world's truth within the stated tolerances."""
+    truth = fleet.world.truth()
+    assert truth.cpu_percent is not None
+    assert snapshot.source == "live"
+    assert snapshot.missing == ()
+    assert snapshot.cpu_percent == pytest.approx(truth.cpu_percent, abs=CPU_TOLERANCE_POINTS)
+    assert snapshot.cpu_max_percent == pytest.approx(truth.cpu_max_percent, abs=CPU_TOLERANCE_POINTS)
+    assert snapshot.memory_percent == pytest.approx(truth.memory_percent, abs=MEMORY_TOLERANCE_POINTS)
+    assert snapshot.memory_max_percent == pytest.approx(truth.memory_max_percent, abs=MEMORY_TOLERANCE_POINTS)
+    assert snapshot.pending_count == truth.unschedulable_pods
+    assert len(snapshot.usable) == truth.usable_workers
+    pods = {node.instance_id: node.pods for node in truth.nodes}
+    assert all(worker.pods == pods[worker.instance_id] for worker in snapshot.usable)
+
+
+def test_an_idle_fleet_reads_as_idle_as_it_is(server: RealPrometheus, collect: Collect) -> None:
+    fleet = Fleet(server)
+    for name in ("i-0a", "i-0b", "i-0c"):
+        fleet.worker(name, cpu_milli=40)
+    fleet.clock.advance(600)
+    server.write(fleet.history)
+    snapshot = collect(fleet)
+    same_as_truth(fleet, snapshot)
+    assert snapshot.cpu_percent is not None
+    assert snapshot.cpu_percent < 10
+
+
+def test_a_busy_fleet_of_unequal_workers_is_weighed_by_cores(server: RealPrometheus, collect: Collect) -> None:
+    fleet = Fleet(server, replicas=2)
+    fleet.worker("i-0a", instance_type="t3.xlarge", cpu_milli=3560, memory_mib=9000)
+    fleet.worker("i-0b", cpu_milli=1760, memory_mib=3000)
+    fleet.worker("i-0c", cpu_milli=560, memory_mib=500)
+    for number in range(7):
+        fleet.world.create("pods", pod_object(f"large-{number}", cpu_milli=6000 + 1000 * (number % 2), memory_mib=512))
+    fleet.clock.advance(600)
+    server.write(fleet.history)
+    snapshot = collect(fleet)
+    same_as_truth(fleet, snapshot)
+    assert snapshot.cpu_percent == pytest.approx(100 * (3600 + 1800 + 600) / 8000, abs=CPU_TOLERANCE_POINTS)
+    assert snapshot.pending is not None
+    assert [(shape.cpu_milli, shape.count) for shape in snapshot.pending] == [(6000, 4), (7000, 3)]
+    assert snapshot.pending[0].oldest_seconds == 600
+
+
+@pytest.mark.parametrize("seconds_after", [30, 60, 120, 240, 360])
+def test_a_worker_that_joined_inside_the_window_shows_its_own_load(
+    server: RealPrometheus, collect: Collect, seconds_after: int
+) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a", cpu_milli=1760)
+    fleet.worker("i-0b", cpu_milli=1760)
+    fleet.clock.advance(540)
+    fleet.world.instance_started(instance_id="i-0c", instance_type="t3.medium", az="us-east-1a", boot_seconds=60)
+    fleet.clock.advance(60 + seconds_after)
+    server.write(fleet.history)
+    snapshot = collect(fleet)
+    same_as_truth(fleet, snapshot)
+    assert len(snapshot.usable) == 3
+
+
+@pytest.mark.parametrize("seconds_after", [15, 60, 120, 240])
+def test_a_worker_that_left_no_longer_moves_the_figure(
+    server: RealPrometheus, collect: Collect, seconds_after: int
+) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a", cpu_milli=1760)
+    fleet.worker("i-0b")
+    fleet.clock.advance(600)
+    fleet.world.delete("pods", "shop", "load-i-0b", grace_seconds=0)
+    fleet.world.delete("nodes", "", "i-0b")
+    fleet.world.instance_gone("i-0b")
+    fleet.clock.advance(seconds_after)
+    server.write(fleet.history)
+    snapshot = collect(fleet)
+    same_as_truth(fleet, snapshot)
+    assert [worker.instance_id for worker in snapshot.workers] == ["i-0a"]
+
+
+@pytest.mark.parametrize("seconds_after", [60, 120, 240])
+def test_a_dead_worker_is_not_ready_and_out_of_every_figure(
+    server: RealPrometheus, collect: Collect, seconds_after: int
+) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a", cpu_milli=1360, memory_mib=2000)
+    fleet.worker("i-0b", cpu_milli=1360, memory_mib=2000)
+    fleet.worker("i-0c", cpu_milli=60)
+    fleet.clock.advance(600)
+    fleet.world.fail_node("i-0c")
+    fleet.clock.advance(seconds_after)
+    server.write(fleet.history)
+    snapshot = collect(fleet)
+    same_as_truth(fleet, snapshot)
+    (dead,) = [worker for worker in snapshot.workers if worker.instance_id == "i-0c"]
+    assert dead.phase == "not_ready"
+    assert dead.not_ready_seconds == pytest.approx(seconds_after - 40, abs=75)
+
+
+def test_a_wrong_password_is_one_sentence_that_names_the_secret(server: RealPrometheus, collect: Collect) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a")
+    snapshot = collect(fleet, password="wrong")
+    assert snapshot.source == "none"
+    assert snapshot.problem == (
+        f"Prometheus at {server.url} refuses the user name and password of secret node-fleet/prometheus-auth (HTTP 401)"
+    )
+    assert [worker.phase for worker in snapshot.workers] == ["unknown"]
+
+
+def test_a_closed_port_is_one_sentence(server: RealPrometheus, collect: Collect) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    snapshot = collect(Fleet(server), url=url)
+    assert snapshot.source == "none"
+    assert snapshot.problem == f"Prometheus at {url} gives no answer to query nodes: cannot connect"
+
+
+def test_html_instead_of_json_is_one_sentence(server: RealPrometheus, collect: Collect) -> None:
+    with local_server(lambda request, body: (200, "text/html", "<html><body>Please sign in</body></html>")) as port:
+        snapshot = collect(Fleet(server), url=f"http://127.0.0.1:{port}")
+    assert snapshot.source == "none"
+    assert snapshot.problem == (
+        f"http://127.0.0.1:{port} does not answer as Prometheus does: HTTP 200, text/html,"
+        " beginning '<html><body>Please sign in</body></html>'; expected JSON"
+    )
+
+
+def test_a_custom_query_that_prometheus_refuses_is_named_and_stops_nothing_else(
+    server: RealPrometheus, collect: Collect
+) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a", cpu_milli=500)
+    fleet.clock.advance(600)
+    server.write(fleet.history)
+    broken = CustomMetric(name="orders", query="sum(rate(orders_total[5m])", high=10, low=1)
+    snapshot = collect(fleet, custom_metrics=(broken,))
+    assert snapshot.source == "live"
+    assert snapshot.cpu_percent is not None
+    assert snapshot.custom[0].value is None
+    assert snapshot.missing[0].startswith("custom:orders (Prometheus refuses query orders: bad_data: invalid parameter")
+
+
+def test_a_built_in_query_that_prometheus_refuses_is_named(
+    server: RealPrometheus, collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = queries.Batch(name="workers", parts={**queries.WORKERS.parts, "cores": "count by (("})
+    monkeypatch.setattr(queries, "WORKERS", broken)
+    snapshot = collect(Fleet(server))
+    assert snapshot.source == "none"
+    assert snapshot.problem.startswith("Prometheus refuses query workers.cores: bad_data: invalid parameter")
+
+
+def test_an_empty_answer_is_missing_and_never_zero(server: RealPrometheus, collect: Collect) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a")
+    snapshot = collect(fleet)
+    assert snapshot.source == "live"
+    assert set(snapshot.missing) == {"nodes", "requested", "pending", "cpu_percent", "memory_percent"}
+    assert snapshot.cpu_percent is None
+    assert snapshot.pending is None
+
+
+def test_no_pending_pod_is_zero_but_an_exporter_that_is_gone_is_missing(
+    server: RealPrometheus, collect: Collect
+) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a", cpu_milli=500)
+    fleet.clock.advance(300)
+    living = Fleet.instances(fleet)
+    fleet.history.replicas = 0
+    fleet.clock.advance(60)
+    server.write(fleet.history)
+    snapshot = collect(fleet)
+    assert living == fleet.instances()
+    assert snapshot.pending is None
+    assert {"nodes", "pending", "requested"} <= set(snapshot.missing)
+    assert snapshot.cpu_percent == pytest.approx(27, abs=CPU_TOLERANCE_POINTS)
+
+
+BATCHES = (queries.NODES, queries.PODS, queries.PENDING, queries.WORKERS, queries.CUSTOM)
+TEXTS: dict[str, str] = {
+    **{f"{batch.name}.{name}": text for batch in BATCHES for name, text in batch.parts.items()},
+    **{batch.name: batch.text for batch in BATCHES},
+    "pending_requests": queries.PENDING_REQUESTS,
+    "not_ready_seconds": queries.not_ready_seconds(1800),
+    "not_ready_seconds over a short window": queries.not_ready_seconds(300),
+}
+
+
+@dataclass
+class Eventful:
+    """One world with everything in it, what the laptop's face answered along its way, and the real server."""
+
+    server: RealPrometheus
+    answers: dict[tuple[float, str], list[tuple[dict[str, str], float]]]
+
+
+@pytest.fixture(scope="module")
+def eventful(server: RealPrometheus) -> Eventful:
+    fleet = Fleet(server, replicas=2)
+    face = PrometheusFace(Scrapes(fleet.world, fleet.clock), username=USERNAME, password=PASSWORD)
+    reader = FaceReader(face)
+    found = Eventful(server, {})
+    for act in _story(fleet):
+        act()
+        for seconds in (14, 31, 60, 75, 120):
+            fleet.clock.advance(seconds)
+            for text in TEXTS.values():
+                found.answers[fleet.clock.now(), text] = reader.query(text, fleet.clock.now())
+    server.write(fleet.history)
+    return found
+
+
+def _story(fleet: Fleet) -> list[Callable[[], None]]:
+    world = fleet.world
+    gates = [{"name": "example.com/quota"}]
+
+    def begin() -> None:
+        fleet.worker("i-0a", cpu_milli=1300)
+        fleet.worker("i-0b", instance_type="t3.xlarge", cpu_milli=400)
+        shop = ApplicationSpec(name="web", replicas=3, curve=constant(90), cpu_milli_per_request=8, queues=True)
+        world.add_application(shop)
+        world.add_application(ApplicationSpec(name="api", replicas=1, curve=constant(300), cpu_milli_per_request=5))
+
+    def wait_for_room() -> None:
+        world.create("pods", pod_object("gated", schedulingGates=gates))
+        for number in range(3):
+            world.create("pods", pod_object(f"big-{number}", cpu_milli=5000, memory_mib=100 + number))
+        first = pod_object("with-init", cpu_milli=100)
+        first["spec"]["initContainers"] = [
+            {"name": "init", "resources": {"requests": {"cpu": "9", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}}
+        ]
+        world.create("pods", first)
+
+    def join() -> None:
+        world.instance_started(instance_id="i-0c", instance_type="t3.large", az="us-east-1b", boot_seconds=20)
+
+    def disturb() -> None:
+        world.cordon("i-0a")
+        world.set_exporter("i-0b", up=False)
+
+    def die() -> None:
+        world.set_exporter("i-0b", up=True)
+        world.fail_node("i-0c")
+
+    def leave() -> None:
+        world.instance_gone("i-0a", voluntary=False)
+        for number in range(3):
+            world.delete("pods", "shop", f"big-{number}", grace_seconds=0)
+
+    def revive() -> None:
+        world.recover_node("i-0c")
+        world.delete("nodes", "", "i-0a")
+
+    return [begin, wait_for_room, join, disturb, die, leave, revive]
+
+
+@dataclass
+class FaceReader:
+    """Asks the laptop's face as the adapter does, over HTTP's shapes."""
+
+    face: PrometheusFace
+
+    def query(self, text: str, at: float) -> list[tuple[dict[str, str], float]]:
+        import base64
+        import json
+
+        token = base64.b64encode(f"{USERNAME}:{PASSWORD}".encode()).decode()
+        status, _, body = self.face.handle(
+            "/api/v1/query", {"query": text, "time": repr(at)}, {"Authorization": f"Basic {token}"}
+        )
+        assert status == 200, body
+        return [(one["metric"], float(one["value"][1])) for one in json.loads(body)["data"]["result"]]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_laptops_prometheus_answers_as_the_real_one(eventful: Eventful, name: str) -> None:
+    compared = filled = 0
+    for (at, text), rows in eventful.answers.items():
+        if text == TEXTS[name]:
+            ours, real = _by_labels(rows), _by_labels(eventful.server.query(text, at))
+            assert ours.keys() == real.keys(), f"at {at}"
+            for labels, value in real.items():
+                assert _close(ours[labels], value), f"at {at}: {labels}"
+            compared, filled = compared + 1, filled + bool(real)
+    assert compared == 35
+    assert filled >= 5, "the story must make this query answer something"
+
+
+def _by_labels(rows: list[tuple[dict[str, str], float]]) -> dict[tuple[tuple[str, str], ...], float]:
+    found = {tuple(sorted(labels.items())): value for labels, value in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def _close(ours: float, real: float) -> bool:
+    both_nan = math.isnan(ours) and math.isnan(real)
+    return both_nan or math.isclose(ours, real, rel_tol=CONFORMANCE_TOLERANCE, abs_tol=1e-6)
+
+
+def test_the_face_refuses_the_wrong_password_as_the_real_one(server: RealPrometheus, collect: Collect) -> None:
+    fleet = Fleet(server)
+    face = PrometheusFace(Scrapes(fleet.world, fleet.clock))
+    assert face.handle("/api/v1/query", {"query": "up"}, {})[0] == 401
+    with pytest.raises(MetricsUnavailableError):
+        raise MetricsUnavailableError(collect(fleet, password="other").problem)
