@@ -45,6 +45,9 @@ SLACK_HOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the webh
 TELL_PEOPLE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
 START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the workflow")
 WATCH_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads how a command ended")
+SEE_MANAGED = Grant(
+    ("ssm:DescribeInstanceInformation",), "anything", "asks whether Systems Manager reaches the server before it sends"
+)
 CANCEL_COMMAND = Grant(("ssm:CancelCommand",), "anything", "stops a command whose outcome is unknown")
 TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", when="our_worker")
 TAG_WORKER = Grant(("ec2:CreateTags",), "instances", "marks an instance that did not join", when="our_worker")
@@ -66,6 +69,7 @@ def command(document: str, why: str) -> tuple[Grant, ...]:
         Grant(("ssm:SendCommand",), f"document:{document}", why),
         Grant(("ssm:SendCommand",), "instances", "only the K3s server may be told", when="the_server", by_aws=True),
         WATCH_COMMAND,
+        SEE_MANAGED,
         SEE_INSTANCES,
     )
 
@@ -88,15 +92,15 @@ NEEDS: dict[str, FunctionNeeds] = {
     "CompleteScaleUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
     "FailScaleUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
     "InspectNodes": FunctionNeeds((HOLD_LEASE, *INSPECT)),
-    "SelectNodes": FunctionNeeds((HOLD_LEASE,)),
+    "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET)),
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
-    "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, CANCEL_COMMAND, PROMETHEUS_LOGIN), prometheus=True),
+    "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, PROMETHEUS_LOGIN), prometheus=True),
     "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
-    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, TERMINATE)),
-    "ConfirmTermination": FunctionNeeds((HOLD_LEASE, SEE_INSTANCES)),
+    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE)),
+    "ConfirmTermination": FunctionNeeds((HOLD_LEASE, *CHECK_NODE)),
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
-    "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "FailScaleDown": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
+    "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, SEE_INSTANCES)),
+    "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),
     "Notify": FunctionNeeds((TELL_PEOPLE,)),
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
     "CleanUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, *UNCORDON, CANCEL_COMMAND), timeout_seconds=120),
