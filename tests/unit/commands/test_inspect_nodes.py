@@ -1,0 +1,210 @@
+"""inspect_nodes.sh: small, exact, and never to be mistaken for an empty cluster."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from node_fleet.domain.inspection import InspectedNode, Inspection, parse_inspection
+from simulator.clock import VirtualClock
+from simulator.server_shell import ServerShell, ShellResult
+from simulator.world import ApplicationSpec, World
+from tests.unit.commands.shipped import script
+
+SERVER, FIRST, SECOND = "i-0000000000000000f", "i-00000000000000001", "i-00000000000000002"
+
+
+@dataclass(frozen=True)
+class Site:
+    clock: VirtualClock
+    world: World
+    shell: ServerShell
+
+    def run(self, name: str, **environment: str) -> ShellResult:
+        return self.shell.run(script(name), environment)
+
+    def inspect(self) -> Inspection:
+        return parse_inspection(self.run("inspect_nodes").stdout)
+
+    def node(self, instance_id: str) -> InspectedNode:
+        return next(n for n in self.inspect().nodes if n.instance_id == instance_id)
+
+    def pod(self, name: str, node: str = FIRST, phase: str = "Running", **metadata: Any) -> None:
+        self.world.create(
+            "pods",
+            {
+                "metadata": {"name": name, "namespace": metadata.pop("namespace", "shop"), **metadata},
+                "spec": {"nodeName": node, "containers": [{"name": "main"}]},
+                "status": {"phase": phase},
+            },
+        )
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    clock = VirtualClock()
+    world = World(clock)
+    world.add_server(SERVER, "us-east-1a")
+    world.add_worker(FIRST, az="us-east-1a")
+    world.add_worker(SECOND, az="us-east-1b", market="spot")
+    clock.advance(60)
+    shell = ServerShell(world, clock.advance)
+    yield Site(clock, world, shell)
+    shell.close()
+    clock.close()
+
+
+def test_each_node_has_its_line_and_the_server_is_marked(site: Site) -> None:
+    found = {n.instance_id: n for n in site.inspect().nodes}
+    assert set(found) == {SERVER, FIRST, SECOND}
+    assert [found[SERVER].server, found[FIRST].server] == [True, False]
+    assert (found[SECOND].zone, found[SECOND].ready, found[SECOND].worker, found[SECOND].age_seconds) == (
+        "us-east-1b",
+        True,
+        True,
+        60,
+    )
+
+
+def test_it_changes_nothing(site: Site) -> None:
+    version = site.world.store.version
+    site.inspect()
+    assert site.world.store.version == version
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_blockers_are_named_and_the_rest_is_counted(site: Site, kind: Any) -> None:
+    for name in ("a", "b", "c", "d"):
+        site.world.add_application(
+            ApplicationSpec(name=name, kind=kind, replicas=1, node_selector={"kubernetes.io/hostname": FIRST})
+        )
+    site.clock.advance(30)
+    node = site.node(FIRST)
+    assert [b.letter for b in node.blockers] == ["s" if kind == "StatefulSet" else "d"] * 2
+    assert node.more_blockers == 2
+
+
+@pytest.mark.parametrize("names", [("haproxy-w1",), ("a", "b"), ("kube-proxy", "static", "etcd")])
+def test_case_12_mirror_and_daemonset_pods_do_not_block_and_are_not_load(site: Site, names: tuple[str, ...]) -> None:
+    for name in names:
+        site.pod(name, namespace="kube-system", annotations={"kubernetes.io/config.mirror": "x"})
+    node = site.node(FIRST)
+    assert (node.blockers, node.pods_to_move, node.mirror_pods, node.daemon_pods) == ((), 0, len(names), 1)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("owner", [None, "Job", "StatefulSet"])
+def test_case_13_finished_pods_never_block_and_are_not_load(site: Site, phase: str, owner: str | None) -> None:
+    owners = [{"apiVersion": "batch/v1", "kind": owner, "name": "x", "uid": "u", "controller": True}] if owner else []
+    site.pod("migrate-once", phase=phase, ownerReferences=owners)
+    node = site.node(FIRST)
+    assert (node.blockers, node.pods_to_move, node.finished_pods) == ((), 0, 1)
+
+
+@pytest.mark.parametrize(("name", "minimum"), [("web", 2), ("api", "100%"), ("cart", 1)])
+def test_case_9_a_budget_without_room_is_seen_before_anybody_is_chosen(site: Site, name: str, minimum: Any) -> None:
+    replicas = 1 if minimum == 1 else 2
+    site.world.add_application(
+        ApplicationSpec(
+            name=name,
+            replicas=replicas,
+            min_available=minimum,
+            annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+        )
+    )
+    site.clock.advance(60)
+    nodes = [n for n in site.inspect().nodes if n.blockers and not n.server]
+    assert nodes
+    assert {(b.letter, b.budget) for n in nodes for b in n.blockers} == {("p", name)}
+    assert all(n.room == 0 for n in nodes)
+
+
+def test_a_volume_of_this_node_blocks_whatever_its_source_type(site: Site) -> None:
+    site.world.add_application(
+        ApplicationSpec(
+            name="files", volume="local-path", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+        )
+    )
+    site.clock.advance(60)
+    assert [b.letter for n in site.inspect().nodes for b in n.blockers if not n.server] == ["v"]
+
+
+def test_a_cordon_of_ours_is_told_from_somebody_elses(site: Site) -> None:
+    site.world.cordon(FIRST)
+    site.world.update(
+        "nodes",
+        "",
+        SECOND,
+        lambda n: (
+            n["spec"].update(unschedulable=True),
+            n["metadata"].setdefault("annotations", {}).update({"node-fleet.io/cordoned-by": "down-7-1"}),
+        ),
+    )  # type: ignore[arg-type]
+    assert [site.node(FIRST).cordoned_by, site.node(SECOND).cordoned_by] == ["?", "down-7-1"]
+
+
+def test_a_hostile_annotation_is_shown_as_somebody_elses(site: Site) -> None:
+    site.world.update(
+        "nodes",
+        "",
+        FIRST,
+        lambda n: (
+            n["spec"].update(unschedulable=True),
+            n["metadata"].setdefault("annotations", {}).update({"node-fleet.io/cordoned-by": "x y\nend 1 00000000"}),
+        ),
+    )  # type: ignore[arg-type]
+    assert site.node(FIRST).cordoned_by == "?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true", True),
+        ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "false", False),
+        ("karpenter.sh/do-not-disrupt", "true", True),
+        ("karpenter.sh/do-not-disrupt", "10m", True),
+        ("karpenter.sh/do-not-disrupt", "59s", False),
+    ],
+)
+def test_annotations_that_protect_a_node_are_told(site: Site, name: str, value: str, told: bool) -> None:
+    site.world.update("nodes", "", FIRST, lambda n: n["metadata"].setdefault("annotations", {}).update({name: value}))
+    assert site.node(FIRST).protected_by == (name if told else "")
+
+
+@pytest.mark.parametrize("names", [("gone-1",), ("gone-1", "gone-2"), ("i-0aaaaaaaaaaaaaaaa",)])
+def test_case_2_password_secrets_without_a_node_are_reported(site: Site, names: tuple[str, ...]) -> None:
+    for name in names:
+        site.world.create(
+            "secrets", {"metadata": {"name": f"{name}.node-password.k3s", "namespace": "kube-system"}, "type": "Opaque"}
+        )
+    assert site.inspect().orphans == names
+
+
+def test_an_api_that_does_not_answer_gives_no_inspection(site: Site) -> None:
+    site.shell.double.reachable = False
+    result = site.run("inspect_nodes")
+    assert result.exit_code != 0
+    assert not parse_inspection(result.stdout).known
+    assert "cannot read" in result.stderr
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60, 200])
+def test_case_44_a_cut_answer_is_unknown(site: Site, cut: int) -> None:
+    text = site.run("inspect_nodes").stdout
+    assert parse_inspection(text).known
+    assert not parse_inspection(text[:-cut].rstrip()).known or text[:-cut].rstrip() == text.rstrip()
+    middle = len(text) // 2
+    assert not parse_inspection(text[:middle] + text[middle + cut :]).known
+
+
+def test_case_44_text_that_only_looks_complete_is_unknown(site: Site) -> None:
+    body = "nf1 1 a"
+    assert not parse_inspection(f"{body}\nend 1 00000000").known
+    assert not parse_inspection(
+        f"{body}\nw broken\nend 2 {zlib.crc32((body + chr(10) + 'w broken').encode()):08x}"
+    ).known
+    assert not parse_inspection("").known
