@@ -23,13 +23,12 @@ from cluster.grafana.panels import (  # noqa: E402
     Query,
     cluster_variable,
     dashboard,
-    log_group_variable,
     text_variable,
 )
 
 # The seeds' baseline: five t3.small on demand, day and night.
 BASELINE_USD_PER_HOUR = "0.116"
-LOG_GROUP_PREFIX = "/aws/lambda/"
+DECIDE_LOG_GROUP = "/aws/lambda/$cluster-Decide"
 
 WORKERS = 'job="node-exporter"'
 POD = "namespace, pod, uid"
@@ -202,12 +201,12 @@ def cluster_overview() -> Json:
 
 
 def autoscaler_performance() -> Json:
-    duration = "SEARCH('{{AWS/Lambda,FunctionName}} MetricName=\"Duration\" \"node-fleet\"', '{statistic}', 300)"
+    duration = "SEARCH('{{AWS/Lambda,FunctionName}} MetricName=\"Duration\" $cluster', '{statistic}', 300)"
     return dashboard(
         uid="autoscaler-perf",
         title="Autoscaler Performance",
         description="How fast and how well the autoscaler works. All of it is CloudWatch.",
-        variables=[cluster_variable(), log_group_variable(LOG_GROUP_PREFIX)],
+        variables=[cluster_variable()],
         panels=[
             Panel(
                 title="Lambda duration, median",
@@ -253,8 +252,9 @@ def autoscaler_performance() -> Json:
                 width=24,
                 targets=(
                     LogQuery(
+                        log_group=DECIDE_LOG_GROUP,
                         expression="filter message = 'decision'"
-                        " | stats count(*) as decisions by action, rule | sort decisions desc"
+                        " | stats count(*) as decisions by action, rule | sort decisions desc",
                     ),
                 ),
             ),

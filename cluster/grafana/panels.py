@@ -89,9 +89,10 @@ class Formula:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """A Logs Insights query over the log group that the dashboard's variable names."""
+    """A Logs Insights query over one log group. The identifier may be a name wherever Grafana asks for an ARN."""
 
     expression: str
+    log_group: str
 
     def target(self, reference: str) -> Json:
         return {
@@ -100,7 +101,7 @@ class LogQuery:
             "queryMode": "Logs",
             "region": "default",
             "expression": self.expression,
-            "logGroups": [{"arn": "$log_group", "name": "$log_group"}],
+            "logGroups": [{"arn": self.log_group, "name": self.log_group}],
             "id": "",
         }
 
@@ -196,19 +197,6 @@ def cluster_variable() -> Json:
         },
         "refresh": 1,
         "sort": 1,
-    }
-
-
-def log_group_variable(prefix: str) -> Json:
-    """Chooses the log group of the deciding function among those whose name starts so."""
-    return {
-        "name": "log_group",
-        "label": "Log group",
-        "type": "query",
-        "datasource": CLOUDWATCH,
-        "query": {"queryType": "logGroups", "region": "default", "logGroupPrefix": prefix},
-        "regex": "/decide/i",
-        "refresh": 1,
     }
 
 

@@ -6,8 +6,11 @@ from typing import Any
 
 from node_fleet.domain.decision import decide
 from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.observability import log
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.wiring import wiring
+
+LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -19,4 +22,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
     decision = to_payload(decide(snapshot, memory, wiring().settings.policy(), snapshot.at))
     after = decision.pop("memory")
+    log(
+        "decision",
+        **{name: decision[name] for name in LOGGED},
+        execution_id=event.get("run", {}).get("execution_id", ""),
+    )
     return {**event, "decision": decision, "memory": after, "memory_before": event["memory"]}

@@ -1,0 +1,247 @@
+"""The four Grafana dashboards: the seeds' addresses and panels, and every Prometheus query run for its answer.
+
+The real Prometheus has received nothing but the simulated world's exposition.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.grafana.dashboards import files
+from node_fleet.observability import NAMESPACE, UNITS
+from simulator.clock import VirtualClock
+from simulator.k3s.curves import flash_sale
+from simulator.k3s.workloads import pod_object
+from simulator.world import ApplicationSpec, World
+from tests.integration.prometheus_fixture import History, RealPrometheus, real_prometheus
+from tests.integration.real_servers import CLUSTER
+
+SPOT, ON_DEMAND = ("i-0aaa", "i-0bbb", "i-0ccc"), ("i-0ddd",)
+SEED_PANELS = {
+    "cluster-overview": {
+        "Workers": "node count",
+        "CPU": "CPU",
+        "CPU by worker": "CPU",
+        "Memory": "memory",
+        "Memory by worker": "memory",
+        "Unschedulable pods": "pending pods",
+        "Network I/O": "network",
+        "Disk I/O": "disk",
+        "Scaling events timeline": "events",
+        "Pod distribution by node": "heatmap",
+    },
+    "autoscaler-perf": {
+        "Lambda duration, p95": "duration",
+        "Scale-up and scale-down events": "events",
+        "Node join latency": "join latency",
+        "Decision reasons": "reasons",
+    },
+    "app-metrics": {
+        "Request rate": "rate",
+        "Latency": "p95 and p99",
+        "Error rate": "errors",
+        "Queue depth": "queue",
+    },
+    "cost-tracking": {
+        "Hourly cost": "hourly cost",
+        "Daily projection": "projection",
+        "Savings against the baseline": "savings",
+        "Spot share": "Spot and on-demand",
+    },
+}
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    return {name.removesuffix(".json"): json.loads(text) for name, text in files().items()}
+
+
+def prometheus_targets() -> list[tuple[str, str, str]]:
+    """Dashboard, panel and query of everything that asks Prometheus."""
+    return [
+        (uid, f"{panel['title']} {target['refId']}", target["expr"])
+        for uid, dashboard in dashboards().items()
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        if target["datasource"]["uid"] == "prometheus"
+    ]
+
+
+def expression(uid: str, title: str, reference: str = "A") -> str:
+    (found,) = [query for one, panel, query in prometheus_targets() if (one, panel) == (uid, f"{title} {reference}")]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A world in the middle of a flash sale, as the real Prometheus knows it."""
+
+    server: RealPrometheus
+    world: World
+    at: float
+
+    def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
+        return self.server.query(query, self.at)
+
+    def value(self, query: str) -> float:
+        ((_, value),) = self.ask(query)
+        return value
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    with real_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
+        clock = VirtualClock(server.next_start())
+        world = World(clock)
+        world.add_server("i-0server", "us-east-1a")
+        for number, name in enumerate(SPOT + ON_DEMAND):
+            market = "spot" if name in SPOT else "on-demand"
+            world.add_worker(name, az=f"us-east-1{'ab'[number % 2]}", market=market)
+        curve = flash_sale(base=40, peak=900, start_seconds=300, ramp_seconds=60, hold_seconds=600, fall_seconds=60)
+        world.add_application(ApplicationSpec(name="checkout", replicas=6, queues=True, curve=curve))
+        history = History(world, clock)
+        clock.advance(420)
+        for name in ("too-big-1", "too-big-2"):
+            world.create("pods", pod_object(name, cpu_milli=8000))
+        gates = {"schedulingGates": [{"name": "example.com/later"}]}
+        world.create("pods", pod_object("gated", **gates))
+        clock.advance(180)
+        server.write(history)
+        yield Recorded(server=server, world=world, at=history_end(history))
+
+
+def history_end(history: History) -> float:
+    return max(at for samples in history.series.values() for at, _ in samples)
+
+
+@pytest.mark.parametrize(
+    ("uid", "panel", "query"), prometheus_targets(), ids=[f"{uid}: {panel}" for uid, panel, _ in prometheus_targets()]
+)
+def test_every_prometheus_query_answers_with_data(recorded: Recorded, uid: str, panel: str, query: str) -> None:
+    answer = recorded.ask(query)
+    assert answer, query
+    assert all(math.isfinite(value) for _, value in answer), "NaN is no data"
+
+
+def test_counts_and_shares_are_the_worlds(recorded: Recorded) -> None:
+    workers = len(SPOT) + len(ON_DEMAND)
+    assert recorded.value(expression("cluster-overview", "Workers")) == workers
+    assert recorded.value(expression("cluster-overview", "Workers over time", "B")) == workers
+    assert recorded.value(expression("cost-tracking", "Spot share")) == 100 * len(SPOT) / workers
+    by_market = {labels["market"]: n for labels, n in recorded.ask(expression("cost-tracking", "Workers by market"))}
+    assert by_market == {"spot": len(SPOT), "on-demand": len(ON_DEMAND)}
+
+
+def test_the_gated_pod_is_not_counted_as_unschedulable(recorded: Recorded) -> None:
+    waiting = [pod for pod in recorded.world.pods() if pod.unschedulable and not pod.gated]
+    assert [pod for pod in recorded.world.pods() if pod.gated]
+    assert len(waiting) >= 2
+    assert recorded.value(expression("cluster-overview", "Unschedulable pods")) == len(waiting)
+
+
+def test_no_unschedulable_pod_reads_as_0_and_a_dead_exporter_as_nothing(recorded: Recorded) -> None:
+    query = expression("cluster-overview", "Unschedulable pods")
+    before_the_sale, before_the_world = recorded.at - 500, recorded.at - 3600
+    assert recorded.server.query(query, before_the_sale)[0][1] == 0
+    assert recorded.server.query(query, before_the_world) == []
+
+
+def test_cpu_and_memory_are_those_of_the_workers_not_of_the_server(recorded: Recorded) -> None:
+    truth = {node.instance_id: node for node in recorded.world.truth().nodes if node.role == "worker"}
+    for labels, percent in recorded.ask(expression("cluster-overview", "CPU by worker")):
+        assert 0 < percent <= 100, labels
+    shown = {labels["instance_id"] for labels, _ in recorded.ask(expression("cluster-overview", "CPU by worker"))}
+    assert (
+        shown
+        == set(truth)
+        == {labels["instance_id"] for labels, _ in recorded.ask(expression("cluster-overview", "Memory by worker"))}
+    )
+
+
+def test_the_heatmap_shows_every_pod_on_its_node(recorded: Recorded) -> None:
+    shown = {
+        labels["node"]: n for labels, n in recorded.ask(expression("cluster-overview", "Pod distribution by node"))
+    }
+    placed = [pod.node for pod in recorded.world.pods() if pod.node]
+    assert shown == {node: placed.count(node) for node in set(placed)}
+
+
+def test_no_error_reads_as_0_percent_not_as_nothing(recorded: Recorded) -> None:
+    query = expression("app-metrics", "Error rate")
+    without_series = query.replace('status=~"5.."', 'status="599"')
+    assert recorded.value(without_series) == 0
+
+
+def test_the_committed_files_are_what_the_generator_makes() -> None:
+    folder = CLUSTER / "grafana/dashboards"
+    assert {file.name: file.read_text() for file in folder.iterdir()} == files()
+
+
+def test_the_dashboards_stand_at_the_seeds_addresses_with_the_seeds_panels() -> None:
+    found = {uid: {panel["title"] for panel in one["panels"]} for uid, one in dashboards().items()}
+    assert set(found) == set(SEED_PANELS)
+    assert {uid: one["uid"] for uid, one in dashboards().items()} == {uid: uid for uid in found}
+    for uid, panels in SEED_PANELS.items():
+        assert set(panels) <= found[uid]
+    latency = [panel for _, panel, _ in prometheus_targets() if panel.startswith("Latency")]
+    assert len(latency) == 2
+
+
+def test_the_events_timeline_is_green_up_and_yellow_down() -> None:
+    (panel,) = [one for one in dashboards()["cluster-overview"]["panels"] if "timeline" in one["title"]]
+    colours = {
+        one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"]
+        for one in panel["fieldConfig"]["overrides"]
+    }
+    assert colours == {"scale-up": "green", "scale-down": "yellow"}
+
+
+def cloudwatch_targets() -> list[dict[str, Any]]:
+    targets = [t for one in dashboards().values() for panel in one["panels"] for t in panel["targets"]]
+    return [target for target in targets if target["datasource"]["uid"] == "cloudwatch"]
+
+
+def test_cloudwatch_panels_ask_only_for_metrics_that_the_functions_write() -> None:
+    asked = {target["metricName"] for target in cloudwatch_targets() if "metricName" in target}
+    assert asked <= set(UNITS)
+    assert {target["namespace"] for target in cloudwatch_targets() if "namespace" in target} == {NAMESPACE}
+
+
+def test_metric_math_names_only_metrics_of_its_own_panel_and_every_identifier_once() -> None:
+    for dashboard in dashboards().values():
+        for panel in dashboard["panels"]:
+            identifiers = [t["id"] for t in panel["targets"] if t.get("id")]
+            assert len(identifiers) == len(set(identifiers)), panel["title"]
+            for target in panel["targets"]:
+                formula = target.get("expression", "")
+                if target.get("metricEditorMode") == 1 and "SEARCH" not in formula:
+                    assert set(re.findall(r"(?<!\$)\b[a-z]\w*", formula)) <= set(identifiers), panel["title"]
+
+
+def test_every_source_and_variable_that_a_panel_uses_exists() -> None:
+    text = (CLUSTER / "grafana/datasources.yml").read_text()
+    sources = {one["uid"]: one["type"] for one in yaml.safe_load(text)["datasources"]}
+    for dashboard in dashboards().values():
+        variables = {one["name"] for one in dashboard["templating"]["list"]}
+        for panel in dashboard["panels"]:
+            assert sources[panel["datasource"]["uid"]] == panel["datasource"]["type"]
+        used = set(re.findall(r"\$(\w+)", json.dumps(dashboard["panels"])))
+        assert used <= variables, dashboard["uid"]
+
+
+def test_panels_never_overlap_and_stay_on_the_grid() -> None:
+    for dashboard in dashboards().values():
+        taken: set[tuple[int, int]] = set()
+        for panel in dashboard["panels"]:
+            at = panel["gridPos"]
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            assert at["x"] + at["w"] <= 24
+            assert not cells & taken, panel["title"]
+            taken |= cells
