@@ -13,27 +13,28 @@ import socket
 import ssl
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from simulator.certificate import self_signed_certificate
+from simulator.clock import real_sleep
 from simulator.k3s.delete_options import options_from, read_delete_options
 from simulator.k3s.discovery import document
 from simulator.k3s.errors import ApiError, bad_request
 from simulator.k3s.shapes import Obj
-from simulator.k3s.store import RESOURCES, Change
+from simulator.k3s.store import RESOURCES
 from simulator.k3s.tables import table_object
 from simulator.k3s.verbs import ApiVerbs, Query
+from simulator.k3s.watching import watch_events
+from simulator.realtime import realtime_pump
 from simulator.world import OUR_ACTOR, World
 
 PERSON_ACTOR: Final = "person"
-LONGEST_WATCH_SECONDS: Final = 600.0
 _PATH: Final = re.compile(
     r"^/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[a-z]+))?$"
@@ -229,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         api.requests.append(f"{self.command} {self.path}")
         if api.faults.delay_seconds:
-            time.sleep(api.faults.delay_seconds)
+            real_sleep(api.faults.delay_seconds)
         try:
             self._answer_request(api, body)
         except ApiError as error:
@@ -305,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         world = self.server.api.world
         try:
-            for event in watch_events(world, request, query, self.server.api.closing.is_set):
+            for event in watch_events(world, request.parameters, query, self.server.api.closing.is_set):
                 self._send_event(request, query, event)
             self.wfile.write(b"0\r\n\r\n")
         except (OSError, ssl.SSLError):
@@ -397,54 +398,6 @@ _CHANGES: Final[dict[str, Callable[[_Request, Target], tuple[int, Obj]]]] = {
 }
 
 
-def watch_events(world: World, request: _Request, query: Query, ended: Callable[[], bool]) -> Iterator[tuple[str, Obj]]:
-    """(event type, object) pairs: what is there, the bookmark that 1.37 waits for, then every change."""
-    limit = float(request.parameters.get("timeoutSeconds") or LONGEST_WATCH_SECONDS)
-    end = time.monotonic() + min(limit, LONGEST_WATCH_SECONDS)
-    since = request.parameters.get("resourceVersion", "")
-    with world.cluster.lock:
-        position = world.store.version
-        present = [obj for obj in world.objects(query.resource) if query.matches(obj)]
-    initial = request.parameters.get("sendInitialEvents") == "true"
-    if initial or since in ("", "0"):
-        yield from (("ADDED", obj) for obj in present)
-    else:
-        position = int(since)
-    if initial:
-        yield "BOOKMARK", _bookmark(query.resource, position)
-    while time.monotonic() < end and not ended():
-        changes, position = _changes_since(world, position, end)
-        for change in changes:
-            event = _event_for(change, query)
-            if event is not None:
-                yield event
-
-
-def _changes_since(world: World, position: int, end: float) -> tuple[list[Change], int]:
-    with world.cluster.lock:
-        if world.store.version == position:
-            world.cluster.changed.wait(timeout=max(0.0, min(0.5, end - time.monotonic())))
-        changes = [change for change in world.store.history if change.version > position]
-        return changes, world.store.version
-
-
-def _event_for(change: Change, query: Query) -> tuple[str, Obj] | None:
-    """A change as this watch sees it: an object that enters or leaves its selector is added or deleted."""
-    if change.resource != query.resource:
-        return None
-    was = change.before is not None and query.matches(change.before)
-    now_matches = change.after is not None and query.matches(change.after)
-    if now_matches:
-        return ("MODIFIED" if was else "ADDED"), change.subject
-    return ("DELETED", change.subject) if was else None
-
-
-def _bookmark(resource: str, version: int) -> Obj:
-    entry = RESOURCES[resource]
-    metadata = {"resourceVersion": str(version), "annotations": {"k8s.io/initial-events-end": "true"}}
-    return {"kind": entry.kind, "apiVersion": entry.api_version, "metadata": metadata}
-
-
 @contextmanager
 def kubernetes_api(world: World) -> Iterator[KubernetesApi]:
     """A running API server for this world, with its kubeconfig files in a directory that is removed at the end."""
@@ -456,33 +409,4 @@ def kubernetes_api(world: World) -> Iterator[KubernetesApi]:
             api.take_down()
 
 
-class AdvancingClock(Protocol):
-    def now(self) -> float: ...
-
-    def advance_to(self, epoch: float, /) -> None: ...
-
-
-@contextmanager
-def realtime_pump(world: World, clock: AdvancingClock, *, speed: float = 1.0) -> Iterator[None]:
-    """Let the world's clock run in step with the wall clock (times `speed`) while the block runs."""
-    stop = threading.Event()
-    begun, origin = time.monotonic(), clock.now()
-    failures: list[BaseException] = []
-
-    def pump() -> None:
-        try:
-            while not stop.wait(0.02):
-                with world.cluster.lock:
-                    clock.advance_to(origin + (time.monotonic() - begun) * speed)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=pump, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        if failures:
-            raise failures[0]
+__all__ = ["PERSON_ACTOR", "ApiFaults", "KubernetesApi", "kubernetes_api", "parse_target", "realtime_pump"]

@@ -107,7 +107,7 @@ class Drain:
 
     def _sort_pod(self, pod: Obj, selection: Selection) -> None:
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        if self._is_skipped(pod) or (is_mirror(pod)):
+        if self._is_skipped(pod) or is_mirror(pod):
             return
         finished, flags = is_finished(pod), self._flags
         owner = controller_of(pod)
@@ -115,10 +115,10 @@ class Drain:
             where = selection.warnings if flags.ignore_daemonsets else selection.errors
             where.setdefault(DAEMON_WARNING if flags.ignore_daemonsets else DAEMON_FATAL, []).append(name)
             return
-        if any("emptyDir" in volume for volume in pod["spec"].get("volumes", ())) and not finished:
-            if not flags.delete_emptydir_data:
-                selection.errors.setdefault(LOCAL_FATAL, []).append(name)
-                return
+        has_local_data = any("emptyDir" in volume for volume in pod["spec"].get("volumes", ()))
+        if has_local_data and not finished and not flags.delete_emptydir_data:
+            selection.errors.setdefault(LOCAL_FATAL, []).append(name)
+            return
         if owner is None and not finished:
             if not flags.force:
                 selection.errors.setdefault(BARE_FATAL, []).append(name)
