@@ -11,7 +11,7 @@ import json
 import math
 import typing
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from node_fleet.domain.errors import InvalidInputError, InvalidSettingsError
 from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.presets import PRESETS
 from node_fleet.domain.schedule import DAY_NAMES, parse_schedules
+from node_fleet.domain.sizing import RULE_SETS
 from node_fleet.payload import from_payload, to_payload
 
 
@@ -338,7 +339,9 @@ class Settings:
         low=1,
         high=20,
     )
-    sizing: str = setting("SIZING", "steps", "the rule set that says how many workers are wanted", choices=("steps",))
+    sizing: str = setting(
+        "SIZING", "steps", "the rule set that says how many workers are wanted", choices=tuple(RULE_SETS)
+    )
     cooldown_by: str = setting(
         "COOLDOWN_BY", "next", "whose cooldown counts: that of the next action or of the last", choices=("next", "last")
     )
@@ -470,6 +473,10 @@ class Settings:
             for f in dataclasses.fields(self)
             if f.name in ("cluster_id", "preset") or getattr(self, f.name) != getattr(base, f.name)
         }
+
+    def env_of(self, names: Iterable[str]) -> dict[str, str]:
+        """The environment of just these settings, by field name, whether or not they differ from a default."""
+        return {spec_of(f).env: _written(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name in names}
 
     def policy(self) -> Policy:
         """The numbers that decide() obeys."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node_fleet.domain.demand import Demand, shape_key
+from node_fleet.domain.demand import Demand, listed_checks, shape_key
 from node_fleet.domain.evidence import Check
 from node_fleet.domain.model import Alert, Streak
 from node_fleet.domain.not_ready import lasting
@@ -24,7 +24,7 @@ def standing_alerts(view: View, demand: Demand | None, streaks: dict[str, Streak
     """Causes that do not depend on the decision: no metrics, pods that nothing helps, workers NotReady."""
     found = _metrics_alerts(view, streaks)
     if demand:
-        found += _pod_alerts(view, demand)
+        found += _pod_alerts(demand)
     found += [
         (
             f"not_ready:{w.instance_id}",
@@ -78,16 +78,9 @@ def _lacked(name: str, held: tuple[str, ...], *, use_memory: bool) -> bool:
     return use_memory or not name.startswith("memory")
 
 
-def _pod_alerts(view: View, demand: Demand) -> Found:
-    found: Found = []
-    for shape in demand.too_large:
-        who = shape.example or shape_key(shape)
-        text = f"pod {who} asks for {shape.cpu_milli}m CPU and {shape.memory_mib} MiB, more than any worker offers"
-        if demand.largest:
-            text += f" (largest {demand.largest[0]}m, {demand.largest[1]} MiB)"
-        found.append((f"pod_too_large:{who}", Alert(kind="pod_too_large", text=text)))
-    for shape in demand.stuck:
-        who = shape.example or shape_key(shape)
-        text = f"pod {who} stays unschedulable although workers were launched for it: not counted for a while"
-        found.append((f"pods_not_helped:{shape_key(shape)}", Alert(kind="pods_not_helped", text=text)))
-    return found
+def _pod_alerts(demand: Demand) -> Found:
+    shapes = (*demand.too_large, *demand.stuck)
+    return [
+        (f"{check.name}:{shape_key(shape)}", Alert(kind=check.name, text=check.text))
+        for shape, check in zip(shapes, listed_checks(demand), strict=True)
+    ]

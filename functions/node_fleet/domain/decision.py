@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from node_fleet.domain import alerts, explain
 from node_fleet.domain.cooldown import cooldown, launch_back_off
-from node_fleet.domain.demand import Demand, remember_launch, weigh_demand
+from node_fleet.domain.demand import Demand, listed_checks, remember_launch, weigh_demand
 from node_fleet.domain.evidence import Action, Check, Decision, Verdict
 from node_fleet.domain.floor import Floor, effective_minimum
 from node_fleet.domain.model import Memory, ReadingPoint, Snapshot, Streak
@@ -44,6 +44,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     demand = weigh_demand(view, fresh) if view.readable else None
     wanted = RULE_SETS[policy.sizing](view, demand, floor.workers) if view.readable else _no_metrics(view)
     foreseen = foresee(view)
+    wanted.checks[:0] = listed_checks(demand) if demand else []
     if foreseen.check:
         wanted.checks.append(foreseen.check)
     if foreseen.add and not wanted.add:
@@ -80,10 +81,8 @@ def _raise_to_floor(view: View, floor: Floor, wanted: Wanted, found: alerts.Foun
         setting=floor.setting,
     )
     wanted.checks.insert(0, lead)
-    urgent = view.have < view.policy.min_workers
-    answer = _launch(view, lead, floor.rule, short, found, bypass=urgent, wanted=wanted)
-    waits = answer.action == "none" and answer.blocked_by == ("cooldown",)
-    return None if waits and wanted.add and wanted.bypasses_cooldown else answer
+    at_once = view.have < view.policy.min_workers or wanted.bypasses_cooldown
+    return _launch(view, lead, floor.rule, short, found, bypass=at_once, wanted=wanted)
 
 
 def _add(view: View, wanted: Wanted, found: alerts.Found) -> _Answer | None:

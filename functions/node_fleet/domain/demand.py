@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from node_fleet.domain.evidence import Check
 from node_fleet.domain.instance_shape import offered
 from node_fleet.domain.model import LaunchedFor, PodShape, Worker
 from node_fleet.domain.policy import Policy
@@ -103,6 +104,30 @@ def remember_launch(demand: Demand, now: int) -> tuple[LaunchedFor, ...]:
         before = tries.get(key, LaunchedFor(shape=key, at=0, count=0))
         tries[key] = replace(before, at=now, count=shape.count)
     return tuple(tries[key] for key in sorted(tries))
+
+
+def listed_checks(demand: Demand) -> list[Check]:
+    """The pods that are listed and not counted, each with the reason in words."""
+    found = []
+    for shape in demand.too_large:
+        text = (
+            f"pod {_who(shape)} asks for {shape.cpu_milli}m CPU and {shape.memory_mib} MiB, more than any worker offers"
+        )
+        if demand.largest:
+            text += f" (largest {demand.largest[0]}m and {demand.largest[1]} MiB)"
+        found.append(
+            Check(name="pod_too_large", verdict="hold", text=text, value=shape.count, setting="INSTANCE_TYPES")
+        )
+    for shape in demand.stuck:
+        text = f"pod {_who(shape)} stays unschedulable although workers were launched for it: not counted for a while"
+        found.append(
+            Check(name="pods_not_helped", verdict="hold", text=text, value=shape.count, setting="NOT_HELPED_SECONDS")
+        )
+    return found
+
+
+def _who(shape: PodShape) -> str:
+    return shape.example or shape_key(shape)
 
 
 def worker_sizes(workers: tuple[Worker, ...], policy: Policy) -> list[tuple[int, int]]:
