@@ -219,6 +219,11 @@ def test_each_version_has_one_home() -> None:
         assert not re.search(r"image: [\"']?[a-z]", file.read_text()), file.name
 
 
+def test_the_documentation_names_the_versions_that_are_pinned() -> None:
+    text = (CLUSTER.parent / "docs/cluster.md").read_text()
+    assert [version for version in versions().values() if f"`{version}`" not in text] == []
+
+
 def test_every_placeholder_of_the_bundle_is_one_that_the_bootstrap_fills() -> None:
     for folder in ("manifests", "prometheus", "alertmanager", "grafana", "flux"):
         for file in (*(CLUSTER / folder).glob("*.yaml"), *(CLUSTER / folder).glob("*.yml")):
