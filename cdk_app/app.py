@@ -36,11 +36,20 @@ def _add_cluster(app: cdk.App, config: ClusterConfig) -> None:
     ObservabilityStack(app, name, config=config, autoscaler=autoscaler, env=env)
 
 
+def _apply_security_rules(app: cdk.App) -> None:
+    """cdk-nag's AwsSolutions: findings go to validation-report.json beside the templates. Needed by a test only."""
+    from cdk_nag import AwsSolutionsChecks
+
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+
+
 def main() -> int:
     """Synthesise; wrong configuration ends with its list of mistakes and no traceback."""
     app = cdk.App(analytics_reporting=False)
     try:
         build(app)
+        if app.node.try_get_context("security_rules"):
+            _apply_security_rules(app)
         app.synth()
     except (ConfigurationError, PackagingError) as error:
         print(f"node-fleet: {error}", file=sys.stderr)

@@ -31,14 +31,15 @@ class FunctionNeeds:
     """Only for functions outside the state machines; the others end before their state's TimeoutSeconds."""
 
 
-READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item")
+OWN = "own_items"
+READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item", when=OWN)
 HOLD_LEASE = Grant(
-    ("dynamodb:GetItem", "dynamodb:UpdateItem"), "state_table", "proves and renews its lease before it changes anything"
+    ("dynamodb:UpdateItem",), "state_table", "proves and renews its lease before it changes anything", when=OWN
 )
-RECORD_EVENT = Grant(("dynamodb:PutItem",), "events_table", "records what happened")
-READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened")
-RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading")
-READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings")
+RECORD_EVENT = Grant(("dynamodb:PutItem",), "events_table", "records what happened", when=OWN)
+READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened", when=OWN)
+RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading", when=OWN)
+READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings", when=OWN)
 SEE_INSTANCES = Grant(("ec2:DescribeInstances",), "anything", "lists the fleet and finds the server by its tag")
 PROMETHEUS_LOGIN = Grant(("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus asks for a password")
 SLACK_HOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the webhook's address is a secret")
@@ -63,22 +64,27 @@ LAUNCH_IMAGE = Grant(
 )
 
 
-def command(document: str, why: str) -> tuple[Grant, ...]:
-    """What a function needs to run one of our documents on the server."""
+def send(document: str, why: str) -> tuple[Grant, ...]:
+    """What a function needs to start one of our documents on the server."""
     return (
         Grant(("ssm:SendCommand",), f"document:{document}", why),
         Grant(("ssm:SendCommand",), "instances", "only the K3s server may be told", when="the_server", by_aws=True),
-        WATCH_COMMAND,
-        SEE_MANAGED,
+        Grant(("ssm:DescribeInstanceInformation",), "anything", "asks whether the server's agent answers"),
         SEE_INSTANCES,
     )
 
 
+def command(document: str, why: str) -> tuple[Grant, ...]:
+    """What a function needs to run one of our documents on the server and read how it ended."""
+    return (*send(document, why), WATCH_COMMAND)
+
+
 INSPECT = command("InspectNodes", "looks at the workers through kubectl")
 CHECK_NODE = command("CheckNode", "looks whether the node is still empty and ours")
-DRAIN = command("DrainNode", "starts the drain")
+DRAIN = send("DrainNode", "starts the drain")
 UNCORDON = command("UncordonNode", "takes back this operation's cordon")
 FORGET = command("ForgetNode", "deletes the Node and its password secret")
+BOTH = (HOLD_LEASE, READ_STATE)
 
 NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
@@ -86,12 +92,12 @@ NEEDS: dict[str, FunctionNeeds] = {
         (READ_STATE, SEE_INSTANCES, PROMETHEUS_LOGIN, RECORD_READING, READ_HISTORY), prometheus=True
     ),
     "Decide": FunctionNeeds(memory_mib=128),
-    "LaunchNodes": FunctionNeeds((HOLD_LEASE, SEE_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
+    "LaunchNodes": FunctionNeeds((*BOTH, SEE_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
     "CheckJoin": FunctionNeeds((HOLD_LEASE, PROMETHEUS_LOGIN, *INSPECT), prometheus=True),
-    "AbandonUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, TERMINATE, TAG_WORKER)),
-    "CompleteScaleUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "FailScaleUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "InspectNodes": FunctionNeeds((HOLD_LEASE, *INSPECT)),
+    "AbandonUnjoined": FunctionNeeds((*BOTH, PROMETHEUS_LOGIN, *INSPECT, TAG_WORKER, TERMINATE), prometheus=True),
+    "CompleteScaleUp": FunctionNeeds((*BOTH, SEE_INSTANCES)),
+    "FailScaleUp": FunctionNeeds(BOTH),
+    "InspectNodes": FunctionNeeds(INSPECT),
     "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET)),
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
     "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, PROMETHEUS_LOGIN), prometheus=True),
@@ -103,7 +109,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),
     "Notify": FunctionNeeds((TELL_PEOPLE,)),
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "CleanUp": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, *UNCORDON, CANCEL_COMMAND), timeout_seconds=120),
+    "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON), timeout_seconds=120),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((SLACK_HOOK,)),
     "WeeklyReport": FunctionNeeds((READ_EVENTS, READ_HISTORY, TELL_PEOPLE), timeout_seconds=120),

@@ -11,10 +11,22 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from cdk_app.components.findings import accept, accept_wildcards
 from cdk_app.components.resources import FleetResources
 from cdk_app.permissions import FunctionNeeds, Grant
 
 ENVIRONMENT_LIMIT_BYTES = 4096
+# Why a resource with a wildcard is still narrow, by the grant's condition or else its resource.
+WHERE_WILDCARDS_END = {
+    "anything": "AWS knows no resource for this action",
+    "our_worker": "Only instances that carry this cluster's tags",
+    "tagged_as_ours": "Only if the launched instance gets this cluster's tags",
+    "while_launching": "Only as part of RunInstances",
+    "the_server": "Only the instance that carries the server's tag",
+    "launch_inputs": "Image and group come from our launch template, which is named",
+    "launch_parts": "A volume and an interface have no name before they exist",
+    "image_parameter": "Public parameters of Amazon Linux 2023, read only",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +90,8 @@ class HandlerFunction(Construct):
             ipv6_allowed_for_dual_stack=network.ipv6 if network else None,
         )
 
+        accept(self.function, "L1", "3.13 is the runtime that the layer's packages are built for; it is supported")
+
     @property
     def version(self) -> lambda_.Version:
         """The published version: code and environment that no later deployment changes."""
@@ -102,13 +116,21 @@ class HandlerFunction(Construct):
         if needs.prometheus:
             statements.append(_interface_statement())
         # Inside the role, not beside it: a function in a network cannot be made before its role may make interfaces.
-        return iam.Role(
+        role = iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"node-fleet: what {name} may do",
             inline_policies={"Own": iam.PolicyDocument(statements=_once(statements))},
         )
+        for grant in needs.grants:
+            limit = WHERE_WILDCARDS_END.get(grant.when or grant.on, "")
+            accept_wildcards(role, shared.resources.arns(grant.on), f"{', '.join(grant.actions)}: {grant.why}. {limit}")
+        if needs.prometheus:
+            accept_wildcards(
+                role, ["*"], "Lambda manages the function's network interfaces; EC2 names no resource here"
+            )
+        return role
 
 
 def statement(grant: Grant, resources: FleetResources) -> iam.PolicyStatement:

@@ -6,6 +6,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
+from cdk_app.components.findings import accept_wildcards
 from cdk_app.config import ClusterConfig
 
 # What the SSM agent needs to take commands and sessions; AWS gives these no resource to name.
@@ -32,6 +33,7 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset
     role = _role(stack, "ServerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
     _allow(role, DISCOVERY_ACTIONS, ["*"])
+    accept_wildcards(role, ["*"], "The SSM agent's and the discovery's actions know no resource")
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
     _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.settings.prometheus_secret)])
     _allow(role, ["sns:Publish"], [_arn(stack, "sns", alert_topic)])
@@ -54,10 +56,12 @@ def _role(stack: cdk.Stack, construct_id: str) -> iam.Role:
 
 def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
     """One tag, on the instance that asks, and nothing else."""
+    instances = [_arn(stack, "ec2", "instance/*")]
+    accept_wildcards(role, instances, "CreateTags: only the tag BootstrapError, only on the instance that asks")
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["ec2:CreateTags"],
-            resources=[_arn(stack, "ec2", "instance/*")],
+            resources=instances,
             conditions={
                 "StringEquals": {"ec2:InstanceID": "${ec2:SourceInstanceID}"},
                 "ForAllValues:StringEquals": {"aws:TagKeys": ["BootstrapError"]},

@@ -67,6 +67,7 @@ class FleetResources:
         role = self.config.settings.server_role_tag
         return {
             "": {},
+            "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
             "our_worker": {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in ours.items()}},
             "tagged_as_ours": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in ours.items()}},
             "while_launching": {"StringEquals": {"ec2:CreateAction": "RunInstances"}},

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
+
+from cdk_app.components.function import HandlerFunction
 
 if TYPE_CHECKING:
     from cdk_app.stacks.autoscaler import AutoscalerStack
@@ -26,10 +29,9 @@ def connect(stack: AutoscalerStack) -> None:
     _clean_up(stack)
     _notices(stack)
     functions, config = stack.functions, stack.config
-    if "StartOnAlert" in functions:
-        stack.alert_topic.add_subscription(subscriptions.LambdaSubscription(functions["StartOnAlert"].version))
-    if "SlackMessage" in functions:
-        stack.topic.add_subscription(subscriptions.LambdaSubscription(functions["SlackMessage"].version))
+    for name, topic in {"StartOnAlert": stack.alert_topic, "SlackMessage": stack.topic}.items():
+        if name in functions:
+            _subscribe(topic, functions[name])
     if config.alarm_email:
         stack.topic.add_subscription(subscriptions.EmailSubscription(config.alarm_email))
     if "WeeklyReport" in functions:
@@ -41,6 +43,12 @@ def connect(stack: AutoscalerStack) -> None:
             schedule=events.Schedule.cron(**WEEKLY),
         )
         rule.add_target(targets.LambdaFunction(functions["WeeklyReport"].version, retry_attempts=2))
+
+
+def _subscribe(topic: sns.Topic, handler: HandlerFunction) -> None:
+    topic.add_subscription(subscriptions.LambdaSubscription(handler.version))
+    reason = "SNS delivers to a published version as well as to a function"
+    cdk.Validations.of(handler).acknowledge(cdk.Acknowledgment(id="CloudFormation-Validate::W3694", reason=reason))
 
 
 def _schedule(stack: AutoscalerStack) -> None:

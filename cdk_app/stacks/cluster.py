@@ -17,6 +17,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from cdk_app.components.findings import accept
 from cdk_app.components.machine_roles import server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.config import ClusterConfig, architecture_of
@@ -49,7 +50,7 @@ class ClusterStack(cdk.Stack):
     def _secrets(self) -> None:
         """The token and the webhook start empty: the server and a person fill them. No value stands in a template."""
         settings = self.config.settings
-        secretsmanager.Secret(
+        login = secretsmanager.Secret(
             self,
             "PrometheusAuth",
             secret_name=settings.prometheus_secret,
@@ -64,7 +65,12 @@ class ClusterStack(cdk.Stack):
         empty = {"JoinToken": self.config.server.token_secret, "SlackWebhook": settings.slack_secret}
         purpose = {"JoinToken": "written by the server, read by workers", "SlackWebhook": "written by a person, once"}
         for construct_id, name in empty.items():
-            secretsmanager.CfnSecret(self, construct_id, name=name, description=f"node-fleet: {purpose[construct_id]}")
+            description = f"node-fleet: {purpose[construct_id]}"
+            secret = secretsmanager.CfnSecret(self, construct_id, name=name, description=description)
+            accept(secret, "SMG4", "K3s and Slack issue these; a rotation of ours could not renew them")
+        accept(
+            login, "SMG4", "Read at each start of Prometheus: rotate by put-secret-value and a restart of the server"
+        )
 
     def _groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
         server = self._group("ServerGroup", "K3s server")
@@ -125,6 +131,7 @@ class ClusterStack(cdk.Stack):
             ],
             user_data=cdk.Fn.base64(self._server_user_data()),
         )
+        accept(instance, "EC28", "Prometheus watches the server every 15 s; one-minute CloudWatch figures cost extra")
         for key, value in {
             "Name": f"{config.cluster_id}-server",
             "Project": "node-fleet",

@@ -1,0 +1,40 @@
+"""Answers to cdk-nag's findings that we accept, each with its reason, at the construct it concerns.
+
+A wildcard resource is accepted one by one, under the very text that cdk-nag prints, so a new one is a new finding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aws_cdk as cdk
+from constructs import IConstruct
+
+PACK = "AwsSolutions"
+
+
+def accept(construct: IConstruct, rule: str, reason: str) -> None:
+    """Accept one finding of AwsSolutions here, for this reason."""
+    identifier = f"{PACK}::{PACK}-{rule}"
+    cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=identifier, reason=reason))
+
+
+def accept_wildcards(construct: IConstruct, resources: list[str], reason: str) -> None:
+    """Accept those of these policy resources that hold a wildcard."""
+    for resource in resources:
+        shown = _shown(cdk.Stack.of(construct).resolve(resource))
+        if "*" in shown:
+            accept(construct, f"IAM5[Resource::{shown}]", reason)
+
+
+def _shown(value: Any) -> str:
+    """An ARN as cdk-nag prints it: references in angle brackets."""
+    if isinstance(value, str):
+        return value
+    if "Fn::Join" in value:
+        return "".join(_shown(part) for part in value["Fn::Join"][1])
+    if "Fn::GetAtt" in value:
+        return f"<{'.'.join(value['Fn::GetAtt'])}>"
+    if "Fn::GetStackOutput" in value:
+        return f"<{value['Fn::GetStackOutput']['OutputName']}>"
+    return f"<{value['Ref']}>"
