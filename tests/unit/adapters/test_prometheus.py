@@ -1,0 +1,445 @@
+"""PrometheusReader: what it makes of answers, and the one sentence it makes of every failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.adapters import queries
+from node_fleet.adapters.prometheus import MAX_SHAPES, PodKey, pod_shapes
+from node_fleet.adapters.secrets import SecretError
+from node_fleet.domain.errors import MetricsUnavailableError, ServerNotFoundError
+from node_fleet.domain.policy import CustomMetric
+from node_fleet.settings import Settings
+from tests.unit.adapters.fakes_prometheus import NOW, Bench, Rows, fleet_rows, reply, vector, worker_rows
+
+QUIET_REQUESTS = 5
+
+
+def pod(number: int, uid: str = "") -> dict[str, str]:
+    return {"namespace": "shop", "pod": f"p{number}", "uid": uid or f"u{number}"}
+
+
+def bench(**figures: Rows) -> Bench:
+    found = Bench()
+    found.session.figures = fleet_rows(worker_rows("a"), worker_rows("b")) | figures
+    return found
+
+
+def failure(found: Bench) -> str:
+    with pytest.raises(MetricsUnavailableError) as caught:
+        found.reader.read(NOW)
+    return str(caught.value)
+
+
+def test_a_quiet_reading_takes_five_requests_all_at_the_same_instant() -> None:
+    found = bench()
+    found.reader.read(NOW)
+    assert len(found.session.forms) == QUIET_REQUESTS
+    assert {form["time"] for form in found.session.forms} == {str(NOW)}
+
+
+def test_a_worker_is_read_whole() -> None:
+    node = bench().reader.read(NOW).nodes[0]
+    assert (node.node_name, node.provider_id, node.instance_id) == ("i-a", "aws:///zone-a/i-a", "i-a")
+    assert (node.ready, node.unschedulable, node.usable) == (True, False, True)
+    assert (node.cores, node.cpu_percent, node.memory_used_mib, node.memory_total_mib) == (2, 50, 3072, 4096)
+    assert (node.cpu_allocatable_milli, node.memory_allocatable_mib, node.pods_allocatable) == (1900, 3600, 110)
+    assert (node.cpu_requested_milli, node.memory_requested_mib, node.pods) == (750, 0, 4)
+
+
+def test_the_server_is_in_no_figure() -> None:
+    reading = bench().reader.read(NOW)
+    assert [node.node_name for node in reading.nodes] == ["i-a", "i-b"]
+    assert reading.missing == ()
+
+
+def test_case_22_the_mean_is_weighted_by_cores() -> None:
+    found = bench()
+    found.session.figures = fleet_rows(worker_rows("a", cpu=90, cores=8), worker_rows("n", cpu=0, cores=2))
+    reading = found.reader.read(NOW)
+    assert reading.cpu_percent == pytest.approx(72)
+    assert reading.cpu_max_percent == 90
+
+
+def test_memory_is_summed_and_not_averaged() -> None:
+    found = bench()
+    found.session.figures = fleet_rows(
+        worker_rows("a", memory_total=1000 * 2**20, memory_available=100 * 2**20),
+        worker_rows("b", memory_total=9000 * 2**20, memory_available=8100 * 2**20),
+    )
+    reading = found.reader.read(NOW)
+    assert reading.memory_percent == pytest.approx(18)
+    assert reading.memory_max_percent == pytest.approx(90)
+
+
+def test_case_24_a_pod_shown_by_two_exporters_waits_once() -> None:
+    twice = [(pod(1) | {"instance": "10.42.0.5:8080"}, 40), (pod(1) | {"instance": "10.42.1.7:8080"}, 41)]
+    pending = bench(age=twice).reader.pending(NOW)
+    assert pending is not None
+    assert [(shape.count, shape.oldest_seconds) for shape in pending] == [(1, 41)]
+
+
+def test_two_pods_of_one_name_are_two_by_their_uid() -> None:
+    pending = bench(age=[(pod(1, "old"), 40), (pod(1, "new"), 3)]).reader.pending(NOW)
+    assert pending is not None
+    assert pending[0].count == 2
+
+
+def test_case_30_an_empty_answer_is_missing_and_never_zero() -> None:
+    found = Bench()
+    reading = found.reader.read(NOW)
+    assert (reading.cpu_percent, reading.memory_percent, reading.pending, reading.nodes) == (None, None, None, ())
+    assert reading.missing == ("nodes", "requested", "cpu_percent", "memory_percent", "pending")
+
+
+def test_no_waiting_pod_is_none_waiting_while_the_exporter_lives() -> None:
+    assert bench().reader.pending(NOW) == ()
+    assert bench(pods_known=[]).reader.pending(NOW) is None
+
+
+def test_case_25_and_27_the_query_counts_only_what_the_scheduler_could_not_place_and_no_gate_holds() -> None:
+    assert "kube_pod_status_unschedulable" in queries.PENDING_AGE
+    assert 'kube_pod_status_reason{reason="SchedulingGated"} == 1' in queries.PENDING_AGE
+    assert 'phase="Pending"' not in queries.PENDING.text
+
+
+def test_case_21_the_cpu_query_divides_by_all_modes_and_takes_live_targets_only() -> None:
+    assert 'mode="idle"' in queries.WORKER_CPU
+    assert 'mode!="idle"' not in queries.WORKER_CPU
+    assert 'up{job="node-exporter"' in queries.WORKER_CPU
+
+
+def test_requests_are_asked_only_when_a_pod_waits() -> None:
+    found = bench(age=[(pod(1), 40)])
+    found.reader.read(NOW)
+    assert [form["query"] for form in found.session.forms].count(queries.PENDING_REQUESTS) == 1
+    assert queries.PENDING_REQUESTS not in [form["query"] for form in _quiet_forms()]
+
+
+def _quiet_forms() -> list[dict[str, str]]:
+    found = bench()
+    found.reader.read(NOW)
+    return found.session.forms
+
+
+def test_case_28_a_pod_too_large_for_any_worker_keeps_its_size_and_name() -> None:
+    requests_: Rows = [(pod(1) | {"resource": "cpu"}, 8), (pod(1) | {"resource": "memory"}, 4096 * 2**20)]
+    pending = bench(age=[(pod(1), 40)], pending_requests=requests_).reader.pending(NOW)
+    assert pending is not None
+    assert (pending[0].cpu_milli, pending[0].memory_mib, pending[0].example) == (8000, 4096, "shop/p1")
+
+
+def test_a_pod_that_requests_nothing_has_size_zero() -> None:
+    pending = bench(age=[(pod(1), 40)]).reader.pending(NOW)
+    assert pending is not None
+    assert (pending[0].cpu_milli, pending[0].memory_mib) == (0, 0)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_a_value_that_is_not_finite_is_missing(value: str) -> None:
+    reading = bench(cpu=[({"instance_id": "i-a"}, value), ({"instance_id": "i-b"}, "80")]).reader.read(NOW)
+    assert reading.nodes[0].cpu_percent is None
+    assert reading.cpu_percent == 80
+
+
+@pytest.mark.parametrize(
+    ("change", "usable"),
+    [
+        ({"ready": [({"node": "i-a"}, 0)]}, False),
+        ({"ready": []}, False),
+        ({"unschedulable": [({"node": "i-a"}, 1)]}, False),
+        ({"unschedulable": []}, False),
+        ({"taint": [({"node": "i-a", "key": "node.cloudprovider.kubernetes.io/uninitialized"}, 1)]}, True),
+        (
+            {
+                "taint": [
+                    (
+                        {
+                            "node": "i-a",
+                            "key": "node.cloudprovider.kubernetes.io/uninitialized",
+                            "effect": "NoSchedule",
+                        },
+                        1,
+                    )
+                ]
+            },
+            False,
+        ),
+        ({"taint": [({"node": "i-a", "key": "team", "value": "batch", "effect": "NoSchedule"}, 1)]}, True),
+    ],
+)
+def test_usable_is_ready_and_not_cordoned_and_without_a_blocking_taint(change: dict[str, Rows], usable: bool) -> None:
+    nodes = {node.node_name: node for node in bench(**change).reader.read(NOW).nodes}
+    assert nodes["i-a"].usable is usable
+
+
+def test_taints_are_written_as_kubectl_writes_them() -> None:
+    taints: Rows = [
+        ({"node": "i-a", "key": "team", "value": "batch", "effect": "NoSchedule"}, 1),
+        ({"node": "i-a", "key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}, 1),
+    ]
+    node = bench(taint=taints).reader.read(NOW).nodes[0]
+    assert node.taints == ("node.kubernetes.io/not-ready:NoExecute", "team=batch:NoSchedule")
+    assert node.blocking_taints == ("node.kubernetes.io/not-ready:NoExecute",)
+
+
+def test_how_long_a_worker_is_not_ready_is_asked_only_when_one_is() -> None:
+    found = bench(ready=[({"node": "i-a"}, 0), ({"node": "i-b"}, 1)], not_ready=[({"node": "i-a"}, 1260)])
+    nodes = found.reader.nodes(NOW)
+    assert [node.not_ready_seconds for node in nodes] == [1260, 0]
+    assert len(found.session.forms) == 2
+    quiet = bench()
+    quiet.reader.nodes(NOW)
+    assert len(quiet.session.forms) == 1
+
+
+def test_requests_and_pods_are_missing_when_the_exporter_shows_no_pod() -> None:
+    reading = bench(pods_known=[]).reader.read(NOW)
+    assert reading.nodes[0].pods is None
+    assert reading.nodes[0].cpu_requested_milli is None
+    assert reading.missing == ("requested", "pending")
+
+
+def test_without_node_data_the_load_of_every_live_worker_still_counts() -> None:
+    reading = bench(nodes_known=[], node=[]).reader.read(NOW)
+    assert reading.nodes == ()
+    assert reading.cpu_percent == 50
+    assert reading.missing == ("nodes",)
+
+
+def test_nodes_raises_when_nothing_is_known_of_any_node() -> None:
+    with pytest.raises(MetricsUnavailableError, match="no data of kube-state-metrics"):
+        bench(nodes_known=[], node=[]).reader.nodes(NOW)
+
+
+def test_a_cluster_without_workers_is_no_failure() -> None:
+    found = Bench()
+    found.session.figures = fleet_rows()
+    assert found.reader.nodes(NOW) == ()
+    assert found.reader.read(NOW).missing == ("cpu_percent", "memory_percent")
+
+
+# custom metrics -------------------------------------------------------------------------------------------------------
+
+
+def orders(**changes: Any) -> CustomMetric:
+    return CustomMetric(**{"name": "orders", "query": "sum(orders)", "high": 10.0, "low": 1.0, **changes})
+
+
+def test_a_custom_metric_of_several_series_takes_the_largest() -> None:
+    found = Bench(settings=Settings(custom_metrics=(orders(),)))
+    found.session.texts["sum(orders)"] = [({"shop": "a"}, 3), ({"shop": "b"}, 7)]
+    assert found.reader.read(NOW).custom[0].value == 7
+
+
+@pytest.mark.parametrize(("when_absent", "missing"), [("ignore", False), ("hold", True)])
+def test_an_absent_custom_metric_is_missing_only_when_it_shall_hold(when_absent: str, missing: bool) -> None:
+    found = Bench(settings=Settings(custom_metrics=(orders(when_absent=when_absent),)))
+    reading = found.reader.read(NOW)
+    assert reading.custom[0].value is None
+    assert ("custom:orders" in reading.missing) is missing
+
+
+def test_built_in_metrics_and_their_traffic_are_one_request_together() -> None:
+    found = bench(error_rate=[({}, 7)], request_traffic=[({}, 3)], queue_depth=[({}, 12)])
+    readings = {one.name: one for one in found.reader.read(NOW).custom}
+    assert (readings["error_rate"].value, readings["error_rate"].traffic) == (7, 3)
+    assert readings["queue_depth"].value == 12
+    assert len(found.session.forms) == QUIET_REQUESTS
+
+
+def test_a_built_in_name_that_does_not_exist_lists_those_that_do() -> None:
+    found = Bench(settings=Settings(custom_metrics=(orders(query="built-in:ordres"),)))
+    (missing,) = [one for one in found.reader.read(NOW).missing if one.startswith("custom:")]
+    assert "built-in:ordres is not built in, expected one of queue_depth, latency_p95" in missing
+
+
+def test_a_refused_custom_query_makes_only_itself_missing() -> None:
+    found = Bench(settings=Settings(custom_metrics=(orders(),)))
+    found.session.figures = fleet_rows(worker_rows("a"))
+    found.session.refuses = {"sum(orders)"}
+    reading = found.reader.read(NOW)
+    assert reading.cpu_percent == 50
+    assert reading.missing == ("custom:orders (Prometheus refuses query orders: bad_data: parse error)",)
+
+
+def test_a_scalar_is_a_value_and_a_range_is_refused() -> None:
+    found = Bench(settings=Settings(custom_metrics=(orders(),)))
+    scalar = '{"status":"success","data":{"resultType":"scalar","result":[1,"42"]}}'
+    matrix = '{"status":"success","data":{"resultType":"matrix","result":[]}}'
+    found.session.script = [None] * 4 + [reply(200, scalar)]
+    assert found.reader.read(NOW).custom[0].value == 42
+    found.session.script = [None] * 4 + [reply(200, matrix)]
+    assert "orders gives a matrix, expected one value" in found.reader.read(NOW).missing[-1]
+
+
+# failures -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_prometheus_is_tried_three_times_and_named() -> None:
+    found = bench()
+    found.session.script = [requests.ConnectionError("refused")] * 3
+    assert failure(found) == "Prometheus at http://10.0.0.1:30090 gives no answer to query nodes: cannot connect"
+    assert len(found.session.forms) == 3
+    assert found.clock.slept == [1, 2]
+
+
+def test_a_failure_that_passes_is_not_noticed() -> None:
+    found = bench()
+    found.session.script = [requests.ConnectionError("reset"), reply(502, "Bad Gateway", "text/plain")]
+    assert found.reader.read(NOW).cpu_percent == 50
+
+
+def test_a_prometheus_that_is_starting_is_tried_again() -> None:
+    found = bench()
+    found.session.script = [reply(503, "Service Unavailable", "text/plain")] * 3
+    assert failure(found).endswith("gives no answer to query nodes: HTTP 503 Service Unavailable")
+
+
+def test_each_request_waits_ten_seconds_at_most_and_all_of_them_25() -> None:
+    found = bench()
+    found.session.script = [requests.Timeout("slow")] * 3
+    assert failure(found) == "Prometheus at http://10.0.0.1:30090 gives no answer to query nodes: no answer within 2 s"
+    assert found.session.timeouts == [10, 10, 2]
+    assert found.clock.at - NOW == 25
+
+
+def test_slow_answers_end_when_the_budget_of_the_reading_is_used_up() -> None:
+    found = bench()
+    found.session.seconds_per_request = 9
+    assert failure(found).endswith("query pending: 25 s for all queries are over")
+    assert len(found.session.forms) == 3
+
+
+def test_the_budget_is_fresh_for_each_reading() -> None:
+    found = bench()
+    found.session.seconds_per_request = 4
+    for _ in range(3):
+        assert found.reader.read(NOW).cpu_percent == 50
+
+
+def test_a_wrong_password_names_the_secret_after_reading_it_afresh() -> None:
+    found = Bench(secret="wrong", remembered="wrong")
+    assert failure(found) == (
+        "Prometheus at http://10.0.0.1:30090 refuses the user name and password of secret"
+        " node-fleet/prometheus-auth (HTTP 401)"
+    )
+    assert len(found.session.forms) == 2
+
+
+def test_a_password_that_was_changed_is_found_by_reading_the_secret_again() -> None:
+    found = bench()
+    found.remembered = "old"
+    assert found.reader.read(NOW).cpu_percent == 50
+    assert len(found.session.forms) == QUIET_REQUESTS + 1
+
+
+def test_html_instead_of_json_says_what_came() -> None:
+    found = bench()
+    found.session.script = [reply(302, "<html>\n <body>Sign   in</body></html>", "text/html; charset=utf-8")]
+    assert failure(found) == (
+        "http://10.0.0.1:30090 does not answer as Prometheus does: HTTP 302, text/html,"
+        " beginning '<html> <body>Sign in</body></html>'; expected JSON"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"status":"success"}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"many"]}]}}',
+    ],
+)
+def test_json_of_another_shape_names_the_query(text: str) -> None:
+    found = bench()
+    found.session.script = [reply(200, text)]
+    assert failure(found) == "Prometheus' answer to query nodes is not a vector of numbers"
+
+
+def test_a_refused_batch_is_asked_part_by_part_so_that_the_error_names_the_part() -> None:
+    found = bench()
+    found.session.refuses = {queries.NODE_TAINT}
+    assert failure(found) == "Prometheus refuses query nodes.taint: bad_data: parse error"
+
+
+def test_a_batch_that_is_refused_only_as_a_whole_still_gives_its_figures() -> None:
+    found = bench()
+    found.session.refuses = {'"figure", "cores"'}
+    assert found.reader.read(NOW).cpu_percent == 50
+
+
+def test_the_address_is_looked_up_once_and_again_after_a_failure() -> None:
+    found = bench()
+    found.addresses = ["10.0.0.1", "10.0.0.9"]
+    found.reader.read(NOW)
+    found.reader.read(NOW)
+    assert found.looked_up == 1
+    found.session.script = [requests.ConnectionError("gone")] * 3
+    failure(found)
+    found.reader.read(NOW)
+    assert found.session.urls[-1] == "http://10.0.0.9:30090/api/v1/query"
+
+
+def test_a_configured_url_needs_no_server() -> None:
+    found = Bench(settings=Settings(prometheus_url="https://metrics.example.com/prom/"))
+    found.session.script = [vector([])]
+    found.reader.pending(NOW)
+    assert found.session.urls == ["https://metrics.example.com/prom/api/v1/query"]
+    assert found.looked_up == 0
+
+
+def test_a_server_that_cannot_be_found_is_a_failure_of_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = bench()
+
+    def lost() -> str:
+        raise ServerNotFoundError("no running instance has the tag Role=k3s-master")
+
+    monkeypatch.setattr(found.reader._api, "_address", lost)
+    assert failure(found) == "Prometheus cannot be found: no running instance has the tag Role=k3s-master"
+
+
+def test_a_secret_that_cannot_be_read_is_a_failure_of_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = bench()
+
+    def locked(fresh: bool) -> tuple[str, str]:
+        raise SecretError("secret x cannot be read: this function's role may not read it")
+
+    monkeypatch.setattr(found.reader._api, "_credentials", locked)
+    assert failure(found) == "Prometheus cannot be asked: secret x cannot be read: this function's role may not read it"
+
+
+# shapes ---------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 64_000), st.integers(0, 4096), st.integers(0, 100_000)), min_size=1, max_size=120)
+)
+def test_shapes_hold_every_pod_once_and_no_pod_is_larger_than_its_shape(pods: list[tuple[int, int, int]]) -> None:
+    keys: list[PodKey] = [("shop", f"p{number}", f"u{number}") for number in range(len(pods))]
+    ages = {key: float(age) for key, (_, _, age) in zip(keys, pods, strict=True)}
+    asked = {
+        key: {"cpu": cpu / 1000, "memory": float(memory * 2**20)}
+        for key, (cpu, memory, _) in zip(keys, pods, strict=True)
+    }
+    shapes = pod_shapes(ages, asked)
+    assert sum(shape.count for shape in shapes) == len(pods)
+    assert len(shapes) <= MAX_SHAPES
+    assert max(shape.cpu_milli for shape in shapes) == max(cpu for cpu, _, _ in pods)
+    assert max(shape.memory_mib for shape in shapes) == max(memory for _, memory, _ in pods)
+    assert max(shape.oldest_seconds for shape in shapes) == max(age for _, _, age in pods)
+
+
+def test_more_than_twenty_sizes_are_merged_visibly() -> None:
+    ages = {("shop", f"p{number}", str(number)): float(number) for number in range(25)}
+    asked = {key: {"cpu": 1.0 + number, "memory": 0.0} for number, key in enumerate(ages)}
+    shapes = pod_shapes(ages, asked)
+    assert len(shapes) == MAX_SHAPES
+    assert shapes[-1].count == 6
+    assert shapes[-1].example == "shop/p5 and others of 6 sizes"
+    assert shapes[-1].cpu_milli == 6000
