@@ -39,12 +39,16 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """AWS has announced to take this instance, or may: `deadline` in epoch seconds, 0 when none was given."""
+    """AWS has announced to take this instance, or may: `deadline` in epoch seconds, 0 when none was given.
+
+    claimed_by: the execution that answers it, so that a repeated claim of its own is not taken for a duplicate.
+    """
 
     instance_id: str
     kind: str
     at: int
     deadline: int = 0
+    claimed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,41 @@
+"""CheckDeadlineDrain: asks how the drain stands. After the deadline it counts as failed, whatever SSM may say later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.domain.drain import DrainLimits, judge_drain
+from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.interruption import DeadlineDrain, Interruption
+from node_fleet.domain.operation import Target
+from node_fleet.payload import put, take
+from node_fleet.wiring import Wiring, wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `drain`: "waiting" until there is an end."""
+    tools = wiring()
+    interruption, drain = take(event, "interruption", Interruption), take(event, "drain", DeadlineDrain)
+    status, detail = _judged(tools, interruption, drain)
+    now = tools.clock.now()
+    if status == "waiting" and now > drain.until + interruption.poll_seconds:
+        status, detail = "failed", f"it had not ended when the time was over: {detail}"
+    if status == "drained":
+        detail = f"{detail} after {now - drain.started_at} s"
+    return put(event, drain=replace(drain, status="failed" if status == "blocked" else status, detail=detail))
+
+
+def _judged(tools: Wiring, interruption: Interruption, drain: DeadlineDrain) -> tuple[str, str]:
+    target = Target(
+        instance_id=interruption.instance_id,
+        node_name=drain.node_name,
+        command_id=drain.command_id,
+        started_at=drain.started_at,
+    )
+    limits = DrainLimits(drain_seconds=drain.until - drain.started_at, delivery_seconds=interruption.poll_seconds)
+    try:
+        verdict = judge_drain(tools.server.result(drain.command_id), target, limits, tools.clock.now())
+    except ServerUnreachableError as error:
+        return "waiting", str(error)
+    return verdict.status, verdict.detail

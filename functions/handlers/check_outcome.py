@@ -1,0 +1,19 @@
+"""CheckOutcome: after the date, asks whether the instance was really taken. Many recommendations come to nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.interruption import Interruption, what_happened
+from node_fleet.payload import take
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `settle`: "gone", "survived", or "superseded" when a later notice took over."""
+    tools = wiring()
+    interruption = take(event, "interruption", Interruption)
+    found = tools.ec2.states([interruption.instance_id])[interruption.instance_id]
+    notices = {notice.instance_id: notice for notice in tools.state.load().notices}
+    status = what_happened(found, notices.get(interruption.instance_id), interruption.claimed_by)
+    return {**event, "settle": {"status": status, "detail": f"EC2 says {found}"}}

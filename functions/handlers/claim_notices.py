@@ -1,0 +1,90 @@
+"""ClaimNotices: reads an announcement, ignores what is not ours, claims each worker once, and plans the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.adapters.launcher import placement_of
+from node_fleet.domain.interruption import (
+    Announcement,
+    Interruption,
+    Times,
+    answer_to,
+    outranks,
+    read_announcement,
+    replacement_slot,
+)
+from node_fleet.domain.model import Instance
+from node_fleet.domain.state import Notice
+from node_fleet.observability import log
+from node_fleet.payload import to_payload
+from node_fleet.wiring import Wiring, wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Take `event` and `execution_id`; answer `interruptions` to respond to and, for each other instance, why not."""
+    tools = wiring()
+    announcement = read_announcement(event["event"])
+    found: list[Interruption] = []
+    ignored: dict[str, str] = {}
+    for instance_id in announcement.instance_ids:
+        instance = tools.ec2.managed(instance_id)
+        why = _ignored(tools, announcement, instance, event["execution_id"])
+        if why or instance is None:
+            ignored[instance_id] = why
+        else:
+            found.append(_planned(tools, announcement, instance, event["execution_id"]))
+    log("notice", kind=announcement.kind, claimed=[i.instance_id for i in found], ignored=ignored)
+    return {
+        "status": "claimed" if found else "ignored",
+        "interruptions": [to_payload(interruption) for interruption in found],
+        "ignored": ignored,
+    }
+
+
+def _ignored(tools: Wiring, announcement: Announcement, instance: Instance | None, execution_id: str) -> str:
+    """Why nothing is done about that instance; empty when it is claimed for this execution."""
+    if announcement.kind is None:
+        return "the event asks for nothing"
+    if instance is None:
+        return "not a worker of this fleet"
+    if announcement.kind == "rebalance" and not tools.settings.handle_rebalance:
+        return "rebalance recommendations are not followed (HANDLE_REBALANCE=false)"
+    if announcement.kind in ("gone", "stopped"):
+        return ""
+    return _claim(tools, announcement, instance.instance_id, execution_id)
+
+
+def _claim(tools: Wiring, announcement: Announcement, instance_id: str, execution_id: str) -> str:
+    notice = Notice(
+        instance_id=instance_id,
+        kind=announcement.kind or "",
+        at=announcement.at,
+        deadline=announcement.deadline,
+        claimed_by=execution_id,
+    )
+    if tools.state.add_notice(notice):
+        return ""
+    known = next((n for n in tools.state.load().notices if n.instance_id == instance_id), notice)
+    if known.claimed_by == execution_id:
+        return ""
+    if announcement.kind is not None and outranks(announcement.kind, known):
+        tools.state.replace_notice(notice)
+        return ""
+    return f"already being answered by {known.claimed_by} ({known.kind})"
+
+
+def _planned(tools: Wiring, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
+    settings, now = tools.settings, tools.clock.now()
+    times = Times(
+        margin_seconds=settings.interruption_margin_seconds,
+        settle_seconds=settings.interruption_settle_seconds,
+        rebalance_hold_seconds=settings.rebalance_hold_seconds,
+        scheduled_lead_seconds=settings.scheduled_drain_lead_seconds,
+        join_limit_seconds=settings.join_limit_seconds,
+    )
+    answer = answer_to(announcement, instance, claimed_by=execution_id, now=now, times=times)
+    if answer.path != "respond":
+        return answer
+    slot = replacement_slot(instance, tools.ec2.instances(), tools.state.load(), placement_of(settings), now=now)
+    return answer.with_slot(slot)

@@ -1,0 +1,28 @@
+"""CloseNotice: records how an announcement ended, tells it when a person should know, and lifts the notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.interruption import Interruption, closing_alerts, closing_sentence, interruption_message
+from node_fleet.domain.message import plain_failure
+from node_fleet.payload import take, to_payload
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer the sentence. Safe twice. A worker that nobody could settle stays under notice, and is told of."""
+    tools = wiring()
+    interruption = take(event, "interruption", Interruption)
+    failure = plain_failure(event["failure"]) if "failure" in event else None
+    status, detail = event.get("settle", {}).get("status", ""), event.get("settle", {}).get("detail", "")
+    text = closing_sentence(interruption, status, detail, failure)
+    alerts = closing_alerts(interruption, status, text, failed=failure is not None)
+    if failure is None and status != "kept":
+        tools.state.remove_notice(interruption.instance_id)
+    data = {"interruption": event["interruption"], "settle": event.get("settle", {}), "text": text}
+    tools.records.put_event("interruption_end", tools.clock.now(), data, key=interruption.operation_id)
+    if alerts:
+        message = interruption_message(interruption, tools.settings.cluster_id, text, alerts)
+        tools.publisher.publish(f"node-fleet {tools.settings.cluster_id}: {interruption.why}", to_payload(message))
+    return {"interruption": event["interruption"], "sentence": text}

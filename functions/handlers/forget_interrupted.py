@@ -1,0 +1,27 @@
+"""ForgetInterrupted: deletes the Node object and the K3s password secret of a worker that is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.interruption import Interruption
+from node_fleet.payload import take
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `settle`. Forgetting twice is harmless.
+
+    Raises:
+        ServerUnreachableError: the node is still ready, or the server cannot be asked; later it may work.
+    """
+    tools = wiring()
+    interruption = take(event, "interruption", Interruption)
+    instance_id = interruption.instance_id
+    name = event.get("response", {}).get("drain", {}).get("node_name") or instance_id
+    result = tools.server.run("ForgetNode", {"NodeName": name, "InstanceId": instance_id})
+    if not result.succeeded and result.word != "other-instance":
+        said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"
+        raise ServerUnreachableError(f"node {name} of {instance_id} is not forgotten: {said}")
+    return {**event, "settle": {"status": "gone", "detail": f"node {name} is forgotten"}}

@@ -1,0 +1,31 @@
+"""TellResponse: records and tells what was done about an announcement, while it is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_fleet.domain.interruption import (
+    DeadlineDrain,
+    Interruption,
+    Replacement,
+    interruption_alerts,
+    interruption_message,
+    response_sentence,
+)
+from node_fleet.payload import from_payload, take, to_payload
+from node_fleet.wiring import wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Write one event and publish one message; the payload goes on as it came."""
+    tools = wiring()
+    interruption = take(event, "interruption", Interruption)
+    drain = from_payload(DeadlineDrain, event["response"]["drain"])
+    replacement = from_payload(Replacement, event["response"]["replacement"])
+    text = response_sentence(interruption, drain, replacement)
+    alerts = interruption_alerts(interruption, drain, replacement)
+    data = {"interruption": event["interruption"], **event["response"], "text": text}
+    tools.records.put_event("interruption", interruption.at, data, key=interruption.operation_id)
+    message = interruption_message(interruption, tools.settings.cluster_id, text, alerts)
+    tools.publisher.publish(f"node-fleet {tools.settings.cluster_id}: {interruption.why}", to_payload(message))
+    return event
