@@ -3,59 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from node_fleet.domain.inspection import InspectedNode, Inspection, parse_inspection
-from simulator.clock import VirtualClock
-from simulator.server_shell import ServerShell, ShellResult
-from simulator.world import ApplicationSpec, World
-from tests.unit.commands.shipped import script
-
-SERVER, FIRST, SECOND = "i-0000000000000000f", "i-00000000000000001", "i-00000000000000002"
-
-
-@dataclass(frozen=True)
-class Site:
-    clock: VirtualClock
-    world: World
-    shell: ServerShell
-
-    def run(self, name: str, **environment: str) -> ShellResult:
-        return self.shell.run(script(name), environment)
-
-    def inspect(self) -> Inspection:
-        return parse_inspection(self.run("inspect_nodes").stdout)
-
-    def node(self, instance_id: str) -> InspectedNode:
-        return next(n for n in self.inspect().nodes if n.instance_id == instance_id)
-
-    def pod(self, name: str, node: str = FIRST, phase: str = "Running", **metadata: Any) -> None:
-        self.world.create(
-            "pods",
-            {
-                "metadata": {"name": name, "namespace": metadata.pop("namespace", "shop"), **metadata},
-                "spec": {"nodeName": node, "containers": [{"name": "main"}]},
-                "status": {"phase": phase},
-            },
-        )
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    clock = VirtualClock()
-    world = World(clock)
-    world.add_server(SERVER, "us-east-1a")
-    world.add_worker(FIRST, az="us-east-1a")
-    world.add_worker(SECOND, az="us-east-1b", market="spot")
-    clock.advance(60)
-    shell = ServerShell(world, clock.advance)
-    yield Site(clock, world, shell)
-    shell.close()
-    clock.close()
+from node_fleet.domain.inspection import parse_inspection
+from simulator.world import ApplicationSpec
+from tests.unit.commands.site import FIRST, SECOND, SERVER, Site
 
 
 def test_each_node_has_its_line_and_the_server_is_marked(site: Site) -> None:

@@ -1,0 +1,220 @@
+"""drain_node.sh: late, twice, called off, cordoned by others, blocked: it does nothing; else it empties the node."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.world import ApplicationSpec
+from tests.unit.commands.site import FIRST, SECOND, Site
+
+DRAINED = f"node/{FIRST} drained"
+SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+FLAGS = ["--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s", "--skip-wait-for-delete-timeout=10"]
+
+
+def drains(site: Site) -> list[list[str]]:
+    return [words for words in site.shell.double.commands if words and words[0] == "drain"]
+
+
+def settle(site: Site, *applications: ApplicationSpec) -> None:
+    for one in applications:
+        site.world.add_application(one)
+    site.clock.advance(60)
+
+
+def test_it_cordons_and_annotates_in_one_patch_then_drains_with_exactly_our_flags(site: Site) -> None:
+    settle(site, ApplicationSpec(name="web", replicas=4, min_available=2))
+    started = int(site.clock.now())
+    result = site.drain()
+    assert result.exit_code == 0
+    assert DRAINED in result.stdout.splitlines()
+    assert drains(site) == [["drain", FIRST, *FLAGS]]
+    patches = [w for w in site.shell.double.commands if w[0] == "patch"]
+    assert len(patches) == 1
+    marks = site.mark(FIRST)
+    assert (marks["cordoned-by"], int(marks["cordoned-at"])) == ("down-1-100", started)
+    assert (site.look().cordoned, site.look().pods_left) == (True, 0)
+
+
+@pytest.mark.parametrize(("late", "code"), [(0, 0), (1, 65), (600, 65)])
+def test_it_does_not_start_after_its_time(site: Site, late: int, code: int) -> None:
+    result = site.drain(NOT_AFTER=str(int(site.clock.now()) - late))
+    assert result.exit_code == code
+    assert site.look().cordoned is (code == 0)
+
+
+def test_a_second_command_of_the_same_operation_changes_nothing(site: Site) -> None:
+    settle(site, ApplicationSpec(name="web", replicas=4, min_available=2))
+    site.drain()
+    evicted = site.world.store.version
+    result = site.drain()
+    assert (result.exit_code, site.world.store.version) == (0, evicted)
+    assert DRAINED in result.stdout.splitlines()
+
+
+def test_after_an_undo_the_same_operation_drains_no_more(site: Site) -> None:
+    site.drain()
+    assert site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100").exit_code == 0
+    result = site.drain()
+    assert (result.exit_code, site.look().cordoned) == (70, False)
+
+
+def test_an_undo_that_overtakes_the_drain_still_stops_it(site: Site) -> None:
+    undo = site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100")
+    assert "result: not-cordoned" in undo.stdout
+    assert site.drain().exit_code == 70
+
+
+def test_a_later_operation_may_drain_a_node_that_was_given_back(site: Site) -> None:
+    site.drain()
+    site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100")
+    assert site.drain(operation="down-2-200").exit_code == 0
+    assert site.mark(FIRST)["cordoned-by"] == "down-2-200"
+
+
+@pytest.mark.parametrize("owner", ["", "down-9-9"])
+def test_case_10_a_cordon_that_is_not_this_operations_is_respected(site: Site, owner: str) -> None:
+    site.world.cordon(FIRST)
+    if owner:
+        site.annotate(FIRST, cordoned_by=owner)
+    result = site.drain()
+    assert (result.exit_code, drains(site)) == (67, [])
+    assert site.mark(FIRST).get("cordoned-by", "") == owner
+
+
+@pytest.mark.parametrize("node", ["i-0000000000000dead", "no-such-node", "a"])
+def test_a_node_that_is_gone_is_said_to_be_gone(site: Site, node: str) -> None:
+    assert site.drain(node).exit_code == 66
+
+
+@pytest.mark.parametrize(
+    ("application", "letter"),
+    [
+        (ApplicationSpec(name="db", kind="StatefulSet"), "s"),
+        (ApplicationSpec(name="one"), "d"),
+        (ApplicationSpec(name="files", volume="local-path", annotations=SAFE), "v"),
+        (ApplicationSpec(name="pinned", replicas=2, annotations={next(iter(SAFE)): "false"}), "n"),
+        (ApplicationSpec(name="busy", replicas=2, min_available=2), "p"),
+    ],
+)
+def test_what_arrived_after_the_inspection_is_seen_under_the_cordon(
+    site: Site, application: ApplicationSpec, letter: str
+) -> None:
+    site.world.cordon(SECOND)
+    settle(site, application)
+    before = {p["metadata"]["uid"] for p in site.world.pods_on(FIRST)}
+    result = site.drain()
+    assert result.exit_code == 68
+    assert f":{letter}" in result.stdout
+    assert {p["metadata"]["uid"] for p in site.world.pods_on(FIRST)} == before
+
+
+def test_a_node_annotated_meanwhile_is_not_drained(site: Site) -> None:
+    marks = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    site.world.update("nodes", "", FIRST, lambda n: n["metadata"].setdefault("annotations", {}).update(marks))
+    assert site.drain().exit_code == 68
+
+
+def test_force_is_used_only_when_every_bare_pod_says_it_may_go(site: Site) -> None:
+    site.pod("scratch", annotations=SAFE)
+    assert site.drain().exit_code == 0
+    assert drains(site)[0][-1] == "--force"
+    site.pod("scratch", SECOND, annotations=SAFE)
+    site.pod("precious", SECOND)
+    assert site.drain(SECOND).exit_code == 68
+    assert len(drains(site)) == 1
+
+
+@pytest.mark.parametrize(("name", "replicas"), [("web", 4), ("api", 6), ("cart", 8)])
+def test_case_9_a_budget_that_closes_during_the_drain_ends_it_at_its_timeout_naming_pod_and_budget(
+    site: Site, name: str, replicas: int
+) -> None:
+    settle(site, ApplicationSpec(name=name, replicas=replicas, min_available=replicas - 1))
+    site.clock.at(
+        site.clock.now() + 1,
+        lambda: site.world.update(
+            "poddisruptionbudgets", "shop", name, lambda b: b["spec"].update(minAvailable=replicas)
+        ),
+    )
+    begun = site.clock.now()
+    result = site.drain()
+    assert result.exit_code == 1
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("result: drain-failed blocked shop/" + name)
+    assert f":p={name}" in last
+    assert 300 <= site.clock.now() - begun <= 310
+
+
+@pytest.mark.parametrize("namespace", ["ci-588", "ci-589", "preview"])
+def test_case_14_pods_of_a_namespace_that_is_being_deleted_do_not_fail_the_drain(site: Site, namespace: str) -> None:
+    site.world.cordon(SECOND)
+    settle(site, ApplicationSpec(name="x", namespace=namespace, replicas=3, grace_seconds=60, shutdown_seconds=40))
+    site.world.uncordon(SECOND)
+    site.world.delete("namespaces", "", namespace)
+    result = site.drain()
+    assert (result.exit_code, site.look().pods_left) == (0, 0)
+
+
+@pytest.mark.parametrize("seconds", [1, 60, 200])
+def test_case_20_the_drain_ends_only_when_slow_pods_have_shut_down(site: Site, seconds: int) -> None:
+    settle(site, ApplicationSpec(name="cart", replicas=4, grace_seconds=250, shutdown_seconds=seconds))
+    begun = site.clock.now()
+    assert site.drain().exit_code == 0
+    assert site.clock.now() - begun >= seconds
+    assert site.look().pods_left == 0
+
+
+def test_a_slower_pod_than_the_timeout_fails_the_drain(site: Site) -> None:
+    settle(site, ApplicationSpec(name="cart", replicas=4, grace_seconds=900, shutdown_seconds=800))
+    result = site.drain()
+    assert result.exit_code == 1
+    assert "drain-failed" in result.stdout
+
+
+@pytest.mark.parametrize("dead_seconds", [400, 900, 1500])
+def test_case_15_a_dead_node_is_drained_with_loss_and_does_not_hang(site: Site, dead_seconds: int) -> None:
+    settle(site, ApplicationSpec(name="web", replicas=4), ApplicationSpec(name="db", kind="StatefulSet", replicas=2))
+    site.world.fail_node(FIRST)
+    site.clock.advance(dead_seconds)
+    begun = site.clock.now()
+    result = site.drain(DRAIN_MODE="not-ready")
+    assert result.exit_code == 0, result
+    assert site.clock.now() - begun < 300
+    look = site.look()
+    assert (look.ready, look.pods_left) == (False, look.pods_terminating)
+
+
+def test_case_15_a_dead_node_with_a_volume_of_its_own_is_not_drained(site: Site) -> None:
+    site.world.cordon(SECOND)
+    settle(site, ApplicationSpec(name="files", volume="local-path"))
+    site.world.fail_node(FIRST)
+    site.clock.advance(1200)
+    assert site.drain(DRAIN_MODE="not-ready").exit_code == 68
+
+
+def test_before_a_deadline_nothing_refuses_and_budgets_give_way_at_last(site: Site) -> None:
+    settle(
+        site, ApplicationSpec(name="web", replicas=2, min_available=2), ApplicationSpec(name="db", kind="StatefulSet")
+    )
+    site.pod("debug")
+    now = int(site.clock.now())
+    result = site.drain(DRAIN_MODE="deadline", NOT_AFTER=str(now + 105), DRAIN_TIMEOUT_SECONDS="105")
+    assert (result.exit_code, site.look().pods_left) == (0, 0)
+    assert site.clock.now() - now <= 105
+    assert all("--force" in words for words in drains(site))
+
+
+def test_an_unreachable_api_changes_nothing(site: Site) -> None:
+    site.shell.double.reachable = False
+    assert site.drain().exit_code == 69
+
+
+def test_many_refused_evictions_do_not_push_the_result_out_of_the_output(site: Site) -> None:
+    settle(
+        site,
+        *(ApplicationSpec(name=f"web-{n}", replicas=4, grace_seconds=600, shutdown_seconds=500) for n in range(10)),
+    )
+    result = site.drain()
+    assert result.stdout.splitlines()[-1].startswith("result: drain-failed")
+    assert len(result.stdout) < 24_000
+    assert len(result.stderr) < 8_000

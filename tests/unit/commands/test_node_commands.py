@@ -1,0 +1,147 @@
+"""check_node.sh, uncordon_node.sh and forget_node.sh: exact about one node, harmless twice and late."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from node_fleet.domain.inspection import parse_node_look
+from simulator.world import ApplicationSpec
+from tests.unit.commands.shipped import COMMANDS, embed, script
+from tests.unit.commands.site import FIRST, SECOND, Site
+
+OPERATION = "down-1-100"
+ALL = sorted(path.stem for path in COMMANDS.glob("*.sh"))
+
+
+def test_a_look_tells_cordon_owner_readiness_and_what_is_left(site: Site) -> None:
+    site.world.add_application(ApplicationSpec(name="web", replicas=4))
+    site.clock.advance(60)
+    look = site.look()
+    assert (look.present, look.ready, look.cordoned, look.cordoned_by, look.instance_id) == (
+        True,
+        True,
+        False,
+        "",
+        FIRST,
+    )
+    assert look.pods_left == 2
+
+
+@pytest.mark.parametrize("pods", [1, 2, 3])
+def test_case_20_pods_that_still_shut_down_are_left(site: Site, pods: int) -> None:
+    for n in range(pods):
+        site.pod(f"cart-{n}")
+    site.clock.advance(20)
+    for n in range(pods):
+        site.world.delete("pods", "shop", f"cart-{n}", grace_seconds=120)
+    assert site.look().pods_left == site.look().pods_terminating == pods
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_cases_12_and_13_finished_mirror_and_daemonset_pods_leave_a_node_empty(site: Site, phase: str) -> None:
+    site.pod("done", phase=phase)
+    site.pod("haproxy", namespace="kube-system", annotations={"kubernetes.io/config.mirror": "x"})
+    assert site.look().pods_left == 0
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 30])
+def test_a_cut_look_is_unknown(site: Site, cut: int) -> None:
+    text = site.run("check_node", NODE_NAME=FIRST).stdout.strip()
+    assert not parse_node_look(text[:-cut], FIRST).known
+    assert not parse_node_look(text, SECOND).known
+
+
+def test_a_node_that_is_gone_is_known_to_be_gone(site: Site) -> None:
+    look = site.look("no-such-node")
+    assert (look.known, look.present) == (True, False)
+
+
+def test_an_api_that_does_not_answer_says_nothing_of_the_node(site: Site) -> None:
+    site.shell.double.reachable = False
+    assert not site.look().known
+
+
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_uncordon_takes_back_its_own_cordon_and_is_harmless_again(site: Site, again: int) -> None:
+    site.drain()
+    said = [site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID=OPERATION).stdout for _ in range(again)]
+    words = [text.split("result: ")[1].split()[0] for text in said]
+    assert words == ["uncordoned", *["not-cordoned"] * (again - 1)]
+    assert (site.look().cordoned, site.mark(FIRST)) == (False, {"undone": OPERATION})
+
+
+@pytest.mark.parametrize("owner", ["", "down-2-2", "spot-i-1"])
+def test_case_10_somebody_elses_cordon_is_never_taken_back(site: Site, owner: str) -> None:
+    site.world.cordon(FIRST)
+    if owner:
+        site.annotate(FIRST, cordoned_by=owner)
+    result = site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID=OPERATION)
+    assert "result: foreign-cordon" in result.stdout
+    assert site.look().cordoned
+    assert site.mark(FIRST).get("cordoned-by", "") == owner
+
+
+def test_a_person_who_uncordoned_and_cordoned_again_keeps_the_cordon_only_if_the_mark_is_gone(site: Site) -> None:
+    site.drain()
+    site.world.uncordon(FIRST)
+    assert "result: not-cordoned" in site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID=OPERATION).stdout
+
+
+@pytest.mark.parametrize("waits", [0, 60])
+def test_case_1_forgetting_removes_the_node_and_its_password(site: Site, waits: int) -> None:
+    site.world.instance_gone(FIRST)
+    site.clock.advance(100 + waits)
+    assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).exit_code == 0
+    assert site.world.find("nodes", "", FIRST) is None
+    assert site.world.find("secrets", "kube-system", f"{FIRST}.node-password.k3s") is None
+    assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).exit_code == 0
+
+
+def test_case_1_a_password_without_a_node_is_removed_too(site: Site) -> None:
+    site.world.create(
+        "secrets", {"metadata": {"name": "old.node-password.k3s", "namespace": "kube-system"}, "type": "Opaque"}
+    )
+    assert site.run("forget_node", NODE_NAME="old", INSTANCE_ID="i-0123456789abcdef0").exit_code == 0
+    assert site.world.find("secrets", "kube-system", "old.node-password.k3s") is None
+
+
+@pytest.mark.parametrize("node", [FIRST, SECOND])
+def test_case_2_a_node_whose_agent_still_runs_is_not_forgotten(site: Site, node: str) -> None:
+    assert site.run("forget_node", NODE_NAME=node, INSTANCE_ID=node).exit_code == 71
+    assert site.world.find("nodes", "", node) is not None
+
+
+def test_a_node_of_another_instance_is_not_forgotten(site: Site) -> None:
+    site.world.instance_gone(FIRST)
+    site.clock.advance(100)
+    assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=SECOND).exit_code == 72
+    assert site.world.find("nodes", "", FIRST) is not None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_scripts_are_plain_sh_without_what_ssm_would_replace(name: str) -> None:
+    text = script(name)
+    assert text.startswith("#!/bin/sh\n")
+    assert "{{" not in text
+    assert len(text) < 60_000
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_shellcheck_finds_nothing(name: str) -> None:
+    tool = shutil.which("shellcheck")
+    if tool is None:
+        pytest.skip("shellcheck is not installed here; CI installs it")
+    done = subprocess.run([tool, "-s", "sh", str(COMMANDS / f"{name}.sh")], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", embed.SCRIPTS)
+def test_both_scripts_carry_the_pod_rules_of_today(name: str) -> None:
+    text, current = (COMMANDS / name).read_text(), Path(COMMANDS / "rules.py").read_text()
+    assert embed.embedded(text, current) == text
+    assert re.search(r"# --- rules: begin\n.+# --- rules: end\n", text, re.DOTALL)
