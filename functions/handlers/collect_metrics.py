@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,7 +14,7 @@ from node_fleet.observability import log
 from node_fleet.payload import put
 from node_fleet.wiring import Wiring, wiring
 
-HOURLY_DAYS = 14
+LEAST_HOURLY_DAYS = 14
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     tools = wiring()
     now = tools.clock.now()
     snapshot = _snapshot(tools, now)
-    if snapshot.source == "live":
+    if snapshot.source == "live" and _says_something(snapshot):
         tools.records.put_reading(snapshot)
     log("metrics", source=snapshot.source, problem=snapshot.problem, missing=snapshot.missing)
     return put(event, snapshot=snapshot)
@@ -41,10 +42,19 @@ def _snapshot(tools: Wiring, now: int) -> Snapshot:
     return assemble(instances, reading, notices, policy, now, hourly=hourly)
 
 
+def _says_something(snapshot: Snapshot) -> bool:
+    """An answer in which every figure is missing must not take the place of the last good reading."""
+    return any(value is not None for value in (snapshot.cpu_percent, snapshot.memory_percent, snapshot.pending))
+
+
 def _hourly(tools: Wiring, now: int) -> tuple[HourlyLoad, ...]:
-    """What prediction needs, fetched only at the minutes at which it is asked."""
+    """What prediction needs, fetched only at the minutes at which it is asked; rounded, as hundreds of rows travel."""
     settings = tools.settings
     minute = datetime.fromtimestamp(now, ZoneInfo(settings.timezone)).minute
     if not settings.predictive or minute < settings.predictive_minute:
         return ()
-    return tuple(tools.records.hourly_loads(now - HOURLY_DAYS * 86400, now))
+    days = max(LEAST_HOURLY_DAYS, settings.predictive_min_days + 1)
+    return tuple(
+        replace(hour, cpu_percent=round(hour.cpu_percent, 1), workers=round(hour.workers, 1))
+        for hour in tools.records.hourly_loads(now - days * 86400, now)
+    )
