@@ -49,7 +49,6 @@ class Execution:
     started_at: float
     status: str = RUNNING
     ended_at: float | None = None
-    output: Any = None
     error: str | None = None
     cause: str | None = None
     events_count: int = 0
@@ -67,6 +66,13 @@ class Execution:
             return self._events()
         unpacked: list[dict[str, Any]] = json.loads(zlib.decompress(self._packed))
         return unpacked
+
+    @property
+    def output(self) -> Any:
+        """What a succeeded execution answered; None otherwise."""
+        if self.status != "SUCCEEDED":
+            return None
+        return json.loads(self.events[-1]["executionSucceededEventDetails"]["output"])
 
     @property
     def path(self) -> list[str]:
@@ -173,7 +179,6 @@ class Runner:
         _fail_on_runtime_error(execution)
         record.status = execution.exec_status.value
         record.ended_at = self._clock.now()
-        record.output = execution.output if record.status == "SUCCEEDED" else None
         record.error, record.cause = execution.error, execution.cause
         record.pack()
         self._prune(execution)

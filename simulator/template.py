@@ -103,7 +103,8 @@ class FakeNames:
 
     def attribute(self, resource: Resource, name: str) -> str:
         if name == "Arn" or name.endswith("Arn"):
-            return self.arn(resource, str(self.ref(resource)))
+            ref = str(self.ref(resource))
+            return ref if ref.startswith("arn:") else self.arn(resource, ref)
         return {"LatestVersionNumber": "1", "DefaultVersionNumber": "1", "Version": "1"}.get(
             name, f"{resource.logical_id}.{name}"
         )
@@ -246,6 +247,7 @@ class Template:
             "Fn::Join": lambda at, a: a[0].join(str(part) for part in self.resolve(at, a[1])),
             "Fn::Sub": self._sub,
             "Fn::ImportValue": lambda at, a: self._import(self.resolve(at, a)),
+            "Fn::GetStackOutput": lambda at, a: self._stack_output(a["StackName"], a["OutputName"]),
             "Fn::Select": lambda at, a: self.resolve(at, a[1])[int(self.resolve(at, a[0]))],
             "Fn::Split": lambda at, a: str(self.resolve(at, a[1])).split(a[0]),
             "Fn::If": lambda at, a: self.resolve(at, a[1] if self._condition(at, a[0]) else a[2]),
@@ -306,6 +308,12 @@ class Template:
                 if "Export" in output and self.resolve(stack, output["Export"]["Name"]) == name:
                     return self.resolve(stack, output["Value"])
         raise TemplateError(f"Fn::ImportValue: no stack exports {name!r}; load all stacks together")
+
+    def _stack_output(self, stack: str, name: str) -> Any:
+        output = self.stacks.get(stack, {}).get("Outputs", {}).get(name)
+        if output is None:
+            raise TemplateError(f"Fn::GetStackOutput: stack {stack!r} has no output {name!r}; load all stacks together")
+        return self.resolve(stack, output["Value"])
 
     def _find_in_map(self, stack: str, argument: list[Any]) -> Any:
         table, first, second = (self.resolve(stack, part) for part in argument[:3])

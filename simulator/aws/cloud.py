@@ -6,6 +6,7 @@ It composes the parts and owns their life; what a part does stands in its own mo
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -34,6 +35,11 @@ REGION = "ap-southeast-1"
 ACCOUNT = "123456789012"
 
 
+@functools.lru_cache(maxsize=64)
+def _client(service: str, region: str) -> Any:
+    return boto3.client(service, region_name=region)  # type: ignore[call-overload]
+
+
 class Cloud:
     """A context manager: inside it, every boto3 client talks to this cloud and time is the clock's."""
 
@@ -49,7 +55,6 @@ class Cloud:
         self.commands = RunCommand(clock)
         self._random = random.Random(seed)
         self._seed = seed
-        self._clients: dict[str, Any] = {}
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -73,9 +78,7 @@ class Cloud:
 
     def client(self, service: str) -> Any:
         """A client for tests and for the laptop itself; functions make their own."""
-        if service not in self._clients:
-            self._clients[service] = boto3.client(service, region_name=self.region)  # type: ignore[call-overload]
-        return self._clients[service]
+        return _client(service, self.region)
 
     def create_state_machine(self, name: str, definition: str | Mapping[str, Any]) -> str:
         """Creates a state machine and makes it the runner's default if it is the first. Returns its ARN."""
@@ -98,6 +101,7 @@ class Cloud:
             "AWS_DEFAULT_REGION": self.region,
             "AWS_REGION": self.region,
             "MOTO_ACCOUNT_ID": self.account,
+            "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
         }
 
     @contextlib.contextmanager

@@ -14,8 +14,6 @@ from simulator.aws.cloud import Cloud
 from simulator.aws.lambdas import LambdaFunction
 from simulator.template import FakeNames, FunctionSpec, Resource, RuleSpec, Template
 
-LAUNCH_LIMIT = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
@@ -128,7 +126,8 @@ class Deployment:
         return self._fake.attribute(resource, name)
 
     def _arn_of(self, version: Resource) -> str:
-        return str(self.template.resolve(version.stack, version.properties["FunctionName"])).removesuffix(":1")
+        function = str(self.template.resolve(version.stack, version.properties["FunctionName"])).split(":")[-1]
+        return f"arn:aws:lambda:{self.cloud.region}:{self.cloud.account}:function:{function}"
 
     def _machine_name(self, resource: Resource) -> str:
         name = resource.properties.get("StateMachineName", resource.logical_id)
@@ -182,9 +181,7 @@ class Deployment:
         arguments = {name: properties[name] for name in wanted if name in properties}
         arguments.setdefault("ImageId", "ami-12345678")
         tags = [{"ResourceType": "instance", "Tags": properties.get("Tags", [])}]
-        reply = self.cloud.client("ec2").run_instances(
-            MinCount=1, MaxCount=LAUNCH_LIMIT, TagSpecifications=tags, **arguments
-        )
+        reply = self.cloud.client("ec2").run_instances(MinCount=1, MaxCount=1, TagSpecifications=tags, **arguments)
         instance = reply["Instances"][0]
         attributes = {"InstanceId": instance["InstanceId"], "PrivateIp": instance["PrivateIpAddress"]}
         return Made(ref=instance["InstanceId"], attributes=attributes)

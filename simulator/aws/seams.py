@@ -380,7 +380,8 @@ class WatchedCalls:
             raise
         finally:
             current_call.reset(token)
-        call.result = None if call.reads else result
+        if not call.reads:
+            call.result = {name: value for name, value in result.items() if name != "ResponseMetadata"}
         return result
 
     def _locked(self, this: Any, event_name: str, request: Any, kwargs: dict[str, Any]) -> Any:
