@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from node_fleet.domain import alerts, explain
+from node_fleet.domain.adoption import unjoined
 from node_fleet.domain.cooldown import cooldown, launch_back_off
 from node_fleet.domain.demand import Demand, listed_checks, remember_launch, weigh_demand
 from node_fleet.domain.evidence import Action, Check, Decision, Verdict
@@ -165,12 +166,18 @@ def _told(view: View, answer: _Answer, wanted: Wanted, found: alerts.Found, memo
         blocked_by=answer.blocked_by,
         evidence=tuple(wanted.checks),
         alerts=fresh,
-        replace=answer.replace,
+        replace=answer.replace or _to_look_for(view, answer.action),
         workers_before=view.counted,
         workers_after=view.counted + change,
         tell=bool(fresh) or answer.action != "none",
         memory=replace(memory, alerted=alerted),
     )
+
+
+def _to_look_for(view: View, action: Action) -> str:
+    """On a tick without an action: the oldest worker that should have joined long ago, for ReapUnjoined to make sure."""
+    found = unjoined(view.snapshot) if action == "none" else ()
+    return found[0].instance_id if found else ""
 
 
 def _remembered(

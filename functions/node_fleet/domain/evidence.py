@@ -39,7 +39,8 @@ class Decision:
     """The answer as data. `sentence` says it to a person; `memory` is what the next decision starts from.
 
     rule: the rule that decided ("minimum", "schedule", "prediction", "pending", "cpu", "memory", "custom:NAME",
-    "not_ready", "idle", "none"). replace: instance id that the scale-down must remove (the NotReady path), else empty.
+    "not_ready", "idle", "none"). replace: instance id that the scale-down must remove (the NotReady path), or with
+    the action none the one that ReapUnjoined looks for; else empty.
     tell: whether people should hear of it. reasons: the same words as the evidence, each with its setting in brackets.
     """
 

@@ -247,7 +247,7 @@ class Memory:
 
     since: condition name -> its streak. back_offs: `node:ID`, `scale_up`, `join`. not_helped: pod shape -> epoch until
     which that many of them are not counted. alerted: alert -> when its cause was last seen. fresh: instance -> when it
-    was first known usable. suspects: instance -> runs in a row that found no node for it. predicted_hour: the hour
+    was first known usable. suspects: instance -> when a run last found no node for it. predicted_hour: the hour
     (epoch of its start) that was last judged. predictive_hold_workers: how many are held until predictive_hold_until.
     """
 

@@ -11,7 +11,7 @@ from unittest import mock
 from node_fleet import wiring as wiring_module
 from node_fleet.domain.drain import CommandResult
 from node_fleet.domain.errors import MetricsUnavailableError, ServerUnreachableError
-from node_fleet.domain.model import Instance, Memory, NodeReading, PodShape
+from node_fleet.domain.model import Instance, Memory, NodeReading, PodShape, Snapshot
 from node_fleet.domain.operation import Operation
 from node_fleet.domain.run import Run
 from node_fleet.domain.state import FleetState
@@ -48,10 +48,14 @@ class FakePrometheus:
 
 
 class FakeServer:
-    """Records the commands; answers each document with the text told, or cannot be reached."""
+    """Records the commands; answers each document with the text told, or cannot be reached. A drain takes its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: VirtualClock | None = None) -> None:
+        self.clock = clock
         self.unreachable = True
+        self.drain_seconds = 0.0
+        self.ends_at: dict[str, float] = {}
+        self.sent_at: list[float] = []
         self.answers: dict[str, CommandResult] = {}
         self.commands: list[tuple[str, dict[str, str]]] = []
 
@@ -62,9 +66,15 @@ class FakeServer:
         if self.unreachable:
             raise ServerUnreachableError("the K3s server is not managed by SSM")
         self.commands.append((document, dict(parameters)))
+        if self.clock is not None:
+            self.sent_at.append(self.clock.now())
+            if document == "DrainNode":
+                self.ends_at[document] = self.clock.now() + self.drain_seconds
         return document
 
     def result(self, command_id: str) -> CommandResult:
+        if self.clock is not None and self.clock.now() < self.ends_at.get(command_id, 0):
+            return CommandResult(status="InProgress", command_id=command_id)
         return self.answers[command_id]
 
     def cancel(self, command_id: str) -> None:
@@ -88,6 +98,10 @@ class FakePublisher:
 class FakeRecords:
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
+        self.snapshot: Snapshot | None = None
+
+    def latest_snapshot(self) -> Snapshot | None:
+        return self.snapshot
 
     def put_event(self, kind: str, at: int, data: Any, *, key: str = "") -> None:
         self.events.append((kind, data))
@@ -101,9 +115,12 @@ class Bench:
     clock: VirtualClock
     settings: Settings
     prometheus: FakePrometheus = field(default_factory=FakePrometheus)
-    server: FakeServer = field(default_factory=FakeServer)
+    server: FakeServer
     publisher: FakePublisher = field(default_factory=FakePublisher)
     records: FakeRecords = field(default_factory=FakeRecords)
+
+    def environment(self) -> dict[str, str]:
+        return {**self.settings.to_env(), "AWS_REGION": self.cloud.region}
 
     @property
     def tools(self) -> Wiring:
@@ -165,11 +182,17 @@ def bench(**settings: Any) -> Iterator[Bench]:
         _table(cloud.client("dynamodb"), wanted.state_table)
         wiring_module._wiring_for.cache_clear()
         wiring_module._client.cache_clear()
-        with mock.patch.dict("os.environ", {**wanted.to_env(), "AWS_REGION": cloud.region}):
-            made = Bench(cloud=cloud, clock=clock, settings=wanted)
-            made.tools.__dict__.update(
-                prometheus=made.prometheus, server=made.server, publisher=made.publisher, records=made.records
-            )
+        made = Bench(cloud=cloud, clock=clock, settings=wanted, server=FakeServer(clock))
+        with (
+            mock.patch.dict("os.environ", made.environment()),
+            mock.patch.multiple(
+                Wiring,
+                prometheus=made.prometheus,
+                server=made.server,
+                publisher=made.publisher,
+                records=made.records,
+            ),
+        ):
             yield made
         wiring_module._wiring_for.cache_clear()
         wiring_module._client.cache_clear()

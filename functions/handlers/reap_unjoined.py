@@ -1,0 +1,49 @@
+"""ReapUnjoined: terminates at most one instance of ours that certainly never joined. When in doubt, nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.adapters.node_sight import by_server
+from node_fleet.domain.adoption import Reaping, reaped_alert, unjoined, weigh_reaping
+from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.domain.run import Run
+from node_fleet.observability import log
+from node_fleet.payload import put, take
+from node_fleet.telling import tell
+from node_fleet.wiring import Wiring, wiring
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer `reap` ("reaped", "watching" or "dry_run") and the suspects in `memory`. Safe twice."""
+    tools = wiring()
+    run, memory = take(event, "run", Run), take(event, "memory", Memory)
+    candidates = {w.instance_id: w for w in unjoined(take(event, "snapshot", Snapshot))}
+    now, settings = tools.clock.now(), tools.settings
+    reaping = weigh_reaping(
+        candidates.values(),
+        by_server(tools.server),
+        memory.suspects,
+        now=now,
+        run_seconds=2 * settings.interval_seconds,
+    )
+    log("reaping", sentence=reaping.sentence, candidates=sorted(candidates))
+    if run.dry_run or not reaping.reap:
+        status = "dry_run" if run.dry_run else "watching"
+        return put(event, reap={"status": status, "detail": reaping.sentence}, memory=_with(memory, reaping))
+    _reap(tools, run, reaping.reap)
+    alert = reaped_alert(candidates[reaping.reap], now, kept=settings.keep_unjoined)
+    answer = put(event, reap={"status": "reaped", "detail": reaping.sentence}, memory=_with(memory, reaping))
+    return tell(answer, alerts=[alert])
+
+
+def _reap(tools: Wiring, run: Run, instance_id: str) -> None:
+    tools.state.renew(run)
+    tools.ec2.tag([instance_id], {"JoinFailed": "true"})
+    if not tools.settings.keep_unjoined:
+        tools.ec2.terminate([instance_id])
+
+
+def _with(memory: Memory, reaping: Reaping) -> Memory:
+    return replace(memory, suspects=reaping.suspects)
