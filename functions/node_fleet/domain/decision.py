@@ -175,7 +175,7 @@ def _told(view: View, answer: _Answer, wanted: Wanted, found: alerts.Found, memo
 
 
 def _to_look_for(view: View, action: Action) -> str:
-    """On a tick without an action: the oldest worker that should have joined long ago, for ReapUnjoined to make sure."""
+    """On a tick without an action: the oldest worker that should have joined long ago, for ReapUnjoined to judge."""
     found = unjoined(view.snapshot) if action == "none" else ()
     return found[0].instance_id if found else ""
 
