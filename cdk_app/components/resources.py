@@ -65,7 +65,7 @@ class FleetResources:
         """The condition that a Grant's `when` means."""
         ours = {"ManagedBy": "node-fleet", "Cluster": self.config.cluster_id}
         role = self.config.settings.server_role_tag
-        return {
+        known: dict[str, dict[str, dict[str, Any]]] = {
             "": {},
             "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
             "our_worker": {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in ours.items()}},
@@ -73,7 +73,8 @@ class FleetResources:
             "while_launching": {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
             "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
             "the_server": {"StringEquals": {"ssm:resourceTag/Role": role}},
-        }[word]
+        }
+        return known[word]
 
     def _launch_inputs(self) -> list[str]:
         template = self._arn("ec2", f"launch-template/{self.launch_template_id}")

@@ -1,0 +1,57 @@
+"""Templates for the tests of the deployment: one synth of an app with both modes, kept by content, read by all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk_app.synth import attach_context, project_context, synthesise
+
+
+@dataclass(frozen=True)
+class App:
+    """The synthesised app: its folder, and its templates by stack name."""
+
+    folder: Path
+    templates: dict[str, dict[str, Any]]
+
+    def resources(self, stack: str, kind: str) -> dict[str, dict[str, Any]]:
+        """Properties by logical id of all resources of a type in one stack."""
+        found = self.templates[stack]["Resources"]
+        return {name: r.get("Properties", {}) for name, r in found.items() if r["Type"] == kind}
+
+
+@pytest.fixture(scope="session")
+def both_context() -> dict[str, Any]:
+    """One app with a new cluster and an attached one, under cdk-nag's rules."""
+    clusters = [*project_context()["clusters"], *_own_names(attach_context()["clusters"])]
+    return {"clusters": clusters, "security_rules": True}
+
+
+@pytest.fixture(scope="session")
+def app(both_context: dict[str, Any]) -> App:
+    paths = synthesise(context=both_context)
+    return App(
+        folder=paths[0].parent,
+        templates={p.name.removesuffix(".template.json"): json.loads(p.read_text(encoding="utf-8")) for p in paths},
+    )
+
+
+def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = {
+        "state_table": "shop-state",
+        "history_table": "shop-history",
+        "events_table": "shop-events",
+        "document_prefix": "shop-",
+        "prometheus_secret": "shop/prometheus-auth",
+        "slack_secret": "shop/slack-webhook",
+    }
+    return [{**cluster, "settings": {**cluster["settings"], **names}} for cluster in clusters]
+
+
+NEW = "node-fleet-prod"
+ATTACHED = "shop-k3s"

@@ -1,0 +1,137 @@
+"""The configuration is typed, and everything that is wrong with it is told at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cdk_app.config import ConfigurationError, read_clusters
+from cdk_app.synth import attach_context, project_context
+
+
+def problems_of(raw: Any) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        read_clusters(raw)
+    assert all(problem in str(caught.value) for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def attached(**changes: Any) -> dict[str, Any]:
+    cluster = attach_context()["clusters"][0]
+    return {**cluster, "attach": {**cluster["attach"], **changes}}
+
+
+def test_the_projects_own_configuration_is_valid() -> None:
+    (cluster,) = read_clusters(project_context()["clusters"])
+    assert (cluster.cluster_id, cluster.mode, cluster.settings.min_workers) == ("node-fleet-prod", "new", 2)
+    assert cluster.zones == ("ap-southeast-1a", "ap-southeast-1b")
+
+
+def test_the_example_of_mode_attach_is_valid() -> None:
+    (cluster,) = read_clusters(attach_context()["clusters"])
+    assert cluster.attach is not None
+    assert cluster.zones == ("ap-southeast-1a", "ap-southeast-1b")
+
+
+def test_clusters_may_come_as_text_from_the_command_line() -> None:
+    text = json.dumps(project_context()["clusters"])
+    assert read_clusters(text) == read_clusters(project_context()["clusters"])
+
+
+def test_every_mistake_of_every_cluster_is_listed_at_once() -> None:
+    found = problems_of(
+        [
+            {
+                "cluster_id": "Prod_1",
+                "mode": "newer",
+                "regoin": "x",
+                "network": {"cidr": "8.8.8.0/24", "zones": ["a"], "http_from": ["everywhere"]},
+                "server": {"volume_gib": 4, "instance_type": "big"},
+                "settings": {"min_workers": 5, "max_workers": 3, "cpu_up_percnt": 60, "interval_seconds": 90},
+            },
+            {"mode": "attach", "attach": {"vpc_id": "vpc-x", "launch_template_version": "$Latest"}},
+        ]
+    )
+    wanted = (
+        "cluster_id=Prod_1: expected 3 to 40 small letters",
+        "mode=newer: expected new or attach",
+        "regoin is not known (nearest: region)",
+        "network.cidr=8.8.8.0/24: expected a private network",
+        "network.zones=['a']: expected a list of 2 or more",
+        "network.http_from=['everywhere']: expected a network",
+        "server.volume_gib=4: expected a whole number from 16 to 1000 GiB",
+        "server.instance_type=big: expected an instance type",
+        "cpu_up_percnt is not a setting (nearest: cpu_up_percent)",
+        "MIN_NODES=5 must be at most MAX_NODES=3",
+        "clusters[1].cluster_id is missing",
+        "attach.vpc_id=vpc-x: expected a VPC id",
+        "attach.launch_template_version=$Latest: expected a whole number",
+        "attach.function_subnets is missing",
+        "attach.worker_role_arn is missing",
+    )
+    missing = [text for text in wanted if not any(text in problem for problem in found)]
+    assert not missing, found
+
+
+@pytest.mark.parametrize("raw", [None, [], {}, "no json", 7])
+def test_a_missing_or_malformed_list_says_what_is_expected(raw: Any) -> None:
+    assert any("clusters is" in problem for problem in problems_of(raw))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"interval_seconds": 90}, "INTERVAL_SECONDS=90: expected whole minutes"),
+        ({"instance_types": []}, "INSTANCE_TYPES is empty"),
+        ({"instance_types": ["t3.small", "t4g.small"]}, "x86_64 and arm64 cannot share one image"),
+        ({"topic_arn": "arn:x"}, "settings.topic_arn: the deployment makes the topic"),
+        ({"subnets": "a=subnet-1"}, "settings.subnets: use network.zones"),
+        ({"cluster_id": "other"}, "settings.cluster_id: cluster_id stands beside settings"),
+    ],
+)
+def test_a_setting_that_cannot_be_deployed_is_refused(settings: dict[str, Any], told: str) -> None:
+    assert any(told in problem for problem in problems_of([{"cluster_id": "shop", "settings": settings}]))
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "architecture"),
+    [
+        ("t3.small", "x86_64"),
+        ("t4g.small", "arm64"),
+        ("g4dn.xlarge", "x86_64"),
+        ("m7gd.large", "arm64"),
+        ("a1.large", "arm64"),
+    ],
+)
+def test_the_image_follows_the_family_of_the_type(instance_type: str, architecture: str) -> None:
+    (cluster,) = read_clusters([{"cluster_id": "shop", "settings": {"instance_types": [instance_type]}}])
+    assert cluster.worker_architecture == architecture
+
+
+def test_two_clusters_that_would_share_a_table_are_refused() -> None:
+    found = problems_of([{"cluster_id": "shop"}, {"cluster_id": "warehouse"}])
+    assert (
+        "clusters[warehouse] and clusters[shop] share state_table=k3s-autoscaler-state: give each its own, or both "
+        in "\n".join(found)
+    )
+
+
+def test_two_clusters_in_two_regions_may_use_the_same_names() -> None:
+    clusters = read_clusters([{"cluster_id": "shop"}, {"cluster_id": "warehouse", "region": "eu-west-1"}])
+    assert [c.region for c in clusters] == ["ap-southeast-1", "eu-west-1"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"launch_template_version": 0},
+        {"server_security_group": "sg"},
+        {"function_egress": "nat"},
+        {"worker_subnets": {"a": "b"}},
+    ],
+)
+def test_an_attachment_names_its_wrong_part(changes: dict[str, Any]) -> None:
+    (name,) = changes
+    assert [name in problem for problem in problems_of([attached(**changes)])] == [True]
