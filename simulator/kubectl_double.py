@@ -176,6 +176,8 @@ class KubectlDouble:
         deadline = self.world.now() + limit
         singular = RESOURCES[resource].singular
         for name in names:
+            if wanted == "delete" and self.world.find(resource, namespace, name) is None:
+                continue
             while not _met(self.world.find(resource, namespace, name), wanted):
                 if self.world.now() >= deadline:
                     raise _Failed(f"error: timed out waiting for the condition on {resource}/{name}")

@@ -73,7 +73,10 @@ def parse_scenario(text: str, *, source: str = "scenario", directory: Path = SCE
         raise ScenarioError(source, [Problem(line=line, key="(file)", message=f"is not YAML: {error}")]) from error
     if root is None:
         raise ScenarioError(source, [Problem(line=1, key="(file)", message="is empty")])
-    scenario = ScenarioReader(Section(root, "", problems), directory).scenario()
+    section = Section(root, "", problems)
+    if problems:
+        raise ScenarioError(source, problems)
+    scenario = ScenarioReader(section, directory).scenario()
     if problems:
         raise ScenarioError(source, problems)
     return scenario

