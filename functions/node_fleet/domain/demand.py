@@ -75,7 +75,7 @@ def weigh_demand(view: View, fresh: dict[str, int]) -> Demand | None:
         return None
     if not pending:
         return _NONE
-    shapes = sorted((s for s in pending if s.count > 0), key=_size, reverse=True)
+    shapes = _merged(pending)
     sizes = worker_sizes(view.snapshot.workers, view.policy)
     too_large = tuple(s for s in shapes if not _fits_any(s, sizes))
     fitting = [s for s in shapes if s not in too_large]
@@ -140,6 +140,17 @@ def worker_sizes(workers: tuple[Worker, ...], policy: Policy) -> list[tuple[int,
     known_types = {w.instance_type for w in workers if w.cpu_allocatable_milli is not None}
     by_type = {offered(t) for t in policy.instance_types if t not in known_types}
     return sorted(seen | {size for size in by_type if size}, reverse=True)
+
+
+def _merged(pending: tuple[PodShape, ...]) -> list[PodShape]:
+    """One entry for each shape, the largest first; the example is a pod that waits longest."""
+    found: dict[str, PodShape] = {}
+    for shape in sorted(pending, key=lambda s: (-s.oldest_seconds, s.example)):
+        if shape.count > 0:
+            key = shape_key(shape)
+            first = found.get(key)
+            found[key] = replace(first, count=first.count + shape.count) if first else shape
+    return sorted(found.values(), key=_size, reverse=True)
 
 
 def _size(shape: PodShape) -> tuple[int, int, str]:

@@ -11,7 +11,7 @@ from node_fleet.domain.model import Memory, PodShape, Snapshot, Worker
 from node_fleet.domain.outcome import succeeded
 from node_fleet.domain.policy import Policy
 
-START = 1_790_000_040  # a Monday, 13:34 UTC
+START = 1_790_000_040  # Monday 21 September 2026, 14:14 UTC
 TICK = 120
 
 
