@@ -1,103 +1,103 @@
 """Stub commands on the PATH of a shell script under test: they record every call and answer from a table.
 
-Nothing here knows a particular script. The real coreutils stay in use beside the stubs.
+Nothing here knows a particular script. The real coreutils stay in use beside the stubs. The stubs are shell themselves:
+a script that waits for something calls them hundreds of times.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import shlex
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROGRAM = """#!{python} -SE
-import json, os, re, sys
-home = os.environ["STUB_HOME"]
-name, line = os.path.basename(sys.argv[0]), " ".join(sys.argv[1:])
-rules = json.load(open(home + "/rules.json"))
-number = next((n for n, r in enumerate(rules) if r["command"] == name and re.search(r["match"], line)), None)
-with open(home + "/calls.jsonl", "a") as log:
-    log.write(json.dumps([name, *sys.argv[1:]]) + "\\n")
-if number is None:
-    sys.exit("stub: nothing prepared for: " + name + " " + line)
-seen = home + "/seen-" + str(number)
-count = int(open(seen).read()) if os.path.exists(seen) else 0
-open(seen, "w").write(str(count + 1))
-replies = rules[number]["replies"]
-reply = replies[min(count, len(replies) - 1)]
-kept = rules[number]["keeps"]
-if kept:
-    source = next(a for a in sys.argv if a.startswith("file://"))[7:]
-    open(home + "/" + kept, "w").write(open(source).read())
-if reply["exit"] == 0 and "-o" in sys.argv and name == "curl":
-    open(sys.argv[sys.argv.index("-o") + 1], "w").write(reply["stdout"])
-elif reply["copy"] and reply["exit"] == 0:
-    open(sys.argv[-1], "wb").write(open(reply["copy"], "rb").read())
-else:
-    sys.stdout.write(reply["stdout"])
-sys.stderr.write(reply["stderr"])
-sys.exit(reply["exit"])
+UNIT, RECORD = "\x1f", "\x1e"
+PROGRAM = r"""#!/bin/bash
+name="${0##*/}" line="$*" rule="" count=0 text=""
+printf -v call '%s\x1f' "$name" "$@"
+printf '%s\x1e' "$call" >>"$STUB_HOME/calls"
+. "$STUB_HOME/rules.bash"
+if [ -z "$rule" ]; then echo "stub: nothing prepared for: $name $line" >&2; exit 1; fi
+if [ -e "$STUB_HOME/seen-$rule" ]; then read -r count <"$STUB_HOME/seen-$rule"; fi
+echo $((count + 1)) >"$STUB_HOME/seen-$rule"
+reply="$STUB_HOME/reply-$rule-$((count < last ? count : last))"
+. "$reply"
+for argument in "$@"; do
+  file="${argument#file://}"
+  if [ -n "$keeps" ] && [ "$file" != "$argument" ]; then cat "$file" >"$STUB_HOME/$keeps"; fi
+  if [ -n "$keeps" ] && [ "$previous" = "-f" ]; then
+    for file in "$argument" "$argument"/*; do
+      if [ -f "$file" ]; then cat "$file" >>"$STUB_HOME/$keeps"; printf '\n---\n' >>"$STUB_HOME/$keeps"; fi
+    done
+  fi
+  if [ "$name" = curl ] && [ "$previous" = "-o" ]; then output="$argument"; fi
+  previous="$argument"
+done
+if [ -n "$run" ]; then exec "$run" "$@"; fi
+IFS= read -r -d '' text <"$reply.out"
+if [ "$code" = 0 ] && [ -n "$output" ]; then printf '%s' "$text" >"$output"
+elif [ "$code" = 0 ] && [ -n "$copy" ]; then cp "$copy" "$argument"
+else printf '%s' "$text"; fi
+IFS= read -r -d '' text <"$reply.err"
+printf '%s' "$text" >&2
+exit "$code"
 """
-
-# sleep only records: it is called so often that a shell's start-up counts.
-SLEEP = """#!/bin/sh
-echo "[\\"sleep\\", \\"$1\\"]" >> "$STUB_HOME/calls.jsonl"
-"""
+# sleep only records.
+SLEEP = '#!/bin/bash\nprintf \'%s\\x1f\' sleep "$@" >>"$STUB_HOME/calls"; printf \'\\x1e\' >>"$STUB_HOME/calls"\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a stub answers once. copy names a file whose bytes go to the path in the last argument."""
+    """What a stub answers once. copy names a file whose bytes go to the path in the last argument; run names a program
+    that answers instead."""
 
     stdout: str = ""
     stderr: str = ""
     exit: int = 0
     copy: str = ""
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Answers to the calls of one command whose arguments match. keeps: where the file named in the call is kept."""
+
+    command: str
+    match: str
+    replies: tuple[Reply, ...]
+    keeps: str
 
 
 @dataclass(slots=True)
 class Stubs:
-    """A folder of stub commands. Rules are tried in order; the last reply of a rule repeats."""
+    """A folder of stub commands. The newest matching rule answers; its last reply repeats."""
 
     home: Path
     commands: tuple[str, ...]
-    rules: list[dict[str, object]] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         (self.home / "bin").mkdir(parents=True)
         for name in self.commands:
             program = self.home / "bin" / name
-            program.write_text(SLEEP if name == "sleep" else PROGRAM.format(python=sys.executable))
+            program.write_text(SLEEP if name == "sleep" else PROGRAM)
             program.chmod(0o755)
 
     def on(self, command: str, match: str, *replies: Reply | str, keeps: str = "") -> None:
-        """Adds a rule before the earlier ones. keeps names the file that a file:// argument is copied to."""
-        answers = [Reply(stdout=reply) if isinstance(reply, str) else reply for reply in replies or ("",)]
-        self.rules.insert(
-            0,
-            {
-                "command": command,
-                "match": match,
-                "keeps": keeps,
-                "replies": [{name: getattr(a, name) for name in Reply.__slots__} for a in answers],
-            },
-        )
+        """Adds a rule. keeps names the file that collects what file:// arguments and -f point to."""
+        answers = tuple(Reply(stdout=reply) if isinstance(reply, str) else reply for reply in replies or ("",))
+        self.rules.append(Rule(command=command, match=match, replies=answers, keeps=keeps))
 
     def run(self, script: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """Runs a bash script with the stubs first on its PATH and nothing of our own environment."""
-        (self.home / "rules.json").write_text(json.dumps(self.rules))
+        self._write_rules()
         path = f"{self.home / 'bin'}:/usr/local/bin:/usr/bin:/bin"
+        temporary = os.environ.get("TMPDIR", "/tmp")
         return subprocess.run(
             ["bash", str(script)],
-            env={
-                "PATH": path,
-                "STUB_HOME": str(self.home),
-                "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
-                **environment,
-            },
+            env={"PATH": path, "STUB_HOME": str(self.home), "TMPDIR": temporary, **environment},
             capture_output=True,
             text=True,
             timeout=120,
@@ -106,6 +106,22 @@ class Stubs:
 
     def calls(self, command: str = "", match: str = "") -> list[list[str]]:
         """The recorded calls in order, as argument lists beginning with the command."""
-        log = self.home / "calls.jsonl"
-        calls = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        return [c for c in calls if command in ("", c[0]) and re.search(match, " ".join(c))]
+        log = self.home / "calls"
+        records = log.read_text().split(RECORD)[:-1] if log.exists() else []
+        calls = [record.split(UNIT)[:-1] for record in records]
+        return [call for call in calls if command in ("", call[0]) and re.search(match, " ".join(call))]
+
+    def _write_rules(self) -> None:
+        lines = []
+        for number, rule in reversed(list(enumerate(self.rules))):
+            lines.append(f"pattern={shlex.quote(rule.match)}")
+            found = f"rule={number} last={len(rule.replies) - 1} keeps={shlex.quote(rule.keeps)}"
+            lines.append(f'[[ -z $rule && $name == {rule.command} && "$line" =~ $pattern ]] && {found}')
+            for index, reply in enumerate(rule.replies):
+                self._write_reply(self.home / f"reply-{number}-{index}", reply)
+        (self.home / "rules.bash").write_text("\n".join(lines) + "\n")
+
+    def _write_reply(self, file: Path, reply: Reply) -> None:
+        file.write_text(f"code={reply.exit} copy={shlex.quote(reply.copy)} run={shlex.quote(reply.run)}\n")
+        Path(f"{file}.out").write_text(reply.stdout)
+        Path(f"{file}.err").write_text(reply.stderr)

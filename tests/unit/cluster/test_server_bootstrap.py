@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import os
 import re
+import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import pytest
@@ -156,6 +161,42 @@ def test_manifests_carry_no_unfilled_placeholder(run: Run, root: Path) -> None:
     run()
     for manifest in (root / "var/lib/rancher/k3s/server/manifests").iterdir():
         assert "${" not in manifest.read_text(), manifest.name
+
+
+def objects(*texts: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Kubernetes objects of these texts by kind and name."""
+    documents = [one for text in texts for one in yaml.safe_load_all(text) if one and one.get("metadata")]
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+def test_the_real_kubectl_makes_every_config_map_and_secret_that_the_manifests_mount(
+    run: Run, stubs: Stubs, root: Path
+) -> None:
+    kubectl = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert kubectl, "kubectl comes with the development requirements"
+    stubs.on("kubectl", "^create ", Reply(run=kubectl))
+    stubs.on("kubectl", "^apply ", keeps="applied.yaml")
+    result = run()
+    assert result.returncode == 0, result.stderr
+    applied = objects((stubs.home / "applied.yaml").read_text())
+    manifests = objects(*(p.read_text() for p in (root / "var/lib/rancher/k3s/server/manifests").iterdir()))
+    mounted = {
+        (kind, source[key])
+        for manifest in manifests.values()
+        if manifest["kind"] in ("Deployment", "DaemonSet")
+        for volume in manifest["spec"]["template"]["spec"].get("volumes", ())
+        for kind, field, key in (("ConfigMap", "configMap", "name"), ("Secret", "secret", "secretName"))
+        if (source := volume.get(field))
+    }
+    assert mounted | {("Secret", "prometheus-auth")} == {k for k in applied if k[0] in ("ConfigMap", "Secret")}
+    assert set(applied["ConfigMap", "prometheus-config"]["data"]) == {"prometheus.yml", "rules.yml"}
+    assert set(applied["ConfigMap", "grafana-dashboards"]["data"]) == {
+        f"{name}.json" for name in ("cluster-overview", "autoscaler-perf", "app-metrics", "cost-tracking")
+    }
+    assert set(applied["ConfigMap", "grafana-provisioning"]["data"]) == {"datasources.yml", "providers.yml"}
+    assert VALUES["ALERT_TOPIC_ARN"] in applied["ConfigMap", "alertmanager-config"]["data"]["alertmanager.yml"]
+    login = {k: base64.b64decode(v).decode() for k, v in applied["Secret", "prometheus-auth"]["data"].items()}
+    assert login == {"username": "prometheus", "password": PASSWORD}
 
 
 def test_a_second_run_stores_nothing_when_the_token_is_current(run: Run, stubs: Stubs) -> None:
