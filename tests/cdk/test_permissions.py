@@ -1,0 +1,158 @@
+"""Each role allows what its handler does, on named resources, and nothing by wildcard action."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import botocore.session
+import pytest
+
+from cdk_app.permissions import NEEDS
+from cdk_app.workflow import handlers
+from tests.cdk.conftest import ATTACHED, NEW, App
+
+CLUSTERS = [NEW, ATTACHED]
+# IAM's prefix where botocore's service has another name.
+SERVICE_OF_PREFIX = {"states": "stepfunctions"}
+
+
+def statements(app: App, stack: str) -> Iterator[dict[str, Any]]:
+    for resource in app.templates[stack]["Resources"].values():
+        properties = resource.get("Properties", {})
+        documents = (
+            [p["PolicyDocument"] for p in properties.get("Policies", [])]
+            if resource["Type"] == "AWS::IAM::Role"
+            else []
+        )
+        documents += [properties["PolicyDocument"]] if resource["Type"] == "AWS::IAM::Policy" else []
+        for document in documents:
+            yield from document["Statement"]
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def role_statements(app: App, cluster: str, function: str) -> list[dict[str, Any]]:
+    resources = app.templates[f"{cluster}-autoscaler"]["Resources"]
+    deployed = next(
+        r["Properties"]
+        for r in resources.values()
+        if r["Type"] == "AWS::Lambda::Function" and r["Properties"]["FunctionName"] == f"{cluster}-{function}"
+    )
+    role = resources[deployed["Role"]["Fn::GetAtt"][0]]["Properties"]
+    return [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
+
+
+def with_action(found: list[dict[str, Any]], action: str) -> list[dict[str, Any]]:
+    return [s for s in found if action in listed(s["Action"])]
+
+
+def test_no_role_has_a_wildcard_action(app: App) -> None:
+    for stack in app.templates:
+        for statement in statements(app, stack):
+            assert not [a for a in listed(statement["Action"]) if "*" in a], statement
+
+
+@pytest.mark.parametrize("function", sorted(handlers()))
+def test_a_role_holds_its_grants_and_what_lambda_itself_needs(app: App, function: str) -> None:
+    allowed = {action for s in role_statements(app, NEW, function) for action in listed(s["Action"])}
+    granted = {action for grant in NEEDS[function].grants for action in grant.actions}
+    by_lambda = {a for a in allowed - granted if a.startswith("logs:") or "Interface" in a or "PrivateIp" in a}
+    by_lambda |= {"ec2:DescribeSubnets"} & allowed if NEEDS[function].prometheus else set()
+    assert allowed - by_lambda == granted
+
+
+def test_every_action_that_code_calls_exists_in_botocore() -> None:
+    session = botocore.session.get_session()
+    actions = {a for needs in NEEDS.values() for g in needs.grants if not g.by_aws for a in g.actions}
+    for prefix, operation in (action.split(":") for action in actions):
+        model = session.get_service_model(SERVICE_OF_PREFIX.get(prefix, prefix))
+        assert operation in model.operation_names, f"{prefix}:{operation}"
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("function", [name for name, needs in NEEDS.items() if "ec2:TerminateInstances" in str(needs)])
+def test_terminating_is_limited_to_this_clusters_tags(app: App, cluster: str, function: str) -> None:
+    (statement,) = with_action(role_statements(app, cluster, function), "ec2:TerminateInstances")
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:ResourceTag/ManagedBy": "node-fleet", "aws:ResourceTag/Cluster": cluster}
+    }
+
+
+@pytest.mark.parametrize("function", [name for name, needs in NEEDS.items() if "ec2:RunInstances" in str(needs)])
+def test_launching_is_limited_to_template_subnets_tags_and_role(app: App, function: str) -> None:
+    found = role_statements(app, ATTACHED, function)
+    launches = with_action(found, "ec2:RunInstances")
+    text = json.dumps(launches)
+    assert "launch-template/lt-0123456789abcdef0" in text
+    assert "subnet/subnet-0bbbbbbbbbbbbbbb1" in text
+    assert "subnet/*" not in text
+    tagged = [s for s in launches if "Condition" in s]
+    assert [s["Condition"]["StringEquals"]["aws:RequestTag/Cluster"] for s in tagged] == [ATTACHED]
+    (passing,) = with_action(found, "iam:PassRole")
+    assert passing["Resource"] == "arn:aws:iam::123456789012:role/shop-k3s-worker"
+    (tagging,) = [s for s in with_action(found, "ec2:CreateTags")]
+    assert tagging["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+
+
+@pytest.mark.parametrize("function", [name for name, needs in NEEDS.items() if "ssm:SendCommand" in str(needs)])
+def test_commands_are_limited_to_our_documents_and_the_server(app: App, function: str) -> None:
+    for statement in with_action(role_statements(app, ATTACHED, function), "ssm:SendCommand"):
+        target = json.dumps(statement["Resource"])
+        if "Condition" in statement:
+            assert statement["Condition"] == {"StringEquals": {"ssm:resourceTag/Role": "k3s-master"}}
+            assert target.endswith(':instance/*"]]}')
+        else:
+            assert ":document/shop-" in target
+            assert "*" not in target
+
+
+def test_the_command_that_terminates_is_nobodys() -> None:
+    sent = {grant.on for needs in NEEDS.values() for grant in needs.grants if "ssm:SendCommand" in grant.actions}
+    assert sent <= {
+        "instances",
+        *(f"document:{d}" for d in ("InspectNodes", "CheckNode", "DrainNode", "UncordonNode", "ForgetNode")),
+    }
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_tables_are_opened_for_this_clusters_items_only(app: App, cluster: str) -> None:
+    touched = [
+        s for s in statements(app, f"{cluster}-autoscaler") if any("dynamodb:" in a for a in listed(s["Action"]))
+    ]
+    assert touched
+    for statement in touched:
+        assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [cluster]}}
+        assert all("Fn::GetAtt" in r for r in listed(statement["Resource"]))
+
+
+def test_only_functions_that_read_prometheus_may_read_its_password() -> None:
+    readers = {name for name, needs in NEEDS.items() if "prometheus_secret" in str(needs)}
+    assert readers == {name for name, needs in NEEDS.items() if needs.prometheus}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_tables_are_kept_and_can_be_put_back(app: App, cluster: str) -> None:
+    tables = [
+        r for r in app.templates[f"{cluster}-autoscaler"]["Resources"].values() if r["Type"] == "AWS::DynamoDB::Table"
+    ]
+    assert len(tables) == 3
+    for table in tables:
+        assert (table["DeletionPolicy"], table["UpdateReplacePolicy"]) == ("Retain", "Retain")
+        assert table["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+        assert table["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
+
+
+def test_history_and_events_expire_and_the_state_item_never_does(app: App) -> None:
+    tables = app.resources(f"{NEW}-autoscaler", "AWS::DynamoDB::Table").values()
+    shape = {
+        t["TableName"]: (t.get("TimeToLiveSpecification", {}).get("AttributeName"), len(t["KeySchema"])) for t in tables
+    }
+    assert shape == {
+        "k3s-autoscaler-state": (None, 1),
+        "k3s-metrics-history": ("expires_at", 2),
+        "k3s-autoscaler-events": ("expires_at", 2),
+    }
