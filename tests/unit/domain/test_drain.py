@@ -1,0 +1,232 @@
+"""What an answer means: every SSM status has one next step and one sentence, and unknown is never success."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.domain.drain import (
+    CommandResult,
+    DrainLimits,
+    after_target,
+    judge_drain,
+    judge_look,
+    judge_termination,
+    moved,
+    must_stay_open,
+    removal_sentence,
+)
+from node_fleet.domain.inspection import NodeLook
+from node_fleet.domain.operation import Operation, Target, TargetPhase
+
+NODE = "i-0123456789abcdef0"
+LIMITS = DrainLimits(drain_seconds=300, delivery_seconds=30)
+SENT = 1_000_000
+TARGET = Target(instance_id=NODE, node_name=NODE, phase="draining", command_id="c-1", started_at=SENT)
+WHOLE = f"evicting pod shop/web-1\nnode/{NODE} drained\nresult: drained {NODE}\n"
+PDB = (
+    'error when evicting pods/"web-1" -n "shop" (will retry after 5s): '
+    "Cannot evict pod as it would violate the pod's disruption budget."
+)
+
+
+def answer(status: str, code: int = -1, stdout: str = "", stderr: str = "") -> CommandResult:
+    final = status not in ("Pending", "InProgress", "Delayed", "Cancelling", "InvocationDoesNotExist")
+    known = status in ("Success", "Failed")
+    return CommandResult(status=status, exit_code=code, stdout=stdout, stderr=stderr, final=final, known=known)
+
+
+TABLE = [
+    # what SSM answers, seconds after it was sent -> drain.status, words the operator reads
+    (answer("InvocationDoesNotExist"), 5, "waiting", "SSM does not show the command yet"),
+    (answer("InvocationDoesNotExist"), 31, "waiting", "yet after 31 s"),
+    (answer("InvocationDoesNotExist"), 421, "failed", "outcome unknown: no end after 421 s"),
+    (answer("Pending"), 10, "waiting", "SSM says Pending"),
+    (answer("Delayed"), 10, "waiting", "SSM says Delayed"),
+    (answer("InProgress"), 420, "waiting", "draining for 420 s"),
+    (answer("InProgress"), 421, "failed", "the command is cancelled"),
+    (answer("Cancelling"), 10, "waiting", "SSM says Cancelling"),
+    (answer("ExecutionTimedOut"), 361, "failed", "outcome unknown: SSM says ExecutionTimedOut"),
+    (answer("DeliveryTimedOut"), 31, "failed", "outcome unknown: SSM says DeliveryTimedOut"),
+    (answer("Undeliverable"), 31, "failed", "outcome unknown: SSM says Undeliverable"),
+    (answer("Cancelled"), 31, "failed", "outcome unknown: SSM says Cancelled"),
+    (answer("Terminated"), 31, "failed", "outcome unknown: SSM says Terminated"),
+    (answer("Success", 0, WHOLE), 31, "drained", "kubectl says it is drained"),
+    (answer("Success", 0, WHOLE[:30]), 31, "failed", f"lacks the line node/{NODE} drained"),
+    (answer("Success", 0, f"node/{NODE} drained, almost"), 31, "failed", "outcome unknown"),
+    (answer("Success", 0, f"node/{NODE}9 drained"), 31, "failed", "outcome unknown"),
+    (answer("Success", 1, "result: drain-failed free", PDB), 31, "failed", "blocked_by_pdb: shop/web-1"),
+    (answer("Failed", 1, "result: drain-failed blocked shop/web-1:p=web 0"), 31, "failed", "shop/web-1 (budget web)"),
+    (answer("Failed", 1, "", 'error: pods "x" is forbidden: User "a" cannot'), 31, "failed", "RBAC: "),
+    (answer("Failed", 1, "", "error: global timeout reached: 5m0s"), 31, "failed", "global timeout reached"),
+    (answer("Failed", 1), 31, "failed", "it said nothing"),
+    (answer("Failed", 65, "result: too-late it may"), 31, "failed", "too late and did nothing"),
+    (answer("Failed", 66, f"result: no-node {NODE}"), 31, "skipped", "its node is gone"),
+    (answer("Failed", 67, "result: foreign-cordon -"), 31, "skipped", "somebody else cordoned it"),
+    (
+        answer("Failed", 68, "result: blocked shop/db-0:s 0"),
+        31,
+        "blocked",
+        "a pod came that may not be moved: blocked"[:30],
+    ),
+    (answer("Failed", 69, "result: unreadable the node"), 31, "failed", "could not read the cluster"),
+    (answer("Failed", 70, "result: undone x"), 31, "skipped", "called off"),
+    (answer("Failed", 75, "result: busy x"), 31, "failed", "another command works on that node"),
+]
+
+
+@pytest.mark.parametrize(("result", "waited", "status", "words"), TABLE)
+def test_each_answer_of_ssm_has_its_next_state_and_its_sentence(
+    result: CommandResult, waited: int, status: str, words: str
+) -> None:
+    verdict = judge_drain(result, TARGET, LIMITS, SENT + waited)
+    assert (verdict.status, words in verdict.detail) == (status, True), verdict
+
+
+@given(
+    status=st.sampled_from(["Pending", "TimedOut", "Undeliverable", "Failed", "Success", "Cancelled", "Odd"]),
+    code=st.integers(-1, 255),
+    stdout=st.text(max_size=80),
+    waited=st.integers(0, 2000),
+)
+def test_only_success_with_code_0_and_the_exact_line_is_ever_drained(
+    status: str, code: int, stdout: str, waited: int
+) -> None:
+    verdict = judge_drain(answer(status, code, stdout), TARGET, LIMITS, SENT + waited)
+    proven = status == "Success" and code == 0 and f"node/{NODE} drained" in stdout.splitlines()
+    assert (verdict.status == "drained") is proven
+
+
+@pytest.mark.parametrize("kept", [0, 10, len(WHOLE.split("drained", maxsplit=1)[0])])
+def test_case_44_a_cut_success_is_unknown_never_drained(kept: int) -> None:
+    assert judge_drain(answer("Success", 0, WHOLE[:kept]), TARGET, LIMITS, SENT + 9).status == "failed"
+
+
+@pytest.mark.parametrize(("drain", "delivery"), [(300, 30), (30, 60), (3600, 45)])
+def test_case_46_the_limits_nest(drain: int, delivery: int) -> None:
+    limits = DrainLimits(drain_seconds=drain, delivery_seconds=delivery)
+    assert drain < limits.execution_seconds < limits.state_seconds
+    assert SENT + delivery <= limits.not_after(SENT) < SENT + limits.state_seconds
+
+
+def look(**changed: object) -> NodeLook:
+    fields: dict[str, object] = {
+        "known": True,
+        "present": True,
+        "instance_id": NODE,
+        "cordoned": True,
+        "cordoned_by": "down-1",
+        "ready": True,
+    }
+    return NodeLook(**{**fields, **changed})  # type: ignore[arg-type]
+
+
+LOOKS = [
+    (look(), False, 10, "drained"),
+    (look(pods_left=1), False, 420, "waiting"),
+    (look(pods_left=1), False, 421, "failed"),
+    (look(pods_left=1, pods_terminating=1), False, 421, "failed"),
+    (look(cordoned=False), False, 10, "failed"),
+    (look(cordoned_by=""), False, 10, "failed"),
+    (look(cordoned_by="down-2"), False, 10, "failed"),
+    (look(instance_id="i-0aaaaaaaaaaaaaaaa"), False, 10, "failed"),
+    (look(instance_id=""), False, 10, "failed"),
+    (look(present=False), False, 10, "skipped"),
+    (look(known=False), False, 420, "waiting"),
+    (look(known=False), False, 421, "failed"),
+    (look(ready=False, pods_left=2, pods_terminating=2), True, 10, "drained"),
+    (look(ready=False, pods_left=2, pods_terminating=1), True, 10, "waiting"),
+    (look(ready=True, pods_left=2, pods_terminating=2), True, 10, "waiting"),
+    (look(ready=False, pods_left=2, pods_terminating=2), False, 10, "waiting"),
+]
+
+
+@pytest.mark.parametrize(("seen", "dead", "waited", "status"), LOOKS)
+def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeLook, dead: bool, waited: int, status: str) -> None:
+    assert judge_look(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420).status == status
+
+
+@pytest.mark.parametrize("lost", [1, 2, 9])
+def test_case_15_pods_lost_with_a_dead_node_are_told(lost: int) -> None:
+    seen = look(ready=False, pods_left=lost, pods_terminating=lost)
+    verdict = judge_look(seen, TARGET, "down-1", dead=True, waited=1, limit=420)
+    assert f"drained with loss: {lost} pods" in verdict.detail
+
+
+TERMINATIONS = [
+    ("shutting-down", False, 10, "waiting", None),
+    ("shutting-down", False, 601, "timeout", None),
+    ("terminated", False, 10, "terminated", "terminated"),
+    ("gone", False, 10, "terminated", "terminated"),
+    ("terminated", True, 10, "waiting", None),
+    ("terminated", True, 601, "terminated", "terminated"),
+    ("running", False, 60, "waiting", None),
+    ("running", False, 61, "timeout", "drained"),
+]
+
+
+@pytest.mark.parametrize(("ec2", "ready", "waited", "status", "phase"), TERMINATIONS)
+def test_a_node_is_forgotten_only_after_its_machine_is_gone(
+    ec2: str, ready: bool, waited: int, status: str, phase: str | None
+) -> None:
+    verdict = judge_termination(ec2, still_ready=ready, waited=waited, limit=600)
+    assert (verdict.status, verdict.phase) == (status, phase)
+
+
+def operation(*phases: TargetPhase) -> Operation:
+    return Operation(
+        operation_id="down-1",
+        kind="scale_down",
+        phase="draining",
+        started_at=SENT,
+        requested=len(phases),
+        reason="idle",
+        execution_id="e",
+        targets=tuple(Target(instance_id=f"i-{n}", node_name=f"i-{n}", phase=p) for n, p in enumerate(phases)),
+        workers_before=5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("phases", "where"),
+    [
+        (("selected",), "target"),
+        (("forgotten",), "done"),
+        (("undone",), "failed"),
+        (("skipped", "selected"), "target"),
+        (("forgotten", "undone"), "done"),
+        (("skipped", "undone"), "failed"),
+        (("forgotten", "draining"), "target"),
+    ],
+)
+def test_the_loop_goes_on_while_somebody_is_left(phases: tuple[TargetPhase, ...], where: str) -> None:
+    assert after_target(operation(*phases)) == where
+
+
+@pytest.mark.parametrize(
+    ("phases", "expired", "stays"),
+    [
+        (("terminating",), True, True),
+        (("terminated",), True, True),
+        (("draining",), False, True),
+        (("draining",), True, False),
+        (("undone", "skipped"), False, False),
+    ],
+)
+def test_what_must_be_finished_stays_open(phases: tuple[TargetPhase, ...], expired: bool, stays: bool) -> None:
+    assert must_stay_open(operation(*phases), expired=expired) is stays
+
+
+def test_progress_is_recorded_for_the_current_target_alone() -> None:
+    begun = moved(operation("forgotten", "selected", "selected"), "draining", SENT + 5, detail="x", command_id="c-9")
+    assert [t.phase for t in begun.targets] == ["forgotten", "draining", "selected"]
+    assert (begun.targets[1].started_at, begun.targets[1].command_id, begun.phase_at) == (SENT + 5, "c-9", SENT + 5)
+    assert moved(begun, "drained", SENT + 60).targets[1].started_at == SENT + 5
+    assert moved(operation("undone"), "draining", SENT) == operation("undone")
+
+
+def test_the_sentence_names_every_target_and_the_counts() -> None:
+    text = removal_sentence(operation("forgotten", "undone"), 4)
+    assert text.startswith("removed 1 of 2 workers; 5 -> 4 workers: i-0")
+    assert "i-1 (, on-demand): undone" in text

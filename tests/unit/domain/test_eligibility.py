@@ -1,0 +1,158 @@
+"""Who may be removed: every rule keeps its worker, with the reason an operator reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from node_fleet.domain.eligibility import REASONS, judge_workers
+from node_fleet.domain.inspection import Blocker, InspectedNode, Inspection
+from node_fleet.domain.model import BackOff, Instance
+
+ID = "i-0123456789abcdef0"
+NOW = 1_000_000
+
+
+def node(instance_id: str = ID, **changed: object) -> InspectedNode:
+    plain = InspectedNode(
+        instance_id=instance_id,
+        node_name=instance_id,
+        zone="a",
+        ready=True,
+        cordoned=False,
+        server=False,
+        needs_force=False,
+        tainted=False,
+        worker=True,
+        age_seconds=900,
+        pods_to_move=2,
+        daemon_pods=1,
+        mirror_pods=0,
+        finished_pods=0,
+        cpu_requested_milli=500,
+        cpu_allocatable_milli=2000,
+    )
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+def instance(instance_id: str = ID, **changed: object) -> Instance:
+    plain = Instance(
+        instance_id=instance_id,
+        zone="a",
+        instance_type="t3.small",
+        market="spot",
+        state="running",
+        launched_at=NOW - 900,
+    )
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+def reason(seen: InspectedNode, *, machine: Instance | None = None, **rules: object) -> str:
+    """The reason for the one worker; empty when it may go."""
+    given: dict[str, object] = {"under_notice": frozenset(), "back_offs": (), "now": NOW, **rules}
+    machines = (machine or instance(),) if machine is not None or "machines" not in rules else ()
+    given.pop("machines", None)
+    result = judge_workers(Inspection(known=True, nodes=(seen,)), machines, **given)  # type: ignore[arg-type]
+    return result.kept[0].reason if result.kept else ""
+
+
+def blocked(letter: str, budget: str = "") -> InspectedNode:
+    return node(blockers=(Blocker(pod="shop/orders-db-0", letter=letter, budget=budget),))
+
+
+KEPT = [
+    (node(server=True), {}, "it is the server"),
+    (node(), {"machines": ()}, "it is not managed by node-fleet"),
+    (node(instance_id=""), {}, "it is not managed by node-fleet"),
+    (node(), {"machine": instance(under_notice=True)}, "AWS has announced to take it"),
+    (node(), {"under_notice": frozenset({ID})}, "AWS has announced to take it"),
+    (node(cordoned=True), {}, "somebody cordoned it"),
+    (node(cordoned=True, cordoned_by="?"), {}, "somebody cordoned it"),
+    (node(cordoned=True, cordoned_by="down-9-1"), {}, "it is still cordoned by operation down-9-1"),
+    (node(protected_by="karpenter.sh/do-not-disrupt"), {}, "it is annotated karpenter.sh/do-not-disrupt"),
+    (node(ready=False), {}, "it is not ready"),
+    (node(tainted=True), {}, "it does not take pods yet"),
+    (node(), {"machine": instance(state="pending")}, "its instance is pending"),
+    (node(), {"back_offs": (BackOff(key=f"node:{ID}", failures=1, until=NOW + 60),)}, "left alone for another 60 s"),
+    (blocked("k"), {}, "shop/orders-db-0 is a kube-system pod of no DaemonSet"),
+    (blocked("s"), {}, "shop/orders-db-0 is a StatefulSet pod"),
+    (blocked("d"), {}, "shop/orders-db-0 is the only replica of its Deployment"),
+    (blocked("c"), {}, "shop/orders-db-0 has no controller"),
+    (blocked("g"), {}, "belongs to a controller that no longer exists"),
+    (blocked("v"), {}, "uses a volume that exists on this node only"),
+    (blocked("n"), {}, 'is annotated safe-to-evict "false"'),
+    (blocked("x"), {}, "is annotated karpenter.sh/do-not-disrupt"),
+    (blocked("p", "orders"), {}, "may not be disrupted now (budget orders)"),
+    (blocked("t", "orders"), {}, "is under two disruption budgets"),
+    (blocked("u"), {}, "cannot be judged"),
+    (blocked("z"), {}, "cannot be judged"),
+    (node(more_blockers=3), {}, "3 of its pods may not be moved"),
+    (replace(blocked("s"), more_blockers=3), {}, "is a StatefulSet pod, and 3 more"),
+]
+
+
+@pytest.mark.parametrize(("seen", "rules", "words"), KEPT)
+def test_each_rule_keeps_its_worker_and_says_why(seen: InspectedNode, rules: dict[str, object], words: str) -> None:
+    assert words in reason(seen, **rules)  # type: ignore[arg-type]
+
+
+def test_the_operators_sentence() -> None:
+    judged = judge_workers(
+        Inspection(known=True, nodes=(blocked("s"),)), (instance(),), under_notice=frozenset(), back_offs=(), now=NOW
+    )
+    assert judged.kept[0].sentence == f"worker {ID}: kept, shop/orders-db-0 is a StatefulSet pod"
+
+
+def test_a_worker_that_nothing_speaks_against_may_go() -> None:
+    assert reason(node()) == ""
+
+
+@pytest.mark.parametrize(("until", "kept"), [(NOW, False), (NOW + 1, True)])
+def test_a_back_off_ends_exactly_at_its_time(until: int, kept: bool) -> None:
+    assert bool(reason(node(), back_offs=(BackOff(key=f"node:{ID}", failures=2, until=until),))) is kept
+
+
+def test_instances_without_a_node_are_in_flight_and_kept() -> None:
+    young = instance("i-0aaaaaaaaaaaaaaaa")
+    judged = judge_workers(
+        Inspection(known=True, nodes=(node(),)), (instance(), young), under_notice=frozenset(), back_offs=(), now=NOW
+    )
+    assert [(k.instance_id, k.reason) for k in judged.kept] == [
+        (young.instance_id, "it has not joined the cluster yet")
+    ]
+    assert judged.usable == (ID,)
+
+
+def test_workers_that_the_answer_left_out_are_kept() -> None:
+    judged = judge_workers(
+        Inspection(known=True, nodes=(), left_out=1), (instance(),), under_notice=frozenset(), back_offs=(), now=NOW
+    )
+    assert judged.kept[0].reason == "the answer of the server had no room for it"
+
+
+@pytest.mark.parametrize("unusable", [{"ready": False}, {"cordoned": True}, {"tainted": True}])
+def test_case_10_usable_are_workers_that_take_pods_now(unusable: dict[str, object]) -> None:
+    other = "i-0aaaaaaaaaaaaaaaa"
+    judged = judge_workers(
+        Inspection(known=True, nodes=(node(), node(other, **unusable))),
+        (instance(), instance(other)),
+        under_notice=frozenset(),
+        back_offs=(),
+        now=NOW,
+    )
+    assert judged.usable == (ID,)
+
+
+@pytest.mark.parametrize("letter", sorted(REASONS))
+def test_case_15_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) -> None:
+    seen = replace(blocked(letter), ready=False, tainted=True)
+    assert bool(reason(seen, not_ready=ID)) is (letter in "vnxu")
+    assert reason(seen, not_ready="i-0aaaaaaaaaaaaaaaa") == "it is not ready"
+
+
+@pytest.mark.parametrize(
+    "rule", [{"cordoned": True}, {"protected_by": "karpenter.sh/do-not-disrupt"}, {"more_blockers": 1}]
+)
+def test_case_15_a_dead_worker_keeps_its_other_protections(rule: dict[str, object]) -> None:
+    assert reason(node(ready=False, **rule), not_ready=ID)

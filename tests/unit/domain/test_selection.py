@@ -1,0 +1,197 @@
+"""Which worker goes first, and that the minimum holds on the whole set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.domain.eligibility import Candidate, Eligibility, Kept
+from node_fleet.domain.inspection import InspectedNode, Inspection
+from node_fleet.domain.model import Instance, Market
+from node_fleet.domain.selection import begin_removal, choose, leftovers, stays_above, stray_cordons
+
+
+def candidate(
+    number: int,
+    zone: str = "a",
+    *,
+    cpu: float | None = None,
+    pods: int = 2,
+    launched: int = 0,
+    market: Market = "on-demand",
+    requested: int = 500,
+) -> Candidate:
+    name = f"i-{number:017x}"
+    seen = InspectedNode(
+        instance_id=name,
+        node_name=name,
+        zone=zone,
+        ready=True,
+        cordoned=False,
+        server=False,
+        needs_force=False,
+        tainted=False,
+        worker=True,
+        age_seconds=900,
+        pods_to_move=pods,
+        daemon_pods=1,
+        mirror_pods=0,
+        finished_pods=0,
+        cpu_requested_milli=requested,
+        cpu_allocatable_milli=2000,
+    )
+    machine = Instance(
+        instance_id=name, zone=zone, instance_type="t3.small", market=market, state="running", launched_at=launched
+    )
+    return Candidate(instance=machine, node=seen, cpu_percent=cpu)
+
+
+def fleet(*candidates: Candidate, kept: int = 0) -> Eligibility:
+    names = tuple(c.instance.instance_id for c in candidates)
+    others = tuple(f"i-0kept{n}" for n in range(kept))
+    return Eligibility(
+        candidates=candidates,
+        kept=tuple(Kept(instance_id=o, reason="shop/db-0 is a StatefulSet pod") for o in others),
+        usable=names + others,
+        kept_places=(("a", "on-demand"),) * kept,
+    )
+
+
+def first(
+    *candidates: Candidate, order: str = "balance", spot: int = 70, count: int = 1, minimum: int = 0
+) -> list[int]:
+    plan = choose(fleet(*candidates), count=count, minimum=minimum, order=order, spot_percent=spot)
+    return [int(c.instance.instance_id[2:], 16) for c in plan.targets]
+
+
+ORDERS = [
+    # balance: zone with most workers, then idle, pods, age, market, id
+    ("balance", [candidate(1, "a"), candidate(2, "b"), candidate(3, "b")], 2),
+    ("balance", [candidate(1, cpu=40.0), candidate(2, cpu=10.0)], 2),
+    ("balance", [candidate(1, cpu=10.4), candidate(2, cpu=10.0, pods=1)], 2),
+    ("balance", [candidate(1, requested=900), candidate(2, requested=100)], 2),
+    ("balance", [candidate(1, pods=3), candidate(2, pods=1)], 2),
+    ("balance", [candidate(1, launched=50), candidate(2, launched=40)], 2),
+    ("balance", [candidate(1, market="spot"), candidate(2, market="on-demand"), candidate(3, market="on-demand")], 2),
+    ("balance", [candidate(2), candidate(1)], 1),
+    # 002: fewest pods, most idle, zone
+    ("fewest-pods", [candidate(1, "a", pods=3), candidate(2, "b", pods=1), candidate(3, "a", pods=3)], 2),
+    ("fewest-pods", [candidate(1, cpu=40.0), candidate(2, cpu=10.0)], 2),
+    ("fewest-pods", [candidate(1, "a"), candidate(2, "b"), candidate(3, "b")], 2),
+    # 003: oldest
+    ("oldest", [candidate(1, "b", launched=9, pods=0), candidate(2, "a", launched=5, pods=9)], 2),
+    ("oldest", [candidate(2, launched=5), candidate(1, launched=5)], 1),
+]
+
+
+@pytest.mark.parametrize(("order", "candidates", "goes"), ORDERS)
+def test_each_order_picks_by_its_first_difference(order: str, candidates: list[Candidate], goes: int) -> None:
+    assert first(*candidates, order=order) == [goes]
+
+
+def test_zones_and_shares_are_counted_again_after_each_choice() -> None:
+    three, two = [candidate(n, "a") for n in (1, 2, 3)], [candidate(n, "b") for n in (4, 5)]
+    assert first(*three, *two, count=3) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("share", [0, 50, 70, 100])
+def test_the_market_that_goes_brings_the_fleet_nearest_to_its_share(share: int) -> None:
+    spot = [candidate(n, market="spot") for n in range(5)]
+    demand = [candidate(n) for n in range(5, 10)]
+    gone = first(*spot, *demand, spot=share)[0]
+    after_spot, after_demand = abs(400 / 9 - share), abs(500 / 9 - share)
+    assert (gone < 5) is (after_spot < after_demand or (after_spot == after_demand))
+
+
+@pytest.mark.parametrize(("workers", "minimum"), [(3, 3), (2, 3), (1, 1)])
+def test_case_18_at_the_minimum_nobody_is_chosen_and_nothing_is_disturbed(workers: int, minimum: int) -> None:
+    plan = choose(fleet(*map(candidate, range(workers))), count=1, minimum=minimum, order="balance", spot_percent=70)
+    assert plan.targets == ()
+    assert plan.sentence.startswith(f"at_min: {workers} usable workers, minimum {minimum}")
+
+
+def test_nobody_eligible_names_a_reason() -> None:
+    plan = choose(fleet(kept=3), count=1, minimum=1, order="balance", spot_percent=70)
+    assert plan.sentence == "nobody may go: worker i-0kept0: kept, shop/db-0 is a StatefulSet pod"
+
+
+@given(
+    zones=st.lists(st.sampled_from("abc"), max_size=12),
+    kept=st.integers(0, 4),
+    count=st.integers(1, 6),
+    minimum=st.integers(0, 12),
+    order=st.sampled_from(["balance", "fewest-pods", "oldest"]),
+)
+def test_the_minimum_holds_on_the_whole_set_and_nobody_is_chosen_twice(
+    zones: list[str], kept: int, count: int, minimum: int, order: str
+) -> None:
+    judged = fleet(*(candidate(n, zone) for n, zone in enumerate(zones)), kept=kept)
+    plan = choose(judged, count=count, minimum=minimum, order=order, spot_percent=70)
+    chosen = [c.instance.instance_id for c in plan.targets]
+    assert len(chosen) == len(set(chosen)) <= count
+    assert not chosen or stays_above(minimum, judged.usable, chosen)
+    again = choose(
+        replace(judged, candidates=judged.candidates[::-1]), count=count, minimum=minimum, order=order, spot_percent=70
+    )
+    assert [c.instance.instance_id for c in again.targets] == chosen
+
+
+@pytest.mark.parametrize(
+    ("usable", "leaving", "minimum", "holds"),
+    [("abc", "a", 2, True), ("abc", "ab", 2, False), ("abc", "x", 3, True), ("", "", 0, True)],
+)
+def test_the_minimum_counts_usable_workers_that_stay(usable: str, leaving: str, minimum: int, holds: bool) -> None:
+    assert stays_above(minimum, usable, leaving) is holds
+
+
+def test_the_dead_worker_and_no_other_is_replaced() -> None:
+    dead = candidate(2)
+    plan = choose(
+        fleet(candidate(1), dead),
+        count=1,
+        minimum=2,
+        order="balance",
+        spot_percent=70,
+        not_ready=dead.instance.instance_id,
+    )
+    operation = begin_removal(plan, operation_id="down-1-5", execution_id="e", reason="r", now=5, workers_before=2)
+    assert [(t.instance_id, t.not_ready, t.phase) for t in operation.targets] == [
+        (dead.instance.instance_id, True, "selected")
+    ]
+
+
+def inspected(**changed: object) -> InspectedNode:
+    return replace(candidate(1).node, **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        (inspected(ready=False), True),
+        (inspected(ready=True), False),
+        (inspected(ready=False, worker=False), False),
+        (inspected(ready=False, server=True), False),
+        (inspected(ready=False, instance_id=""), False),
+    ],
+)
+def test_case_2_only_dead_nodes_of_our_own_workers_are_leftovers(seen: InspectedNode, found: bool) -> None:
+    assert bool(leftovers(Inspection(known=True, nodes=(seen,)), frozenset())) is found
+    assert leftovers(Inspection(known=True, nodes=(seen,)), frozenset({f"i-{1:017x}"})) == ()
+
+
+@pytest.mark.parametrize(("name", "found"), [("i-0123456789abcdef0", True), ("ip-10-0-1-23", False), ("i-0123", False)])
+def test_case_2_a_password_is_a_leftover_only_when_its_node_was_named_like_an_instance(name: str, found: bool) -> None:
+    assert bool(leftovers(Inspection(known=True, orphans=(name,)), frozenset())) is found
+
+
+@pytest.mark.parametrize(
+    ("owner", "noticed", "found"),
+    [("down-1-1", False, True), ("?", False, False), ("", False, False), ("spot-1", True, False)],
+)
+def test_case_10_only_our_own_forgotten_cordons_are_given_back(owner: str, noticed: bool, found: bool) -> None:
+    seen = inspected(cordoned=True, cordoned_by=owner)
+    notices = frozenset({seen.instance_id}) if noticed else frozenset()
+    assert bool(stray_cordons(Inspection(known=True, nodes=(seen,)), notices)) is found
