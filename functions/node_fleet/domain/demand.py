@@ -18,7 +18,7 @@ _PODS_PER_NODE = 110
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """waiting: pods a worker would help. left: those that no joining or fresh worker will hold, by shape.
+    """waiting: pods a worker would help. left: those no joining or fresh worker will hold; left_shapes: their shapes.
 
     oldest_seconds belongs to what is left, or to the waiting pods when nothing is left.
     """
@@ -85,9 +85,9 @@ def weigh_demand(view: View, fresh: dict[str, int]) -> Demand | None:
     left = _pack(helpful, _holders(view, fresh, sizes))
     return Demand(
         waiting=sum(s.count for s in helpful),
-        left=sum(s.count for s in left),
-        oldest_seconds=max((s.oldest_seconds for s in (left or helpful)), default=0),
-        left_shapes=tuple(left),
+        left=sum(rest for _, rest in left),
+        oldest_seconds=max((s.oldest_seconds for s in ([s for s, _ in left] or helpful)), default=0),
+        left_shapes=tuple(shape for shape, _ in left),
         too_large=too_large,
         stuck=tuple(s for s in fitting if shape_key(s) in not_helped),
         launched_for=tuple(tries.values()),
@@ -97,10 +97,13 @@ def weigh_demand(view: View, fresh: dict[str, int]) -> Demand | None:
 
 
 def remember_launch(demand: Demand, now: int) -> tuple[LaunchedFor, ...]:
-    """The launches to judge later, with one more for every shape that is left over."""
+    """The launches to judge later, with one more for every shape that is left over and not on the list."""
     tries = {t.shape: t for t in demand.launched_for}
+    listed = dict(demand.not_helped)
     for shape in demand.left_shapes:
         key = shape_key(shape)
+        if key in listed:
+            continue
         before = tries.get(key, LaunchedFor(shape=key, at=0, count=0))
         tries[key] = replace(before, at=now, count=shape.count)
     return tuple(tries[key] for key in sorted(tries))
@@ -189,14 +192,15 @@ def _room(w: Worker, guess: tuple[int | None, int | None] | None) -> _Room:
     )
 
 
-def _pack(shapes: list[PodShape], rooms: list[_Room]) -> list[PodShape]:
+def _pack(shapes: list[PodShape], rooms: list[_Room]) -> list[tuple[PodShape, int]]:
+    """The shapes that do not fit whole, each with the number of its pods that are left over."""
     left = []
     for shape in shapes:
         rest = shape.count
         for room in rooms:
             rest -= room.take(shape, rest)
         if rest:
-            left.append(replace(shape, count=rest) if rest != shape.count else shape)
+            left.append((shape, rest))
     return left
 
 

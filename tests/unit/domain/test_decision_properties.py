@@ -134,7 +134,7 @@ def floor_of(seen: Snapshot, policy: Policy, memory: Memory) -> int:
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_never_above_headroom(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_up":
@@ -143,7 +143,7 @@ def test_never_above_headroom(seen: Snapshot, memory: Memory, policy: Policy) ->
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_never_removes_below_the_effective_minimum(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_down":
@@ -152,7 +152,7 @@ def test_never_removes_below_the_effective_minimum(seen: Snapshot, memory: Memor
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_never_removes_on_missing_stale_or_nan_data(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_down":
@@ -165,7 +165,7 @@ def test_never_removes_on_missing_stale_or_nan_data(seen: Snapshot, memory: Memo
 
 
 @given(snapshots(), memories, policies, st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_no_decision_depends_on_the_order_of_lists_or_dicts(
     seen: Snapshot, memory: Memory, policy: Policy, dice: random.Random
 ) -> None:
@@ -193,7 +193,7 @@ def test_no_decision_depends_on_the_order_of_lists_or_dicts(
     st.sampled_from(["cpu_percent", "memory_percent", "pending", "custom"]),
     st.tuples(st.floats(0, 100), st.floats(0, 100)),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_more_load_never_yields_fewer_workers(
     seen: Snapshot, memory: Memory, policy: Policy, name: str, pair: tuple[float, float]
 ) -> None:
@@ -212,7 +212,7 @@ def test_more_load_never_yields_fewer_workers(
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_reason_and_every_check_names_a_setting_that_exists(
     seen: Snapshot, memory: Memory, policy: Policy
 ) -> None:
@@ -224,7 +224,7 @@ def test_every_reason_and_every_check_names_a_setting_that_exists(
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_an_action_says_what_it_makes_of_the_worker_count(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     assert decision.workers_after - decision.workers_before == change(decision)

@@ -1,0 +1,417 @@
+"""Reports of people who run such systems, under their numbers: the reported input, then variants of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node_fleet.adapters import queries
+from node_fleet.domain.decision import Decision, decide
+from node_fleet.domain.fleet import assemble
+from node_fleet.domain.model import Instance, Memory, PodShape, Snapshot, Streak
+from node_fleet.domain.outcome import failed
+from node_fleet.domain.placement import choose_market
+from node_fleet.domain.policy import Policy
+from tests.unit.adapters.fakes_prometheus import NOW, Bench, Rows, fleet_rows, worker_rows
+from tests.unit.domain.fakes_decision import START, TICK, Fleet, idle, pods, snapshot, worker, workers
+
+POLICY = Policy()
+
+
+def instances(*names: str) -> tuple[Instance, ...]:
+    return tuple(
+        Instance(
+            instance_id=f"i-{name}",
+            zone="a",
+            instance_type="t3.medium",
+            market="spot",
+            state="running",
+            launched_at=NOW - 86_400,
+        )
+        for name in names
+    )
+
+
+def read(figures: dict[str, Rows], *names: str, at: int = NOW) -> Snapshot:
+    """What Prometheus answers, read and joined with EC2 as in production."""
+    bench = Bench()
+    bench.session.figures = figures
+    return replace(assemble(instances(*names), bench.reader.read(NOW), (), POLICY, at), read_at=at)
+
+
+def waiting(count: int) -> dict[str, Rows]:
+    rows: Rows = [({"namespace": "shop", "pod": f"p{n}", "uid": f"u{n}"}, 95.0) for n in range(count)]
+    needs: Rows = [({**labels, "resource": "cpu"}, 0.5) for labels, _ in rows]
+    return {"age": rows, "pending_requests": needs}
+
+
+class TestCase7:
+    """Pods that a joining worker will hold start no second scale-up."""
+
+    BOOTING = worker("boot", "joining", launched_at=START - 120, instance_type="t3.medium")
+
+    def decided(self, count: int, cpu_milli: int, *booting: Any, memory: Memory | None = None) -> Decision:
+        seen = workers(3, cpu_allocatable_milli=1900, cpu_requested_milli=1900, instance_type="t3.medium")
+        shape = pods(count, cpu_milli, 16, oldest_seconds=150)
+        return decide(snapshot(pending=shape, workers=(*seen, *booting)), memory or Memory(), POLICY, START)
+
+    def test_the_report(self) -> None:
+        decision = self.decided(2, 500, self.BOOTING)
+        assert decision.action == "none"
+        assert decision.sentence.startswith("pending 2, all will fit on 1 joining worker -> no change")
+
+    @pytest.mark.parametrize(
+        ("count", "cpu_milli", "left"),
+        [(3, 500, 0), (4, 500, 1), (1, 1900, 0), (2, 1900, 1), (19, 100, 0), (20, 100, 1)],
+    )
+    def test_what_it_cannot_hold_still_counts(self, count: int, cpu_milli: int, left: int) -> None:
+        decision = self.decided(count, cpu_milli, self.BOOTING)
+        assert decision.count == left
+        assert decision.evidence[0].value == left
+
+    @given(count=st.integers(1, 40), cpu=st.integers(50, 1900), booting=st.integers(0, 4))
+    @settings(deadline=None)
+    def test_launches_stop_as_soon_as_the_booting_workers_hold_all(self, count: int, cpu: int, booting: int) -> None:
+        joining = tuple(replace(self.BOOTING, instance_id=f"i-b{n}") for n in range(booting))
+        left = max(0, count - booting * (1900 // cpu))
+        assert self.decided(count, cpu, *joining).count == min(2 if left > 5 else 1 if left else 0, 7 - booting)
+
+    def test_a_worker_past_its_join_limit_holds_nothing(self) -> None:
+        assert self.decided(2, 500, replace(self.BOOTING, phase="unjoined")).action == "scale_up"
+
+    def test_a_worker_about_to_be_taken_holds_nothing(self) -> None:
+        assert self.decided(2, 500, replace(self.BOOTING, under_notice=True)).action == "scale_up"
+
+    @pytest.mark.parametrize(("ready_for", "action"), [(0, "none"), (29, "none"), (30, "scale_up"), (120, "scale_up")])
+    def test_after_ready_the_scheduler_has_its_grace(self, ready_for: int, action: str) -> None:
+        ready = worker("boot", launched_at=START - 100, cpu_requested_milli=0)
+        memory = Memory(fresh={"i-boot": START - ready_for})
+        assert self.decided(2, 500, ready, memory=memory).action == action
+
+    def test_the_grace_counts_from_the_first_reading_that_shows_it_usable(self) -> None:
+        ready = worker("boot", launched_at=START - 100, cpu_requested_milli=0)
+        first = self.decided(2, 500, ready)
+        assert (first.action, first.memory.fresh) == ("none", {"i-boot": START})
+
+
+class TestCase21:
+    """A saturated worker is 100 % busy, not a seventh of it."""
+
+    def test_the_report(self) -> None:
+        seen = [read(fleet_rows(worker_rows("a", cpu=100.0), worker_rows("b", cpu=100.0)), "a", "b")]
+        seen.append(replace(seen[0], at=NOW + TICK, read_at=NOW + TICK))
+        decision = Fleet().ticks(*seen)
+        assert (decision.action, decision.count, seen[0].cpu_percent) == ("scale_up", 2, 100.0)
+
+    def test_the_query_never_averages_over_modes(self) -> None:
+        assert 'mode!="idle"' not in queries.WORKER_CPU and 'mode="idle"' in queries.WORKER_CPU
+
+    @pytest.mark.parametrize("busy", [20.0, 50.0, 71.0, 90.0])
+    def test_the_seeds_figure_would_decide_otherwise(self, busy: float) -> None:
+        true = Fleet().ticks(*(snapshot(START + k * TICK, cpu_percent=busy) for k in range(2)))
+        divided = Fleet(memory=Memory(since={"idle": Streak(since=START - 600, last=START - TICK, readings=6)}))
+        wrong = divided.tick(snapshot(cpu_percent=busy / 7))
+        assert true.action == ("scale_up" if busy > 70 else "none")
+        assert wrong.action == "scale_down"
+
+
+class TestCase22:
+    """A worker that has just joined counts with its own load, weighted by its cores."""
+
+    @pytest.mark.parametrize(
+        ("loads", "mean"),
+        [
+            (((90.0, 2), (0.0, 2)), 45.0),
+            (((90.0, 8), (0.0, 2)), 72.0),
+            (((90.0, 2), (0.0, 2), (0.0, 4)), 22.5),
+            (((100.0, 2), (100.0, 2), (5.0, 2)), 205 / 3),
+        ],
+    )
+    def test_the_report_and_its_kind(self, loads: tuple[tuple[float, int], ...], mean: float) -> None:
+        names = [chr(ord("a") + n) for n in range(len(loads))]
+        rows = [worker_rows(n, cpu=cpu, cores=cores) for n, (cpu, cores) in zip(names, loads, strict=True)]
+        seen = read(fleet_rows(*rows), *names)
+        assert seen.cpu_percent == pytest.approx(mean)
+        decision = Fleet().ticks(seen, replace(seen, at=NOW + TICK, read_at=NOW + TICK))
+        assert (decision.action == "scale_up") == (mean > 70)
+
+
+class TestCase24:
+    """Pods count once, however many exporters show them."""
+
+    @pytest.mark.parametrize(("real", "replicas"), [(1, 2), (3, 2), (5, 3), (6, 2)])
+    def test_the_report_and_its_kind(self, real: int, replicas: int) -> None:
+        once = waiting(real)
+        twice = {name: [row for row in rows for _ in range(replicas)] for name, rows in once.items()}
+        healthy = fleet_rows(worker_rows("a"), worker_rows("b"))
+        seen = read(healthy | twice, "a", "b")
+        assert seen.pending_count == real
+        assert decide(seen, Memory(), POLICY, NOW).count == (2 if real > 5 else 1)
+
+
+class TestCase25:
+    """Only pods that the scheduler could not place are demand."""
+
+    def test_the_report(self) -> None:
+        seen = read(fleet_rows(worker_rows("a"), worker_rows("b")) | waiting(1), "a", "b")
+        decision = decide(seen, Memory(), POLICY, NOW)
+        assert (seen.pending_count, decision.count) == (1, 1)
+
+    def test_the_queries_do_not_ask_for_the_pending_phase(self) -> None:
+        for text in (queries.PENDING_AGE, queries.PENDING_REQUESTS):
+            assert "kube_pod_status_unschedulable" in text
+            assert 'phase="Pending"' not in text
+
+    @pytest.mark.parametrize("pulling", [1, 5, 40])
+    def test_pods_that_only_pull_an_image_ask_for_nothing(self, pulling: int) -> None:
+        figures = fleet_rows(worker_rows("a", pods=4 + pulling), worker_rows("b"))
+        figures["pods_known"] = [({}, 20 + pulling)]
+        seen = read(figures, "a", "b")
+        assert (seen.pending_count, decide(seen, Memory(), POLICY, NOW).action) == (0, "none")
+
+
+class TestCase27:
+    """Pods that launches do not help are listed, told once, and not counted for a while."""
+
+    def rounds(self, policy: Policy = POLICY, count: int = 1, **shape: Any) -> list[Decision]:
+        """Tick after tick with the same pods waiting; every worker launched for them becomes usable and stays empty."""
+        fleet, size, decisions = Fleet(policy, takes=80), 3, []
+        for k in range(30):
+            now = START + k * TICK
+            seen = workers(3) + tuple(
+                worker(100 + n, cpu_requested_milli=0, memory_requested_mib=0, pods=1, launched_at=START - 9000)
+                for n in range(size - 3)
+            )
+            waits = pods(count, oldest_seconds=3600 + k * TICK, example="batch/exec-5", **shape)
+            decision = fleet.tick(snapshot(now, pending=waits, workers=seen))
+            size += decision.count
+            decisions.append(decision)
+        return decisions
+
+    def test_the_report_no_third_worker(self) -> None:
+        decisions = self.rounds()
+        assert sum(d.count for d in decisions) == 2
+        told = [a for d in decisions for a in d.alerts]
+        assert [a.kind for a in told] == ["pods_not_helped"]
+        assert "batch/exec-5" in told[0].text
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_the_number_of_useless_launches_is_a_setting(self, limit: int) -> None:
+        assert sum(d.count for d in self.rounds(replace(POLICY, not_helped_launches=limit))) == limit
+
+    @pytest.mark.parametrize("count", [1, 4, 9])
+    def test_however_many_they_are(self, count: int) -> None:
+        assert sum(d.action == "scale_up" for d in self.rounds(count=count)) == 2
+
+    def test_after_the_time_on_the_list_one_more_launch_is_tried(self) -> None:
+        decisions = self.rounds(replace(POLICY, not_helped_seconds=1200))
+        assert sum(d.count for d in decisions) == 4
+
+    def test_new_pods_of_the_same_shape_count_beside_the_stuck_ones(self) -> None:
+        memory = self.rounds(count=2)[-1].memory
+        now = START + 30 * TICK
+        decision = decide(snapshot(now, pending=pods(3, oldest_seconds=9000)), memory, POLICY, now)
+        assert (decision.action, decision.evidence[1].value) == ("scale_up", 1)
+        later = decide(snapshot(now + 60, pending=pods(2, oldest_seconds=9060)), decision.memory, POLICY, now + 60)
+        assert (later.action, later.evidence[1].value) == ("none", 0)
+
+    def test_a_launch_that_helped_some_of_them_is_no_useless_launch(self) -> None:
+        fleet = Fleet(takes=80)
+        counts = (9, 7, 5, 3, 1)
+        actions = [
+            fleet.tick(snapshot(START + k * TICK, pending=pods(count, oldest_seconds=3600), workers=workers(3 + k)))
+            for k, count in enumerate(counts)
+        ]
+        assert [d.action for d in actions] == ["scale_up"] * 5
+        assert fleet.memory.not_helped == {}
+
+    def test_pods_without_room_anywhere_are_real_demand(self) -> None:
+        fleet, full = Fleet(takes=80), {"cpu_requested_milli": 1900}
+        for k in range(6):
+            seen = snapshot(START + k * TICK, pending=pods(4, oldest_seconds=3600), workers=workers(3 + k, **full))
+            assert fleet.tick(seen).action == "scale_up"
+
+    def test_a_launch_that_failed_proves_nothing(self) -> None:
+        memory = Memory()
+        for k in range(6):
+            now = START + k * 900
+            memory = decide(snapshot(now, pending=pods(1, oldest_seconds=9000)), memory, POLICY, now).memory
+            memory = failed(memory, "scale_up", now + 60, POLICY)
+        assert memory.not_helped == {}
+
+
+class TestCase28:
+    """A pod larger than any worker launches nothing and is named once."""
+
+    def decided(self, cpu_milli: int, memory_mib: int, memory: Memory | None = None, **changes: Any) -> Decision:
+        seen = workers(4, cpu_allocatable_milli=1900, memory_allocatable_mib=3600, memory_requested_mib=3600, **changes)
+        return decide(
+            snapshot(pending=pods(1, cpu_milli, memory_mib, example="ml/train-1"), workers=seen),
+            memory or Memory(),
+            POLICY,
+            START,
+        )
+
+    def test_the_report(self) -> None:
+        decision = self.decided(8000, 4096)
+        assert decision.action == "none"
+        assert [a.kind for a in decision.alerts] == ["pod_too_large"]
+        assert decision.sentence.startswith(
+            "pod ml/train-1 asks for 8000m CPU and 4096 MiB, more than any worker offers (largest 1900m and 3600 MiB)"
+        )
+
+    @pytest.mark.parametrize(
+        ("cpu", "memory", "launched"), [(1900, 3600, 1), (1901, 64, 0), (100, 3601, 0), (1900, 64, 1)]
+    )
+    def test_exactly_as_large_as_a_worker_still_counts(self, cpu: int, memory: int, launched: int) -> None:
+        assert self.decided(cpu, memory).count == launched
+
+    def test_it_is_told_once(self) -> None:
+        first = self.decided(8000, 4096)
+        assert self.decided(8000, 4096, first.memory).alerts == ()
+
+    @pytest.mark.parametrize(
+        ("types", "launched"), [(("t3.small",), 0), (("t3.small", "m5.4xlarge"), 1), (("odd",), 0)]
+    )
+    def test_a_larger_type_that_may_be_launched_makes_it_demand(self, types: tuple[str, ...], launched: int) -> None:
+        shape = pods(1, 8000, 4096)
+        policy = replace(POLICY, instance_types=types)
+        assert decide(snapshot(pending=shape), Memory(), policy, START).count == launched
+
+    def test_it_neither_hides_other_pods_nor_keeps_an_idle_worker(self) -> None:
+        both = pods(1, 8000, 4096) + pods(2, 500)
+        assert decide(snapshot(pending=both), Memory(), POLICY, START).count == 1
+        memory = Memory(since={"idle": Streak(since=START - 600, last=START - TICK, readings=6)})
+        assert decide(idle(pending=pods(1, 8000, 4096)), memory, POLICY, START).action == "scale_down"
+
+
+class TestCase30:
+    """Empty answers are missing: no worker goes, and people hear of it after a second reading."""
+
+    IDLE = Memory(since={"idle": Streak(since=NOW - 6000, last=NOW - TICK, readings=50)})
+
+    def figures(self, *without: str) -> dict[str, Rows]:
+        rows = fleet_rows(*(worker_rows(chr(ord("a") + n), cpu=5.0, memory_available=4000 * 2**20) for n in range(8)))
+        return {name: [] if name in without else some for name, some in rows.items()}
+
+    @pytest.mark.parametrize(
+        "without",
+        [
+            ("cpu", "pods_known"),
+            ("cpu",),
+            ("pods_known",),
+            ("nodes_known",),
+            ("memory_available",),
+            ("cpu", "cores", "memory_total", "memory_available", "pods_known", "nodes_known"),
+        ],
+    )
+    def test_the_report_and_its_kind(self, without: tuple[str, ...]) -> None:
+        seen = read(self.figures(*without), *"abcdefgh")
+        fleet = Fleet(memory=self.IDLE)
+        decisions = [fleet.tick(replace(seen, at=NOW + k * TICK, read_at=NOW + k * TICK)) for k in range(12)]
+        assert {d.action for d in decisions} == {"none"}
+        assert [[a.kind for a in d.alerts] for d in decisions][:3] == [[], ["metrics_missing"], []]
+
+    def test_with_everything_there_the_same_fleet_would_shrink(self) -> None:
+        assert decide(read(self.figures(), *"abcdefgh"), self.IDLE, POLICY, NOW).action == "scale_down"
+
+    @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), float("-inf")])
+    @pytest.mark.parametrize("name", ["cpu_percent", "memory_percent"])
+    def test_a_figure_that_is_no_number_is_missing(self, name: str, value: float | None) -> None:
+        memory = Memory(since={"idle": Streak(since=START - 6000, last=START - TICK, readings=50)})
+        assert decide(idle(**{name: value}), memory, POLICY, START).action == "none"
+
+
+class TestCase32:
+    """A worker goes only when the others can carry its load."""
+
+    @staticmethod
+    def after_idle(policy: Policy, count: int, **load: Any) -> Decision:
+        memory = Memory(since={"idle": Streak(since=START - 600, last=START - TICK, readings=6)})
+        seen = idle(workers=workers(count, cpu_requested_milli=100, memory_requested_mib=50), **load)
+        return decide(seen, memory, policy, START)
+
+    def test_the_report(self) -> None:
+        policy = replace(POLICY, cpu_up_percent=80.0, cpu_down_percent=70.0)
+        decision = self.after_idle(policy, 3, cpu_percent=(80 + 80 + 40) / 3)
+        assert decision.action == "none"
+        assert "CPU would be 100.0 %, not under 70 %" in decision.sentence
+
+    @given(count=st.integers(3, 10), cpu=st.floats(0, 60), memory=st.floats(0, 49), down=st.floats(20, 60))
+    @settings(deadline=None)
+    def test_after_a_removal_the_load_is_under_the_mark_by_the_margin(
+        self, count: int, cpu: float, memory: float, down: float
+    ) -> None:
+        policy = replace(POLICY, cpu_down_percent=down)
+        decision = self.after_idle(policy, count, cpu_percent=cpu, memory_percent=memory)
+        goes = cpu < down and cpu * count / (count - 1) < 60 and memory * count / (count - 1) < 65
+        assert (decision.action == "scale_down") == goes
+
+    @given(loads=st.lists(st.floats(0, 100), min_size=3, max_size=9))
+    @settings(deadline=None)
+    def test_removal_is_never_followed_by_an_addition_under_the_same_load(self, loads: list[float]) -> None:
+        mean = sum(loads) / len(loads)
+        decision = self.after_idle(replace(POLICY, cpu_down_percent=69.0), len(loads), cpu_percent=mean)
+        if decision.action == "scale_down":
+            assert sum(loads) / (len(loads) - 1) <= POLICY.cpu_up_percent
+
+
+class TestCase33:
+    """A load that comes and goes does not make the fleet grow and shrink all day."""
+
+    def test_the_report(self) -> None:
+        """Demand for 15 or 16 workers of 20 m5.xlarge cores: CPU moves at the border; nothing is removed."""
+        policy = replace(POLICY, max_workers=20)
+        memory = Memory(last_action="scale_up", last_action_at=START - 120)
+        fleet = Fleet(policy, memory)
+        for k, desired in enumerate((15, 16, 15, 15, 16, 15, 15, 16)):
+            decision = fleet.tick(idle(START + k * TICK, cpu_percent=desired * 29.9 / 15, workers=workers(16)))
+            assert decision.action == "none"
+
+    @pytest.mark.parametrize("every", [2, 3, 5])
+    def test_a_short_job_again_and_again_causes_no_removal(self, every: int) -> None:
+        fleet = Fleet(takes=60)
+        actions = [
+            fleet.tick(idle(START + k * TICK, cpu_percent=90.0 if k % every == 0 else 10.0, workers=workers(4))).action
+            for k in range(720)
+        ]
+        assert set(actions) == {"none"}
+
+    @pytest.mark.parametrize("border", [30.0, 70.0])
+    def test_a_value_at_the_border_causes_nothing(self, border: float) -> None:
+        fleet = Fleet()
+        actions = {
+            fleet.tick(snapshot(START + k * TICK, cpu_percent=border + (0.1 if k % 2 else -0.1))).action
+            for k in range(720)
+        }
+        assert actions == {"none"}
+
+    def test_a_failed_action_starts_no_cooldown(self) -> None:
+        memory = failed(Memory(), "scale_up", START - 200, POLICY)
+        assert memory.last_action_at == 0
+        assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"
+
+
+class TestCase41:
+    """The wanted share of Spot belongs to the whole fleet, not to each small batch."""
+
+    @pytest.mark.parametrize(("on_demand", "spot", "market"), [(1, 0, "spot"), (3, 7, "spot"), (0, 0, "spot")])
+    def test_the_report(self, on_demand: int, spot: int, market: str) -> None:
+        assert choose_market(spot=spot, total=on_demand + spot, spot_percent=70) == market
+
+    @pytest.mark.parametrize(("share", "spot"), [(70, 7), (50, 5), (0, 0), (100, 10)])
+    def test_ten_single_launches_reach_the_share(self, share: int, spot: int) -> None:
+        counts = {"spot": 0, "on-demand": 0}
+        for _ in range(10):
+            counts[choose_market(spot=counts["spot"], total=sum(counts.values()), spot_percent=share)] += 1
+        assert counts["spot"] == spot
+
+
+def test_case_28_a_shape_that_fits_no_worker_stays_out_of_every_sum() -> None:
+    shape = PodShape(cpu_milli=10**6, memory_mib=1, count=50)
+    decision = decide(snapshot(pending=(shape,)), Memory(), POLICY, START)
+    assert (decision.action, decision.evidence[0].name, decision.evidence[1].value) == ("none", "pod_too_large", 0)
