@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simulator.k3s.cluster import Cluster, PodKey
+from simulator.k3s.controllers import replica_set_name
 from simulator.k3s.curves import Curve, constant
 from simulator.k3s.meters import LATENCY_BUCKETS_SECONDS, Counters, bucket_share
 from simulator.k3s.shapes import Obj, condition_is_true, is_active, key_of, node_of
@@ -62,6 +63,15 @@ class ApplicationSpec:
     node_selector: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One pod of an application: where it is and whether it takes requests."""
+
+    key: PodKey
+    node: str
+    serves: bool
+
+
 @dataclass(slots=True)
 class Application:
     """The running state of one workload."""
@@ -71,7 +81,9 @@ class Application:
     counters: Counters
     rate: float = 0.0
     replicas: int = 1
-    serving: int = 0
+    members: list[Member] = field(default_factory=list)
+    usage_milli: float = 0.0
+    accounted: tuple[float, float, float] | None = None
     served_rate: float = 0.0
     queue: float = 0.0
     queue_slope: float = 0.0
@@ -79,6 +91,10 @@ class Application:
     mean_latency_seconds: float = 0.0
     recommendations: deque[tuple[float, int]] = field(default_factory=deque)
     next_evaluation: float | None = None
+
+    @property
+    def serving(self) -> int:
+        return sum(1 for member in self.members if member.serves)
 
     @property
     def owner(self) -> tuple[str, str, str]:
@@ -100,8 +116,7 @@ class Applications:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.running: dict[str, Application] = {}
-        self.usage_cpu_milli: dict[PodKey, float] = {}
-        self.usage_memory_mib: dict[PodKey, float] = {}
+        self.usage: dict[PodKey, tuple[float, float]] = {}
 
     def add(self, spec: ApplicationSpec) -> Application:
         now = self._cluster.now()
@@ -110,6 +125,7 @@ class Applications:
             replicas = min(max(replicas, spec.autoscale.min_replicas), spec.autoscale.max_replicas)
         application = Application(spec=spec, started_at=now, counters=Counters(at=now), replicas=replicas, queue_at=now)
         self.running[f"{spec.namespace}/{spec.name}"] = application
+        self._cluster.attention.members = True
         self._sample(application)
         return application
 
@@ -129,51 +145,43 @@ class Applications:
             application.rate = rate
             self._cluster.attention.applications = True
 
-    def serving_pods(self, application: Application) -> list[Obj]:
-        return [
-            pod
-            for pod in self._pods(application)
-            if is_active(pod) and condition_is_true(pod, "Ready") and self._cluster.machine_serves(node_of(pod))
-        ]
+    def refresh_members(self) -> None:
+        """Look again at which pods each application has and which of them serve."""
+        for application in self.running.values():
+            application.members = [
+                Member(key=key_of(pod), node=node_of(pod), serves=self._serves(pod)) for pod in self._pods(application)
+            ]
+
+    def _serves(self, pod: Obj) -> bool:
+        return is_active(pod) and condition_is_true(pod, "Ready") and self._cluster.machine_serves(node_of(pod))
 
     def _pods(self, application: Application) -> list[Obj]:
         resource, namespace, name = application.owner
+        if resource == "deployments":
+            resource, name = "replicasets", replica_set_name(name)
         owner = self._cluster.store.find(resource, namespace, name)
-        if owner is None:
-            return []
-        if resource == "statefulsets":
-            return self._cluster.pods_of_owner(owner["metadata"]["uid"])
-        pods = []
-        for replica_set in self._cluster.store.all("replicasets"):
-            references = replica_set["metadata"].get("ownerReferences", ())
-            if any(reference["uid"] == owner["metadata"]["uid"] for reference in references):
-                pods += self._cluster.pods_of_owner(replica_set["metadata"]["uid"])
-        return pods
+        return self._cluster.pods_of_owner(owner["metadata"]["uid"]) if owner else []
 
     def spread_load(self) -> None:
         """First half of a refresh: what every pod of every application wants to use now."""
         now = self._cluster.now()
         for application in self.running.values():
-            pods = self.serving_pods(application)
-            application.serving = len(pods)
-            share = application.wanted_cpu_milli(now) / len(pods) if pods else 0.0
-            spec = application.spec
+            spec, serving = application.spec, application.serving
+            share = application.wanted_cpu_milli(now) / serving if serving else 0.0
             used = min(float(spec.cpu_limit_milli), spec.idle_cpu_milli + share)
+            application.usage_milli = used
             memory = spec.memory_usage_mib or spec.memory_request_mib * 0.8
-            serving = {key_of(pod) for pod in pods}
-            for pod in self._pods(application):
-                self._set_usage(pod, used if key_of(pod) in serving else 0.0, memory)
+            for member in application.members:
+                self._set_usage(member, used if member.serves else 0.0, memory)
 
-    def _set_usage(self, pod: Obj, cpu: float, memory: float) -> None:
-        key = key_of(pod)
-        if self.usage_cpu_milli.get(key) != cpu or self.usage_memory_mib.get(key) != memory:
-            self.usage_cpu_milli[key], self.usage_memory_mib[key] = cpu, memory
-            if node_of(pod):
-                self._cluster.attention.usage[node_of(pod)] = None
+    def _set_usage(self, member: Member, cpu: float, memory: float) -> None:
+        if self.usage.get(member.key) != (cpu, memory):
+            self.usage[member.key] = (cpu, memory)
+            if member.node:
+                self._cluster.attention.usage[member.node] = None
 
     def forget(self, key: PodKey) -> None:
-        self.usage_cpu_milli.pop(key, None)
-        self.usage_memory_mib.pop(key, None)
+        self.usage.pop(key, None)
 
     def account(self, slowdown: dict[str, float]) -> None:
         """Second half: what was really served, given how far each node had to slow its pods."""
@@ -182,21 +190,23 @@ class Applications:
             self._plan_evaluation(application)
 
     def _account(self, application: Application, slowdown: dict[str, float]) -> None:
+        """Rates change only when what is offered or got has changed, or while a queue is worked off."""
         now, spec = self._cluster.now(), application.spec
+        got = sum(slowdown.get(member.node, 1.0) for member in application.members if member.serves)
+        basis = (application.rate, application.usage_milli, got)
+        if basis == application.accounted and not spec.queues:
+            return
+        application.accounted = basis
         cost = max(1e-9, spec.cpu_milli_per_request)
-        got = capacity = 0.0
-        for pod in self.serving_pods(application):
-            share = slowdown.get(node_of(pod), 1.0)
-            got += max(0.0, self.usage_cpu_milli[key_of(pod)] - spec.idle_cpu_milli) * share
-            capacity += max(0.0, spec.cpu_limit_milli - spec.idle_cpu_milli) * share
-        served = got / cost
-        unserved = max(0.0, application.rate - served)
+        served = max(0.0, application.usage_milli - spec.idle_cpu_milli) * got / cost
+        capacity = max(0.0, spec.cpu_limit_milli - spec.idle_cpu_milli) * got / cost
         self._move_queue(application, now, application.rate - served if spec.queues else 0.0)
-        utilisation = min(HIGHEST_UTILISATION, application.rate * cost / capacity) if capacity else HIGHEST_UTILISATION
-        mean = spec.base_latency_ms / 1000 / (1 - utilisation)
+        utilisation = application.rate / capacity if capacity else HIGHEST_UTILISATION
+        mean = spec.base_latency_ms / 1000 / (1 - min(HIGHEST_UTILISATION, utilisation))
         if spec.queues and served > 0:
             mean += application.queue_depth(now) / served
         application.served_rate, application.mean_latency_seconds = served, mean
+        unserved = max(0.0, application.rate - served)
         application.counters.set_rates(now, _rates(application, served, unserved, mean))
 
     @staticmethod
@@ -206,48 +216,57 @@ class Applications:
         application.queue_slope = slope if slope > 0 or application.queue > 0 else 0.0
 
     def _plan_evaluation(self, application: Application) -> None:
+        """Ask for an evaluation at the next whole period when the autoscaler would want something new."""
         autoscale = application.spec.autoscale
-        if autoscale is None or application.next_evaluation is not None:
+        if autoscale is None:
             return
-        if self._desired(application) == application.replicas and not application.recommendations:
-            return
-        now, period = self._cluster.now(), autoscale.evaluation_seconds
-        due = (math.floor(now / period) + 1) * period
-        application.next_evaluation = due
-        self._cluster.after(due - now, lambda: self._evaluate(application))
+        window = application.recommendations
+        known = window[-1][1] if window else application.replicas
+        if self._desired(application) != known:
+            period = autoscale.evaluation_seconds
+            self._evaluate_at(application, (math.floor(self._cluster.now() / period) + 1) * period)
 
-    def _evaluate(self, application: Application) -> None:
+    def _evaluate_at(self, application: Application, due: float) -> None:
+        planned = application.next_evaluation
+        if planned is None or due < planned:
+            application.next_evaluation = due
+            self._cluster.after(due - self._cluster.now(), lambda: self._evaluate(application, due))
+
+    def _evaluate(self, application: Application, due: float) -> None:
+        autoscale = application.spec.autoscale
+        if application.next_evaluation != due or autoscale is None:
+            return
         application.next_evaluation = None
-        autoscale, now = application.spec.autoscale, self._cluster.now()
-        assert autoscale is not None
-        desired = self._desired(application)
-        self.scale(
-            application, self._stabilised(application, desired, now - autoscale.scale_down_stabilisation_seconds)
-        )
+        self.scale(application, self._stabilised(application, self._desired(application), autoscale))
         self._cluster.attention.applications = True
 
-    def _stabilised(self, application: Application, desired: int, forget_before: float) -> int:
-        """Going down waits until nothing higher was wanted within the window; going up does not wait."""
+    def _stabilised(self, application: Application, desired: int, autoscale: Autoscale) -> int:
+        """Going down waits until nothing higher was wanted within the window; going up does not wait.
+
+        A recommendation holds until the next one, so it is forgotten a window after its successor came.
+        """
         window, now = application.recommendations, self._cluster.now()
         if desired >= application.replicas:
             window.clear()
             return desired
         if not window:
             window.append((now, application.replicas))
-        window.append((now, desired))
-        while window[0][0] <= forget_before:
+        if window[-1][1] != desired or len(window) == 1:
+            window.append((now, desired))
+        while len(window) > 1 and window[1][0] <= now - autoscale.scale_down_stabilisation_seconds:
             window.popleft()
+        if len(window) > 1:
+            self._evaluate_at(application, window[1][0] + autoscale.scale_down_stabilisation_seconds)
         return min(application.replicas, max(count for _at, count in window))
 
     def _desired(self, application: Application) -> int:
         autoscale, spec = application.spec.autoscale, application.spec
         assert autoscale is not None
-        current = application.replicas
-        serving = self.serving_pods(application)
+        current, serving = application.replicas, application.serving
         wanted = current
         if serving:
-            used = sum(self.usage_cpu_milli.get(key_of(pod), 0.0) for pod in serving)
-            wanted = _by_utilisation(used, spec.cpu_request_milli, autoscale.target_percent, len(serving), current)
+            used = application.usage_milli * serving
+            wanted = _by_utilisation(used, spec.cpu_request_milli, autoscale.target_percent, serving, current)
             wanted = min(wanted, max(2 * current, current + 4))
         return min(max(wanted, autoscale.min_replicas), autoscale.max_replicas)
 

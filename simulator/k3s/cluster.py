@@ -82,6 +82,7 @@ class Attention:
     schedule: bool = False
     daemons: bool = False
     namespaces: bool = False
+    members: bool = False
     applications: bool = False
 
 
@@ -101,6 +102,7 @@ class Cluster:
         self.pods_on: dict[str, dict[PodKey, None]] = {}
         self.owned: dict[str, dict[PodKey, None]] = {}
         self.pending: dict[PodKey, None] = {}
+        self._requested: dict[str, tuple[int, float, int]] = {}
         self.attention = Attention()
         self.settlers: list[Callable[[], bool]] = []
         self.finishers: list[Callable[[], None]] = []
@@ -147,6 +149,15 @@ class Cluster:
     def pods_of_node(self, name: str) -> list[Obj]:
         return [self.store.get("pods", *key) for key in self.pods_on.get(name, ())]
 
+    def requested_on(self, name: str) -> tuple[int, float, int]:
+        """(CPU milli, memory MiB, pods) that the node's unfinished pods request."""
+        found = self._requested.get(name)
+        if found is None:
+            facts = [self.pod_facts(pod) for pod in self.pods_of_node(name) if not is_finished(pod)]
+            cpu, memory = sum(one.cpu_milli for one in facts), sum(one.memory_mib for one in facts)
+            found = self._requested[name] = (cpu, memory, len(facts))
+        return found
+
     def machine_serves(self, node_name: str) -> bool:
         machine = self.machine_of_node.get(node_name)
         return machine is not None and machine.serves
@@ -168,7 +179,7 @@ class Cluster:
         if change.resource == "pods":
             self._index_pod(change)
         elif change.resource == "nodes":
-            self.attention.schedule = self.attention.daemons = self.attention.applications = True
+            self.attention.schedule = self.attention.daemons = True
             self.attention.usage[change.subject["metadata"]["name"]] = None
         elif change.resource == "poddisruptionbudgets":
             self.attention.budgets[change.subject["metadata"]["namespace"]] = None
@@ -201,7 +212,7 @@ class Cluster:
             self.pending.pop(key, None)
         if change.after is None:
             self.facts.pop(uid, None)
-        self._mark_pod(change, key, bound_before or bound_after, facts)
+        self._mark_pod(change, key, bound_after or bound_before, facts)
 
     def _index_owner(self, uid: str, key: PodKey, exists: bool) -> None:
         if exists:
@@ -221,6 +232,7 @@ class Cluster:
         if change.after is None or "deletionTimestamp" in change.after["metadata"]:
             attention.namespaces = True
         attention.budgets[key[0]] = None
-        attention.applications = True
+        attention.members = True
         if node:
             attention.usage[node] = None
+            self._requested.pop(node, None)

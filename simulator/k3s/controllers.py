@@ -16,7 +16,6 @@ from simulator.k3s.shapes import (
     Obj,
     condition_is_true,
     is_active,
-    is_finished,
     is_terminating,
     node_of,
 )
@@ -138,7 +137,7 @@ class Controllers:
 
     def _deployment(self, deployment: Obj) -> None:
         metadata, spec = deployment["metadata"], deployment["spec"]
-        name = f"{metadata['name']}-{_short_hash(metadata['name'])}"
+        name = replica_set_name(metadata["name"])
         replica_set = self._store.find("replicasets", metadata["namespace"], name)
         if replica_set is None:
             replica_set = self._store.create("replicasets", _replica_set_for(deployment, name))
@@ -275,13 +274,9 @@ def _replica_set_for(deployment: Obj, name: str) -> Obj:
     }
 
 
-def _short_hash(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"[:8]
+def replica_set_name(deployment: str) -> str:
+    return f"{deployment}-{zlib.crc32(deployment.encode()):08x}"
 
 
 def _descending(text: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in text)
-
-
-def pod_is_lost(pod: Obj) -> bool:
-    return is_terminating(pod) or is_finished(pod)

@@ -88,7 +88,7 @@ class Kubelets:
             machine.powered = False
         attention = self._cluster.attention
         attention.usage[machine.node_name] = None
-        attention.applications = True
+        attention.members = True
         delay = self._cluster.settings.node_not_ready_seconds
         self._cluster.after(delay, lambda: self._notice_dead(machine))
 
@@ -104,6 +104,7 @@ class Kubelets:
             else:
                 self._set_pod_ready(pod, True)
         self._cluster.attention.usage[machine.node_name] = None
+        self._cluster.attention.members = True
 
     def _notice_dead(self, machine: Machine) -> None:
         name = machine.node_name

@@ -18,7 +18,6 @@ from simulator.k3s.shapes import (
     condition_is_true,
     cpu_milli,
     epoch_of,
-    is_finished,
     is_gated,
     is_terminating,
     is_unschedulable,
@@ -53,8 +52,7 @@ class Reader:
         name = metadata["name"]
         machine = self._cluster.machine_of_node.get(name)
         ready = condition(node, "Ready") or {"status": "Unknown", "lastTransitionTime": metadata["creationTimestamp"]}
-        pods = [pod for pod in self._cluster.pods_of_node(name) if not is_finished(pod)]
-        facts = [self._cluster.pod_facts(pod) for pod in pods]
+        requested_cpu, requested_memory, pods = self._cluster.requested_on(name)
         allocatable, capacity = node["status"]["allocatable"], node["status"]["capacity"]
         return NodeView(
             name=name,
@@ -84,9 +82,9 @@ class Reader:
             allocatable_cpu_milli=cpu_milli(allocatable["cpu"]),
             allocatable_memory_mib=int(memory_mib(allocatable["memory"])),
             allocatable_pods=int(allocatable["pods"]),
-            requested_cpu_milli=sum(fact.cpu_milli for fact in facts),
-            requested_memory_mib=sum(fact.memory_mib for fact in facts),
-            pods=len(pods),
+            requested_cpu_milli=requested_cpu,
+            requested_memory_mib=requested_memory,
+            pods=pods,
         )
 
     def pods(self) -> list[PodView]:
@@ -122,7 +120,9 @@ class Reader:
         )
 
     def truth(self) -> Truth:
-        nodes = self.nodes()
+        return self._truth(self.nodes())
+
+    def _truth(self, nodes: list[NodeView]) -> Truth:
         truths = tuple(self._node_truth(node) for node in nodes)
         workers = [node for node in truths if node.role == "worker" and node.usable and node.alive]
         meters = [self._usage.meters[node.name] for node in workers]
@@ -186,7 +186,8 @@ class Reader:
         )
 
     def snapshot_line(self) -> SnapshotLine:
-        truth, nodes = self.truth(), [node for node in self.nodes() if node.role == "worker"]
+        everything = self.nodes()
+        truth, nodes = self._truth(everything), [node for node in everything if node.role == "worker"]
         running = self._load.running.values()
         return SnapshotLine(
             at=truth.at,

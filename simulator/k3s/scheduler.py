@@ -17,7 +17,6 @@ from simulator.k3s.shapes import (
     PodFacts,
     condition,
     cpu_milli,
-    is_finished,
     is_gated,
     memory_mib,
     set_condition,
@@ -57,16 +56,16 @@ class NodeRoom:
 
 def room_of(cluster: Cluster, node: Obj) -> NodeRoom:
     allocatable = node["status"]["allocatable"]
-    room = NodeRoom(
+    used_cpu, used_memory, used_pods = cluster.requested_on(node["metadata"]["name"])
+    return NodeRoom(
         node=node,
         cpu_milli=cpu_milli(allocatable["cpu"]),
         memory_mib=memory_mib(allocatable["memory"]),
         max_pods=int(allocatable["pods"]),
+        used_cpu_milli=used_cpu,
+        used_memory_mib=used_memory,
+        used_pods=used_pods,
     )
-    for pod in cluster.pods_of_node(room.name):
-        if not is_finished(pod):
-            room.add(cluster.pod_facts(pod))
-    return room
 
 
 def why_not(pod: Obj, facts: PodFacts, room: NodeRoom, volume_terms: list[list[Obj]] | None = None) -> list[str]:

@@ -39,6 +39,9 @@ class Usage:
 
     def refresh(self) -> None:
         attention = self._cluster.attention
+        if attention.members:
+            attention.members, attention.applications = False, True
+            self._applications.refresh_members()
         if attention.applications:
             self._applications.spread_load()
         nodes, attention.usage = attention.usage, {}
@@ -67,9 +70,9 @@ class Usage:
 
     def of_pod(self, pod: Obj) -> tuple[float, float]:
         """(CPU milli, memory MiB) that a running pod wants to use."""
-        key = key_of(pod)
-        if key in self._applications.usage_cpu_milli:
-            return self._applications.usage_cpu_milli[key], self._applications.usage_memory_mib[key]
+        known = self._applications.usage.get(key_of(pod))
+        if known is not None:
+            return known
         facts = self._cluster.pod_facts(pod)
         cpu, memory = annotation(pod, USAGE_CPU_MILLI), annotation(pod, USAGE_MEMORY_MIB)
         return (
