@@ -1,6 +1,6 @@
 #!/bin/bash
-# Server bootstrap, second part: K3s, then monitoring, then the join token. The order matters: the token is published
-# last, so that no worker joins before the rules are in force that keep the add-ons on the server. Safe to run again.
+# Server bootstrap, second part: K3s, monitoring, add-ons, join token. The order matters: the token is published last,
+# so that no worker joins before the add-ons are bound to the server. Safe to run again.
 # Needs the environment that user_data.sh exports.
 set -euo pipefail
 umask 077
@@ -26,4 +26,5 @@ bash "$BUNDLE/server/install_k3s.sh"
 export PATH="$ROOT/usr/local/bin:$PATH"
 wait_for_api
 bash "$BUNDLE/server/monitoring.sh"
+bash "$BUNDLE/server/pin_add_ons.sh"
 bash "$BUNDLE/server/publish_token.sh"

@@ -54,8 +54,6 @@ write-kubeconfig-mode: "0600"
 secrets-encryption: true
 kubelet-arg:
   - "provider-id=aws:///$ZONE/$INSTANCE_ID"
-kube-apiserver-arg:
-  - "enable-admission-plugins=NodeRestriction,PodNodeSelector,PodTolerationRestriction"
 CONFIG
 }
 
@@ -87,11 +85,8 @@ WantedBy=multi-user.target
 UNIT
 }
 
-mkdir -p "$ROOT/etc/rancher/k3s" "$ROOT/var/lib/rancher/k3s/server/manifests"
+mkdir -p "$ROOT/etc/rancher/k3s"
 if [ "$(installed_version)" != "$K3S_VERSION" ]; then download; fi
-# The namespaces' rules must be there when the add-ons' first pods are made.
-install -m 0600 "$NODE_FLEET_BUNDLE/manifests/00-namespaces.yaml" \
-  "$ROOT/var/lib/rancher/k3s/server/manifests/00-node-fleet-namespaces.yaml"
 make_agent_token
 write_config
 write_unit

@@ -45,7 +45,7 @@ config_hash() {
     cat "$BUNDLE"/grafana/dashboards/*.json) | sha256sum | cut -c1-16
 }
 
-apply "$BUNDLE/manifests/00-namespaces.yaml"
+apply "$BUNDLE/manifests/00-namespace.yaml"
 fetch_credentials
 for part in prometheus alertmanager grafana; do
   python3 "$BUNDLE/render.py" "$BUNDLE/$part" "$WORK/rendered/$part"
@@ -64,7 +64,6 @@ mkdir -p "$MANIFESTS"
 for manifest in "$WORK"/rendered/manifests/*.yaml; do
   install -m 0600 "$manifest" "$MANIFESTS/node-fleet-$(basename "$manifest")"
 done
-rm -f "$MANIFESTS/node-fleet-00-namespaces.yaml"
 
 if [ -n "$FLUX_GIT_URL" ]; then
   python3 "$BUNDLE/render.py" "$BUNDLE/flux" "$WORK/rendered/flux"

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from cluster.grafana.dashboards import files
+from node_fleet.adapters import queries
 from node_fleet.observability import NAMESPACE, UNITS
 from simulator.clock import VirtualClock
 from simulator.k3s.curves import flash_sale
@@ -144,6 +145,19 @@ def test_the_gated_pod_is_not_counted_as_unschedulable(recorded: Recorded) -> No
     assert [pod for pod in recorded.world.pods() if pod.gated]
     assert len(waiting) >= 2
     assert recorded.value(expression("cluster-overview", "Unschedulable pods")) == len(waiting)
+
+
+def test_the_alert_fires_for_exactly_the_pods_that_a_reading_counts(recorded: Recorded) -> None:
+    groups = yaml.safe_load((CLUSTER / "prometheus/rules.yml").read_text())["groups"]
+    (alert,) = [rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == "UnschedulablePods"]
+    counted = recorded.ask(queries.PENDING_AGE)
+    assert recorded.value(alert) == len(counted) > 0
+    before_the_sale = recorded.at - 500
+    assert (
+        recorded.server.query(alert, before_the_sale)
+        == recorded.server.query(queries.PENDING_AGE, before_the_sale)
+        == []
+    )
 
 
 def test_no_unschedulable_pod_reads_as_0_and_a_dead_exporter_as_nothing(recorded: Recorded) -> None:

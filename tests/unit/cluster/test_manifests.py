@@ -46,7 +46,8 @@ def objects(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file.name}: {document['kind']} {document['metadata']['name']}", document
 
 
-NATIVE = [*objects("manifests"), *objects("demo_app/manifests")]
+EVERYTHING = [*objects("manifests"), *objects("demo_app/manifests")]
+NATIVE = [(name, o) for name, o in EVERYTHING if o["kind"] != "HelmChartConfig"]
 WORKLOADS = [(name, o) for name, o in NATIVE if o["kind"] in ("Deployment", "DaemonSet")]
 named = pytest.mark.parametrize(("name", "document"), NATIVE, ids=[name for name, _ in NATIVE])
 workloads = pytest.mark.parametrize(("name", "document"), WORKLOADS, ids=[name for name, _ in WORKLOADS])
@@ -182,20 +183,12 @@ def test_the_pinned_exporter_knows_gated_pods() -> None:
     assert (int(major), int(minor)) >= (2, 19)
 
 
-def test_the_add_ons_namespaces_send_every_pod_to_the_server() -> None:
-    spaces = {o["metadata"]["name"]: o["metadata"] for _, o in NATIVE if o["kind"] == "Namespace"}
-    for name in ("kube-system", "flux-system"):
-        notes = spaces[name]["annotations"]
-        selector = notes["scheduler.alpha.kubernetes.io/node-selector"]
-        assert selector == "node-role.kubernetes.io/control-plane=true"
-        (toleration,) = yaml.safe_load(notes["scheduler.alpha.kubernetes.io/defaultTolerations"])
-        assert toleration["key"] == "node-role.kubernetes.io/control-plane"
-    assert "annotations" not in spaces["monitoring"], "its DaemonSet runs on workers"
-
-
-def test_no_daemonset_lives_where_pods_are_bound_to_the_server() -> None:
-    spaces = {o["metadata"]["namespace"] for _, o in WORKLOADS if o["kind"] == "DaemonSet"}
-    assert spaces.isdisjoint({"kube-system", "flux-system"})
+def test_traefik_is_bound_to_the_server_through_its_chart() -> None:
+    # No package ships the schema of K3s's chart resources, so this looks at the fields themselves.
+    (document,) = [o for _, o in objects("manifests") if o["kind"] == "HelmChartConfig"]
+    assert document["apiVersion"] == "helm.cattle.io/v1"
+    assert document["metadata"] == {"name": "traefik", "namespace": "kube-system"}
+    assert yaml.safe_load(document["spec"]["valuesContent"]) == {"nodeSelector": ON_SERVER}
 
 
 def test_the_demo_app_never_runs_as_a_single_replica_and_its_budget_lets_one_go() -> None:

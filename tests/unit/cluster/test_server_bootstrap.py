@@ -116,7 +116,8 @@ def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(run: Ru
     assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
     manifests = {p.name for p in (root / "var/lib/rancher/k3s/server/manifests").iterdir()}
     assert manifests == {
-        "00-node-fleet-namespaces.yaml",
+        "node-fleet-00-namespace.yaml",
+        "node-fleet-traefik.yaml",
         "node-fleet-prometheus.yaml",
         "node-fleet-alertmanager.yaml",
         "node-fleet-grafana.yaml",
@@ -131,19 +132,22 @@ def test_the_token_is_published_after_everything_else(run: Run, stubs: Stubs) ->
     run()
     calls = stubs.calls()
     published = next(n for n, call in enumerate(calls) if "put-secret-value" in call)
-    rules = next(n for n, call in enumerate(calls) if any("00-namespaces" in part for part in call))
-    assert rules < published
+    bound = [n for n, call in enumerate(calls) if call[0] == "kubectl" and "patch" in call]
+    assert bound and max(bound) < published
     assert not [call for call in calls[published:] if call[0] == "kubectl"]
 
 
-def test_the_server_keeps_workloads_off_and_its_add_ons_on_itself(run: Run, root: Path) -> None:
+def test_the_server_keeps_workloads_off_and_its_add_ons_on_itself(run: Run, stubs: Stubs, root: Path) -> None:
     run()
     config = k3s_config(root)
     assert config["node-name"] == INSTANCE
     assert config["node-taint"] == ["node-role.kubernetes.io/control-plane=true:NoSchedule"]
     assert config["kubelet-arg"] == [f"provider-id=aws:///ap-southeast-1b/{INSTANCE}"]
-    plugins = "enable-admission-plugins=NodeRestriction,PodNodeSelector,PodTolerationRestriction"
-    assert config["kube-apiserver-arg"] == [plugins]
+    bound = [(call[2], call[5], json.loads(call[-1])) for call in stubs.calls("kubectl", " patch deployment")]
+    selector = {"nodeSelector": {"node-role.kubernetes.io/control-plane": "true"}}
+    patch = {"spec": {"template": {"spec": selector}}}
+    add_ons = ("coredns", "local-path-provisioner", "metrics-server")
+    assert bound == [("kube-system", name, patch) for name in add_ons]
     labels = config["node-label"]
     assert isinstance(labels, list) and "svccontroller.k3s.cattle.io/enablelb=true" in labels
 
@@ -290,6 +294,14 @@ def test_an_api_that_never_becomes_ready_is_reported_and_no_token_stored(run: Ru
     assert not stubs.calls("aws", "put-secret-value")
 
 
+def test_an_add_on_that_k3s_does_not_make_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
+    stubs.on("kubectl", "get deployment metrics-server", Reply(exit=1))
+    result = run()
+    assert result.returncode != 0
+    assert "no deployment kube-system/metrics-server in 5 minutes" in result.stderr
+    assert not stubs.calls("aws", "put-secret-value")
+
+
 def test_a_token_that_cannot_be_stored_is_reported(run: Run, stubs: Stubs) -> None:
     stubs.on("aws", "put-secret-value", DENIED)
     result = run()
@@ -317,8 +329,13 @@ def test_flux_is_installed_only_when_a_repository_is_given(run: Run, stubs: Stub
     assert run().returncode == 0
     assert not stubs.calls("curl", "fluxcd")
     stubs.on("curl", "fluxcd.*install.yaml$", "kind: Fake\n")
+    stubs.on("kubectl", "flux-system get deployments", "source-controller kustomize-controller")
     assert run(FLUX_GIT_URL="https://example.com/fleet.git").returncode == 0
     assert stubs.calls("curl", "fluxcd/flux2/releases/download/v[0-9.]+/install.yaml")
+    bound = [json.loads(call[-1]) for call in stubs.calls("kubectl", "flux-system patch deployment")]
+    assert len(bound) == 2
+    for patch in bound:
+        assert set(patch["spec"]["template"]["spec"]) == {"nodeSelector", "tolerations"}
 
 
 def test_the_web_file_holds_the_password_as_bcrypt(cluster: Path, tmp_path: Path) -> None:
