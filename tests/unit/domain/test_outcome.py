@@ -1,0 +1,80 @@
+"""What an operation's end leaves: cooldown stamps, back-offs, the circuit breaker."""
+
+from __future__ import annotations
+
+import pytest
+
+from node_fleet.domain.back_off import active, fail, node_key, succeed
+from node_fleet.domain.model import BackOff, Memory
+from node_fleet.domain.outcome import failed, reset_breaker, succeeded
+from node_fleet.domain.policy import Policy
+
+AT = 1_790_000_000
+POLICY = Policy()
+
+
+def rests(key: str, times: int, policy: Policy = POLICY) -> list[int]:
+    """Seconds of rest after each of so many failures in a row."""
+    found: tuple[BackOff, ...] = ()
+    seconds = []
+    for _ in range(times):
+        found = fail(found, key, AT, policy)
+        seconds.append(max(0, found[-1].until - AT))
+    return seconds
+
+
+def test_the_third_scale_up_without_a_join_opens_the_breaker_for_15_30_then_60_minutes() -> None:
+    assert rests("join", 7) == [0, 0, 900, 1800, 3600, 3600, 3600]
+
+
+@pytest.mark.parametrize(("opens", "expected"), [(1, [900, 1800]), (2, [0, 900]), (5, [0, 0])])
+def test_how_many_open_it_is_a_setting(opens: int, expected: list[int]) -> None:
+    assert rests("join", 2, Policy(join_failures_to_open=opens)) == expected
+
+
+def test_a_drain_that_fails_rests_ten_minutes_and_doubles_up_to_a_day() -> None:
+    assert rests(node_key("i-1"), 10) == [600, 1200, 2400, 4800, 9600, 19200, 38400, 76800, 86400, 86400]
+
+
+def test_a_scale_up_that_launched_nothing_rests_two_minutes_and_doubles_up_to_thirty() -> None:
+    assert rests("scale_up", 6) == [120, 240, 480, 960, 1800, 1800]
+
+
+def test_a_thousand_failures_are_no_number_too_large() -> None:
+    assert rests("scale_up", 1000)[-1] == 1800
+
+
+@pytest.mark.parametrize(("now", "found"), [(AT + 119, True), (AT + 120, False)])
+def test_a_back_off_ends_to_the_second(now: int, found: bool) -> None:
+    assert (active(fail((), "scale_up", AT, POLICY), "scale_up", now) is not None) == found
+
+
+def test_success_stamps_the_cooldown_and_closes_the_breaker() -> None:
+    memory = Memory(back_offs=fail(fail((), "join", AT, POLICY), node_key("i-1"), AT, POLICY))
+    after = succeeded(memory, "scale_up", "pending 3", AT + 90, joined={"i-9": AT + 70})
+    assert (after.last_action, after.last_action_at, after.last_reason) == ("scale_up", AT + 90, "pending 3")
+    assert [b.key for b in after.back_offs] == ["node:i-1"]
+    assert after.fresh == {"i-9": AT + 70}
+
+
+def test_a_scale_down_says_nothing_about_joins() -> None:
+    memory = Memory(back_offs=fail((), "join", AT, POLICY))
+    assert succeeded(memory, "scale_down", "idle", AT).back_offs == memory.back_offs
+
+
+def test_a_failure_leaves_the_cooldown_alone() -> None:
+    memory = Memory(last_action="scale_up", last_action_at=AT - 10)
+    after = failed(memory, "scale_up", AT, POLICY)
+    assert (after.last_action_at, after.back_offs[0].failures) == (AT - 10, 1)
+
+
+def test_a_person_may_reset_the_breaker() -> None:
+    memory = Memory()
+    for _ in range(4):
+        memory = failed(memory, "join", AT, POLICY)
+    assert active(reset_breaker(memory).back_offs, "join", AT) is None
+
+
+def test_success_forgets_only_its_own_keys() -> None:
+    offs = fail(fail((), "a", AT, POLICY), "b", AT, POLICY)
+    assert [b.key for b in succeed(offs, "a")] == ["b"]
