@@ -71,9 +71,12 @@ class NodeMeter:
 
     def set_load(self, now: float, wanted_cores: float, memory_used_mib: float) -> None:
         """More than the machine has is cut to what it has: the pods slow down."""
+        memory_used_mib = min(self.memory_total_mib * 0.99, memory_used_mib)
+        if self.counters.rates and (wanted_cores, memory_used_mib) == (self.wanted_cores, self.memory_used_mib):
+            return
         self.wanted_cores = wanted_cores
         self.busy_cores = min(float(self.cores), wanted_cores)
-        self.memory_used_mib = min(self.memory_total_mib * 0.99, memory_used_mib)
+        self.memory_used_mib = memory_used_mib
         rates = {mode: self.busy_cores * share for mode, share in BUSY_SHARES.items()}
         rates["idle"] = self.cores - self.busy_cores
         for name, per_core in BYTES_PER_BUSY_CORE_SECOND.items():

@@ -17,10 +17,9 @@ from simulator.scenario import (
     scenario_names,
 )
 
-SHIPPED = {
-    "flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join", "quiet-night",
-    "blocked-everywhere", "drain-times-out", "server-unreachable", "load-returns-mid-drain", "day-and-night",
-}  # fmt: skip
+SHIPPED = set(
+    ["flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join", "quiet-night", "blocked-everywhere", "drain-times-out", "server-unreachable", "load-returns-mid-drain", "day-and-night"]
+)
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 
 
@@ -120,7 +119,7 @@ events:
         ("settings: {max_workers: 0}", "line 6: settings.max_workers: MAX_NODES=0: expected 1 to 1000"),
         ("settings: {MAX_NODES: 0}", "line 6: settings.MAX_NODES: MAX_NODES=0: expected 1 to 1000"),
         ("boot: [{kind: slwo}]", "boot[0].kind: 'slwo' is not known; did you mean slow?"),
-        ("events: [{at: 1m, do: prometheus_dwn}]", "events[0].do: 'prometheus_dwn' is not known; did you mean prometheus_down?"),
+        ("events: [{at: 1m, do: prometheus_dwn}]", "'prometheus_dwn' is not known; did you mean prometheus_down?"),
         ("events: [{at: 11m, do: api_down}]", "events[0].at: is after the scenario's end at 600 s"),
         ("events: [{at: 1m, do: resume, reason: x}]", "reason: means nothing to resume; it takes at, do"),
         ("events: [{at: 1m, do: pause}]", "events[0].reason: is missing"),

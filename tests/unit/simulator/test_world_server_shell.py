@@ -72,7 +72,8 @@ def test_an_error_of_the_waiting_ends_the_script_and_goes_on(laid: Laid) -> None
 
 def test_a_lock_that_another_script_holds_is_waited_for_in_virtual_time(laid: Laid) -> None:
     clock, _, shell = laid
-    script = 'exec 9>"$NODE_FLEET_LOCK_DIRECTORY/a.lock"; flock -w 30 9 || { echo busy; exit 75; }; echo mine; kubectl get nodes -o name'
+    take = 'exec 9>"$NODE_FLEET_LOCK_DIRECTORY/a.lock"; flock -w 30 9 || { echo busy; exit 75; }; '
+    script = f"{take}echo mine; kubectl get nodes -o name"
     held = shell.run(f"exec 8>\"$NODE_FLEET_LOCK_DIRECTORY/a.lock\"; flock 8; sh -c '{script}'")
     assert (held.exit_code, held.stdout) == (75, "busy\n")
     free_at = clock.now()
