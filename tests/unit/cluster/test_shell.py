@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.unit.cluster.stub_commands import Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
 SCRIPTS = sorted(CLUSTER.rglob("*.sh"))
@@ -51,3 +54,28 @@ def test_metadata_is_never_asked_without_a_session_token() -> None:
         for line in script.read_text().replace("\\\n", " ").splitlines():
             if "$METADATA/" in line and not line.lstrip().startswith("#"):
                 assert "X-aws-ec2-metadata-token" in line, f"{script.name}: {line}"
+
+
+def server_side_python() -> list[tuple[str, str]]:
+    """Every Python program that runs on the server: files, and texts inside the commands."""
+    found = [(file.name, file.read_text()) for file in (CLUSTER / "render.py", CLUSTER / "server/credentials.py")]
+    for script in SCRIPTS:
+        for number, text in enumerate(re.findall(r"<<'PYTHON'\n(.*?)\nPYTHON\n", script.read_text(), re.S)):
+            found.append((f"{script.name} {number}", text))
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), server_side_python(), ids=[name for name, _ in server_side_python()])
+def test_python_on_the_server_is_that_of_amazon_linux_2023(name: str, text: str) -> None:
+    """Python 3.9: its syntax, and none of what later versions added to the standard library and is tempting."""
+    ast.parse(text, feature_version=(3, 9))
+    for newer in ("strict=", "slots=True", "kw_only=", "datetime.UTC", "pairwise(", "tomllib", "StrEnum"):
+        assert newer not in text, f"{newer} came after Python 3.9"
+
+
+def test_the_rerun_at_boot_asks_with_a_token_and_runs_the_present_user_data(tmp_path: Path) -> None:
+    stubs = Stubs(tmp_path / "stubs", ("curl",))
+    stubs.on("curl", "X-aws-ec2-metadata-token: session .*latest/user-data$", "echo ran the new text\n")
+    stubs.on("curl", "-X PUT .*api/token$", "session")
+    result = stubs.run(CLUSTER / "server/rerun_user_data.sh", {})
+    assert (result.returncode, result.stdout) == (0, "ran the new text\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -244,11 +245,19 @@ def test_a_tag_that_cannot_be_written_does_not_hide_the_reason(run: Run, stubs: 
     assert "FAILED: the secret" in result.stderr
 
 
-def test_an_image_without_the_aws_command_says_so(run: Run, stubs: Stubs) -> None:
-    (stubs.home / "bin/aws").unlink()
-    result = run()
+@pytest.mark.parametrize("missing", ["curl", "aws", "systemctl"])
+def test_an_image_without_a_needed_command_says_so(
+    stubs: Stubs, cluster: Path, filled: Callable[[Path, dict[str, str]], Path], tmp_path: Path, missing: str
+) -> None:
+    (tmp_path / "tools").mkdir()
+    for name in ("bash", "sha256sum"):
+        (tmp_path / "tools" / name).symlink_to(str(shutil.which(name)))
+    (stubs.home / "bin" / missing).unlink()
+    path = f"{stubs.home / 'bin'}:{tmp_path / 'tools'}"
+    result = stubs.run(filled(cluster / "worker/user_data.sh", VALUES), {"PATH": path})
     assert result.returncode != 0
-    assert "aws is not on this image" in result.stderr
+    assert f"{missing} is not on this image" in result.stderr
+    assert not stubs.calls()
 
 
 def test_an_unfilled_placeholder_ends_the_script_by_name(stubs: Stubs, cluster: Path, root: Path) -> None:
