@@ -1,6 +1,7 @@
 """The world's HTTPS face, good enough for the real kubectl: discovery, tables, watches, patches, evictions.
 
-Standard library only, bound to the loopback address. It translates; every rule lives in `simulator.k3s`.
+Bound to the loopback address. It translates; every rule lives in `simulator.k3s`. The real kubectl compares times in
+objects with the wall clock, so a world that it drains must stand at the present and be pumped in real time.
 """
 
 from __future__ import annotations

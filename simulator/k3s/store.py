@@ -19,7 +19,7 @@ ChangeKind = Literal["ADDED", "MODIFIED", "DELETED"]
 Key = tuple[str, str, str]
 
 WORLD_ACTOR: Final = "world"
-HISTORY_LENGTH: Final = 20_000
+HISTORY_LENGTH: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,21 @@ from simulator.scenario import (
     scenario_names,
 )
 
-SHIPPED = set(
-    ["flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join", "quiet-night", "blocked-everywhere", "drain-times-out", "server-unreachable", "load-returns-mid-drain", "day-and-night"]
-)
+SHIPPED = {
+    "flash-sale",
+    "spot-storm",
+    "dry-pool",
+    "quota",
+    "slow-boot",
+    "never-joins",
+    "prometheus-dies-mid-join",
+    "quiet-night",
+    "blocked-everywhere",
+    "drain-times-out",
+    "server-unreachable",
+    "load-returns-mid-drain",
+    "day-and-night",
+}
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 
 

@@ -1,0 +1,140 @@
+"""The shell that SSM runs, once with the real kubectl and once with its double: same answer, same cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.clock import VirtualClock
+from simulator.k3s.budget_checker import BudgetChecker
+from simulator.kubernetes_api import kubernetes_api, realtime_pump
+from simulator.server_shell import ServerShell
+from simulator.world import ApplicationSpec, World
+from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
+
+COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
+TARGET = "i-0a1b2c3d4e5f60718"
+Step = tuple[str, dict[str, str]]
+
+DRAIN: Step = ("drain_node", {"OPERATION_ID": "op-1", "DRAIN_TIMEOUT_SECONDS": "40", "NOT_AFTER": "{now+60}"})
+LATE: Step = ("drain_node", {**DRAIN[1], "NOT_AFTER": "{now-60}"})
+CHECK: Step = ("check_node", {})
+INSPECT: Step = ("inspect_nodes", {})
+UNCORDON: Step = ("uncordon_node", {"OPERATION_ID": "op-1"})
+UNCORDON_OTHER: Step = ("uncordon_node", {"OPERATION_ID": "op-2"})
+FORGET: Step = ("forget_node", {"INSTANCE_ID": TARGET})
+
+
+def free(world: World) -> None:
+    app(world, "web", replicas=3)
+
+
+def budget(world: World) -> None:
+    app(world, "web", replicas=3, max_unavailable=1)
+
+
+def blocked(world: World) -> None:
+    app(world, "db", kind="StatefulSet", replicas=2, volume="local-path")
+
+
+def cordoned_by_a_person(world: World) -> None:
+    app(world, "web", replicas=3)
+    world.cordon(TARGET)
+
+
+def app(world: World, name: str, **fields: Any) -> None:
+    spec = {"cpu_request_milli": 50, "memory_request_mib": 16, "shutdown_seconds": 1.0, "start_seconds": 1.0}
+    world.add_application(ApplicationSpec(name=name, **{**spec, **fields}))
+
+
+STORIES: tuple[tuple[str, Callable[[World], None], tuple[Step, ...]], ...] = (
+    ("look, drain, check", free, (INSPECT, DRAIN, CHECK)),
+    ("drain past a budget", budget, (DRAIN, CHECK)),
+    ("drain twice, then give back", free, (DRAIN, DRAIN, UNCORDON, CHECK)),
+    ("too late", free, (LATE, CHECK)),
+    ("blocked", blocked, (DRAIN, CHECK, UNCORDON)),
+    ("a person's cordon stays", cordoned_by_a_person, (DRAIN, UNCORDON, CHECK)),
+    ("only one's own cordon is taken back", free, (DRAIN, UNCORDON_OTHER, CHECK)),
+    ("a ready node is not forgotten", free, (DRAIN, FORGET, CHECK)),
+)
+
+
+def prepared(setup: Callable[[World], None], now: float) -> tuple[VirtualClock, World, BudgetChecker]:
+    clock = VirtualClock(now - 100)
+    world = World(clock)
+    checker = BudgetChecker(world)
+    world.add_server("i-0aaaaaaaaaaaaaaaa", "eu-west-1a")
+    world.add_worker("i-0bbbbbbbbbbbbbbbb", az="eu-west-1a")
+    world.add_worker(TARGET, az="eu-west-1a")
+    setup(world)
+    clock.advance_to(now)
+    return clock, world, checker
+
+
+def variables(step: Step, now: float) -> dict[str, str]:
+    times = {"{now+60}": str(int(now) + 60), "{now-60}": str(int(now) - 60)}
+    return {"NODE_NAME": TARGET, **{name: times.get(value, value) for name, value in step[1].items()}}
+
+
+def told(code: int, output: str) -> tuple[int, str]:
+    """The exit and the last line: what the workflow reads. An inspection's checksum covers ages in seconds: left out."""
+    last = (output.splitlines() or [""])[-1]
+    return code, " ".join(last.split()[:2]) if last.startswith("end ") else last
+
+
+def state(world: World) -> tuple[Any, ...]:
+    nodes = tuple((n.name, n.unschedulable, n.annotations.get("node-fleet.io/cordoned-by")) for n in world.nodes())
+    pods = Counter((pod.namespace, pod.owner_kind, pod.node, pod.terminating) for pod in world.pods())
+    return nodes, pods
+
+
+def with_the_double(setup: Callable[[World], None], steps: tuple[Step, ...], now: float) -> tuple[Any, ...]:
+    clock, world, checker = prepared(setup, now)
+    shell = ServerShell(world, clock.advance)
+    try:
+        done = [shell.run((COMMANDS / f"{step[0]}.sh").read_text(), variables(step, now)) for step in steps]
+    finally:
+        shell.close()
+    clock.advance(5)
+    return [told(one.exit_code, one.stdout) for one in done], state(world), checker.violations
+
+
+def with_the_real_one(
+    setup: Callable[[World], None], steps: tuple[Step, ...], now: float, home: Path
+) -> tuple[Any, ...]:
+    clock, world, checker = prepared(setup, now)
+    results = []
+    with kubernetes_api(world) as api, realtime_pump(world, clock):
+        for step in steps:
+            environment = {
+                "PATH": f"{Path(str(KUBECTL)).parent}:{os.environ['PATH']}",
+                "HOME": str(home),
+                "KUBECONFIG": str(api.kubeconfig),
+                "NODE_FLEET_LOCK_DIRECTORY": str(home),
+                **variables(step, now),
+            }
+            script = str(COMMANDS / f"{step[0]}.sh")
+            done = subprocess.run(
+                ["sh", script], env=environment, capture_output=True, text=True, timeout=90, check=False
+            )
+            results.append(told(done.returncode, done.stdout))
+        time.sleep(2.5)
+        return results, state(world), checker.violations
+
+
+@needs_kubectl
+@pytest.mark.parametrize(("setup", "steps"), [story[1:] for story in STORIES], ids=[story[0] for story in STORIES])
+def test_a_shipped_script_ends_alike_with_kubectl_and_with_its_double(
+    setup: Callable[[World], None], steps: tuple[Step, ...], tmp_path: Path
+) -> None:
+    now = float(int(time.time()))
+    real, double = with_the_real_one(setup, steps, now, tmp_path), with_the_double(setup, steps, now)
+    assert double == real
+    assert real[2] == []
