@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -35,9 +36,10 @@ VALUES = {
 
 
 def tool(*names: str) -> str:
-    """The path of the first of these commands that exists."""
+    """The path of the first of these commands that exists, beside this Python or on the PATH."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     for name in names:
-        path = shutil.which(name)
+        path = shutil.which(name, path=places)
         if path:
             return path
     message = f"{' or '.join(names)} is not on this machine"
