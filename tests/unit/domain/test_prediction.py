@@ -1,0 +1,215 @@
+"""Prediction: when it speaks, when it abstains, and what it holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node_fleet.domain.decision import decide
+from node_fleet.domain.model import HourlyLoad, Memory, Streak
+from node_fleet.domain.policy import Policy
+from node_fleet.domain.prediction import forecast
+from tests.unit.domain.fakes_decision import TICK, Fleet, idle, snapshot, workers
+
+HOUR, DAY = 3600, 86400
+MONDAY = 1_789_948_800  # Monday 21 September 2026, 00:00 UTC
+POLICY = Policy(predictive=True)
+
+
+def busy_from_nine(hour_of_day: int, weekday: int) -> float:
+    """A shop: 80 % from 9 to 17 o'clock on weekdays, 20 % otherwise."""
+    return 80.0 if 9 <= hour_of_day < 17 and weekday < 5 else 20.0
+
+
+def history(
+    days: float,
+    load: Callable[[int, int], float] = busy_from_nine,
+    *,
+    until: int = MONDAY + 8 * HOUR,
+    workers: float = 4.0,
+    readings: int = 30,
+) -> tuple[HourlyLoad, ...]:
+    hours = range(until - int(days * DAY), until, HOUR)
+    return tuple(
+        HourlyLoad(
+            hour_epoch=hour,
+            cpu_percent=load(hour % DAY // HOUR, (hour // DAY + 3) % 7),
+            readings=readings,
+            workers=workers,
+        )
+        for hour in hours
+    )
+
+
+def at_minute(minute: int, days: float = 21, hour: int = 8, **changes: object) -> object:
+    now = MONDAY + hour * HOUR + minute * 60
+    hourly = history(days, until=MONDAY + hour * HOUR)
+    seen = snapshot(now, **{"cpu_percent": 20.0, "workers": workers(4), "hourly": hourly, **changes})
+    return decide(seen, Memory(), POLICY, now)
+
+
+class TestWhen:
+    @pytest.mark.parametrize(("minute", "action"), [(48, "none"), (49, "none"), (50, "scale_up"), (58, "scale_up")])
+    def test_from_minute_50_a_worker_is_added_ahead_of_a_usually_busy_hour(self, minute: int, action: str) -> None:
+        decision = at_minute(minute)
+        assert decision.action == action  # type: ignore[attr-defined]
+
+    def test_it_says_what_it_expects(self) -> None:
+        decision = at_minute(50)
+        assert decision.rule == "prediction" and decision.count == 1  # type: ignore[attr-defined]
+        assert decision.sentence.startswith(  # type: ignore[attr-defined]
+            "the coming hour is usually at 80.0 % CPU on 4 workers, over 70 % -> +1"
+        )
+
+    def test_an_hour_is_judged_once(self) -> None:
+        fleet = Fleet(POLICY)
+        start = MONDAY + 8 * HOUR + 50 * 60
+        actions = [
+            fleet.tick(snapshot(start + k * TICK, cpu_percent=20.0, workers=workers(4 + (k > 0)), hourly=history(21)))
+            for k in range(5)
+        ]
+        assert [d.action for d in actions] == ["scale_up"] + ["none"] * 4
+
+    def test_it_is_off_unless_the_setting_says_so(self) -> None:
+        now = MONDAY + 8 * HOUR + 50 * 60
+        seen = snapshot(now, cpu_percent=20.0, hourly=history(21))
+        assert decide(seen, Memory(), Policy(), now).action == "none"
+
+    @pytest.mark.parametrize("source", ["cached", "none"])
+    def test_it_does_not_speak_on_stale_data(self, source: str) -> None:
+        assert at_minute(50, source=source).action == "none"  # type: ignore[attr-defined]
+
+    def test_the_cooldown_holds_for_it_but_the_worker_is_wanted_until_the_hour_ends(self) -> None:
+        now = MONDAY + 8 * HOUR + 50 * 60
+        memory = Memory(last_action="scale_up", last_action_at=now - 200)
+        fleet = Fleet(POLICY, memory)
+        quiet = {"cpu_percent": 40.0, "workers": workers(4), "hourly": history(21)}
+        first, second = (fleet.tick(snapshot(now + k * TICK, **quiet)) for k in range(2))
+        assert (first.action, first.blocked_by) == ("none", ("cooldown",))
+        assert (second.action, second.rule, second.count) == ("scale_up", "prediction", 1)
+
+
+class TestHold:
+    def test_the_worker_is_held_until_that_hour_ends(self) -> None:
+        start = MONDAY + 8 * HOUR + 50 * 60
+        fleet = Fleet(POLICY)
+        fleet.tick(snapshot(start, cpu_percent=20.0, workers=workers(4), hourly=history(21)))
+        hold = fleet.memory
+        assert (hold.predictive_hold_workers, hold.predictive_hold_until) == (5, MONDAY + 10 * HOUR)
+        idle_long = {"idle": Streak(since=MONDAY, last=MONDAY + 10 * HOUR - 2 * TICK, readings=99)}
+        for now, action in ((MONDAY + 10 * HOUR - TICK, "none"), (MONDAY + 10 * HOUR, "scale_down")):
+            memory = replace(hold, since=idle_long)
+            assert decide(idle(now, workers=workers(5)), memory, POLICY, now).action == action
+
+    def test_a_second_busy_hour_keeps_the_hold_and_adds_nobody_when_the_workers_suffice(self) -> None:
+        now = MONDAY + 9 * HOUR + 50 * 60
+        memory = Memory(predictive_hold_until=MONDAY + 10 * HOUR, predictive_hold_workers=5)
+        seen = snapshot(now, cpu_percent=64.0, workers=workers(5), hourly=history(21, until=MONDAY + 9 * HOUR))
+        decision = decide(seen, memory, POLICY, now)
+        assert decision.action == "none"
+        assert decision.memory.predictive_hold_until == MONDAY + 11 * HOUR
+
+    def test_it_may_only_raise(self) -> None:
+        now = MONDAY + 20 * HOUR + 50 * 60
+        seen = snapshot(now, cpu_percent=60.0, workers=workers(8), hourly=history(21, until=MONDAY + 20 * HOUR))
+        assert decide(seen, Memory(), POLICY, now).action == "none"
+
+
+class TestAbstains:
+    @pytest.mark.parametrize(("days", "speaks"), [(6.9, False), (7, True), (21, True)])
+    def test_until_there_are_seven_days(self, days: float, speaks: bool) -> None:
+        hour = MONDAY + 8 * HOUR
+        assert (forecast(history(days), hour, POLICY).abstains == "") == speaks
+
+    def test_until_it_has_seen_enough_hours_like_this_one(self) -> None:
+        saturday = MONDAY + 5 * DAY + 9 * HOUR
+        said = forecast(history(8, until=saturday), saturday, POLICY)
+        assert said.abstains == "2 hours like this one, 3 are needed"
+
+    def test_when_same_as_now_did_better_last_week(self) -> None:
+        dice = random.Random(7)
+        level = {"at": 40.0}
+
+        def wander(_hour: int, _weekday: int) -> float:
+            level["at"] = min(100.0, max(0.0, level["at"] + dice.uniform(-2, 2)))
+            return level["at"]
+
+        said = forecast(history(21, wander), MONDAY + 8 * HOUR, POLICY)
+        assert said.abstains.startswith('it did not beat "same as now" last week')
+        assert said.error >= said.naive_error
+
+    def test_after_a_level_shift_until_history_has_caught_up(self) -> None:
+        shifted = tuple(
+            replace(h, cpu_percent=h.cpu_percent + (70.0 if h.hour_epoch >= MONDAY - 3 * DAY else 0.0))
+            for h in history(21, lambda _h, _w: 20.0)
+        )
+        assert forecast(shifted, MONDAY + 8 * HOUR, POLICY).abstains
+
+    def test_hours_with_few_readings_are_not_history(self) -> None:
+        assert forecast(history(21, readings=14), MONDAY + 8 * HOUR, POLICY).abstains
+        assert not forecast(history(21, readings=15), MONDAY + 8 * HOUR, POLICY).abstains
+
+    def test_without_history(self) -> None:
+        assert forecast((), MONDAY, POLICY).abstains == "0.0 days of history, 7 are needed"
+
+
+class TestAverage:
+    def test_one_wild_day_does_not_move_it(self) -> None:
+        spiked = tuple(
+            replace(h, cpu_percent=100.0) if MONDAY - 11 * DAY <= h.hour_epoch < MONDAY - 10 * DAY else h
+            for h in history(21)
+        )
+        hour = MONDAY + 8 * HOUR
+        assert forecast(spiked, hour, POLICY).load == forecast(history(21), hour, POLICY).load
+
+    def test_weekdays_say_nothing_of_weekends(self) -> None:
+        saturday = MONDAY + 5 * DAY + 10 * HOUR
+        said = forecast(history(28, until=saturday), saturday, POLICY)
+        assert said.percent_on(4) == 20.0
+
+    def test_the_weekend_is_a_setting(self) -> None:
+        friday = MONDAY + 4 * DAY + 10 * HOUR
+
+        def dhaka(hour: int, weekday: int) -> float:
+            return 80.0 if 9 <= hour < 17 and weekday not in (4, 5) else 20.0
+
+        policy = replace(POLICY, weekend_days=("fri", "sat"))
+        assert forecast(history(28, dhaka, until=friday), friday, policy).percent_on(4) == 20.0
+
+    def test_hours_are_those_of_the_configured_zone(self) -> None:
+        """10:00 in Dhaka is 04:00 UTC; the weekday there decides too: 20:00 UTC on Sunday is Monday, 02:00."""
+        sunday_evening = MONDAY - DAY + 20 * HOUR
+
+        def monday_at_two(hour: int, weekday: int) -> float:
+            return 80.0 if (hour, weekday) in {(20, day) for day in (6, 0, 1, 2, 3)} else 20.0
+
+        policy = replace(POLICY, timezone="Asia/Dhaka")
+        said = forecast(history(28, monday_at_two, until=sunday_evening), sunday_evening, policy)
+        assert said.percent_on(4) == 80.0
+
+    def test_a_fleet_sized_well_last_week_does_not_hide_the_demand(self) -> None:
+        sized = tuple(
+            replace(h, cpu_percent=h.cpu_percent / 2, workers=8.0) if h.cpu_percent == 80.0 else h for h in history(21)
+        )
+        said = forecast(sized, MONDAY + 9 * HOUR, POLICY)
+        assert (said.percent_on(4), said.percent_on(8)) == (80.0, 40.0)
+
+    def test_unknown_worker_counts_leave_the_percent_as_it_is(self) -> None:
+        said = forecast(history(21, workers=0.0), MONDAY + 9 * HOUR, POLICY)
+        assert said.percent_on(2) == said.percent_on(9) == 80.0
+
+    @given(st.randoms(use_true_random=False))
+    @settings(max_examples=20, deadline=None)
+    def test_the_order_of_history_does_not_matter(self, dice: random.Random) -> None:
+        mixed = list(history(14))
+        dice.shuffle(mixed)
+        assert forecast(mixed, MONDAY + 8 * HOUR, POLICY) == forecast(history(14), MONDAY + 8 * HOUR, POLICY)
+
+    def test_the_future_is_not_history(self) -> None:
+        hour = MONDAY - 2 * DAY
+        assert forecast(history(28), hour, POLICY) == forecast(history(26 - 8 / 24, until=hour), hour, POLICY)
