@@ -155,3 +155,65 @@ def test_prometheus_with_the_bootstraps_web_file_answers_nobody_without_the_pass
         assert status(url) == 401
         assert status(url, "prometheus:wrong") == 401
         assert status(url, f"prometheus:{PASSWORD}") == 200
+
+
+def arguments(workload: str) -> list[str]:
+    """The command line that the manifest gives to the program."""
+    for document in yaml.safe_load_all((CLUSTER / f"manifests/{workload}.yaml").read_text()):
+        if document["kind"] in ("Deployment", "DaemonSet"):
+            found = document["spec"]["template"]["spec"]["containers"][0]["args"]
+            assert isinstance(found, list)
+            return found
+    raise AssertionError(f"{workload} has no workload")
+
+
+PROGRAMS = {
+    "prometheus": ("prometheus", "/-/ready", 401),
+    "alertmanager": ("prometheus-alertmanager", "/-/ready", 200),
+    "node-exporter": ("prometheus-node-exporter", "/metrics", 200),
+}
+
+
+@pytest.mark.parametrize("workload", PROGRAMS)
+def test_the_real_program_starts_with_the_manifests_command_line(tmp_path: Path, web_file: Path, workload: str) -> None:
+    """Only places and ports are this machine's; EC2 discovery is left out, since it would leave the machine."""
+    configuration = rendered("prometheus/prometheus.yml")
+    configuration["scrape_configs"] = [job(configuration, "alertmanager")]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    (tmp_path / "rules.yml").write_text((CLUSTER / "prometheus/rules.yml").read_text())
+    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(rendered("alertmanager/alertmanager.yml")))
+    port = free_port()
+    places = {
+        r"/etc/prometheus-web/web\.yml": str(web_file),
+        r"/etc/(prometheus|alertmanager)/": f"{tmp_path}/",
+        r"=/(prometheus|alertmanager)$": f"={tmp_path}/data",
+        r"=/host$": "=/",
+        r"(web\.listen-address=)[\d.]*:\d+": rf"\g<1>127.0.0.1:{port}",
+    }
+    program, path, wanted_status = PROGRAMS[workload]
+    line = "\n".join(arguments(workload))
+    for pattern, place in places.items():
+        line = re.sub(pattern, place, line, flags=re.M)
+    url = f"http://127.0.0.1:{port}{path}"
+    with process([tool(program), *line.split("\n")], tmp_path / "log"):
+        assert wait_until(lambda: status(url), workload) == wanted_status
+
+
+def test_the_exporters_command_line_still_shows_what_queries_and_dashboards_need(tmp_path: Path) -> None:
+    """The filters of mounts and devices take away noise, not the metrics that decisions rest on."""
+    port = free_port()
+    command = [tool("prometheus-node-exporter", "node_exporter")]
+    command += [a for a in arguments("node-exporter") if not a.startswith(("--web.", "--path."))]
+    with process([*command, f"--web.listen-address=127.0.0.1:{port}"], tmp_path / "log"):
+        url = f"http://127.0.0.1:{port}/metrics"
+        wait_until(lambda: status(url) == 200, "node-exporter")
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            text = reply.read().decode()
+    for metric in (
+        'node_cpu_seconds_total{cpu="0",mode="idle"}',
+        "node_memory_MemAvailable_bytes ",
+        "node_memory_MemTotal_bytes ",
+        "node_network_receive_bytes_total{",
+        "node_network_transmit_bytes_total{",
+    ):
+        assert f"\n{metric}" in text, metric
