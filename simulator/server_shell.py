@@ -225,6 +225,7 @@ class _Run:
             self._sleep(max(0.0, self._end - now))
             raise _LimitReachedError
         self._sleep(seconds)
+        self._double.reachable = self._shell.double.reachable
 
     def _tell_time(self) -> None:
         self._clock.write_text(str(int(self._shell.world.now())))

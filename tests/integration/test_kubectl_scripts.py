@@ -84,7 +84,7 @@ def variables(step: Step, now: float) -> dict[str, str]:
 
 
 def told(code: int, output: str) -> tuple[int, str]:
-    """The exit and the last line: what the workflow reads. An inspection's checksum covers ages in seconds: left out."""
+    """The exit and the last line, which the workflow reads; without the inspection's checksum, which covers ages."""
     last = (output.splitlines() or [""])[-1]
     return code, " ".join(last.split()[:2]) if last.startswith("end ") else last
 

@@ -89,6 +89,17 @@ def test_a_server_that_is_away_says_so_as_kubectl_does(laid: Laid) -> None:
     assert "was refused - did you specify the right host or port?" in done.stderr
 
 
+def test_a_drain_whose_server_goes_away_meanwhile_does_not_say_drained(laid: Laid) -> None:
+    clock, world, shell = laid
+    world.add_application(ApplicationSpec(name="slow", replicas=2, grace_seconds=600, shutdown_seconds=240))
+    clock.advance(10)
+    clock.at(clock.now() + 60, lambda: setattr(shell.double, "reachable", False))
+    done = shell.run("kubectl drain i-w0 --ignore-daemonsets --timeout=900s")
+    assert done.exit_code == 1
+    assert "drained" not in done.stdout
+    assert "was refused" in done.stderr
+
+
 def test_what_the_scripts_asked_is_recorded(laid: Laid) -> None:
     _, _, shell = laid
     shell.run("kubectl cordon i-w0 && kubectl uncordon i-w0")
