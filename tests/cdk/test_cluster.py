@@ -1,0 +1,115 @@
+"""The machines of a new cluster: no key, no open metadata, no secret in sight, and a server that stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES
+from tests.cdk.conftest import ATTACHED, NEW, App
+
+STACK = f"{NEW}-cluster"
+
+
+def server(app: App) -> dict[str, Any]:
+    (found,) = app.resources(STACK, "AWS::EC2::Instance").values()
+    return found
+
+
+def workers(app: App) -> dict[str, Any]:
+    templates = app.resources(STACK, "AWS::EC2::LaunchTemplate").values()
+    (found,) = [t for t in templates if t.get("LaunchTemplateName") == f"{NEW}-workers"]
+    data: dict[str, Any] = found["LaunchTemplateData"]
+    return data
+
+
+def text_of(user_data: dict[str, Any]) -> str:
+    inside = user_data["Fn::Base64"]
+    return (
+        inside
+        if isinstance(inside, str)
+        else "".join(p if isinstance(p, str) else "<token>" for p in inside["Fn::Join"][1])
+    )
+
+
+def test_metadata_needs_a_session_token_everywhere(app: App) -> None:
+    for template in app.resources(STACK, "AWS::EC2::LaunchTemplate").values():
+        options = template["LaunchTemplateData"]["MetadataOptions"]
+        assert (options["HttpTokens"], options["HttpPutResponseHopLimit"]) == ("required", 1)
+
+
+def test_volumes_are_encrypted(app: App) -> None:
+    mappings = server(app)["BlockDeviceMappings"] + workers(app)["BlockDeviceMappings"]
+    assert [m["Ebs"]["Encrypted"] for m in mappings] == [True, True]
+
+
+def test_nobody_logs_in_by_key(app: App) -> None:
+    assert "KeyName" not in json.dumps(app.templates[STACK])
+
+
+def test_the_server_is_found_by_its_tag_and_reached_at_a_fixed_address(app: App) -> None:
+    tags = {t["Key"]: t["Value"] for t in server(app)["Tags"]}
+    assert tags == {"Name": f"{NEW}-server", "Project": "node-fleet", "Role": "k3s-master", "Cluster": NEW}
+    assert server(app)["PrivateIpAddress"] == "10.20.0.10"
+    assert 'SERVER_ADDRESS="10.20.0.10"' in text_of(workers(app)["UserData"])
+
+
+def test_a_deployment_never_replaces_the_server(app: App) -> None:
+    assert server(app)["LaunchTemplate"]["Version"] == "1"
+    assert server(app)["DisableApiTermination"] is True
+    assert "ImageId" not in server(app)
+
+
+def test_a_worker_never_carries_a_spot_request_of_its_template(app: App) -> None:
+    assert "InstanceMarketOptions" not in workers(app)
+
+
+@pytest.mark.parametrize("machine", ["server", "worker"])
+def test_user_data_is_complete_and_small_enough(app: App, machine: str) -> None:
+    text = text_of(server(app)["UserData"] if machine == "server" else workers(app)["UserData"])
+    header = (BUNDLE / machine / "user_data.sh").read_text(encoding="utf-8").split("set -E")[0]
+    names = re.findall(r"^#   ([A-Z_]+)  ", header, re.MULTILINE)
+    assert names
+    for name in names:
+        assert f"${{{name}}}" not in text
+        assert re.search(rf'^{name}="[^"$]*"', text, re.MULTILINE), name
+    assert len(text.encode()) < USER_DATA_LIMIT_BYTES - 512
+
+
+@pytest.mark.parametrize("machine", ["server", "worker"])
+def test_user_data_names_secrets_and_holds_none(app: App, machine: str) -> None:
+    text = text_of(server(app)["UserData"] if machine == "server" else workers(app)["UserData"])
+    assert "node-fleet/k3s-token" in text
+    assert "{{resolve:secretsmanager" not in text
+    assert not re.search(r"K10[0-9a-f]{64}::", text)
+
+
+def test_no_secret_has_a_value_in_any_template(app: App) -> None:
+    secrets = app.resources(STACK, "AWS::SecretsManager::Secret").values()
+    assert {s["Name"] for s in secrets} == {
+        "node-fleet/k3s-token",
+        "node-fleet/prometheus-auth",
+        "node-fleet/slack-webhook",
+    }
+    assert not [s for s in secrets if "SecretString" in s]
+    for name, template in app.templates.items():
+        assert "{{resolve:secretsmanager" not in json.dumps(template), name
+
+
+def test_an_attached_cluster_gets_the_autoscaler_and_nothing_that_runs_pods(app: App) -> None:
+    assert {name for name in app.templates if name.startswith(ATTACHED)} == {
+        f"{ATTACHED}-autoscaler",
+        f"{ATTACHED}-observability",
+    }
+    kinds = {r["Type"] for r in app.templates[f"{ATTACHED}-autoscaler"]["Resources"].values()}
+    assert not kinds & {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::Instance", "AWS::EC2::LaunchTemplate"}
+
+
+def test_workers_may_read_the_token_and_mark_themselves_and_no_more(app: App) -> None:
+    policies = app.resources(STACK, "AWS::IAM::Policy").values()
+    (policy,) = [p for p in policies if p["PolicyName"].startswith("WorkerRole")]
+    actions = [s["Action"] for s in policy["PolicyDocument"]["Statement"]]
+    assert actions == ["secretsmanager:GetSecretValue", "ec2:CreateTags"]

@@ -1,0 +1,86 @@
+"""Eight alarms that say what to do, ten metrics on one dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from node_fleet.observability import NAMESPACE, UNITS
+from tests.cdk.conftest import ATTACHED, NEW, App
+
+EIGHT = {
+    "NoCompletedTick",
+    "ScalingFailures",
+    "PrometheusUnavailable",
+    "AtMaximum",
+    "JoinFailures",
+    "DrainFailures",
+    "QuotaExceeded",
+    "LockHeld",
+}
+
+
+@pytest.mark.parametrize("cluster", [NEW, ATTACHED])
+def test_there_are_eight_alarms(app: App, cluster: str) -> None:
+    alarms = app.resources(f"{cluster}-observability", "AWS::CloudWatch::Alarm").values()
+    assert {a["AlarmName"] for a in alarms} == {f"{cluster}-{name}" for name in EIGHT}
+
+
+def test_every_alarm_tells_people_what_to_do(app: App) -> None:
+    for alarm in app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values():
+        sentences = re.split(r"[.?;:] ", alarm["AlarmDescription"])
+        assert len(sentences) >= 2, alarm["AlarmName"]
+        assert len(alarm["AlarmDescription"]) <= 1024
+        assert alarm["AlarmActions"]
+        assert alarm["AlarmActions"] == alarm["OKActions"]
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes"),
+    [("NoCompletedTick", 10), ("PrometheusUnavailable", 10), ("AtMaximum", 15), ("LockHeld", 30)],
+)
+def test_an_alarm_waits_as_long_as_it_says(app: App, name: str, minutes: int) -> None:
+    alarms = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values()
+    (alarm,) = [a for a in alarms if a["AlarmName"] == f"{NEW}-{name}"]
+    assert alarm["EvaluationPeriods"] * alarm["Period"] == minutes * 60
+    assert f"{minutes} minutes" in alarm["AlarmDescription"]
+
+
+def test_silence_rings_only_where_silence_is_the_trouble(app: App) -> None:
+    alarms = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values()
+    ringing = {a["AlarmName"].removeprefix(f"{NEW}-") for a in alarms if a["TreatMissingData"] == "breaching"}
+    assert ringing == {"NoCompletedTick", "PrometheusUnavailable"}
+
+
+@pytest.mark.parametrize("cluster", [NEW, ATTACHED])
+def test_at_maximum_follows_the_setting(app: App, cluster: str) -> None:
+    alarms = app.resources(f"{cluster}-observability", "AWS::CloudWatch::Alarm").values()
+    (alarm,) = [a for a in alarms if a["AlarmName"] == f"{cluster}-AtMaximum"]
+    assert alarm["Threshold"] == {NEW: 10, ATTACHED: 6}[cluster]
+
+
+def test_alarms_and_dashboard_use_the_names_that_functions_write(app: App) -> None:
+    stack = f"{NEW}-observability"
+    filters = app.resources(stack, "AWS::Logs::MetricFilter").values()
+    counted = {t["MetricName"] for f in filters for t in f["MetricTransformations"]}
+    for alarm in app.resources(stack, "AWS::CloudWatch::Alarm").values():
+        if alarm["Namespace"] == NAMESPACE:
+            assert alarm["MetricName"] in UNITS
+            assert alarm["Dimensions"] == [{"Name": "ClusterId", "Value": NEW}]
+        elif alarm["Namespace"] == f"{NAMESPACE}/{NEW}":
+            assert alarm["MetricName"] in counted
+
+
+def test_the_dashboard_shows_all_ten_metrics(app: App) -> None:
+    (dashboard,) = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Dashboard").values()
+    body = json.dumps(dashboard["DashboardBody"])
+    assert len(UNITS) == 10
+    assert [name for name in UNITS if name not in body] == []
+
+
+def test_cloudwatch_may_publish_to_the_topic_that_alarms_name(app: App) -> None:
+    policies = json.dumps(list(app.resources(f"{NEW}-autoscaler", "AWS::SNS::TopicPolicy").values()))
+    assert "cloudwatch.amazonaws.com" in policies
+    assert "aws:SecureTransport" in policies

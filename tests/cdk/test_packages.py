@@ -1,0 +1,87 @@
+"""What is shipped: our code and nothing else, and a layer that Lambda can load."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cdk_app import packages
+from tests.cdk.conftest import NEW, App
+
+ROOT = Path(__file__).parents[2]
+
+
+def pins(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return dict(re.split("==| ;", line)[:2] for line in lines if "==" in line)  # type: ignore[misc]
+
+
+def code_asset(app: App) -> Path:
+    functions = app.resources(f"{NEW}-autoscaler", "AWS::Lambda::Function").values()
+    key: str = next(iter(functions))["Code"]["S3Key"]
+    return app.folder / f"asset.{key.removesuffix('.zip')}"
+
+
+def test_the_package_is_functions_and_no_more(app: App) -> None:
+    shipped = {p.relative_to(code_asset(app)).as_posix() for p in code_asset(app).rglob("*") if p.is_file()}
+    source = {p.relative_to(packages.FUNCTIONS).as_posix() for p in packages.FUNCTIONS.rglob("*.py")}
+    assert shipped == source
+
+
+def test_the_layer_is_pinned_as_the_tests_are() -> None:
+    tested = pins(ROOT / "requirements.txt")
+    assert {name: tested.get(name) for name in pins(packages.LAYER_PINS)} == pins(packages.LAYER_PINS)
+
+
+def test_the_layer_brings_what_functions_import_beyond_the_runtime() -> None:
+    folder = packages.layer_folder() / "python"
+    assert {"requests", "tzdata", "aws_lambda_powertools"} <= {p.name for p in folder.iterdir()}
+    assert not (folder / "boto3").exists()
+
+
+def test_native_code_in_the_layer_is_for_arm_and_the_runtime() -> None:
+    native = [p.name for p in packages.layer_folder().rglob("*.so")]
+    assert [n for n in native if "aarch64" not in n or not re.search("313|abi3", n)] == []
+
+
+def test_a_layer_is_named_by_its_pins_and_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = packages.layer_folder()
+    monkeypatch.setattr(packages, "_install", lambda target: pytest.fail("built again"))
+    assert packages.layer_folder() == folder
+    assert folder.name == packages.layer_hash()
+
+
+def test_other_pins_are_another_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = packages.layer_hash()
+    other = tmp_path / "pins.txt"
+    other.write_text("requests==1.0\n", encoding="utf-8")
+    monkeypatch.setattr(packages, "LAYER_PINS", other)
+    assert packages.layer_hash() != before
+
+
+def test_a_package_that_is_not_to_be_had_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong = tmp_path / "pins.txt"
+    wrong.write_text(f"nothing @ file://{tmp_path}/nothing-1.0-py3-none-any.whl\n", encoding="utf-8")
+    monkeypatch.setattr(packages, "LAYER_PINS", wrong)
+    monkeypatch.setattr(packages, "CACHE", tmp_path)
+    with pytest.raises(packages.PackagingError, match=r"nothing-1\.0"):
+        packages.layer_folder()
+
+
+def test_packages_and_templates_stay_small(app: App, tmp_path: Path) -> None:
+    assert zipped(code_asset(app), tmp_path) < 300_000
+    assert zipped(packages.layer_folder(), tmp_path) < 3_000_000
+    for name, template in app.templates.items():
+        assert len(json.dumps(template)) < 400_000, name
+
+
+def zipped(folder: Path, tmp_path: Path) -> int:
+    archive = tmp_path / "size.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(folder.rglob("*")):
+            file.write(path, path.relative_to(folder))
+    return archive.stat().st_size

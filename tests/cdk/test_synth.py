@@ -1,0 +1,85 @@
+"""Synthesis needs no account, gives the same bytes twice, shares its work, and refuses with a list."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk_app import synth
+from tests.cdk.conftest import ATTACHED, NEW, App
+
+ROOT = Path(__file__).parents[2]
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Digest of every file that CloudFormation or S3 would get."""
+    files = [
+        p
+        for p in folder.rglob("*")
+        if p.is_file() and ("asset." in p.as_posix() or p.name.endswith((".template.json", ".assets.json")))
+    ]
+    return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_both_modes_are_synthesised_without_an_account(app: App) -> None:
+    assert set(app.templates) == {
+        *(f"{NEW}-{part}" for part in ("network", "cluster", "autoscaler", "observability")),
+        *(f"{ATTACHED}-{part}" for part in ("autoscaler", "observability")),
+    }
+
+
+def test_a_second_synth_gives_the_same_bytes(app: App, both_context: dict[str, Any], tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    synth._run(again, {**synth.project_context(), **both_context})
+    assert content(again) == content(app.folder)
+
+
+def test_nothing_is_looked_up(app: App) -> None:
+    assert '"missing"' not in (app.folder / "manifest.json").read_text(encoding="utf-8")
+
+
+def test_the_same_sources_are_synthesised_once(
+    app: App, both_context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(synth, "_digest", lambda context: app.folder.name)
+    monkeypatch.setattr(synth, "_run", lambda out, context: pytest.fail("synthesised again"))
+    assert [p.parent for p in synth.synthesise(context=both_context)] == [app.folder] * len(app.templates)
+
+
+def test_a_copy_goes_where_it_is_wanted(app: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(synth, "_digest", lambda context: app.folder.name)
+    paths = synth.synthesise(tmp_path / "out")
+    assert {p.name.removesuffix(".template.json") for p in paths} == set(app.templates)
+    assert content(tmp_path / "out") == content(app.folder)
+
+
+def test_wrong_context_lists_every_mistake_and_shows_no_traceback() -> None:
+    wrong = [{"cluster_id": "shop", "mode": "old", "settings": {"min_workers": 9, "max_workers": 3}, "colour": "red"}]
+    with pytest.raises(synth.SynthesisError) as caught:
+        synth.synthesise(context={"clusters": wrong})
+    text = str(caught.value)
+    assert "Traceback" not in text
+    assert text.startswith("node-fleet: 3 mistakes in the configuration:")
+    for part in ("mode=old: expected new or attach", "colour is not known", "MIN_NODES=9 must be at most MAX_NODES=3"):
+        assert part in text
+
+
+def start(*words: str, prelude: str = "") -> subprocess.CompletedProcess[str]:
+    """The start script's main under a Python that claims to be another."""
+    setting = f"import runpy, sys; {prelude}; sys.argv = {['node-fleet', *words]!r}"
+    code = f"{setting}; runpy.run_path('node-fleet', run_name='__main__')"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("version", [(3, 8, 10), (3, 10, 12)])
+def test_an_older_python_is_told_what_is_needed_in_one_line(version: tuple[int, int, int]) -> None:
+    ended = start("demo", prelude=f"sys.version_info = {version}")
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("node-fleet: needs Python 3.11 or newer")
+    assert ".".join(map(str, version)) in line
