@@ -1,0 +1,98 @@
+"""State Decide: what it takes, what it adds, and what it must not load."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.decide import handler
+from node_fleet.domain.decision import Decision, decide
+from node_fleet.domain.errors import InvalidInputError
+from node_fleet.domain.model import Memory, PodShape
+from node_fleet.payload import from_payload, to_payload
+from node_fleet.settings import Settings
+from tests.unit.domain.fakes_decision import START, pods, snapshot, worker, workers
+
+FUNCTIONS = Path(__file__).resolve().parents[3] / "functions"
+IMPORTED = "import sys, handlers.decide; print(sorted({m.partition('.')[0] for m in sys.modules}))"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in Settings(max_workers=6).to_env().items():
+        monkeypatch.setenv(name, value)
+
+
+def event(**changes: Any) -> dict[str, Any]:
+    seen = snapshot(**{"pending": pods(3), "workers": workers(5), **changes})
+    payload = {"run": {"execution_id": "e"}, "snapshot": to_payload(seen), "memory": to_payload(Memory())}
+    return json.loads(json.dumps(payload))  # type: ignore[no-any-return]
+
+
+def test_the_decision_comes_without_its_memory_and_the_memory_stands_beside_it() -> None:
+    answer = handler(event(), None)
+    assert "memory" not in answer["decision"]
+    assert from_payload(Memory, answer["memory"]).since["pending"].readings == 1
+    decision: Decision = from_payload(Decision, answer["decision"])
+    assert (decision.action, decision.count, decision.workers_after) == ("scale_up", 1, 6)
+
+
+def test_what_came_in_goes_on_and_the_memory_before_is_kept_for_the_record() -> None:
+    given = event()
+    answer = handler(given, None)
+    assert answer["run"] == given["run"] and answer["snapshot"] == given["snapshot"]
+    assert answer["memory_before"] == given["memory"]
+
+
+def test_it_obeys_the_settings_of_its_environment() -> None:
+    full = handler(event(workers=workers(6)), None)["decision"]
+    assert (full["action"], full["blocked_by"]) == ("none", ["maximum"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "tell"),
+    [({}, True), ({"pending": ()}, False), ({"workers": workers(6)}, True), ({"source": "none"}, True)],
+)
+def test_it_says_whether_people_should_hear_of_it(changes: dict[str, Any], tell: bool) -> None:
+    assert handler(event(**changes), None)["decision"]["tell"] is tell
+
+
+def test_it_decides_for_the_time_of_the_snapshot_so_that_a_retry_answers_the_same() -> None:
+    assert handler(event(), None) == handler(event(), None)
+
+
+def test_what_it_answers_is_what_the_rules_decide() -> None:
+    payload = event()
+    expected = to_payload(
+        decide(snapshot(pending=pods(3), workers=workers(5)), Memory(), Settings(max_workers=6).policy(), START)
+    )
+    expected.pop("memory")
+    assert handler(payload, None)["decision"] == expected
+
+
+def test_a_malformed_snapshot_is_one_clear_error() -> None:
+    with pytest.raises(InvalidInputError, match=r"snapshot\.source is 'dead', expected one of live, cached, none"):
+        handler({**event(), "snapshot": {**event()["snapshot"], "source": "dead"}}, None)
+
+
+def test_with_100_workers_and_2000_pods_the_payload_stays_under_32_kb() -> None:
+    shapes = tuple(
+        PodShape(cpu_milli=10 * n, memory_mib=20 * n, count=100, example=f"shop/web-{n}") for n in range(1, 21)
+    )
+    many = tuple(worker(n, node_name=f"ip-10-0-{n}", cpu_percent=51.1234) for n in range(100))
+    answer = handler(event(workers=many, pending=shapes), None)
+    assert len(json.dumps(answer, separators=(",", ":"))) < 32_000
+
+
+def test_it_loads_no_aws_client_and_nothing_third_party() -> None:
+    path = {**os.environ, "PYTHONPATH": str(FUNCTIONS)}
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", IMPORTED], env=path, capture_output=True, text=True, check=True
+    ).stdout
+    assert not {"boto3", "botocore", "requests", "aws_lambda_powertools"} & set(json.loads(shown.replace("'", '"')))
