@@ -554,17 +554,32 @@ def _subnets(value: Any) -> tuple[str, ...]:
 
 def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
     try:
-        data = json.loads(value) if isinstance(value, str) else value
-        if isinstance(data, tuple) and all(isinstance(m, CustomMetric) for m in data):
-            return data
-        entries = [completed(entry) for entry in data] if isinstance(data, list) else data
-        return typing.cast(
-            tuple[CustomMetric, ...], from_payload(tuple[CustomMetric, ...], entries, path="CUSTOM_METRICS")
-        )
+        data = json.loads(value or "[]") if isinstance(value, str) else value
     except json.JSONDecodeError as error:
         raise ValueError(f"expected a JSON list ({error})") from None
-    except InvalidInputError as error:
-        raise ValueError(str(error)) from None
+    if isinstance(data, tuple) and all(isinstance(m, CustomMetric) for m in data):
+        return data
+    if not isinstance(data, list | tuple):
+        raise ValueError("expected a JSON list of metrics")
+    found: list[CustomMetric] = []
+    problems: list[str] = []
+    for index, entry in enumerate(data):
+        try:
+            found.append(_custom_metric(entry, index))
+        except (InvalidInputError, ValueError) as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("; ".join(problems))
+    return tuple(found)
+
+
+def _custom_metric(entry: Any, index: int) -> CustomMetric:
+    fields = completed(entry)
+    name = fields.get("name") if isinstance(fields, Mapping) else None
+    if name and (absent := [mark for mark in ("query", "high", "low") if fields.get(mark) is None]):
+        near = _nearest(str(name), [m.name for m in BUILT_IN]) if "query" in absent else ""
+        raise ValueError(f"metric {name} has no {' and no '.join(absent)}, expected a query and two marks{near}")
+    return typing.cast(CustomMetric, from_payload(CustomMetric, fields, path=f"metric {name or index + 1}"))
 
 
 def _weekend_days(value: Any) -> tuple[str, ...]:

@@ -1,0 +1,169 @@
+"""Settings of decisions: every wrong one is named, with its value, what is allowed and the nearest valid name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.domain.built_in_metrics import BUILT_IN
+from node_fleet.domain.errors import InvalidSettingsError
+from node_fleet.domain.policy import Policy
+from node_fleet.domain.presets import PRESETS
+from node_fleet.settings import Settings, spec_of
+
+QUEUE = {"name": "jobs", "query": "q", "high": 10, "low": 1}
+
+
+def problem(**raw: Any) -> str:
+    with pytest.raises(InvalidSettingsError) as caught:
+        Settings.from_mapping(raw)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (
+            {"cpu_down_percent": 70, "cpu_up_percent": 70},
+            "SCALE_DOWN_THRESHOLD_CPU=70 must be below SCALE_UP_THRESHOLD_CPU=70",
+        ),
+        (
+            {"memory_down_percent": 80},
+            "SCALE_DOWN_THRESHOLD_MEMORY=80 must be below SCALE_UP_THRESHOLD_MEMORY=75",
+        ),
+        ({"cpu_urgent_percent": 60}, "SCALE_UP_THRESHOLD_CPU=70 must be at most URGENT_THRESHOLD_CPU=60"),
+        ({"min_workers": 9, "max_workers": 4}, "MIN_NODES=9 must be at most MAX_NODES=4"),
+        ({"step_normal": 3}, "STEP_NORMAL=3 must be at most STEP_URGENT=2"),
+        ({"interval_seconds": 300}, "INTERVAL_SECONDS=300 must be below READING_GAP_SECONDS=300"),
+        ({"cpu_readings": 0}, "CPU_READINGS=0: expected 1 to 30"),
+        ({"pending_readings": 0}, "PENDING_READINGS=0: expected 1 to 30"),
+        ({"readings_kept": 0}, "READINGS_KEPT=0: expected 1 to 60"),
+        (
+            {"timezone": "Asia/Dacca_"},
+            "TIMEZONE=Asia/Dacca_: expected an IANA zone such as Asia/Dhaka (nearest: Asia/Dacca)",
+        ),
+        (
+            {"preset": "algoritm"},
+            "PRESET=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme (nearest: algorithm)",
+        ),
+        ({"sizing": "step"}, "SIZING=step: expected one of steps"),
+        ({"cooldown_by": "first"}, "COOLDOWN_BY=first: expected one of next, last"),
+        ({"weekend_days": "fri,sut"}, "'sut' is not a day, expected mon to sun (nearest: sun)"),
+        ({"cpu_reading": 3}, "cpu_reading is not a setting (nearest: cpu_readings)"),
+        ({"schedules": "Mon 09:00-09:00: 4"}, "window 'Mon 09:00-09:00: 4' never opens"),
+        ({"schedules": "2026-02-30 09:00-12:00: 4"}, "never opens: 2026-02-30 is not in the calendar"),
+        ({"schedules": "Mon 24:00-02:00: 4"}, "never opens"),
+        ({"schedules": "Mon 09:00-12:00: 0"}, "a minimum of 0 raises nothing, expected 1 or more"),
+        ({"schedules": "Mon 09:00-12:00: 40"}, "minimum 40 is above MAX_NODES=10"),
+        ({"schedules": "Moon 09:00-12:00: 4"}, "'moon' is not a day, expected Mon to Sun or a date"),
+        ({"schedules": "Mon 09:00-25:00: 4"}, "25:00 is not a time of day, expected 00:00 to 24:00"),
+        ({"projection_margin_percent": 50, "cpu_up_percent": 50, "cpu_down_percent": 20}, "PROJECTION_MARGIN=50"),
+        ({"custom_metrics": [{"name": "jobs", "query": "q"}]}, "metric jobs has no high and no low"),
+        ({"custom_metrics": [{"name": "queue_dept"}]}, "metric queue_dept has no query and no high and no low"),
+        ({"custom_metrics": [{"name": "queue_dept"}]}, "(nearest: queue_depth)"),
+        ({"custom_metrics": [{**QUEUE, "low": 10}]}, "CUSTOM_METRICS jobs: low=10 must be below high=10"),
+        ({"custom_metrics": [{**QUEUE, "readings": 0}]}, "CUSTOM_METRICS jobs: readings=0, expected 1 to 30"),
+        ({"custom_metrics": [QUEUE, QUEUE]}, "CUSTOM_METRICS jobs: given 2 times, expected once"),
+        ({"custom_metrics": [{**QUEUE, "when_absent": "panic"}]}, "expected one of ignore, hold"),
+        ({"custom_metrics": [{**QUEUE, "minimum_traffic": 1}]}, "minimum_traffic without traffic_query"),
+        ({"custom_metrics": [{**QUEUE, "hihg": 1}]}, "unknown field 'hihg'"),
+        ({"custom_metrics": "{"}, "expected a JSON list"),
+        ({"custom_metrics": {"name": "x"}}, "expected a JSON list of metrics"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(raw: dict[str, Any], expected: str) -> None:
+    assert expected in problem(**raw)
+
+
+def test_everything_that_is_wrong_is_reported_at_once() -> None:
+    said = problem(
+        preset="redme",
+        timezone="Europe/Berln",
+        cpu_down_percent=90,
+        cpu_readings=0,
+        schedules="Mon 09:00-09:00: 4",
+        custom_metrics=[{"name": "a", "query": "q"}, {"name": "b", "query": "q"}],
+        cooldown_up_second="300",
+    )
+    for part in (
+        "(nearest: readme)",
+        "(nearest: Europe/Berlin)",
+        "SCALE_DOWN_THRESHOLD_CPU=90",
+        "CPU_READINGS=0",
+        "never opens",
+        "metric a has no high",
+        "metric b has no high",
+        "(nearest: cooldown_up_seconds)",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize("name", ["algorithm", "flowchart", "node-fleet", "readme", "sequence"])
+def test_a_preset_survives_its_environment(name: str) -> None:
+    made = Settings.from_mapping({"preset": name})
+    assert Settings.from_env(made.to_env()) == made
+    assert made.policy().preset == name
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_value_of_a_preset_is_itself_a_valid_setting(name: str) -> None:
+    assert Settings.from_mapping({"preset": name, **PRESETS[name]}) == Settings.from_mapping({"preset": name})
+
+
+def test_a_setting_goes_before_its_preset() -> None:
+    assert Settings.from_mapping({"preset": "flowchart", "cpu_readings": 5}).policy().cpu_readings == 5
+
+
+def test_every_number_of_the_policy_is_a_setting() -> None:
+    assert set(Policy.__dataclass_fields__) <= set(Settings.__dataclass_fields__)
+
+
+def test_policy_and_settings_agree_on_every_default() -> None:
+    policy, bare = Settings().policy(), Policy()
+    differing = [n for n in Policy.__dataclass_fields__ if getattr(policy, n) != getattr(bare, n)]
+    assert differing == ["custom_metrics"]
+
+
+def test_environment_names_stand_once() -> None:
+    names = [spec_of(f).env for f in Settings.__dataclass_fields__.values()]
+    assert len(names) == len(set(names))
+
+
+class TestCustomMetrics:
+    def test_a_built_in_metric_needs_only_its_name(self) -> None:
+        (metric,) = Settings.from_mapping({"custom_metrics": '[{"name": "queue_depth"}]'}).custom_metrics
+        assert metric == BUILT_IN[0]
+
+    def test_a_built_in_metric_may_have_other_marks(self) -> None:
+        (metric,) = Settings.from_mapping(
+            {"custom_metrics": [{"name": "queue_depth", "high": 50, "low": 5}]}
+        ).custom_metrics
+        assert (metric.high, metric.low, metric.query) == (50, 5, BUILT_IN[0].query)
+
+    def test_none_at_all_is_an_empty_list(self) -> None:
+        assert Settings.from_env({"CUSTOM_METRICS": "[]"}).custom_metrics == ()
+
+    @given(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "name": st.text("abc", min_size=1, max_size=8),
+                    "query": st.text(min_size=1),
+                    "high": st.floats(10, 100),
+                    "low": st.floats(0, 9),
+                    "readings": st.integers(1, 30),
+                    "when_absent": st.sampled_from(["ignore", "hold"]),
+                }
+            ),
+            max_size=4,
+            unique_by=lambda m: m["name"],
+        )
+    )
+    def test_any_list_survives_the_environment(self, metrics: list[dict[str, Any]]) -> None:
+        rounded = [{**m, "high": round(m["high"], 4), "low": round(m["low"], 4)} for m in metrics]
+        made = Settings.from_mapping({"custom_metrics": json.dumps(rounded)})
+        assert Settings.from_env(made.to_env()) == made
