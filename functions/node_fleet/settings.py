@@ -483,6 +483,11 @@ class Settings:
         names = {f.name for f in dataclasses.fields(Policy)} & {f.name for f in dataclasses.fields(self)}
         return Policy(**{name: getattr(self, name) for name in names})
 
+    def policy_env(self) -> dict[str, str]:
+        """The part of to_env() that decisions obey: with it the same policy can be had again."""
+        decisive = {spec_of(f).env for f in dataclasses.fields(self) if f.name in Policy.__dataclass_fields__}
+        return {name: value for name, value in self.to_env().items() if name in decisive}
+
     @property
     def zones(self) -> dict[str, str]:
         """Availability zone -> subnet id, in the configured order."""

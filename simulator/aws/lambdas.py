@@ -35,6 +35,10 @@ class UnknownFunctionError(LookupError):
     """No function has this ARN or name."""
 
 
+OF_THE_LAPTOP = {"AWS_USE_DUALSTACK_ENDPOINT": "false"}
+"""moto answers for amazonaws.com only, so here the dual-stack names of a function in the network are not used."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LambdaFunction:
     """A published function; its ARN carries the version."""
@@ -245,6 +249,7 @@ class LambdaRuntime:
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mib),
             "AWS_LAMBDA_FUNCTION_VERSION": "1",
             **function.environment,
+            **OF_THE_LAPTOP,
         }
 
     def foreign_names(self, function: LambdaFunction) -> set[str]:

@@ -10,6 +10,7 @@ import copy
 import functools
 import importlib
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -48,6 +49,7 @@ CLIENT_MODULES = tuple(
     for name in ("aws_sdk", "dynamodb", "events", "sfn", "sns", "sqs", "unsupported")
 )
 JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
+MODELS_FORGOTTEN_EVERY = 50  # moto remembers every model that it ever made, for a dashboard
 UNCATCHABLE = frozenset({"States.Runtime", "States.DataLimitExceeded"})
 
 Invoke = Callable[[str, bytes, str | None], LambdaReply]
@@ -110,6 +112,10 @@ class _TaskDone(VirtualEvent):
             if not woken:
                 return self.is_set()
         return True
+
+
+CLOCK_GRAIN_SECONDS = 1e-6
+"""Epoch seconds as floats are no finer than 0.24 microseconds: a shorter rest would never pass."""
 
 
 class Interpreter:
@@ -200,7 +206,7 @@ class Interpreter:
 
     def _wait(self, env: Any, seconds: float) -> None:
         limit = self._clock.now() + seconds
-        while env.is_running() and self._clock.now() < limit:
+        while env.is_running() and limit - self._clock.now() > CLOCK_GRAIN_SECONDS:
             env.program_state_event.wait(limit - self._clock.now())
 
     @contextlib.contextmanager
@@ -268,6 +274,8 @@ class Interpreter:
     def _ends(self) -> Iterator[None]:
         module = importlib.import_module(PARSER + "backend.execution")
         started = importlib.import_module(PARSER + "utils").TMP_THREADS
+        forget = expect(importlib.import_module("moto.core.model_instances"), "reset_model_data")
+        ends = itertools.count(1)
         terminated = expect(module.BaseExecutionWorkerCommunication, "terminated", "self")
         start = expect(module.Execution, "start", "self")
 
@@ -278,6 +286,8 @@ class Interpreter:
         def ended(this: Any) -> None:
             terminated(this)
             started.clear()
+            if next(ends) % MODELS_FORGOTTEN_EVERY == 0:
+                forget()
             self._clock.at(self._clock.now(), lambda: self._listener.finished(this.execution))
 
         with (

@@ -1,0 +1,169 @@
+"""Acts out one scenario on the laptop cloud, with the template that would be deployed, and keeps the timeline.
+
+It composes; the workflow that runs is the shipped one, and nothing here decides for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from node_fleet.settings import Settings
+from simulator.aws.ssm import CommandResult
+from simulator.clock import VirtualClock
+from simulator.happenings import Happenings
+from simulator.k3s.views import SnapshotLine
+from simulator.laptop import CREDENTIALS, Laptop
+from simulator.prometheus_face import PrometheusFace
+from simulator.runner import Execution
+from simulator.scenario import Scenario, build_world
+from simulator.scrapes import Scrapes
+from simulator.server_shell import ServerShell
+from simulator.template import Template
+from simulator.world import World
+
+SAMPLE_SECONDS = 30.0
+SETTLE_LIMIT_SECONDS = 3600.0
+
+Progress = Callable[[float, SnapshotLine], None]
+
+
+def synthesised_template(context: Mapping[str, Any] | None = None) -> Template:
+    """The template that `node-fleet synth` writes, made once for each state of the sources."""
+    from cdk_app.synth import synthesise
+
+    return Template.load(synthesise(context=context))
+
+
+class Simulation:
+    """A scenario with its laptop and world; a context manager. `run` acts it out to its end.
+
+    overrides: environment variables that go over the template's and the scenario's settings.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        template: Template | Path | None = None,
+        overrides: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.points: list[SnapshotLine] = []
+        self.shells: list[ServerShell] = []
+        self.starting_ids: list[str] = []
+        self._progress = progress
+        self._stack = contextlib.ExitStack()
+        self.laptop = Laptop.from_template(
+            template or synthesised_template(),
+            start=scenario.start_at,
+            seed=scenario.seed,
+            settings_overrides={**environment_of(scenario), **(overrides or {})},
+            world=lambda clock: build_world(clock, scenario),
+            prometheus=self._prometheus,
+            commands=self._commands,
+        )
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.laptop)
+            stack.callback(self._close_shells)
+            self._place_workers()
+            clock = self.laptop.clock
+            self.happenings = Happenings(self.laptop, self.world, self.shells)
+            self.happenings.schedule(self.scenario.events, clock.now())
+            clock.every(SAMPLE_SECONDS, self._sample, first=clock.now())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def world(self) -> World:
+        """The cluster side."""
+        world: World = self.laptop.world
+        return world
+
+    @property
+    def executions(self) -> list[Execution]:
+        """Every execution of every machine, in the order they started."""
+        return self.laptop.executions
+
+    def run(self) -> list[Execution]:
+        """Act the scenario out to its end, then let what still runs finish."""
+        self.laptop.run_until(self.scenario.start_at + self.scenario.duration_seconds)
+        self.laptop.settle(SETTLE_LIMIT_SECONDS)
+        return self.executions
+
+    def _close_shells(self) -> None:
+        for shell in self.shells:
+            shell.close()
+
+    def _sample(self) -> None:
+        line = self.world.snapshot_line()
+        self.points.append(line)
+        if self._progress is not None:
+            self._progress((line.at - self.scenario.start_at) / self.scenario.duration_seconds, line)
+
+    def _prometheus(self, world: World, clock: VirtualClock) -> PrometheusFace:
+        username, password = CREDENTIALS
+        return PrometheusFace(Scrapes(world, clock), username=username, password=password)
+
+    def _commands(self, world: World, clock: VirtualClock) -> Any:
+        shell = ServerShell(world, clock.wait)
+        self.shells.append(shell)
+
+        def run(script: str, *, instance_id: str, execution_timeout: float) -> CommandResult:
+            ended = shell.run(script, limit_seconds=execution_timeout)
+            return CommandResult(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
+
+        return run
+
+    def _place_workers(self) -> None:
+        """The workers that are there at the start: launched as the fleet would have, and already joined."""
+        subnets = dict(entry.split("=", 1) for entry in self.laptop.deployment.setting("SUBNETS").split(","))
+        zones = list(subnets)
+        number = 0
+        for group in self.scenario.workers:
+            for _ in range(group.count):
+                zone = zones[number % len(zones)]
+                instance_id = self._launch(group.instance_type, group.market, subnets[zone])
+                self.world.add_worker(instance_id, instance_type=group.instance_type, az=zone, market=group.market)
+                self.starting_ids.append(instance_id)
+                number += 1
+
+    def _launch(self, instance_type: str, market: str, subnet_id: str) -> str:
+        tags = {
+            "Project": "node-fleet",
+            "Role": "k3s-worker",
+            "ManagedBy": "node-fleet",
+            "Cluster": self.laptop.deployment.setting("CLUSTER_ID", "node-fleet-prod"),
+            "Operation": "scenario-start",
+            "Name": "k3s-worker",
+        }
+        request: dict[str, Any] = {
+            "ImageId": "ami-12345678",
+            "InstanceType": instance_type,
+            "SubnetId": subnet_id,
+            "MinCount": 1,
+            "MaxCount": 1,
+            "TagSpecifications": [
+                {"ResourceType": "instance", "Tags": [{"Key": key, "Value": text} for key, text in tags.items()]}
+            ],
+        }
+        if market == "spot":
+            request["InstanceMarketOptions"] = {"MarketType": "spot"}
+        reply = self.laptop.cloud.client("ec2").run_instances(**request)
+        return str(reply["Instances"][0]["InstanceId"])
+
+
+def environment_of(scenario: Scenario) -> dict[str, str]:
+    """The environment variables that the scenario's settings amount to."""
+    return Settings.from_mapping(scenario.settings).env_of(scenario.settings)
