@@ -18,7 +18,12 @@ from node_fleet.settings import Settings
 
 _RETRIED_STATUS = (429, 500, 502, 504)
 _PAUSE_SECONDS = 1
-_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+_HEADERS = {
+    "Content-Type": "application/x-www-form-urlencoded",
+    "Accept": "application/json",
+    "Accept-Encoding": "gzip",
+    "User-Agent": "node-fleet",
+}
 
 
 class QueryRefusedError(MetricsUnavailableError):
@@ -101,9 +106,10 @@ class PrometheusApi:
 
     def _try(self, name: str, form: str, budget: Budget, *, fresh: bool) -> Any:
         """One request, tried again after a failure that may pass, while the budget lasts."""
-        from requests.exceptions import RequestException
+        from requests import Request, RequestException
 
-        url, auth = self._base_url() + "/api/v1/query", self._auth(fresh)
+        url = self._base_url() + "/api/v1/query"
+        request = Request("POST", url, data=form, headers=_HEADERS, auth=self._auth(fresh)).prepare()
         failure = ""
         for attempt in range(self._settings.prometheus_retries + 1):
             if attempt:
@@ -113,9 +119,7 @@ class PrometheusApi:
                 break
             timeout = min(float(self._settings.prometheus_timeout_seconds), left)
             try:
-                response = self._session.post(
-                    url, data=form, headers=_FORM, auth=auth, timeout=timeout, allow_redirects=False
-                )
+                response = self._session.send(request, timeout=timeout, allow_redirects=False)
             except RequestException as error:
                 failure = _reason(error, timeout)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,10 +49,10 @@ class FakeSession:
     urls: list[str] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
 
-    def post(self, url: str, *, data: str, auth: tuple[str, str], timeout: float, **_: Any) -> requests.Response:
-        form = {name: values[0] for name, values in parse_qs(data).items()}
+    def send(self, request: requests.PreparedRequest, *, timeout: float, **_: Any) -> requests.Response:
+        form = {name: values[0] for name, values in parse_qs(str(request.body)).items()}
         self.forms.append(form)
-        self.urls.append(url)
+        self.urls.append(str(request.url))
         self.timeouts.append(timeout)
         scripted = self.script.pop(0) if self.script else None
         if isinstance(scripted, Exception):
@@ -61,7 +62,8 @@ class FakeSession:
         if scripted is not None:
             assert isinstance(scripted, requests.Response)
             return scripted
-        if auth[1] != self.password:
+        token = base64.b64encode(f"prometheus:{self.password}".encode()).decode()
+        if request.headers["Authorization"] != f"Basic {token}":
             return reply(401, "Unauthorized\n", "text/plain")
         return self._answer(form["query"])
 
