@@ -24,6 +24,14 @@ AGENT_ACTIONS = (
     "ec2messages:GetMessages",
     "ec2messages:SendReply",
 )
+# Grafana's CloudWatch source: figures and decision reasons that only the functions know.
+DASHBOARD_ACTIONS = (
+    "cloudwatch:GetMetricData",
+    "cloudwatch:ListMetrics",
+    "logs:DescribeLogGroups",
+    "logs:GetQueryResults",
+    "logs:StopQuery",
+)
 DISCOVERY_ACTIONS = ("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones")
 
 
@@ -33,7 +41,13 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset
     role = _role(stack, "ServerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
     _allow(role, DISCOVERY_ACTIONS, ["*"])
-    accept_wildcards(role, ["*"], "The SSM agent's and the discovery's actions know no resource")
+    _allow(role, DASHBOARD_ACTIONS, ["*"])
+    accept_wildcards(
+        role, ["*"], "The actions of the SSM agent, of discovery and of Grafana's reading know no resource"
+    )
+    logs = [_arn(stack, "logs", f"log-group:/aws/lambda/{config.cluster_id}-*")]
+    _allow(role, ["logs:StartQuery"], logs)
+    accept_wildcards(role, logs, "Grafana asks the logs of this cluster's functions, whose names start so")
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
     _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.settings.prometheus_secret)])
     _allow(role, ["sns:Publish"], [_arn(stack, "sns", alert_topic)])
@@ -43,8 +57,10 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset
 
 
 def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
-    """A worker: reads the join token, and marks itself when its bootstrap fails."""
+    """A worker: reads the join token, marks itself when its bootstrap fails, and takes sessions of an operator."""
     role = _role(stack, "WorkerRole")
+    _allow(role, AGENT_ACTIONS, ["*"])
+    accept_wildcards(role, ["*"], "The SSM agent's actions know no resource")
     _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.server.token_secret)])
     _report_own_error(role, stack)
     return role

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cdk_app.components.machine_roles import AGENT_ACTIONS
 from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES
 from tests.cdk.conftest import ATTACHED, NEW, App
 
@@ -108,8 +109,20 @@ def test_an_attached_cluster_gets_the_autoscaler_and_nothing_that_runs_pods(app:
     assert not kinds & {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::Instance", "AWS::EC2::LaunchTemplate"}
 
 
-def test_workers_may_read_the_token_and_mark_themselves_and_no_more(app: App) -> None:
+def actions_of(app: App, role: str) -> set[str]:
     policies = app.resources(STACK, "AWS::IAM::Policy").values()
-    (policy,) = [p for p in policies if p["PolicyName"].startswith("WorkerRole")]
-    actions = [s["Action"] for s in policy["PolicyDocument"]["Statement"]]
-    assert actions == ["secretsmanager:GetSecretValue", "ec2:CreateTags"]
+    (policy,) = [p for p in policies if p["PolicyName"].startswith(role)]
+    statements = policy["PolicyDocument"]["Statement"]
+    return {a for s in statements for a in (s["Action"] if isinstance(s["Action"], list) else [s["Action"]])}
+
+
+def test_workers_may_read_the_token_and_mark_themselves_and_no_more(app: App) -> None:
+    assert actions_of(app, "WorkerRole") - set(AGENT_ACTIONS) == {"secretsmanager:GetSecretValue", "ec2:CreateTags"}
+
+
+def test_the_server_changes_nothing_of_aws_but_the_token_and_its_own_mark(app: App) -> None:
+    reading = ("Get", "List", "Describe", "Start", "Stop")
+    changing = {
+        a for a in actions_of(app, "ServerRole") - set(AGENT_ACTIONS) if not a.split(":")[1].startswith(reading)
+    }
+    assert changing == {"secretsmanager:PutSecretValue", "ec2:CreateTags", "sns:Publish"}
