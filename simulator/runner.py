@@ -18,6 +18,7 @@ from simulator.clock import VirtualClock
 Edge = tuple[str, str]
 RUNNING = "RUNNING"
 FINISHED_KEPT = 200
+HISTORIES_KEPT = 20
 ENTERED = "StateEntered"
 EXITED = "StateExited"
 
@@ -191,6 +192,8 @@ class Runner:
     def _prune(self, execution: Any) -> None:
         """moto keeps everything for ever; the records here are enough, but for the most recent ones."""
         self._finished.append(execution)
+        for older in self._finished[-HISTORIES_KEPT - 1 : -HISTORIES_KEPT]:
+            older.exec_worker.env.event_manager._history_event_list.clear()
         if len(self._finished) > FINISHED_KEPT:
             oldest = self._finished.pop(0)
             siblings = _siblings(oldest)
