@@ -95,6 +95,18 @@ def node_exporter(world: World, machine: Machine) -> Iterator[Sample]:
         yield Sample(name, {"device": device}, value)
 
 
+def used_cpu_seconds(totals: Mapping[str, float]) -> float:
+    """What cAdvisor counts for a whole machine: time in which instructions ran."""
+    return sum(totals[mode] for mode in CPU_MODES if mode not in ("idle", "iowait", "steal"))
+
+
+def cadvisor(world: World, machine: Machine) -> Iterator[Sample]:
+    """What the kubelet of one node says of the machine as a whole."""
+    used = used_cpu_seconds(world.node_cpu_seconds(machine.node_name))
+    yield Sample("container_cpu_usage_seconds_total", {"id": "/"}, used)
+    yield Sample("machine_cpu_cores", {}, float(world.node_meter(machine.node_name).cores))
+
+
 def kube_state_metrics(world: World) -> Iterator[Sample]:
     """What one replica of kube-state-metrics says of nodes and pods."""
     for node in world.objects("nodes"):
@@ -218,6 +230,9 @@ def scrape(world: World, targets: Targets, *, replicas: int = 1) -> list[Sample]
         labels, answers = target_labels(machine), exporter_answers(machine)
         found.append(Sample("up", labels, float(answers)))
         found += _with(labels, node_exporter(world, machine)) if answers else []
+        kubelet = {"job": "cadvisor", "instance": machine.node_name, "node": machine.node_name}
+        found.append(Sample("up", kubelet, float(machine.serves)))
+        found += _with(kubelet, cadvisor(world, machine)) if machine.serves else []
     state = list(kube_state_metrics(world)) if replicas else []
     for replica in range(replicas):
         labels = {"job": "kube-state-metrics", "instance": f"10.42.{replica}.5:8080"}

@@ -101,6 +101,7 @@ class PrometheusFace:
         for batch in batches:
             known[batch.text] = _union({name: figures[name] for name in batch.parts})
         known[queries.PENDING_REQUESTS] = self._pending_requests
+        known[queries.NODE_CPU_CADVISOR] = self._cadvisor
         built_in: dict[str, Answer] = {
             "queue_depth": self._queue_depth,
             "latency_p95": lambda at: self._latency(at, 0.95),
@@ -214,6 +215,14 @@ class PrometheusFace:
             rates = track.cpu.rates(at, queries.RATE_WINDOW_SECONDS)
             if rates is not None:
                 rows.append((_worker(track), 100 * (1 - rates[_IDLE] / sum(rates))))
+        return rows
+
+    def _cadvisor(self, at: float) -> list[Row]:
+        rows = []
+        for track in self._scrapes.workers.values():
+            rates = track.used.rates(at, queries.RATE_WINDOW_SECONDS) if track.kubelet_up else None
+            if rates is not None:
+                rows.append(({"node": track.machine.node_name}, 100 * rates[0] / track.cores))
         return rows
 
     def _cores(self, at: float) -> list[Row]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from simulator.exposition import SCRAPE_SECONDS, Targets, exporter_answers
+from simulator.exposition import SCRAPE_SECONDS, Targets, exporter_answers, used_cpu_seconds
 from simulator.k3s.cluster import Machine
 from simulator.k3s.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.k3s.shapes import Obj, condition_is_true
@@ -69,11 +69,13 @@ class Track:
 
 @dataclass(slots=True)
 class WorkerTrack:
-    """One node-exporter: its counters, and what its last scrape said."""
+    """One worker's node-exporter and kubelet: their counters, and what their last scrape said."""
 
     machine: Machine
     cpu: Track = field(default_factory=Track)
     up: bool = False
+    used: Track = field(default_factory=Track)
+    kubelet_up: bool = False
     cores: int = 0
     memory_total_mib: float = 0.0
     memory_available_mib: float = 0.0
@@ -144,11 +146,14 @@ class Scrapes:
         for machine in self._targets.current() if self.node_metrics_up else ():
             track = before.get(machine.instance_id) or WorkerTrack(machine)
             self.workers[machine.instance_id] = track
-            track.up = exporter_answers(machine)
+            track.up, track.kubelet_up = exporter_answers(machine), machine.serves
+            if not (track.up or track.kubelet_up):
+                continue
+            meter = self._world.node_meter(machine.node_name)
+            totals, track.cores = meter.counters.read(now), meter.cores
+            if track.kubelet_up:
+                track.used.add(now, (used_cpu_seconds(totals),))
             if track.up:
-                meter = self._world.node_meter(machine.node_name)
-                totals = meter.counters.read(now)
-                track.cores = meter.cores
                 track.cpu.add(now, tuple([totals[mode] / meter.cores for mode in CPU_MODES]))
                 track.memory_total_mib = meter.memory_total_mib
                 track.memory_available_mib = meter.memory_total_mib - meter.memory_used_mib

@@ -22,6 +22,7 @@ from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
 from simulator.k3s.curves import constant
+from simulator.k3s.meters import BUSY_SHARES
 from simulator.k3s.shapes import LABEL_HOSTNAME, USAGE_CPU_MILLI, USAGE_MEMORY_MIB
 from simulator.k3s.workloads import pod_object
 from simulator.prometheus_face import PrometheusFace
@@ -226,6 +227,19 @@ def test_a_dead_worker_is_not_ready_and_out_of_every_figure(
     assert dead.not_ready_seconds == pytest.approx(seconds_after - 40, abs=75)
 
 
+def test_cpu_may_come_from_cadvisor(server: RealPrometheus, collect: Collect) -> None:
+    fleet = Fleet(server)
+    fleet.worker("i-0a", cpu_milli=1760)
+    fleet.clock.advance(600)
+    server.write(fleet.history)
+    truth = fleet.world.truth().cpu_percent
+    waiting = BUSY_SHARES["iowait"] + BUSY_SHARES["steal"]
+    assert truth is not None
+    assert collect(fleet).cpu_percent == pytest.approx(truth, abs=CPU_TOLERANCE_POINTS)
+    cadvisor = collect(fleet, cpu_source="cadvisor").cpu_percent
+    assert cadvisor == pytest.approx(truth * (1 - waiting), abs=CPU_TOLERANCE_POINTS)
+
+
 def test_a_wrong_password_is_one_sentence_that_names_the_secret(server: RealPrometheus, collect: Collect) -> None:
     fleet = Fleet(server)
     fleet.worker("i-0a")
@@ -311,6 +325,7 @@ TEXTS: dict[str, str] = {
     **{f"{batch.name}.{name}": text for batch in BATCHES for name, text in batch.parts.items()},
     **{batch.name: batch.text for batch in BATCHES},
     "pending_requests": queries.PENDING_REQUESTS,
+    "node_cpu_cadvisor": queries.NODE_CPU_CADVISOR,
     "not_ready_seconds": queries.not_ready_seconds(1800),
     "not_ready_seconds over a short window": queries.not_ready_seconds(300),
 }

@@ -91,9 +91,15 @@ class PrometheusReader:
         if not shown.get("nodes_known"):
             unnamed = (NodeReading(node_name="", provider_id="", ready=True, **_load(load)) for load in loads.values())
             return tuple(unnamed), ["nodes", *([] if pods.get("pods_known") or not with_load else ["requested"])]
-        nodes = _node_readings(shown, pods, loads)
+        cpu = self._cadvisor(now, budget) if with_load and self._settings.cpu_source == "cadvisor" else {}
+        nodes = _node_readings(shown, pods, loads, cpu)
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]
         return self._with_not_ready(nodes, now, budget), missing
+
+    def _cadvisor(self, now: int, budget: Budget) -> dict[str, float]:
+        """CPU in percent by node name."""
+        series = self._api.query("node_cpu_cadvisor", queries.NODE_CPU_CADVISOR, now, budget)
+        return {one.labels.get("node", ""): _percent(one.value) for one in series}
 
     def _with_not_ready(self, nodes: list[dict[str, Any]], now: int, budget: Budget) -> tuple[NodeReading, ...]:
         if not all(node["ready"] for node in nodes):
@@ -208,8 +214,8 @@ def _by(figures: Figures, label: str) -> Resources:
     return found
 
 
-def _node_readings(shown: Figures, pods: Figures, loads: Resources) -> list[dict[str, Any]]:
-    """The fields of a NodeReading for each worker's node."""
+def _node_readings(shown: Figures, pods: Figures, loads: Resources, cpu: dict[str, float]) -> list[dict[str, Any]]:
+    """The fields of a NodeReading for each worker's node. `cpu` by node name goes before what `loads` say."""
     flags = _by({name: shown.get(name, []) for name in ("ready", "unschedulable")}, "node")
     allocatable, requested = _resources(shown.get("allocatable", ())), _resources(pods.get("requested", ()))
     counts, taints = _by({"pods": pods.get("pods", [])}, "node"), _taints(shown.get("taint", ()))
@@ -231,6 +237,7 @@ def _node_readings(shown: Figures, pods: Figures, loads: Resources) -> list[dict
             **_sizes(allocatable.get(name, {}), held),
             "pods": int(counts[name].get("pods", 0)) if pods_known else None,
             **_load(loads.get(provider_id.rsplit("/", 1)[-1], {})),
+            **({"cpu_percent": cpu[name]} if name in cpu else {}),
         }
     return [nodes[name] for name in sorted(nodes)]
 
@@ -269,7 +276,11 @@ def _load(figures: dict[str, float]) -> dict[str, Any]:
     known = total is not None and available is not None
     return {
         "cores": figures.get("cores"),
-        "cpu_percent": min(100.0, max(0.0, figures["cpu"])) if "cpu" in figures else None,
+        "cpu_percent": _percent(figures["cpu"]) if "cpu" in figures else None,
         "memory_total_mib": round(total / _MIB) if known and total is not None else None,
         "memory_used_mib": round((total - available) / _MIB) if total is not None and available is not None else None,
     }
+
+
+def _percent(value: float) -> float:
+    return min(100.0, max(0.0, value))

@@ -150,6 +150,16 @@ WORKER_MEMORY_AVAILABLE = (
     f"max by (instance_id) (node_memory_MemAvailable_bytes{{{_WORKERS}}}) and on (instance_id) {_LIVE}"
 )
 
+# --- CPU as cAdvisor sees it, asked only where the settings say so ------------------------------------------------
+
+# Returns: the CPU time that everything on a node used over five minutes, by its cores. Waiting for disk or for the
+# hypervisor does not count. A node that is not scraped has no machine_cpu_cores and so no answer. Unit: percent.
+# Empty for a node: cAdvisor is not scraped under a label `node`; node-exporter's figure stands.
+NODE_CPU_CADVISOR = (
+    '100 * max by (node) (rate(container_cpu_usage_seconds_total{id="/",node!=""}[5m]))'
+    " / max by (node) (machine_cpu_cores)"
+)
+
 # --- the requests of one reading ----------------------------------------------------------------------------------
 
 NODES: Final = Batch(

@@ -77,6 +77,8 @@ class FakeSession:
             for name, part in batch.parts.items():
                 if text == part:
                     return vector(self._rows(name))
+        if text == queries.NODE_CPU_CADVISOR:
+            return vector(self._rows("cadvisor"))
         if text == queries.PENDING_REQUESTS:
             return vector(self._rows("pending_requests"))
         return vector(self.texts.get(text, self._rows("not_ready") if text.startswith("time() - (") else []))

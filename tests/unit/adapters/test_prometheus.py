@@ -114,6 +114,12 @@ def test_case_21_the_cpu_query_divides_by_all_modes_and_takes_live_targets_only(
     assert 'up{job="node-exporter"' in queries.WORKER_CPU
 
 
+def test_with_cadvisor_as_source_its_cpu_goes_before_node_exporters_where_there_is_one() -> None:
+    found = Bench(settings=Settings(cpu_source="cadvisor"))
+    found.session.figures = fleet_rows(worker_rows("a"), worker_rows("b")) | {"cadvisor": [({"node": "i-a"}, 70)]}
+    assert [node.cpu_percent for node in found.reader.read(NOW).nodes] == [70, 50]
+
+
 def test_requests_are_asked_only_when_a_pod_waits() -> None:
     found = bench(age=[(pod(1), 40)])
     found.reader.read(NOW)
