@@ -220,8 +220,8 @@ def replacement_of(operation: Operation) -> Replacement:
 
 
 def what_happened(ec2_state: str, notice: Notice | None, claimed_by: str) -> OutcomeStatus:
-    """After the date: taken, spared, or answered by another execution because a later notice left less time."""
-    if notice is not None and notice.claimed_by not in ("", claimed_by):
+    """After the date: taken, spared, or settled by another execution: a later notice, or the end of the instance."""
+    if notice is None or notice.claimed_by not in ("", claimed_by):
         return "superseded"
     return "survived" if ec2_state in ("pending", "running") else "gone"
 
