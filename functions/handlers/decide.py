@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.decision import decide
@@ -20,11 +21,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
-    decision = to_payload(decide(snapshot, memory, wiring().settings.policy(), snapshot.at))
-    after = decision.pop("memory")
+    settings = wiring().settings
+    decision = decide(snapshot, memory, settings.policy(), snapshot.at)
+    shown = to_payload(replace(decision, settings=settings.policy_env()))
+    after = shown.pop("memory")
     log(
         "decision",
-        **{name: decision[name] for name in LOGGED},
+        **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    return {**event, "decision": decision, "memory": after, "memory_before": event["memory"]}
+    return {**event, "decision": shown, "memory": after, "memory_before": event["memory"]}

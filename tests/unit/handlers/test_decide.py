@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,11 @@ def test_it_decides_for_the_time_of_the_snapshot_so_that_a_retry_answers_the_sam
 
 
 def test_what_it_answers_is_what_the_rules_decide() -> None:
-    payload = event()
-    expected = to_payload(
-        decide(snapshot(pending=pods(3), workers=workers(5)), Memory(), Settings(max_workers=6).policy(), START)
-    )
+    settings = Settings(max_workers=6)
+    decision = decide(snapshot(pending=pods(3), workers=workers(5)), Memory(), settings.policy(), START)
+    expected = to_payload(replace(decision, settings={"PRESET": "node-fleet", "MAX_NODES": "6"}))
     expected.pop("memory")
-    assert handler(payload, None)["decision"] == expected
+    assert handler(event(), None)["decision"] == expected
 
 
 def test_a_malformed_snapshot_is_one_clear_error() -> None:
