@@ -64,7 +64,9 @@ class FleetResources:
     def condition(self, word: str) -> dict[str, dict[str, Any]]:
         """The condition that a Grant's `when` means."""
         ours = {"ManagedBy": "node-fleet", "Cluster": self.config.cluster_id}
-        role = self.config.settings.server_role_tag
+        server = {"ssm:resourceTag/Role": self.config.settings.server_role_tag}
+        if self.config.mode == "new":
+            server["ssm:resourceTag/Cluster"] = self.config.cluster_id
         known: dict[str, dict[str, dict[str, Any]]] = {
             "": {},
             "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
@@ -72,7 +74,7 @@ class FleetResources:
             "tagged_as_ours": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in ours.items()}},
             "while_launching": {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
             "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
-            "the_server": {"StringEquals": {"ssm:resourceTag/Role": role}},
+            "the_server": {"StringEquals": server},
         }
         return known[word]
 

@@ -1,0 +1,66 @@
+"""The documents say what the code does: generated parts are fresh, and every sign an operator can see is explained."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from cdk_app.alarms import ALARMS
+from cdk_app.documentation import DOCS, picture, renewed
+from cdk_app.workflow import Workflow, workflows
+from node_fleet.domain import errors
+
+ROOT = Path(__file__).parents[2]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_what_is_written_from_the_code_is_fresh(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert renewed(text) == text, "run: python -m cdk_app.documentation"
+
+
+@pytest.mark.parametrize("flow", workflows(), ids=lambda flow: flow.name)
+def test_the_picture_has_every_state_and_every_way(flow: Workflow) -> None:
+    drawn = picture(flow)
+    for name, state in flow.states().items():
+        assert f"{name}" in drawn
+        ways = [c["Next"] for c in state.get("Choices", []) + state.get("Catch", [])]
+        ways += [state[key] for key in ("Next", "Default") if key in state]
+        for target in ways:
+            assert re.search(rf"^ *{name} (-->|-\.->)(\|[^|]*\|)? {target}$", drawn, re.MULTILINE), (name, target)
+
+
+@pytest.mark.parametrize("rule", ALARMS, ids=lambda rule: rule.name)
+def test_every_alarm_is_explained(rule: object) -> None:
+    assert f"| {getattr(rule, 'name')} |" in OPERATIONS  # noqa: B009
+
+
+@pytest.mark.parametrize("flow", workflows(), ids=lambda flow: flow.name)
+def test_every_end_of_a_workflow_is_explained(flow: Workflow) -> None:
+    ends = [name for name, s in flow.states().items() if s["Type"] in ("Fail", "Succeed")]
+    assert [end for end in ends if f"| {end} |" not in OPERATIONS] == []
+
+
+def test_every_error_is_explained() -> None:
+    names = {n for n, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.NodeFleetError)}
+    assert {n for n in names - {"NodeFleetError"} if f"| {n} |" not in OPERATIONS} == set()
+
+
+def test_all_seven_rows_of_troubleshooting_are_there() -> None:
+    section = OPERATIONS.split("## Troubleshooting")[1].split("\n## ")[0]
+    assert len([line for line in section.splitlines() if line.startswith("| ")]) == 2 + 7
+
+
+@pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", document.read_text(encoding="utf-8")):
+        path = document.parent / target if target else document
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings}
+            assert anchor[1:] in anchors, f"{target}{anchor}"
