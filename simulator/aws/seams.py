@@ -550,8 +550,8 @@ def real_commands(commands: RunCommand) -> Iterator[None]:
 
     def describe_instance_information(this: Any) -> Any:
         asked = [i for f in this._get_param("Filters", []) if f["Key"] == "InstanceIds" for i in f["Values"]]
-        online = [{"InstanceId": i, "PingStatus": "Online"} for i in asked if commands.is_managed(i)]
-        return ActionResult({"InstanceInformationList": online})
+        known = [{"InstanceId": i, "PingStatus": commands.ping(i)} for i in asked if commands.is_managed(i)]
+        return ActionResult({"InstanceInformationList": known})
 
     for name in ("cancel_command", "list_command_invocations", "describe_instance_information"):
         if hasattr(Response, name):

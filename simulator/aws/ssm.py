@@ -102,6 +102,7 @@ class RunCommand:
         self.runs: list[CommandRun] = []
         self.offline: set[str] = set()
         self.undeliverable: set[str] = set()
+        self.lost: set[str] = set()
         self.command_runner: CommandRunner = _no_runner
         self.is_managed: Callable[[str], bool] = lambda instance_id: True
         self._clock = clock
@@ -171,6 +172,10 @@ class RunCommand:
             elif run.status == "InProgress":
                 run.status = run.details = "Cancelling"
                 self._after(run, self.delays.cancel_seconds, partial(self._stop, run, "Cancelled", "Cancelled"))
+
+    def ping(self, instance_id: str) -> str:
+        """PingStatus: an agent that went off line counts as Online until AWS has noticed (put it into `lost`)."""
+        return "ConnectionLost" if instance_id in self.lost else "Online"
 
     def of(self, command_id: str) -> list[CommandRun]:
         return [run for run in self.runs if run.command_id == command_id]

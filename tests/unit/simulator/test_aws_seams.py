@@ -545,3 +545,17 @@ def test_the_scripts_text_really_runs_under_bash(cloud: Cloud, commands: Command
     found = commands.look(command)
     assert (found["Status"], found["ResponseCode"]) == ("Failed", 4)
     assert found["StandardOutputContent"] == "node/i-0abc drained\n"
+
+
+def test_the_agents_connection_can_be_asked_for(cloud: Cloud, commands: Commands) -> None:
+    filters = [{"Key": "InstanceIds", "Values": [commands.server]}]
+
+    def pings() -> list[str]:
+        found = commands.ssm.describe_instance_information(Filters=filters)["InstanceInformationList"]
+        return [one["PingStatus"] for one in found]
+
+    assert pings() == ["Online"]
+    cloud.commands.lost.add(commands.server)
+    assert pings() == ["ConnectionLost"]
+    cloud.client("ec2").terminate_instances(InstanceIds=[commands.server])
+    assert pings() == []
