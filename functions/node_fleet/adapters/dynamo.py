@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from node_fleet.domain.errors import StateStoreError
 
 
-class ConditionFailed(Exception):  # noqa: N818  (an answer that adapters turn into a value, not an error of ours)
+class ConditionFailed(Exception):
     """The conditional write was refused. `item` is what the table holds, in attribute form; empty when unknown."""
 
     def __init__(self, item: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ Each change is one conditional UpdateItem. What the values mean is the domain's 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -282,7 +283,7 @@ class StateStore:
             last_tick=int(item.get("last_tick", 0)),
             pause=_record(Pause, item.get("pause")),
             operation=_record(Operation, item.get("operation")),
-            memory=_record(Memory, item.get("memory")) or Memory(),
+            memory=_memory(item.get("memory")),
             reservations=from_payload(tuple[Reservation, ...], item.get("reservations", [])),
             slots_version=int(item.get("slots_version", 0)),
             notices=tuple(
@@ -336,10 +337,15 @@ def _record(cls: Any, data: Any) -> Any:
     return None if data is None else from_payload(cls, data)
 
 
+def _memory(text: Any) -> Memory:
+    """Memory is kept as JSON text: nothing queries inside it, and text is half the size of an attribute map."""
+    return from_payload(Memory, json.loads(text)) if text else Memory()
+
+
 def _memory_sets(memory: Memory | None, node_count: int | None) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {}
     if memory is not None:
-        values[":memory"] = to_payload(memory)
+        values[":memory"] = json.dumps(to_payload(memory))
     if node_count is not None:
         values[":node_count"] = node_count
     sets = ", ".join(f"{name[1:]} = {name}" for name in values)
