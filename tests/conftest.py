@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 
 # No test may find somebody's account: fakes and moto want credentials, and these are nobody's.
@@ -19,9 +20,11 @@ NOBODY = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the environment before any test module is imported."""
+    """Set the environment before any test module is imported; no property test fails for being slow."""
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NOBODY)
+    hypothesis.settings.register_profile("no-deadline", deadline=None)
+    hypothesis.settings.load_profile("no-deadline")
 
 
 def pytest_report_header() -> str:

@@ -57,7 +57,7 @@ class Records:
         known = {name: to_payload(value) for name, value in figures.items() if _is_known(value)}
         at = int(known["at"])
         self._put(self._settings.history_table, _key("reading", at), at, self._settings.history_days, known)
-        latest = {"at": at, "snapshot": _text(snapshot)}
+        latest = {"at": at, "snapshot": _text(_without_unknown(to_payload(snapshot)))}
         self._put(self._settings.history_table, _LATEST, at, self._settings.history_days, latest)
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -159,6 +159,15 @@ def _hour(item: Mapping[str, Any]) -> HourlyLoad:
 
 def _is_known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
+
+
+def _without_unknown(value: Any) -> Any:
+    """The same with null where a number is not finite."""
+    if isinstance(value, dict):
+        return {name: _without_unknown(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_unknown(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:

@@ -68,6 +68,8 @@ def missing_names(view: View) -> list[str]:
     figures = {"cpu_percent": snapshot.cpu_percent, "memory_percent": snapshot.memory_percent}
     names |= {name for name, value in figures.items() if known(value) is None}
     names |= {"pending"} if snapshot.pending is None else set()
+    if not names:
+        return []
     held = tuple(f"custom:{m.name}" for m in policy.custom_metrics if m.when_absent == "hold")
     return sorted(n for n in names if _lacked(n, held, use_memory=policy.use_memory))
 

@@ -18,8 +18,16 @@ from node_fleet.domain.view import View, known
 
 def weigh_custom(view: View, streaks: dict[str, Streak]) -> list[tuple[Check, bool]]:
     """A check for every configured metric, and whether it allows a worker to go. Updates `streaks` in place."""
+    metrics, before = view.policy.custom_metrics, view.memory.since
     readings = {r.name: r for r in view.snapshot.custom}
-    return [_weigh(view, metric, readings.get(metric.name), streaks) for metric in view.policy.custom_metrics]
+    if not readings and not any(name.startswith("custom:") for name in before):
+        return list(_all_missing(metrics))
+    return [_weigh(view, metric, readings.get(metric.name), streaks) for metric in metrics]
+
+
+@functools.lru_cache(maxsize=64)
+def _all_missing(metrics: tuple[CustomMetric, ...]) -> tuple[tuple[Check, bool], ...]:
+    return tuple(_missing(metric) for metric in metrics)
 
 
 def _weigh(

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 from node_fleet.domain import alerts, explain
 from node_fleet.domain.adoption import unjoined
+from node_fleet.domain.back_off import node_key
 from node_fleet.domain.cooldown import cooldown, launch_back_off
 from node_fleet.domain.demand import Demand, listed_checks, remember_launch, weigh_demand
 from node_fleet.domain.evidence import Action, Check, Decision, Verdict
 from node_fleet.domain.floor import Floor, effective_minimum
-from node_fleet.domain.model import Memory, ReadingPoint, Snapshot, Streak
+from node_fleet.domain.model import Alert, BackOff, Memory, ReadingPoint, Snapshot, Streak
 from node_fleet.domain.not_ready import weigh_not_ready
 from node_fleet.domain.policy import Policy
 from node_fleet.domain.prediction import Foreseen, foresee
@@ -58,8 +59,9 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         or _remove(view, wanted)
         or _nothing(view, wanted)
     )
-    after = _remembered(view, answer, wanted, demand=demand, foreseen=foreseen, fresh=fresh)
-    return _told(view, answer, wanted, found, after)
+    told, alerted = alerts.new_alerts(view, found)
+    after = _remembered(view, answer, wanted, demand=demand, foreseen=foreseen, fresh=fresh, alerted=alerted)
+    return _told(view, answer, wanted, told, after)
 
 
 def _no_metrics(view: View) -> Wanted:
@@ -152,8 +154,7 @@ def _nothing(view: View, wanted: Wanted) -> _Answer:
     return _Answer(action="none", count=0, rule="none", lead=lead)
 
 
-def _told(view: View, answer: _Answer, wanted: Wanted, found: alerts.Found, memory: Memory) -> Decision:
-    fresh, alerted = alerts.new_alerts(view, found)
+def _told(view: View, answer: _Answer, wanted: Wanted, told: tuple[Alert, ...], memory: Memory) -> Decision:
     change = {"scale_up": answer.count, "scale_down": -answer.count, "none": 0}[answer.action]
     triggers = [c for c in wanted.checks if c is answer.lead or c.verdict in ("up", "blocked")]
     triggers.sort(key=lambda c: c is not answer.lead)
@@ -165,12 +166,12 @@ def _told(view: View, answer: _Answer, wanted: Wanted, found: alerts.Found, memo
         reasons=tuple(explain.reason(c) for c in triggers),
         blocked_by=answer.blocked_by,
         evidence=tuple(wanted.checks),
-        alerts=fresh,
+        alerts=told,
         replace=answer.replace or _to_look_for(view, answer.action),
         workers_before=view.counted,
         workers_after=view.counted + change,
-        tell=bool(fresh) or answer.action != "none",
-        memory=replace(memory, alerted=alerted),
+        tell=bool(told) or answer.action != "none",
+        memory=memory,
     )
 
 
@@ -188,6 +189,7 @@ def _remembered(
     demand: Demand | None,
     foreseen: Foreseen,
     fresh: dict[str, int],
+    alerted: dict[str, int],
 ) -> Memory:
     before = view.memory
     launched_for, not_helped = before.launched_for, before.not_helped
@@ -195,7 +197,6 @@ def _remembered(
         launching = answer.action == "scale_up" and demand.left > 0
         launched_for = remember_launch(demand, view.now) if launching else demand.launched_for
         not_helped = dict(demand.not_helped)
-    ids = {w.instance_id for w in view.snapshot.workers}
     return replace(
         before,
         since=wanted.streaks if view.readable else _kept_streaks(view),
@@ -205,8 +206,9 @@ def _remembered(
         predicted_hour=foreseen.hour_judged,
         launched_for=launched_for,
         not_helped=not_helped,
-        back_offs=tuple(b for b in before.back_offs if not b.key.startswith("node:") or b.key[5:] in ids),
+        back_offs=_kept_back_offs(view),
         fresh=fresh,
+        alerted=alerted,
     )
 
 
@@ -226,6 +228,14 @@ def _kept_streaks(view: View) -> dict[str, Streak]:
     return {name: s for name, s in view.memory.since.items() if name != "idle" and view.now - s.last <= gap}
 
 
+def _kept_back_offs(view: View) -> tuple[BackOff, ...]:
+    """All but those of workers that are gone."""
+    if not (before := view.memory.back_offs):
+        return before
+    ids = {node_key(w.instance_id) for w in view.snapshot.workers}
+    return tuple(b for b in before if not b.key.startswith(node_key("")) or b.key in ids)
+
+
 def _readings(view: View) -> tuple[ReadingPoint, ...]:
     snapshot, past = view.snapshot, view.memory.readings
     if not view.live or (past and past[-1].at >= view.read_at):
@@ -243,9 +253,5 @@ def _readings(view: View) -> tuple[ReadingPoint, ...]:
 def _fresh(view: View) -> dict[str, int]:
     """Instance -> when it was first known usable, for workers launched a short while ago only."""
     policy, known_before = view.policy, view.memory.fresh
-    recent = policy.join_limit_seconds + policy.scheduling_grace_seconds + policy.reading_gap_seconds
-    return {
-        w.instance_id: known_before.get(w.instance_id, view.now)
-        for w in view.usable
-        if view.now - w.launched_at <= recent
-    }
+    recent = view.now - policy.join_limit_seconds - policy.scheduling_grace_seconds - policy.reading_gap_seconds
+    return {w.instance_id: known_before.get(w.instance_id, view.now) for w in view.usable if w.launched_at >= recent}

@@ -81,8 +81,7 @@ def floor_at(windows: tuple[ScheduleWindow, ...], timezone: str, now: int) -> Sc
     if not windows:
         return None
     today = datetime.fromtimestamp(now, zone(timezone)).date()
-    days = (today - timedelta(days=1), today, today + timedelta(days=1))
-    open_now = [w for w in windows if any(_covers(w, timezone, day, now) for day in days)]
+    open_now = [window for first, past, window in _spans(windows, timezone, today) if first <= now < past]
     return max(open_now, key=lambda w: (w.minimum, w.text), default=None)
 
 
@@ -92,16 +91,20 @@ def zone(name: str) -> ZoneInfo:
     return ZoneInfo(name)
 
 
-def _covers(window: ScheduleWindow, timezone: str, day: date, now: int) -> bool:
-    span = _span(window, timezone, day)
-    return span is not None and span[0] <= now < span[1]
+@functools.lru_cache(maxsize=512)
+def _spans(
+    windows: tuple[ScheduleWindow, ...], timezone: str, today: date
+) -> tuple[tuple[int, int, ScheduleWindow], ...]:
+    """First and past-last epoch second of every window that may be open at some time of this local day."""
+    days = (today - timedelta(days=1), today, today + timedelta(days=1))
+    return tuple((*_span(w, timezone, day), w) for w in windows for day in days if _starts_on(w, day))
 
 
-@functools.lru_cache(maxsize=4096)
-def _span(window: ScheduleWindow, timezone: str, day: date) -> tuple[int, int] | None:
-    """First and past-last epoch second of the window that starts on this local day; None when none does."""
-    if (window.date and window.date != day.isoformat()) or (not window.date and day.weekday() not in window.days):
-        return None
+def _starts_on(window: ScheduleWindow, day: date) -> bool:
+    return window.date == day.isoformat() if window.date else day.weekday() in window.days
+
+
+def _span(window: ScheduleWindow, timezone: str, day: date) -> tuple[int, int]:
     length = window.end_minute - window.start_minute
     end = window.start_minute + (length if length > 0 else length + 24 * 60)
     return min(_instants(day, window.start_minute, timezone)), max(_instants(day, end, timezone))

@@ -46,7 +46,13 @@ class View:
 
 def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> View:
     """Count the snapshot once; the order of its workers does not matter."""
-    kept = [w for w in snapshot.workers if not w.under_notice]
+    phases: dict[str, list[Worker]] = {"usable": [], "joining": [], "not_ready": [], "unknown": []}
+    counted = 0
+    for worker in snapshot.workers:
+        if not worker.under_notice:
+            counted += 1
+            if worker.phase in phases:
+                phases[worker.phase].append(worker)
     read_at = snapshot.read_at or snapshot.at
     young = now - read_at < policy.cached_reading_seconds
     return View(
@@ -57,11 +63,11 @@ def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> View:
         read_at=read_at,
         live=snapshot.source == "live" and young,
         readable=snapshot.source != "none" and young,
-        usable=tuple(w for w in kept if w.phase == "usable"),
-        joining=tuple(w for w in kept if w.phase == "joining"),
-        not_ready=tuple(w for w in kept if w.phase == "not_ready"),
-        unknown=sum(w.phase == "unknown" for w in kept),
-        counted=len(kept),
+        usable=tuple(phases["usable"]),
+        joining=tuple(phases["joining"]),
+        not_ready=tuple(phases["not_ready"]),
+        unknown=len(phases["unknown"]),
+        counted=counted,
     )
 
 
