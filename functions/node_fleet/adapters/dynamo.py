@@ -32,7 +32,8 @@ def table_errors(table: str, action: str) -> Iterator[None]:
     except ClientError as error:
         code = error.response["Error"]["Code"]
         if code == "ConditionalCheckFailedException":
-            raise ConditionFailed(dict(error.response.get("Item", {}))) from None
+            response: dict[str, Any] = dict(error.response)
+            raise ConditionFailed(response.get("Item", {})) from None
         raise StateStoreError(_sentence(table, action, code, error.response["Error"].get("Message", ""))) from error
     except BotoCoreError as error:
         raise StateStoreError(f"DynamoDB table {table}: cannot {action}: {error}") from error
