@@ -295,15 +295,17 @@ FAILURE_KINDS = {
     "QuotaExceededError": "quota_exceeded",
     "LaunchConfigurationError": "launch_configuration",
     "NoCapacityError": "no_capacity",
-    "NothingJoinedError": "nothing_joined",
 }
 BLAMELESS = ("PausedError", "LeaseLostError")
 """Ends that say nothing about whether launching works: no back-off follows."""
 
 
 def failure_alert(error: str, cause: str) -> Alert | None:
-    """What a person should hear of a failed scale-up; nothing when a person or another run stopped it."""
-    if error in BLAMELESS:
+    """What a person should hear of a failed launch.
+
+    Nothing when a person or another run stopped it, or when AbandonUnjoined has told of each instance already.
+    """
+    if error in (*BLAMELESS, "NothingJoinedError"):
         return None
     return Alert(kind=FAILURE_KINDS.get(error, "scale_up_failed"), text=cause)
 

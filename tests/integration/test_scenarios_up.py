@@ -1,0 +1,124 @@
+"""Scenarios of growing and of losing machines, with the template that would be deployed: how each ends and is told."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.scenario_watch import FleetWatch, watched
+
+NAMES = ("flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def watch(request: pytest.FixtureRequest) -> Iterator[FleetWatch]:
+    with watched(request.param) as made:
+        yield made
+
+
+def test_what_must_hold_in_every_scenario_and_its_own_end(watch: FleetWatch) -> None:
+    accounted_for(watch)
+    OWN[watch.sim.scenario.name](watch)
+
+
+def accounted_for(watch: FleetWatch) -> None:
+    """Launched = joined + reaped; nothing without tags; never above the maximum, not even for a second."""
+    reaped = set(watch.ended_at) & watch.never_joined
+    assert set(watch.launched) == set(watch.usable_at) | reaped
+    assert not set(watch.usable_at) & reaped
+    assert not watch.untagged
+    assert watch.over_maximum == []
+    assert not watch.notices
+
+
+def says(watch: FleetWatch, *words: str) -> bool:
+    return any(all(word in sentence for word in words) for sentence in watch.told())
+
+
+def flash_sale(watch: FleetWatch) -> None:
+    sim = watch.sim
+    assert max(watch.decision_to_usable()) < 180
+    peak = max(sim.points, key=lambda p: p.unschedulable_pods)
+    assert peak.unschedulable_pods > 0
+    later = [p for p in sim.points if peak.at < p.at <= peak.at + 300]
+    assert min(p.unschedulable_pods for p in later) == 0
+    assert max(p.workers_usable for p in sim.points) == 5
+    assert sim.points[-1].workers_usable == 2
+    assert says(watch, "scaled up from")
+
+
+def spot_storm(watch: FleetWatch) -> None:
+    launched_for = {e: [x for x in watch.launched.values() if 0 <= x - e <= 6] for e in watch.notices_at.values()}
+    assert len(watch.notices_at) >= 4 and all(launched_for.values())
+    assert len(watch.launched) == len(watch.notices_at)
+    assert not watch.never_joined
+    assert watch.sim.points[-1].workers_usable == 6
+    assert watch.sim.points[-1].unschedulable_pods == 0
+    for sentence in [s for s in watch.told() if "AWS takes this Spot instance back" in s]:
+        assert "drain drained" in sentence and "replacement launched" in sentence
+
+
+def dry_pool(watch: FleetWatch) -> None:
+    asked = watch.sim.laptop.cloud.recorder.of("RunInstances")
+    refused = [c for c in asked if c.error == "InsufficientInstanceCapacity"]
+    assert refused and len(refused) < len(asked)
+    assert says(watch, "no capacity")
+    assert watch.sim.points[-1].unschedulable_pods == 0
+    assert not watch.never_joined
+
+
+def quota(watch: FleetWatch) -> None:
+    asked = watch.sim.laptop.cloud.recorder.of("RunInstances")
+    refused = [c for c in asked if c.error == "VcpuLimitExceeded"]
+    assert refused and all(c.attempts == 1 for c in refused)
+    assert says(watch, "L-1216C47A")
+    apart = [b.at - a.at for a, b in itertools.pairwise(refused)]
+    assert all(seconds >= 100 for seconds in apart)
+    assert watch.sim.points[-1].unschedulable_pods == 0
+
+
+def slow_boot(watch: FleetWatch) -> None:
+    slow = [watch.usable_at[i] - at for i, at in watch.launched.items() if i in watch.usable_at]
+    assert max(slow) >= 240
+    assert not watch.never_joined
+    assert watch.sim.points[-1].unschedulable_pods == 0
+    for run in watch.scale_ups():
+        others = [r for r in watch.scale_ups() if r is not run and run.started_at <= r.started_at < (run.ended_at or 0)]
+        assert not others
+
+
+def never_joins(watch: FleetWatch) -> None:
+    assert len(watch.never_joined) == 5
+    assert all(300 <= watch.ended_at[i] - watch.launched[i] < 330 for i in watch.never_joined)
+    failed = [r for r in watch.scale_ups() if r.status == "FAILED"]
+    assert [r.error for r in failed] == ["NothingJoinedError"] * 3
+    assert says(watch, "circuit breaker open", "3 scale-ups in a row")
+    opened = failed[-1].ended_at or 0
+    first_after = min(at for at in watch.launched.values() if at > opened)
+    assert 880 <= first_after - opened <= 1100
+    assert watch.sim.points[-1].unschedulable_pods == 0
+
+
+def prometheus_dies_mid_join(watch: FleetWatch) -> None:
+    start = watch.sim.scenario.start_at
+    down, up = start + 11 * 60, start + 25 * 60
+    mid_join = [i for i, at in watch.launched.items() if at < down < watch.usable_at[i]]
+    assert mid_join and not watch.ended_at
+    looked = watch.sim.laptop.cloud.recorder.of("SendCommand")
+    assert any(down <= call.at <= up and "InspectNodes" in call.parameters["DocumentName"] for call in looked)
+    first = watch.scale_ups()[0]
+    assert first.status == "SUCCEEDED" and first.ended_at is not None and down < first.ended_at < up
+    assert watch.sim.points[-1].unschedulable_pods == 0
+
+
+OWN = {
+    "flash-sale": flash_sale,
+    "spot-storm": spot_storm,
+    "dry-pool": dry_pool,
+    "quota": quota,
+    "slow-boot": slow_boot,
+    "never-joins": never_joins,
+    "prometheus-dies-mid-join": prometheus_dies_mid_join,
+}
