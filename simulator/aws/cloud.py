@@ -21,7 +21,7 @@ from simulator.aws.ec2 import Ec2Side
 from simulator.aws.faults import Faults
 from simulator.aws.lambdas import LambdaReply, LambdaRuntime
 from simulator.aws.recorder import Recorder
-from simulator.aws.seams import Interpreter, WatchedCalls, real_commands, slow_instances
+from simulator.aws.seams import Interpreter, WatchedCalls, quick_dispatch, real_commands, slow_instances
 from simulator.aws.ssm import RunCommand
 from simulator.clock import VirtualClock
 from simulator.runner import Runner
@@ -63,11 +63,12 @@ class Cloud:
             stack.enter_context(mock.patch.dict(os.environ, self._environment()))
             stack.enter_context(mock_aws(config=MOTO_CONFIG))
             stack.enter_context(self._seeded())
-            stack.enter_context(WatchedCalls(self.clock, self.recorder, self.faults).installed())
+            stack.enter_context(WatchedCalls(self.clock, self.recorder, self.faults, self.ec2).installed())
             interpreter = Interpreter(self.clock, self._invoke, self.runner, self._random.uniform)
             stack.enter_context(interpreter.installed())
             stack.enter_context(slow_instances(self.ec2, account=self.account, region=self.region))
             stack.enter_context(real_commands(self.commands))
+            stack.enter_context(quick_dispatch())
             self.commands.is_managed = lambda instance_id: instance_id in self.ec2.live_ids()
             stack.callback(self.clock.close)
             self._stack = stack.pop_all()

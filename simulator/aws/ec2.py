@@ -62,6 +62,7 @@ class Ec2Side:
     def __init__(self, clock: VirtualClock, faults: Faults, *, region: str, account: str) -> None:
         self.delays = Ec2Delays()
         self.page_size: int | None = None
+        self.version = 0
         self.listeners: list[InstanceListener] = []
         self.events: list[EventSink] = []
         self.tracked: Callable[[Any], bool] = lambda instance: True
@@ -197,11 +198,13 @@ class Ec2Side:
         code = "Server.SpotInstanceTermination" if instance.lifecycle == "spot" else "Server.InternalError"
         instance.state_reason.code = code
         instance.state_reason.message = f"{code}: the instance was taken away"
+        self.version += 1
 
     def _begin(self, instance: Any) -> None:
         if _spot_by_template(self._backend(), instance):
             instance.lifecycle = "spot"
         self._visible_from[instance.id] = self._clock.now() + self.delays.invisible_seconds
+        self._clock.at(self._visible_from[instance.id], self._changed)
         self._change(instance, "pending")
         self._clock.at(self._clock.now() + self.delays.pending_seconds, lambda: self._run(instance))
 
@@ -225,12 +228,17 @@ class Ec2Side:
             for listener in self.listeners:
                 listener.instance_gone(instance.id)
 
+    def _changed(self) -> None:
+        self.version += 1
+
     def _change(self, instance: Any, state: str) -> None:
+        self._changed()
         instance._state.name = state
         instance._state.code = STATE_CODES[state]
         self._emit("EC2 Instance State-change Notification", {"instance-id": instance.id, "state": state}, instance.id)
 
     def _vanish(self, instance: Any) -> None:
+        self._changed()
         reservations = self._backend().reservations
         for key, reservation in list(reservations.items()):
             reservation.instances = [other for other in reservation.instances if other.id != instance.id]

@@ -48,6 +48,13 @@ CLIENT_MODULES = tuple(
     ASL + "component.state.exec.state_task.service.state_task_service_" + name
     for name in ("aws_sdk", "dynamodb", "events", "sfn", "sns", "sqs", "unsupported")
 )
+COPYING_MODULES = (
+    ASL + "eval.states",
+    ASL + "eval.environment",
+    ASL + "component.common.string.string_expression",
+    ASL + "component.common.path.result_path",
+    EXECUTION_STATE,
+)
 JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
 MODELS_FORGOTTEN_EVERY = 50  # moto remembers every model that it ever made, for a dashboard
 UNCATCHABLE = frozenset({"States.Runtime", "States.DataLimitExceeded"})
@@ -324,9 +331,21 @@ def _cached_client(make: Callable[..., Any], region: str, service: str) -> Any:
     return make(region=region, service=service)
 
 
+def json_copy(value: Any) -> Any:
+    """A deep copy, several times quicker than copy.deepcopy where the value is JSON."""
+    if type(value) is dict:
+        return {key: json_copy(item) for key, item in value.items()}
+    if type(value) is list:
+        return [json_copy(item) for item in value]
+    return value if isinstance(value, _SCALARS) else copy.deepcopy(value)
+
+
+_SCALARS = (str, int, float, type(None))
+
+
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """A definition is parsed once, a JSONPath once, a client made once."""
+    """A definition is parsed once, a JSONPath once, a client made once, and payloads are copied as JSON."""
     parser = importlib.import_module(ASL + "parse.asl_parser").AmazonStateLanguageParser
     clients = importlib.import_module(ASL + "utils.boto_client")
     parse = expect(parser, "parse", "definition")
@@ -343,14 +362,28 @@ def quick_interpreter() -> Iterator[None]:
         for module in map(importlib.import_module, JSONPATH_MODULES):
             path = expect(module, "parse")
             stack.enter_context(swapped(module, "parse", functools.partial(_cached_path, path)))
+        for module in map(importlib.import_module, COPYING_MODULES):
+            expect(module.copy, "deepcopy")
+            stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
+        yield
+
+
+@contextlib.contextmanager
+def quick_dispatch() -> Iterator[None]:
+    """moto looks up the methods of a service's class by inspection for every request; here once for each class."""
+    responses = importlib.import_module("moto.core.responses")
+    names = expect(responses, "method_names_from_class", "clazz")
+    with swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)):
         yield
 
 
 class WatchedCalls:
     """Every call of every client is recorded; every request may meet a fault; one request is handled at a time."""
 
-    def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults) -> None:
+    def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults, ec2: Ec2Side) -> None:
         self._clock = clock
+        self._ec2 = ec2
+        self._described: dict[Any, tuple[int, Any, bytes]] = {}
         self._recorder = recorder
         self._faults = faults
         self._lock = threading.RLock()
@@ -395,8 +428,24 @@ class WatchedCalls:
         return result
 
     def _locked(self, this: Any, event_name: str, request: Any, kwargs: dict[str, Any]) -> Any:
+        call = current_call.get()
         with self._lock:
+            if call is not None and call.operation == "DescribeInstances":
+                return self._describe(request, lambda: self._send(this, event_name, request, **kwargs))
+            if call is not None and call.service == "ec2" and not call.reads:
+                self._ec2.version += 1
             return self._send(this, event_name, request, **kwargs)
+
+    def _describe(self, request: Any, send: Callable[[], Any]) -> Any:
+        """The same question gets the same bytes until something in EC2 changes: moto writes them slowly."""
+        key = (self._ec2.version, self._ec2.page_size, str(request.body))
+        if key not in self._described:
+            if self._described and next(iter(self._described))[0] != self._ec2.version:
+                self._described.clear()
+            response = send()
+            self._described[key] = (response.status_code, response.headers, response.raw.getvalue())
+        status, headers, body = self._described[key]
+        return AWSResponse(request.url, status, headers, MockRawResponse(body))
 
     def _answer(self, send: Callable[[], Any], url: str) -> Any:
         call = current_call.get()

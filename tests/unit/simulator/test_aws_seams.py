@@ -11,14 +11,32 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.aws import Cloud, FaultRule
 from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
-from simulator.aws.seams import SeamError, expect, swapped
+from simulator.aws.seams import SeamError, expect, json_copy, swapped
 from simulator.aws.ssm import STDOUT_LIMIT, BashRunner, CommandResult
 from simulator.clock import VirtualClock
 
 IMAGE = "ami-12345678"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def nested(value: Any) -> list[Any]:
+    """The lists and dictionaries in a value, itself included, in order."""
+    if isinstance(value, dict):
+        return [value, *(found for item in value.values() for found in nested(item))]
+    if isinstance(value, list):
+        return [value, *(found for item in value for found in nested(item))]
+    return []
 
 
 @pytest.fixture
@@ -209,6 +227,25 @@ def test_a_dry_pool_of_one_zone_recovers_at_its_time(cloud: Cloud) -> None:
     launch(cloud, SubnetId=by_zone[f"{cloud.region}a"])
     cloud.clock.advance(60)
     launch(cloud, SubnetId=by_zone[zone])
+
+
+def test_a_changed_tag_is_seen_at_once(cloud: Cloud) -> None:
+    instance_id = launch(cloud)
+    client = cloud.client("ec2")
+    filters = [{"Name": "tag:Role", "Values": ["k3s-worker"]}]
+    assert states(cloud, Filters=filters) == []
+    client.create_tags(Resources=[instance_id], Tags=[{"Key": "Role", "Value": "k3s-worker"}])
+    assert states(cloud, Filters=filters) == ["pending"]
+    client.delete_tags(Resources=[instance_id], Tags=[{"Key": "Role"}])
+    assert states(cloud, Filters=filters) == []
+
+
+@given(json_values)
+def test_payloads_are_copied_deeply_and_unchanged(value: Any) -> None:
+    copied = json_copy(value)
+    assert copied == value
+    for one, other in zip(nested(copied), nested(value), strict=True):
+        assert one is not other
 
 
 # faults on the wire
