@@ -1,0 +1,38 @@
+"""docs/decision-rules.md: its worked numbers are run, and every setting it names exists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from node_fleet.settings import Settings, spec_of
+from tests.unit.domain.doc_examples import PAGE, Example, answer_of, examples, written_anew
+
+TEXT = PAGE.read_text()
+EXAMPLES = examples(TEXT)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[str(e.data["says"])[:60] for e in EXAMPLES])
+def test_the_example_is_what_the_rules_say(example: Example) -> None:
+    decision = example.decided()
+    assert answer_of(decision) == example.data["answer"]
+    assert decision.sentence == example.data["says"]
+    assert [a.kind for a in decision.alerts if a.kind != "metrics_unavailable"] == (
+        [example.data["alert"]] if "alert" in example.data else []
+    )
+
+
+def test_it_shows_more_than_ten_real_ones() -> None:
+    assert len(EXAMPLES) >= 15
+    assert {e.data["answer"] for e in EXAMPLES} >= {"none", "+1", "+2", "-1"}
+
+
+def test_writing_the_page_anew_changes_nothing() -> None:
+    assert written_anew(TEXT) == TEXT
+
+
+def test_every_setting_it_names_exists() -> None:
+    names = {spec_of(f).env for f in Settings.__dataclass_fields__.values()}
+    named = set(re.findall(r"`([A-Z][A-Z_]{3,})`", TEXT))
+    assert named and named <= names
