@@ -18,6 +18,7 @@ from node_fleet.settings import Settings
 
 _RETRIED_STATUS = (429, 500, 502, 504)
 _PAUSE_SECONDS = 1
+_SILENT_SECONDS = 20
 _HEADERS = {
     "Content-Type": "application/x-www-form-urlencoded",
     "Accept": "application/json",
@@ -77,9 +78,20 @@ class PrometheusApi:
         self._credentials = credentials
         self._clock = clock
         self._url = ""
+        self._silence = ""
+        self._silent_until = 0
 
     def budget(self) -> Budget:
-        """A fresh budget of settings.prometheus_budget_seconds."""
+        """A fresh budget of settings.prometheus_budget_seconds.
+
+        A Prometheus that has just used up a whole budget is not asked for some seconds: one step of the workflow may
+        ask more than once, and must not wait out its time limit.
+
+        Raises:
+            MetricsUnavailableError: with the sentence of the failure before.
+        """
+        if self._clock.now() < self._silent_until:
+            raise MetricsUnavailableError(self._silence)
         return Budget(self._clock, self._settings.prometheus_budget_seconds)
 
     def query(self, name: str, text: str, at: int, budget: Budget) -> list[Series]:
@@ -106,11 +118,9 @@ class PrometheusApi:
 
     def _try(self, name: str, form: str, budget: Budget, *, fresh: bool) -> Any:
         """One request, tried again after a failure that may pass, while the budget lasts."""
-        from requests import Request, RequestException
+        from requests import RequestException
 
-        url = self._base_url() + "/api/v1/query"
-        request = Request("POST", url, data=form, headers=_HEADERS, auth=self._auth(fresh)).prepare()
-        failure = ""
+        request, failure = self._request(form, fresh), ""
         for attempt in range(self._settings.prometheus_retries + 1):
             if attempt:
                 self._clock.sleep(min(_PAUSE_SECONDS * attempt, max(0.0, budget.remaining())))
@@ -126,12 +136,28 @@ class PrometheusApi:
             if response.status_code not in _RETRIED_STATUS and not _starting(response):
                 return response
             failure = f"HTTP {response.status_code} {_excerpt(response.text)}".strip()
-        raise self._unreachable(name, failure)
+        raise self._unreachable(name, failure, budget)
 
-    def _unreachable(self, name: str, failure: str) -> MetricsUnavailableError:
+    def _request(self, form: str, fresh: bool) -> Any:
+        from requests import Request, RequestException
+
+        url, auth = self._base_url() + "/api/v1/query", self._auth(fresh)
+        try:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(url)
+            return Request("POST", url, data=form, headers=_HEADERS, auth=auth).prepare()
+        except (RequestException, ValueError):
+            raise MetricsUnavailableError(
+                f"PROMETHEUS_URL={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
+            ) from None
+
+    def _unreachable(self, name: str, failure: str, budget: Budget) -> MetricsUnavailableError:
         url, self._url = self._url, ""
         why = failure or f"{self._settings.prometheus_budget_seconds} s for all queries are over"
-        return MetricsUnavailableError(f"Prometheus at {url} gives no answer to query {name}: {why}")
+        sentence = f"Prometheus at {url} gives no answer to query {name}: {why}"
+        if budget.remaining() <= 0:
+            self._silence, self._silent_until = sentence, self._clock.now() + _SILENT_SECONDS
+        return MetricsUnavailableError(sentence)
 
     def _base_url(self) -> str:
         if not self._url:

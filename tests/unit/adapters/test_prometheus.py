@@ -322,6 +322,25 @@ def test_slow_answers_end_when_the_budget_of_the_reading_is_used_up() -> None:
     assert len(found.session.forms) == 3
 
 
+def test_a_prometheus_that_used_up_a_budget_is_left_alone_for_20_seconds_so_that_one_step_waits_once() -> None:
+    found = bench()
+    found.session.script = [requests.Timeout("slow")] * 3
+    sentence = failure(found)
+    asked, found.clock.at = len(found.session.forms), found.clock.at + 19
+    with pytest.raises(MetricsUnavailableError) as caught:
+        found.reader.pending(NOW)
+    assert str(caught.value) == sentence
+    assert len(found.session.forms) == asked
+    found.clock.at += 1
+    assert found.reader.pending(NOW) == ()
+
+
+@pytest.mark.parametrize("url", ["metrics.example.com:9090", "http://", "http://[::1"])
+def test_a_url_that_is_none_is_named_with_its_setting(url: str) -> None:
+    sentence = failure(Bench(settings=Settings(prometheus_url=url)))
+    assert sentence == f"PROMETHEUS_URL={url.rstrip('/')} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
+
+
 def test_the_budget_is_fresh_for_each_reading() -> None:
     found = bench()
     found.session.seconds_per_request = 4
