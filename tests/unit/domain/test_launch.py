@@ -1,0 +1,209 @@
+"""What a refused launch means: what is tried next, what is remembered, which error and alert follow."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from node_fleet.domain.launch import (
+    CAPACITY,
+    QUOTA,
+    THROTTLED,
+    Refusal,
+    alerts_for,
+    back_off_seconds,
+    breaker_alert,
+    classify,
+    client_token,
+    counted_workers,
+    dried_by,
+    failure_alert,
+    keys_to_return,
+    next_attempt,
+    nothing_launched,
+    operation_id_of,
+    remember_dry,
+    take_up,
+)
+from node_fleet.domain.model import BackOff, DryPool, Memory
+from node_fleet.domain.placement import Pool
+from node_fleet.domain.policy import Policy
+from node_fleet.domain.state import FleetState, Notice, Reservation
+from tests.unit.domain.fakes_up import NOW, ZONES, instance, operation, placement, slot
+
+SPOT_A = Pool("a", "t3.small", "spot")
+
+
+def refusal(code: str, pool: Pool = SPOT_A) -> Refusal:
+    return Refusal(pool=pool, code=code, message=f"{code} from EC2", kind=classify(code))
+
+
+def test_a_token_is_the_same_for_the_same_request_and_differs_for_every_other() -> None:
+    changes = [{}, {"number": 2}, {"zone": "b"}, {"instance_type": "t3a.small"}, {"market": "on-demand"}]
+    slots = [slot(**{"number": 1, **change}) for change in changes]  # type: ignore[arg-type]
+    tokens = [client_token(op, s) for op in ("up-1", "up-2") for s in slots]
+    assert len(set(tokens)) == len(tokens)
+    assert client_token("up-1", slots[0]) == tokens[0]
+    assert all(len(t) == 64 and t.isascii() for t in tokens)
+
+
+def test_the_operation_of_a_round_has_the_same_name_however_often_the_step_runs() -> None:
+    assert operation_id_of("exec", 1) == operation_id_of("exec", 1)
+    assert len({operation_id_of(e, r) for e in ("x", "y") for r in (1, 2, 3)}) == 6
+
+
+@pytest.mark.parametrize("code", sorted(CAPACITY))
+def test_35_without_capacity_the_next_zone_then_the_next_type_then_on_demand_is_tried(code: str) -> None:
+    current, dry, asked = slot(outcome="planned"), (), []
+    while current is not None:
+        pool = Pool(current.zone, current.instance_type, current.market)
+        asked.append(pool)
+        dry = remember_dry(dry, dried_by(refusal(code, pool), placement(), NOW + 600), NOW)
+        current = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
+    types = ("t3.small", "t3a.small")
+    assert asked == [Pool(z, t, m) for m in ("spot", "on-demand") for t in types for z in ZONES]
+    assert {d.until for d in dry} == {NOW + 600}
+
+
+def test_an_on_demand_slot_never_turns_into_spot() -> None:
+    current = slot(outcome="planned", market="on-demand")
+    dry = dried_by(refusal("InsufficientInstanceCapacity", Pool("a", "t3.small", "on-demand")), placement(), NOW + 9)
+    following = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
+    assert following is not None and (following.market, following.zone, following.attempt) == ("on-demand", "b", 1)
+
+
+@pytest.mark.parametrize("zone", sorted(ZONES))
+def test_35_the_spot_quota_closes_every_spot_pool_and_leaves_on_demand(zone: str) -> None:
+    current = slot(outcome="planned", zone=zone)
+    dry = dried_by(refusal("MaxSpotInstanceCountExceeded", Pool(zone, "t3.small", "spot")), placement(), NOW + 600)
+    assert {d.market for d in dry} == {"spot"} and len(dry) == 6
+    following = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
+    assert following is not None and following.market == "on-demand"
+
+
+def test_a_subnet_without_addresses_closes_its_zone_for_every_type_and_market() -> None:
+    dry = dried_by(refusal("InsufficientFreeAddressesInSubnet"), placement(), NOW + 600)
+    assert {(d.zone, d.instance_type, d.market) for d in dry} == {
+        ("a", t, m) for t in ("t3.small", "t3a.small") for m in ("spot", "on-demand")
+    }
+
+
+@pytest.mark.parametrize("code", [*sorted(QUOTA | THROTTLED), "UnauthorizedOperation", "IdempotentParameterMismatch"])
+def test_other_refusals_say_nothing_about_a_pool(code: str) -> None:
+    assert dried_by(refusal(code), placement(), NOW + 600) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "alert"),
+    [
+        ("VcpuLimitExceeded", "QuotaExceededError", "quota_exceeded"),
+        ("InstanceLimitExceeded", "QuotaExceededError", "quota_exceeded"),
+        ("MaxSpotInstanceCountExceeded", "NoCapacityError", "quota_exceeded"),
+        ("InsufficientInstanceCapacity", "NoCapacityError", ""),
+        ("InvalidLaunchTemplateId.NotFound", "LaunchConfigurationError", "launch_configuration"),
+        ("InvalidLaunchTemplateId.VersionNotFound", "LaunchConfigurationError", "launch_configuration"),
+        ("UnauthorizedOperation", "LaunchConfigurationError", "launch_configuration"),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "LaunchConfigurationError", "launch_configuration"),
+        ("InvalidParameterValue", "LaunchConfigurationError", "launch_configuration"),
+        ("RequestLimitExceeded", "LaunchError", ""),
+        ("SomethingNewAtAws", "LaunchError", ""),
+    ],
+)
+def test_the_error_tells_who_must_act_and_the_alert_names_it(code: str, error: str, alert: str) -> None:
+    raised = nothing_launched([refusal(code)])
+    assert type(raised).__name__ == error
+    assert code in str(raised) and "t3.small spot in a" in str(raised)
+    assert [a.kind for a in alerts_for([refusal(code)])] == ([alert] if alert else [])
+
+
+def test_37_a_final_refusal_outweighs_the_pools_that_ran_dry_before_it() -> None:
+    raised = nothing_launched([refusal("InsufficientInstanceCapacity"), refusal("VcpuLimitExceeded")])
+    assert type(raised).__name__ == "QuotaExceededError" and "L-1216C47A" in str(raised)
+
+
+@pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded"])
+def test_37_the_quota_is_named_as_the_console_names_it(code: str) -> None:
+    (alert,) = alerts_for([refusal(code)])
+    assert "L-" in alert.text and code in alert.text
+
+
+def test_of_two_memories_of_one_pool_the_later_counts_and_the_past_is_dropped() -> None:
+    def pool(until: int, zone: str = "a") -> DryPool:
+        return DryPool(zone=zone, instance_type="t3.small", market="spot", until=until)
+
+    assert remember_dry([pool(NOW + 5), pool(NOW, "b")], [pool(NOW + 3), pool(NOW + 9, "c")], NOW) == (
+        pool(NOW + 5),
+        pool(NOW + 9, "c"),
+    )
+
+
+def test_pauses_double_are_capped_and_differ_between_tokens() -> None:
+    token = client_token("up-1", slot())
+    pauses = [back_off_seconds(token, n) for n in range(8)]
+    assert all(b > a for a, b in itertools.pairwise(pauses[:4])) and max(pauses) <= 8
+    assert back_off_seconds(client_token("up-2", slot()), 3) != pauses[3]
+
+
+@pytest.mark.parametrize(
+    ("reservations", "notices", "expected"),
+    [
+        ([], [], 2),
+        ([("up-1:1", "", 1)], [], 3),
+        ([("up-1:1", "1", 1)], [], 2),
+        ([("up-1:1", "9", 1)], [], 3),
+        ([("up-1:1", "", 0)], [], 2),
+        ([], ["1"], 1),
+        ([("up-1:1", "9", 1)], ["9"], 2),
+    ],
+)
+def test_promised_workers_count_until_ec2_lists_them_and_those_under_notice_do_not(
+    reservations: list[tuple[str, str, int]], notices: list[str], expected: int
+) -> None:
+    def full(number: str) -> str:
+        return f"i-{int(number):017x}" if number else ""
+
+    state = FleetState(
+        cluster_id="c",
+        reservations=tuple(Reservation(key=k, instance_id=full(i), until=NOW + u) for k, i, u in reservations),
+        notices=tuple(Notice(instance_id=full(n), kind="spot", at=NOW) for n in notices),
+    )
+    assert counted_workers([instance(1), instance(2)], state, NOW) == expected
+
+
+@pytest.mark.parametrize(("lives", "outcome"), [(True, "launched"), (False, "failed")])
+def test_40_what_was_launched_before_a_death_is_taken_up_from_ec2(lives: bool, outcome: str) -> None:
+    planned = operation(slot(1, outcome="planned"), slot(2, outcome="planned"), slot(3))
+    found = take_up(planned, {2: ("i-0found", NOW, lives), 3: ("i-0other", NOW, True)})
+    assert [s.outcome for s in found.slots] == ["planned", outcome, "launched"]
+    assert found.slots[1].instance_id == "i-0found" and found.slots[2].instance_id == f"i-{3:017x}"
+
+
+def test_a_closed_operation_keeps_only_the_room_of_instances_that_ec2_may_not_list_yet() -> None:
+    closed = operation(slot(1, outcome="failed"), slot(2), slot(3, launched_at=NOW - 120))
+    assert keys_to_return(closed, NOW) == ("up-1:1", "up-1:3")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("QuotaExceededError", "quota_exceeded"),
+        ("NoCapacityError", "no_capacity"),
+        ("LaunchError", "scale_up_failed"),
+        ("PausedError", ""),
+        ("LeaseLostError", ""),
+        ("NothingJoinedError", ""),
+    ],
+)
+def test_only_faults_are_alerted(error: str, kind: str) -> None:
+    alert = failure_alert(error, "why")
+    assert (alert.kind if alert else "") == kind
+
+
+@pytest.mark.parametrize(("failures", "opens"), [(1, False), (2, False), (3, True), (4, True), (9, True)])
+def test_5_joins_that_fail_in_a_row_open_the_breaker_with_one_alert(failures: int, opens: bool) -> None:
+    memory = Memory(back_offs=(BackOff(key="join", failures=failures, until=NOW + 900),))
+    alert = breaker_alert(memory, "join", Policy(), NOW)
+    assert (alert is not None) is opens
+    if alert:
+        assert "15 minutes" in alert.text and f"{failures} scale-ups" in alert.text

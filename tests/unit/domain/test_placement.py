@@ -1,0 +1,136 @@
+"""Where workers go: zone, type and market, weighed over the whole fleet."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.domain.model import DryPool, Instance
+from node_fleet.domain.placement import Pool, choose_market, plan_slots
+from tests.unit.domain.fakes_up import NOW, ZONES, instance, placement
+
+
+def markets(sequence: list[int], *, percent: int = 70, floor: int = 0) -> Counter[str]:
+    spot = total = 0
+    for count in sequence:
+        for _ in range(count):
+            spot += choose_market(spot=spot, total=total, spot_percent=percent, on_demand_floor=floor) == "spot"
+            total += 1
+    return Counter({"spot": spot, "on-demand": total - spot})
+
+
+def test_41_ten_single_launches_from_empty_end_at_7_spot_and_3_on_demand() -> None:
+    assert markets([1] * 10) == {"spot": 7, "on-demand": 3}
+
+
+@pytest.mark.parametrize("batches", [[10], [2] * 5, [3, 3, 4], [1, 9], [5, 5]])
+def test_41_batches_of_any_size_end_where_single_launches_end(batches: list[int]) -> None:
+    assert markets(batches) == markets([1] * 10)
+
+
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "expected"),
+    [(0, 1, "spot"), (7, 3, "spot"), (0, 0, "spot"), (1, 0, "on-demand"), (3, 1, "spot"), (4, 1, "on-demand")],
+)
+def test_41_each_next_worker_brings_the_whole_fleet_nearest_to_the_share(
+    spot: int, on_demand: int, expected: str
+) -> None:
+    assert choose_market(spot=spot, total=spot + on_demand, spot_percent=70) == expected
+
+
+@given(percent=st.integers(0, 100), count=st.integers(1, 200), floor=st.integers(0, 5))
+def test_a_fleet_grown_one_by_one_is_as_near_to_the_share_as_it_can_be(percent: int, count: int, floor: int) -> None:
+    spot = markets([1] * count, percent=percent, floor=floor)["spot"]
+    most = max(0, count - floor)
+    best = min(abs(100 * s - percent * count) for s in range(most + 1))
+    assert spot <= most
+    assert abs(100 * spot - percent * count) <= best + 100
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(0, 0), (100, 10)])
+def test_the_ends_of_the_share_are_exact(percent: int, expected: int) -> None:
+    assert markets([1] * 10, percent=percent)["spot"] == expected
+
+
+def test_the_on_demand_floor_comes_before_the_share() -> None:
+    assert [choose_market(spot=0, total=n, spot_percent=100, on_demand_floor=2) for n in (0, 1, 2)] == [
+        "on-demand",
+        "on-demand",
+        "spot",
+    ]
+
+
+def test_the_emptiest_zone_comes_first_and_those_in_flight_count() -> None:
+    fleet = [instance(1, zone="a"), instance(2, zone="b"), instance(3, zone="b", state="pending", launched_at=NOW)]
+    assert [s.zone for s in plan_slots(3, fleet, placement(), now=NOW)] == ["c", "a", "c"]
+
+
+def test_a_worker_under_notice_holds_no_place() -> None:
+    fleet = [instance(1, zone="a", under_notice=True), instance(2, zone="b"), instance(3, zone="c")]
+    assert plan_slots(1, fleet, placement(), now=NOW)[0].zone == "a"
+
+
+@given(
+    placed=st.lists(st.sampled_from("abc"), max_size=30),
+    count=st.integers(1, 20),
+)
+def test_new_workers_never_widen_the_gap_between_zones(placed: list[str], count: int) -> None:
+    fleet = [instance(n, zone=zone) for n, zone in enumerate(placed)]
+    before = Counter({z: 0 for z in ZONES}) + Counter(placed)
+    after = before + Counter(s.zone for s in plan_slots(count, fleet, placement(), now=NOW))
+    gap = max(before[z] for z in ZONES) - min(before[z] for z in ZONES)
+    assert max(after[z] for z in ZONES) - min(after[z] for z in ZONES) <= max(1, gap)
+
+
+def test_round_robin_goes_on_after_the_zone_used_last() -> None:
+    fleet = [instance(1, zone="a", launched_at=NOW - 10), instance(2, zone="b", launched_at=NOW - 5)]
+    slots = plan_slots(4, fleet, placement(order="round-robin"), now=NOW)
+    assert [s.zone for s in slots] == ["c", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(("batch", "following"), [("ab", "c"), ("bc", "a"), ("ca", "b"), ("abc", "a"), ("b", "c")])
+def test_round_robin_goes_on_after_a_batch_of_one_second(batch: str, following: str) -> None:
+    fleet = [instance(n, zone=zone, launched_at=NOW - 5) for n, zone in enumerate(batch)]
+    assert plan_slots(1, fleet, placement(order="round-robin"), now=NOW)[0].zone == following
+
+
+def closed(*pools: tuple[str, str, str], until: int = NOW + 1) -> list[DryPool]:
+    return [DryPool(zone=z, instance_type=t, market=m, until=until) for z, t, m in pools]  # type: ignore[arg-type]
+
+
+def test_types_are_taken_in_order_of_preference_after_every_zone_was_considered() -> None:
+    dry = closed(("a", "t3.small", "spot"), ("b", "t3.small", "spot"))
+    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].zone == "c"
+    dry += closed(("c", "t3.small", "spot"))
+    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].instance_type == "t3a.small"
+
+
+def test_on_demand_is_taken_when_every_spot_pool_rests() -> None:
+    dry = closed(*((z, t, "spot") for z in ZONES for t in ("t3.small", "t3a.small")))
+    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].market == "on-demand"
+
+
+@pytest.mark.parametrize(("until", "zone"), [(NOW + 1, "b"), (NOW, "a"), (NOW - 1, "a")])
+def test_a_dry_pool_rests_until_its_time_and_not_a_second_longer(until: int, zone: str) -> None:
+    dry = closed(("a", "t3.small", "spot"), until=until)
+    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].zone == zone
+
+
+def test_with_every_pool_resting_nothing_is_planned() -> None:
+    dry = closed(*((z, t, m) for z in ZONES for t in ("t3.small", "t3a.small") for m in ("spot", "on-demand")))
+    assert plan_slots(2, [], placement(), dry=dry, now=NOW) == ()
+
+
+def test_a_replacement_avoids_the_pool_that_is_being_taken_but_not_at_any_price() -> None:
+    avoid = [Pool("a", "t3.small", "spot")]
+    assert plan_slots(1, [], placement(), now=NOW, avoid=avoid)[0].zone == "b"
+    only = placement(zones={"a": "subnet-a"}, instance_types=("t3.small",), spot_percent=100)
+    assert plan_slots(1, [], only, now=NOW, avoid=avoid)[0].zone == "a"
+
+
+def test_planning_does_not_change_what_it_was_given() -> None:
+    fleet: tuple[Instance, ...] = (instance(1), instance(2, zone="b"))
+    assert plan_slots(3, fleet, placement(), now=NOW) == plan_slots(3, fleet, placement(), now=NOW)
