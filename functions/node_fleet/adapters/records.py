@@ -136,9 +136,9 @@ def sum_up(readings: Iterable[Mapping[str, Any]]) -> tuple[HourlyLoad, ...]:
     return tuple(
         HourlyLoad(
             hour_epoch=hour,
-            cpu_percent=round(sum(cpu for cpu, _ in points) / len(points), 4),
+            cpu_percent=round(sum(cpu for cpu, _ in points) / len(points), 2),
             readings=len(points),
-            workers=round(sum(workers for _, workers in points) / len(points), 4),
+            workers=round(sum(workers for _, workers in points) / len(points), 2),
         )
         for hour, points in hours.items()
     )

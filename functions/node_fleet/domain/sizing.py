@@ -21,8 +21,9 @@ from node_fleet.domain.view import View, known
 
 @dataclass(slots=True, kw_only=True)
 class Wanted:
-    """What a rule set answers: workers to add (0: none) with rule and words, or to remove; and all it weighed.
+    """What a rule set answers: workers to add (0: none) or to remove, by which rule, and all it weighed.
 
+    The check that carries the rule's name leads the sentence; of an add its verdict is "up".
     bypasses_cooldown: the add does not wait for the up-cooldown. streaks: every run of readings to remember.
     """
 

@@ -15,7 +15,7 @@ import pytest
 from handlers.decide import handler
 from node_fleet.domain.decision import Decision, decide
 from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.model import Memory, PodShape
+from node_fleet.domain.model import HourlyLoad, Memory, PodShape
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from tests.unit.domain.fakes_decision import START, pods, snapshot, worker, workers
@@ -85,8 +85,11 @@ def test_with_100_workers_and_2000_pods_the_payload_stays_under_32_kb() -> None:
     shapes = tuple(
         PodShape(cpu_milli=10 * n, memory_mib=20 * n, count=100, example=f"shop/web-{n}") for n in range(1, 21)
     )
-    many = tuple(worker(n, node_name=f"ip-10-0-{n}", cpu_percent=51.1234) for n in range(100))
-    answer = handler(event(workers=many, pending=shapes), None)
+    many = tuple(worker(n, node_name=f"i-0123456789abc{n:04d}", cpu_percent=51.1234, cores=2.0) for n in range(100))
+    hours = tuple(
+        HourlyLoad(hour_epoch=START - h * 3600, cpu_percent=51.12, readings=30, workers=94.12) for h in range(14 * 24)
+    )
+    answer = handler(event(workers=many, pending=shapes, hourly=hours), None)
     assert len(json.dumps(answer, separators=(",", ":"))) < 32_000
 
 
