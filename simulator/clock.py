@@ -26,6 +26,7 @@ import time_machine
 T = TypeVar("T")
 
 DEFAULT_START = 1_780_300_800.0  # Monday 2026-06-01 08:00:00 UTC
+GRAIN_SECONDS = 1e-6  # times are kept to the microsecond; a shorter wait still lets one pass
 real_monotonic = time.monotonic
 real_sleep = time.sleep
 
@@ -408,7 +409,8 @@ class VirtualClock:
         if strand.doom is not None:
             raise strand.doom
         if timeout is not None:
-            strand._wake = self.at(self._now + timeout, lambda: self._make_ready(strand))
+            due = self._now + (max(timeout, GRAIN_SECONDS) if timeout > 0 else 0.0)
+            strand._wake = self.at(due, lambda: self._make_ready(strand))
         hub = self._hub
         assert hub is not None
         hub.switch()

@@ -331,16 +331,17 @@ def _cached_client(make: Callable[..., Any], region: str, service: str) -> Any:
     return make(region=region, service=service)
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
 def json_copy(value: Any) -> Any:
     """A deep copy, several times quicker than copy.deepcopy where the value is JSON."""
-    if type(value) is dict:
-        return {key: json_copy(item) for key, item in value.items()}
-    if type(value) is list:
-        return [json_copy(item) for item in value]
-    return value if isinstance(value, _SCALARS) else copy.deepcopy(value)
-
-
-_SCALARS = (str, int, float, type(None))
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _SCALARS else json_copy(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) in _SCALARS else json_copy(item) for item in value]
+    return value if kind in _SCALARS else copy.deepcopy(value)
 
 
 @contextlib.contextmanager

@@ -186,6 +186,21 @@ def test_waiting_for_any_of_two_events_ends_with_the_first() -> None:
     assert seen == [(True, 2)]
 
 
+def test_a_wait_shorter_than_the_grain_of_the_clock_still_lets_time_pass() -> None:
+    clock = VirtualClock(1_780_300_800.0)
+    seen: list[float] = []
+
+    def work() -> None:
+        limit = clock.now() + 1e-6
+        while clock.now() < limit:
+            clock.wait(1e-7)
+        seen.append(clock.now())
+
+    clock.spawn(work)
+    clock.advance(1)
+    assert seen == [1_780_300_800.000001]
+
+
 def test_a_killed_strand_ends_where_it_waits_and_cannot_wait_again() -> None:
     clock = VirtualClock(0.0)
     seen: list[str] = []
