@@ -1,0 +1,60 @@
+"""What a replay amounts to: worker-hours, money, waiting, overload, actions and how often they changed direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One completed change of the fleet: when it began, and by how many workers (below 0: fewer)."""
+
+    at: int
+    change: int
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The fleet at one moment, for charts."""
+
+    at: int
+    workers: int
+    running: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet would not have had."""
+
+    policy: str
+    trace: str
+    days: float
+    worker_hours: float
+    on_demand_hours: float
+    pending_pod_minutes: float
+    avoidable_pod_minutes: float
+    overload_minutes: float
+    actions: tuple[Action, ...] = ()
+    points: tuple[Point, ...] = field(default=(), repr=False)
+
+    @property
+    def changes_of_direction(self) -> int:
+        """How often an action up followed one down, or the other way round."""
+        signs = [action.change > 0 for action in self.actions]
+        return sum(a != b for a, b in pairwise(signs))
+
+    @property
+    def avoidable_per_day(self) -> float:
+        return self.avoidable_pod_minutes / self.days
+
+    @property
+    def changes_per_day(self) -> float:
+        return self.changes_of_direction / self.days
+
+    def cost_usd(self, usd_per_hour: float, spot_usd_per_hour: float | None = None) -> float:
+        """Price of the worker-hours; Spot hours at their own price when one is given."""
+        spot = usd_per_hour if spot_usd_per_hour is None else spot_usd_per_hour
+        return self.on_demand_hours * usd_per_hour + (self.worker_hours - self.on_demand_hours) * spot

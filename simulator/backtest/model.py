@@ -1,0 +1,77 @@
+"""What the back-test assumes: one kind of worker, one kind of pod, and how replicas follow the load.
+
+Numbers only; fleet.py moves pods and workers by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+STEP_SECONDS = 10
+
+Interpolation = Literal["ramp", "jump"]
+
+
+class ModelError(ValueError):
+    """An assumption that the model cannot work with: its name, its value, what would be right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Workers and pods. Every time is a whole number of STEP_SECONDS.
+
+    daemon_*: what the DaemonSets of one worker ask for. system_*: what a worker uses without any pod.
+    drain_seconds: from the start of a drain until the instance is no longer paid for.
+    """
+
+    instance_type: str = "t3.small"
+    vcpus: int = 2
+    memory_mib: int = 2048
+    allocatable_cpu_milli: int = 1900
+    allocatable_memory_mib: int = 1698
+    daemon_cpu_milli: int = 20
+    daemon_memory_mib: int = 32
+    system_cpu_milli: int = 48
+    system_memory_mib: int = 320
+    pods_most: int = 110
+    pod_cpu_milli: int = 250
+    pod_memory_mib: int = 128
+    pod_cpu_limit_milli: int = 500
+    pod_memory_used_mib: int = 102
+    boot_seconds: int = 90
+    drain_seconds: int = 60
+    alert_seconds: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("boot_seconds", "drain_seconds", "alert_seconds"):
+            value = getattr(self, name)
+            if value <= 0 or value % STEP_SECONDS:
+                raise ModelError(f"{name} is {value}, expected a multiple of {STEP_SECONDS} above 0")
+        if self.pods_per_worker < 1:
+            raise ModelError(f"a pod of {self.pod_cpu_milli}m CPU fits no worker of {self.allocatable_cpu_milli}m")
+
+    @property
+    def pods_per_worker(self) -> int:
+        """Pods that one empty worker holds by their requests."""
+        by_cpu = (self.allocatable_cpu_milli - self.daemon_cpu_milli) // self.pod_cpu_milli
+        by_memory = (self.allocatable_memory_mib - self.daemon_memory_mib) // self.pod_memory_mib
+        return min(by_cpu, by_memory, self.pods_most - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How a trace becomes pods: the value at `quantile` of the trace needs `workers_at_quantile` full workers.
+
+    target_percent, tolerance_percent and stay_up_seconds are those of a HorizontalPodAutoscaler. most_replicas 0:
+    as many as the largest fleet can hold.
+    """
+
+    quantile: float = 0.995
+    workers_at_quantile: float = 8.0
+    interpolation: Interpolation = "ramp"
+    target_percent: float = 70.0
+    tolerance_percent: float = 0.0
+    stay_up_seconds: int = 0
+    least_replicas: int = 2
+    most_replicas: int = 0

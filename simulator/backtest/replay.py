@@ -1,0 +1,80 @@
+"""Runs one policy over one load: the clock, the pods' wishes, and the turns of whoever sizes the fleet.
+
+It knows no policy; a Sizer says when it wants a turn and what it does with it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from simulator.backtest.fleet import Fleet
+from simulator.backtest.load import Load, Phase
+from simulator.backtest.measures import Action, Measures, Point
+from simulator.backtest.model import Capacity
+from simulator.backtest.trace import DAY_SECONDS
+
+
+class Sizer(Protocol):
+    """Whoever sizes the fleet. It is asked at every change of pods or workers, and at the times it names."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def actions(self) -> list[Action]: ...
+    def start(self, fleet: Fleet) -> None:
+        """See the fleet for the first time."""
+        ...
+
+    def next_turn(self) -> int:
+        """The next time at which it wants to act; NEVER when only changes matter."""
+        ...
+
+    def act(self, fleet: Fleet) -> None:
+        """One turn at fleet.now. Called again only after time has passed."""
+        ...
+
+
+def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int = 0) -> Measures:
+    """Replay the load; the fleet starts with what the first moment needs. chart_seconds > 0 keeps points for charts."""
+    first = load.phases[0]
+    workers = load.workers_for(first.changes[0][1])
+    fleet = Fleet(capacity, load, first.start, workers)
+    points: list[Point] = []
+    for phase in load.phases:
+        fleet.skip_to(phase.start)
+        fleet.settle(phase.changes[0][1])
+        if phase is first:
+            sizer.start(fleet)
+        _phase(fleet, phase, sizer, points, chart_seconds)
+    counts = fleet.counts
+    return Measures(
+        policy=sizer.name,
+        trace=load.name,
+        days=load.seconds / DAY_SECONDS,
+        worker_hours=counts.machine_seconds / 3600,
+        on_demand_hours=counts.on_demand_seconds / 3600,
+        pending_pod_minutes=counts.pending_pod_seconds / 60,
+        avoidable_pod_minutes=counts.avoidable_pod_seconds / 60,
+        overload_minutes=counts.overload_seconds / 60,
+        actions=tuple(sizer.actions),
+        points=tuple(points),
+    )
+
+
+def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: list[Point], chart_seconds: int) -> None:
+    changes, index, count = phase.changes, 0, len(phase.changes)
+    chart_at = phase.start if chart_seconds else phase.end
+    now, end, wanted = phase.start, phase.end, phase.changes[0][1]
+    while now < end:
+        sizer.act(fleet)
+        if chart_at <= now:
+            points.append(Point(at=now, workers=fleet.size, running=fleet.running, pending=fleet.pending))
+            chart_at += chart_seconds
+        change_at = changes[index + 1][0] if index + 1 < count else end
+        until = max(now + 1, min(change_at, fleet.next_due, sizer.next_turn(), end))
+        fleet.pass_time(until, phase.used_between(now, until))
+        now = until
+        if index + 1 < count and changes[index + 1][0] <= now:
+            index += 1
+            wanted = changes[index][1]
+        fleet.settle(wanted)

@@ -1,0 +1,179 @@
+"""Load traces: reads time,value rows and refuses what is not a trace, with the row and the reason.
+
+A gap stays a gap: it divides the trace into stretches, and nothing is invented between them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+TIME_NAMES = ("time", "timestamp")
+VALUE_NAME = "value"
+GAP_INTERVALS = 2.5
+DAY_SECONDS = 86400
+EXAMPLE = "expected two columns, e.g. 2026-06-01T00:00:00Z,17.5"
+
+
+class TraceError(ValueError):
+    """A trace that cannot be used; the message names the source, the row and the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Readings without a gap between them: epoch seconds, growing, and their values."""
+
+    times: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def seconds(self) -> int:
+        """From the first to the last reading."""
+        return self.times[-1] - self.times[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A load over time. interval_seconds is the usual distance of two readings; values have the trace's own unit."""
+
+    name: str
+    interval_seconds: int
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def values(self) -> list[float]:
+        """Every value, in order."""
+        return [value for stretch in self.stretches for value in stretch.values]
+
+    @property
+    def start(self) -> int:
+        return self.stretches[0].times[0]
+
+    @property
+    def end(self) -> int:
+        return self.stretches[-1].times[-1]
+
+    @property
+    def days(self) -> float:
+        """Days that are covered; gaps do not count."""
+        return sum(stretch.seconds for stretch in self.stretches) / DAY_SECONDS
+
+    def between(self, since: int, until: int) -> Trace:
+        """The readings in [since, until); raises TraceError when fewer than two are left."""
+        rows = [
+            (at, value)
+            for stretch in self.stretches
+            for at, value in zip(stretch.times, stretch.values, strict=True)
+            if since <= at < until
+        ]
+        return from_rows(rows, name=self.name)
+
+
+def read_csv(path: Path) -> Trace:
+    """The trace in a CSV file, or in a gzipped one."""
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except OSError as error:
+        raise TraceError(f"trace {path}: {error.strerror or error}") from None
+    except (EOFError, UnicodeDecodeError) as error:
+        raise TraceError(f"trace {path}: not a readable text file ({error})") from None
+    return parse_csv(text, name=path.name.removesuffix(".gz").removesuffix(".csv"))
+
+
+def parse_csv(text: str, *, name: str) -> Trace:
+    """The trace in a CSV text; its header is optional, times are ISO with one zone, or epoch seconds."""
+    return from_rows(_parsed(text, name), name=name)
+
+
+def from_rows(rows: Iterable[tuple[int, float]], *, name: str, first_row: int = 1) -> Trace:
+    """The trace of (epoch seconds, value) rows that are already in order; checks order and values."""
+    times: list[int] = []
+    values: list[float] = []
+    for number, (at, value) in enumerate(rows, first_row):
+        if not math.isfinite(value):
+            raise TraceError(f"trace {name}: row {number}: {value!r} is not a finite number")
+        if value < 0:
+            raise TraceError(f"trace {name}: row {number}: {value:g} is negative, a load is 0 or more")
+        if times and at <= times[-1]:
+            what = "the same time as the row before" if at == times[-1] else "earlier than the row before"
+            raise TraceError(f"trace {name}: row {number}: {_shown(at)} is {what}, times must grow")
+        times.append(at)
+        values.append(value)
+    if len(times) < 2:
+        raise TraceError(f"trace {name}: {len(times)} rows with data, at least 2 are needed; {EXAMPLE}")
+    interval = int(statistics.median(b - a for a, b in pairwise(times)))
+    return Trace(name=name, interval_seconds=interval, stretches=tuple(_stretches(times, values, interval)))
+
+
+def _stretches(times: list[int], values: list[float], interval: int) -> Iterator[Stretch]:
+    """Cut where a reading comes later than the gap allows; a reading all by itself covers no time and is dropped."""
+    limit, begin = interval * GAP_INTERVALS, 0
+    for index in range(1, len(times) + 1):
+        if index == len(times) or times[index] - times[index - 1] > limit:
+            if index - begin > 1:
+                yield Stretch(times=tuple(times[begin:index]), values=tuple(values[begin:index]))
+            begin = index
+
+
+def _parsed(text: str, name: str) -> Iterator[tuple[int, float]]:
+    zone: timedelta | str | None = None
+    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not row or (number == 1 and _is_header(row, name)):
+            continue
+        if len(row) != 2:
+            raise TraceError(f"trace {name}: row {number}: {len(row)} columns, {EXAMPLE}")
+        at, found = _time(row[0], name, number)
+        if zone is not None and found != zone:
+            raise TraceError(f"trace {name}: row {number}: {row[0]!r} has another zone than the rows before")
+        zone = found
+        yield at, _value(row[1], name, number)
+
+
+def _is_header(row: list[str], name: str) -> bool:
+    """Whether the first row names the columns; wrong names are refused."""
+    names = [cell.strip().lower() for cell in row]
+    if not any(cell and cell[0].isalpha() and cell not in ("nan", "inf", "infinity") for cell in names):
+        return False
+    if len(names) == 2 and names[0] in TIME_NAMES and names[1] == VALUE_NAME:
+        return True
+    raise TraceError(f"trace {name}: row 1: columns {', '.join(row)!s:.80}, expected time,value")
+
+
+def _time(text: str, name: str, number: int) -> tuple[int, timedelta | str]:
+    """Epoch seconds, and the zone the text names: its offset, or "epoch"."""
+    cell = text.strip()
+    try:
+        return int(float(cell)), "epoch"
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(cell)
+    except ValueError:
+        raise TraceError(f"trace {name}: row {number}: {text!r:.60} is not a time; {EXAMPLE}") from None
+    offset = moment.utcoffset()
+    if offset is None:
+        raise TraceError(f"trace {name}: row {number}: {text!r:.60} has no zone, write e.g. {cell}Z")
+    return int(moment.timestamp()), offset
+
+
+def _value(text: str, name: str, number: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise TraceError(f"trace {name}: row {number}: {text!r:.60} is not a number") from None
+
+
+def _shown(at: int) -> str:
+    return datetime.fromtimestamp(at, tz=_UTC).isoformat().replace("+00:00", "Z")
+
+
+_UTC = datetime.fromisoformat("1970-01-01T00:00:00Z").tzinfo
