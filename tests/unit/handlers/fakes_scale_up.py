@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -221,3 +222,11 @@ def _table(dynamodb: Any, name: str) -> None:
         AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
+
+
+def inspected(now: int, nodes: dict[str, str]) -> str:
+    """What inspect_nodes.sh prints of these instances and their flags: R ready, C cordoned, T tainted, S server."""
+    lines = [f"nf1 {now} {ZONES[0]}"]
+    lines += [f"w {instance_id} = 0 {flags} 100 0/0/0/0 0/1900 - - - - 0" for instance_id, flags in nodes.items()]
+    checksum = zlib.crc32("\n".join(lines).encode())
+    return "\n".join([*lines, f"end {len(lines)} {checksum:08x}"])
