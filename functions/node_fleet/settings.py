@@ -6,39 +6,19 @@ The deployment writes what to_env() gives; the functions read it back with from_
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
-import math
-import typing
-import zoneinfo
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from node_fleet.domain.built_in_metrics import BUILT_IN, completed
-from node_fleet.domain.errors import InvalidInputError, InvalidSettingsError
+from node_fleet.domain.built_in_metrics import BUILT_IN
+from node_fleet.domain.errors import InvalidSettingsError
 from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.presets import PRESETS
-from node_fleet.domain.schedule import DAY_NAMES, parse_schedules
 from node_fleet.domain.sizing import RULE_SETS
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.setting_relations import contradictions
+from node_fleet.setting_values import Spec, nearest, parsed, setting, shown, spec_of, written
 
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """How one setting is written and what it may be. low and high are inclusive."""
-
-    env: str
-    meaning: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    unit: str = ""
-
-
-def setting(env: str, default: Any, meaning: str, **limits: Any) -> Any:
-    """A dataclass field that carries its Spec."""
-    return field(default=default, metadata={"spec": Spec(env, meaning, **limits)})
+__all__ = ["Settings", "Spec", "spec_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,15 +432,15 @@ class Settings:
         values: dict[str, Any] = {}
         for name, value in raw.items():
             if name not in known:
-                problems.append(f"{name} is not a setting{_nearest(name, known)}")
+                problems.append(f"{name} is not a setting{nearest(name, known)}")
                 continue
             try:
-                values[name] = _parse(known[name], value)
+                values[name] = parsed(known[name], value)
             except ValueError as error:
-                problems.append(f"{spec_of(known[name]).env}={_shown(value)}: {error}")
+                problems.append(f"{spec_of(known[name]).env}={shown(value)}: {error}")
         preset = values.get("preset", "node-fleet")
         settings = cls(**{**PRESETS.get(preset, {}), **values})
-        problems += _relations(settings)
+        problems += contradictions(settings)
         if problems:
             raise InvalidSettingsError("; ".join(problems))
         return settings
@@ -469,14 +449,18 @@ class Settings:
         """The environment that gives these settings back; only what differs from the preset's defaults."""
         base = Settings(**{**PRESETS[self.preset], "preset": self.preset})
         return {
-            spec_of(f).env: _written(getattr(self, f.name))
+            spec_of(f).env: written(getattr(self, f.name))
             for f in dataclasses.fields(self)
             if f.name in ("cluster_id", "preset") or getattr(self, f.name) != getattr(base, f.name)
         }
 
     def env_of(self, names: Iterable[str]) -> dict[str, str]:
         """The environment of just these settings, by field name, whether or not they differ from a default."""
-        return {spec_of(f).env: _written(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name in names}
+        return {spec_of(f).env: written(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name in names}
+
+    def env_name(self, name: str) -> str:
+        """The environment name of the field of that name."""
+        return spec_of(self.__dataclass_fields__[name]).env
 
     def policy(self) -> Policy:
         """The numbers that decide() obeys."""
@@ -492,216 +476,3 @@ class Settings:
     def zones(self) -> dict[str, str]:
         """Availability zone -> subnet id, in the configured order."""
         return dict(entry.split("=", 1) for entry in self.subnets)
-
-
-def spec_of(f: dataclasses.Field[Any]) -> Spec:
-    """The Spec that a Settings field carries."""
-    return typing.cast(Spec, f.metadata["spec"])
-
-
-def _parse(f: dataclasses.Field[Any], value: Any) -> Any:
-    spec, kind = spec_of(f), str(f.type)
-    parsed = _PARSERS[f.name](value) if f.name in _PARSERS else _PARSERS[kind](value)
-    if spec.choices and parsed not in spec.choices:
-        raise ValueError(f"expected one of {', '.join(spec.choices)}{_nearest(str(parsed), spec.choices)}")
-    if spec.low is not None and not spec.low <= parsed <= (spec.high or spec.low):
-        raise ValueError(f"expected {spec.low:g} to {spec.high:g}{spec.unit and ' ' + spec.unit}")
-    return parsed
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError("expected a whole number")
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise ValueError("expected a whole number") from None
-
-
-def _number(value: Any) -> float:
-    try:
-        number = float(value) if not isinstance(value, bool) else float("nan")
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not math.isfinite(number):
-        raise ValueError("expected a number")
-    return number
-
-
-def _switch(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    raise ValueError("expected true or false")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str | int):
-        raise ValueError("expected text")
-    return str(value).strip()
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
-        raise ValueError("expected a comma-separated list")
-    return tuple(str(item).strip() for item in items if str(item).strip())
-
-
-def _subnets(value: Any) -> tuple[str, ...]:
-    entries = _texts([f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value)
-    for entry in entries:
-        if "=" not in entry or not entry.split("=", 1)[1].startswith("subnet-"):
-            raise ValueError(f"expected zone=subnet-id, found {entry!r}")
-    return entries
-
-
-def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
-    try:
-        data = json.loads(value or "[]") if isinstance(value, str) else value
-    except json.JSONDecodeError as error:
-        raise ValueError(f"expected a JSON list ({error})") from None
-    if isinstance(data, tuple) and all(isinstance(m, CustomMetric) for m in data):
-        return data
-    if not isinstance(data, list | tuple):
-        raise ValueError("expected a JSON list of metrics")
-    found: list[CustomMetric] = []
-    problems: list[str] = []
-    for index, entry in enumerate(data):
-        try:
-            found.append(_custom_metric(entry, index))
-        except (InvalidInputError, ValueError) as error:
-            problems.append(str(error))
-    if problems:
-        raise ValueError("; ".join(problems))
-    return tuple(found)
-
-
-def _custom_metric(entry: Any, index: int) -> CustomMetric:
-    fields = completed(entry)
-    name = fields.get("name") if isinstance(fields, Mapping) else None
-    if name and (absent := [mark for mark in ("query", "high", "low") if fields.get(mark) is None]):
-        near = _nearest(str(name), [m.name for m in BUILT_IN]) if "query" in absent else ""
-        raise ValueError(f"metric {name} has no {' and no '.join(absent)}, expected a query and two marks{near}")
-    return typing.cast(CustomMetric, from_payload(CustomMetric, fields, path=f"metric {name or index + 1}"))
-
-
-def _weekend_days(value: Any) -> tuple[str, ...]:
-    names = tuple(name.lower()[:3] for name in _texts(value))
-    if unknown := [name for name in names if name not in DAY_NAMES]:
-        raise ValueError(f"{unknown[0]!r} is not a day, expected mon to sun{_nearest(unknown[0], DAY_NAMES)}")
-    return names
-
-
-_PARSERS: dict[str, Any] = {
-    "int": _whole,
-    "float": _number,
-    "bool": _switch,
-    "str": _text,
-    "tuple[str, ...]": _texts,
-    "subnets": _subnets,
-    "custom_metrics": _custom_metrics,
-    "schedules": parse_schedules,
-    "weekend_days": _weekend_days,
-}
-
-
-def _relations(s: Settings) -> list[str]:
-    """Settings that are each allowed but contradict one another."""
-    found: list[str] = []
-    pairs = (
-        ("min_workers", "max_workers", False),
-        ("cpu_down_percent", "cpu_up_percent", True),
-        ("cpu_up_percent", "cpu_urgent_percent", False),
-        ("memory_down_percent", "memory_up_percent", True),
-        ("on_demand_floor", "max_workers", False),
-        ("interval_seconds", "reading_gap_seconds", True),
-        ("lease_skew_seconds", "lease_seconds", True),
-        ("join_limit_seconds", "operation_limit_seconds", True),
-        ("step_normal", "step_urgent", False),
-        ("interval_jitter_seconds", "interval_seconds", True),
-        ("join_back_off_seconds", "join_back_off_most_seconds", False),
-        ("scale_up_back_off_seconds", "scale_up_back_off_most_seconds", False),
-        ("drain_back_off_seconds", "drain_back_off_most_seconds", False),
-        ("predictive_min_days", "history_days", True),
-    )
-    for low, high, strict in pairs:
-        a, b = getattr(s, low), getattr(s, high)
-        if a > b or (strict and a == b):
-            found.append(f"{_env(low)}={a:g} must be {'below' if strict else 'at most'} {_env(high)}={b:g}")
-    if s.timezone not in zoneinfo.available_timezones():
-        near = _nearest(s.timezone, zoneinfo.available_timezones())
-        found.append(f"TIMEZONE={s.timezone}: expected an IANA zone such as Asia/Dhaka{near}")
-    if not s.launch_template_version.isdigit():
-        found.append(
-            f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
-        )
-    found += _decision_problems(s)
-    return found
-
-
-def _decision_problems(s: Settings) -> list[str]:
-    """Contradictions among the settings that only decisions use."""
-    found = [problem for m in s.custom_metrics for problem in _metric_problems(m)]
-    names = [m.name for m in s.custom_metrics]
-    found += [
-        f"CUSTOM_METRICS {name}: given {names.count(name)} times, expected once"
-        for name in sorted(set(names))
-        if names.count(name) > 1
-    ]
-    for w in s.schedules:
-        if w.minimum > s.max_workers:
-            found.append(f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}")
-    marks = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
-    marks += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
-    for label, down, up in marks:
-        limit = up - s.projection_margin_percent
-        if down < up and limit <= 0:
-            found.append(
-                f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever go, "
-                f"expected under SCALE_UP_THRESHOLD_{label.upper()}={up:g}"
-            )
-    return found
-
-
-def _metric_problems(m: CustomMetric) -> list[str]:
-    found = []
-    if not m.name:
-        found.append("CUSTOM_METRICS: name is empty, expected a name")
-    if not m.query:
-        found.append(f"CUSTOM_METRICS {m.name}: query is empty, expected a PromQL query")
-    if not 1 <= m.readings <= 30:
-        found.append(f"CUSTOM_METRICS {m.name}: readings={m.readings}, expected 1 to 30")
-    if not m.low < m.high:
-        found.append(f"CUSTOM_METRICS {m.name}: low={m.low:g} must be below high={m.high:g}")
-    if m.minimum_traffic < 0:
-        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic={m.minimum_traffic:g}, expected 0 or more")
-    if m.minimum_traffic > 0 and not m.traffic_query:
-        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic without traffic_query, expected a PromQL query")
-    return found
-
-
-def _env(name: str) -> str:
-    return next(spec_of(f).env for f in dataclasses.fields(Settings) if f.name == name)
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        if value and isinstance(value[0], ScheduleWindow):
-            return "; ".join(w.text for w in value)
-        if value and isinstance(value[0], CustomMetric):
-            return json.dumps([to_payload(m) for m in value], separators=(",", ":"))
-        return ",".join(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _shown(value: Any) -> str:
-    return f"{value!s:.60}"
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (nearest: {near[0]})" if near else ""

@@ -46,6 +46,9 @@ def problem(**raw: Any) -> str:
             {"timezone": "Asia/Dacca_"},
             "TIMEZONE=Asia/Dacca_: expected an IANA zone such as Asia/Dhaka (nearest: Asia/Dacca)",
         ),
+        ({"timezone": "Asia"}, "TIMEZONE=Asia: expected an IANA zone"),
+        ({"timezone": "../../etc/passwd"}, "TIMEZONE=../../etc/passwd: expected an IANA zone"),
+        ({"timezone": ""}, "TIMEZONE=: expected an IANA zone"),
         (
             {"preset": "algoritm"},
             "PRESET=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme (nearest: algorithm)",
