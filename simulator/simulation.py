@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from node_fleet.settings import Settings
+from simulator.alert_face import AlertFace
 from simulator.aws.ssm import CommandResult
 from simulator.clock import VirtualClock
 from simulator.happenings import Happenings
@@ -76,6 +77,8 @@ class Simulation:
             clock = self.laptop.clock
             self.happenings = Happenings(self.laptop, self.world, self.shells)
             self.happenings.schedule(self.scenario.events, clock.now())
+            self.alerts = AlertFace(self.laptop, self.world)
+            self.alerts.start()
             clock.every(SAMPLE_SECONDS, self._sample, first=clock.now())
             self._stack = stack.pop_all()
         return self
@@ -130,14 +133,13 @@ class Simulation:
         """The workers that are there at the start: launched as the fleet would have, and already joined."""
         subnets = dict(entry.split("=", 1) for entry in self.laptop.deployment.setting("SUBNETS").split(","))
         zones = list(subnets)
-        number = 0
-        for group in self.scenario.workers:
-            for _ in range(group.count):
+        groups = [group for group in self.scenario.workers for _ in range(group.count)]
+        with self.world.changing():  # all are there before the first pod looks for a place
+            for number, group in enumerate(groups):
                 zone = zones[number % len(zones)]
                 instance_id = self._launch(group.instance_type, group.market, subnets[zone])
                 self.world.add_worker(instance_id, instance_type=group.instance_type, az=zone, market=group.market)
                 self.starting_ids.append(instance_id)
-                number += 1
 
     def _launch(self, instance_type: str, market: str, subnet_id: str) -> str:
         tags = {

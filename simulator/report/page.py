@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from simulator.report.story import Row, changed_something, tell
 from simulator.runner import Execution
 
 TEMPLATE = Path(__file__).with_name("page.html")
+DEFINITIONS = Path(__file__).parents[2] / "statemachine"
+MACHINES = ("autoscaler", "interruption")
 PAYLOAD_LIMIT = 60_000
 """Characters of one state's input that the page keeps; a longer one is cut with a mark."""
 
@@ -35,15 +37,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that the page shows. `figures` are the numbers of the headline, by name."""
+    """All that the page shows. `figures` are the numbers of the headline and `definitions` the workflows, by name."""
 
     title: str
     sentence: str
     figures: dict[str, str]
     points: Sequence[Point]
     executions: Sequence[Execution]
-    definition: dict[str, Any]
-    zone: str = "UTC"
+    definitions: Mapping[str, dict[str, Any]]
+    subtitle: str = ""
 
 
 def render(report: Report) -> str:
@@ -51,7 +53,7 @@ def render(report: Report) -> str:
     shown = [e for e in report.executions if changed_something(e) or e.status != "SUCCEEDED"]
     data = {
         "points": [[p.at, p.load, p.pending, p.usable, p.joining, p.leaving] for p in report.points],
-        "runs": list(_runs(shown, tell(shown))),
+        "runs": list(_runs(shown, tell(shown), tuple(report.definitions))),
         "quiet": len(report.executions) - len(shown),
     }
     page = TEMPLATE.read_text(encoding="utf-8")
@@ -63,17 +65,28 @@ def render(report: Report) -> str:
         ("{{title}}", html.escape(report.title)),
         ("{{sentence}}", html.escape(report.sentence)),
         ("{{figures}}", figures),
-        ("{{graph}}", svg(report.definition)),
+        ("{{subtitle}}", html.escape(report.subtitle)),
+        ("{{graphs}}", "".join(_graph(name, one) for name, one in report.definitions.items())),
         ("{{data}}", json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
     ):
         page = page.replace(mark, value)
     return page
 
 
-def _runs(executions: Iterable[Execution], rows: Iterable[Row]) -> Iterable[dict[str, Any]]:
+def definitions() -> dict[str, dict[str, Any]]:
+    """The workflows as they are deployed, the autoscaler first."""
+    return {name: json.loads((DEFINITIONS / f"{name}.asl.json").read_text(encoding="utf-8")) for name in MACHINES}
+
+
+def _graph(name: str, definition: dict[str, Any]) -> str:
+    return f'<div class="graph-box" data-machine="{html.escape(name)}">{svg(definition)}</div>'
+
+
+def _runs(executions: Iterable[Execution], rows: Iterable[Row], machines: Sequence[str]) -> Iterable[dict[str, Any]]:
     for execution, row in zip(executions, rows, strict=True):
         yield {
             "name": row.name,
+            "machine": next((one for one in machines if one in execution.machine.lower()), machines[0]),
             "at": row.started_at,
             "end": row.ended_at,
             "clock": row.clock,

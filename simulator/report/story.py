@@ -13,11 +13,15 @@ from typing import Any
 from simulator.runner import Execution
 
 CHANGING = frozenset({"LaunchNodes", "StartDrain", "TerminateNodes", "UndoDrain", "AbandonUnjoined", "ReapUnjoined"})
+BETWEEN = frozenset({"Choice", "Wait", "Pass"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One execution in one line. Times are epoch seconds; workers_after is None when the run did not say."""
+    """One execution in one line. Times are epoch seconds; workers_after is None when the run did not say.
+
+    path has every state, tasks only those that work or end: without the choices and waits between them.
+    """
 
     name: str
     started_at: float
@@ -26,6 +30,7 @@ class Row:
     decision: str
     reason: str
     path: str
+    tasks: str
     status: str
     workers_before: int | None
     workers_after: int | None
@@ -47,45 +52,71 @@ def tell(executions: Iterable[Execution]) -> list[Row]:
 
 
 def _row(execution: Execution) -> Row:
-    decision, outcome, operation, failure = _findings(execution)
-    reason = operation.get("reason") or decision.get("sentence", "")
-    if failure:
-        reason = f"{failure['Error']}: {failure['Cause']}"
+    found = _findings(execution)
+    first = found.operations[0] if found.operations else {}
+    before = first.get("workers_before", found.decision.get("workers_before"))
+    reason = first.get("reason") or found.decision.get("sentence", "")
+    if found.failure:
+        reason = f"{found.failure['Error']}: {found.failure['Cause']}"
     return Row(
         name=execution.name,
         started_at=execution.started_at,
         ended_at=execution.ended_at,
         trigger=(execution.input or {}).get("trigger", "event"),
-        decision=_action(decision, operation, outcome),
+        decision=_action(found),
         reason=reason,
         path=short_path(execution.path),
+        tasks=short_path([visit.name for visit in execution.history if visit.type not in BETWEEN]),
         status=execution.status,
-        workers_before=operation.get("workers_before", decision.get("workers_before")),
-        workers_after=outcome.get("workers_after") or operation.get("workers_before", decision.get("workers_before")),
+        workers_before=before,
+        workers_after=found.outcome.get("workers_after") or before,
     )
 
 
-def _findings(execution: Execution) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The first decision, and the last outcome, operation and failure that any state put into the payload."""
-    found: dict[str, dict[str, Any]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one execution left in its payloads: the first decision, the last outcome, every operation as it ended."""
+
+    decision: dict[str, Any]
+    outcome: dict[str, Any]
+    failure: dict[str, Any]
+    operations: tuple[dict[str, Any], ...]
+
+
+def _findings(execution: Execution) -> Findings:
+    """One round of a scale-up is one operation, so a run of three rounds has three."""
+    last: dict[str, dict[str, Any]] = {}
+    operations: dict[str, dict[str, Any]] = {}
     for visit in execution.history:
         payload = visit.output if isinstance(visit.output, dict) else {}
-        for key in ("outcome", "operation", "failure"):
+        for key in ("outcome", "failure"):
             if isinstance(payload.get(key), dict):
-                found[key] = payload[key]
+                last[key] = payload[key]
+        if isinstance(payload.get("operation"), dict):
+            operations[payload["operation"]["operation_id"]] = payload["operation"]
         if isinstance(payload.get("decision"), dict):
-            found.setdefault("decision", payload["decision"])
-    return tuple(found.get(key, {}) for key in ("decision", "outcome", "operation", "failure"))  # type: ignore[return-value]
+            last.setdefault("decision", payload["decision"])
+    return Findings(
+        decision=last.get("decision", {}),
+        outcome=last.get("outcome", {}),
+        failure=last.get("failure", {}),
+        operations=tuple(operations.values()),
+    )
 
 
-def _action(decision: dict[str, Any], operation: dict[str, Any], outcome: dict[str, Any]) -> str:
-    kind = operation.get("kind") or decision.get("action", "none")
-    if kind == "scale_up":
-        return f"+{operation.get('requested') or decision.get('count', 0)}"
-    if kind == "scale_down":
-        targets = operation.get("requested") or decision.get("count", 0)
-        return f"-{targets}"
-    return outcome.get("kind") or "none"
+def operations_of(execution: Execution) -> tuple[dict[str, Any], ...]:
+    """Every operation of the run as its last state left it, in payload form and in the order they were begun."""
+    return _findings(execution).operations
+
+
+def _action(found: Findings) -> str:
+    """'+2, then +1' for rounds, '-1', or the kind of outcome of a run without an operation."""
+    signs = [f"{'+' if one['kind'] == 'scale_up' else '-'}{one['requested']}" for one in found.operations]
+    if signs:
+        return ", then ".join(signs)
+    count = found.decision.get("count", 0)
+    sign = {"scale_up": "+", "scale_down": "-"}.get(found.decision.get("action", ""), "")
+    return f"{sign}{count}" if sign else found.outcome.get("kind") or "none"
 
 
 def short_path(path: Sequence[str]) -> str:

@@ -1,0 +1,186 @@
+"""demo and simulate: a scenario through the real workflow in virtual time, its story as a table, and an HTML report."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from cli.acting import acted
+from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
+from node_fleet.domain.cost import Money
+from simulator.clock import real_monotonic
+from simulator.report.figures import Figures, figures_of, headline, sentence
+from simulator.report.page import Point, Report, definitions, render
+from simulator.report.story import Row, changed_something, tell
+from simulator.runner import Execution
+from simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_names
+from simulator.simulation import Simulation
+
+DEMO = "flash-sale"
+INDENT = 10
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")]
+ReportOption = Annotated[Path | None, typer.Option("--report", help="Where the HTML report goes (reports/NAME.html).")]
+FixedOption = Annotated[int, typer.Option("--fixed", min=1, help="Workers of the fixed fleet to compare costs with.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=f"Example: node-fleet demo --report {DEMO}.html")(demo)
+    app.command(
+        epilog="Examples: node-fleet simulate spot-storm | node-fleet simulate ./my-scenario.yaml | "
+        "node-fleet simulate --list"
+    )(simulate)
+
+
+def demo(as_json: JsonOption = False, report: ReportOption = None, fixed: FixedOption = 5) -> None:
+    """Show a flash sale: two workers, load rises, the fleet grows, holds, and drains back to two."""
+    _act(load_scenario(DEMO), as_json=as_json, report=report, fixed=fixed)
+
+
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="A shipped scenario's name, or a scenario file.")] = "",
+    as_json: JsonOption = False,
+    report: ReportOption = None,
+    fixed: FixedOption = 5,
+    listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
+) -> None:
+    """Run a scenario file through the real workflow on the laptop cloud."""
+    if listed:
+        _list(as_json)
+        return
+    if not scenario:
+        raise WrongUseError("which scenario?", hint=f"type one of: {', '.join(scenario_names())}, or a file")
+    _act(read_scenario(scenario), as_json=as_json, report=report, fixed=fixed)
+
+
+def read_scenario(name: str) -> Scenario:
+    """The scenario of that name or file; every mistake of a file is listed, one in a line."""
+    try:
+        return load_scenario(name)
+    except ScenarioError as error:
+        problems = [f"  line {one.line}, {one.key}: {one.message}" for one in error.problems]
+        if len(problems) == 1 and error.problems[0].key == "(file)":
+            hint = "type node-fleet simulate --list to see all"
+            raise WrongUseError(f"scenario {name}: {error.problems[0].message}", hint=hint) from error
+        for line in problems:
+            console(stderr=True).print(line, markup=False, soft_wrap=True)
+        text = f"scenario {name} has {len(problems)} mistake{'s' if len(problems) > 1 else ''}, listed above"
+        raise WrongUseError(text, hint="correct them in the file and run it again") from error
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+
+
+def _list(as_json: bool) -> None:
+    shipped = [load_scenario(name) for name in scenario_names()]
+    if as_json:
+        print_json([{"name": one.name, "description": one.description} for one in shipped])
+        return
+    table("", ("scenario", "minutes", "what happens"), [_listed(one) for one in shipped])
+
+
+def _listed(scenario: Scenario) -> tuple[str, str, str]:
+    return scenario.name, f"{scenario.duration_seconds / 60:.0f}", scenario.description
+
+
+def _act(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: int) -> None:
+    begun = real_monotonic()
+    target = report or Path("reports") / f"{scenario.name}.html"
+    stage = Console(stderr=True, highlight=False)
+    stage.print(f"{scenario.name}: {scenario.description}", markup=False)
+    with acted(scenario, stage) as simulation:
+        figures = figures_of(simulation, fixed_workers=fixed)
+        money = money_of(simulation)
+        rows = tell(one for one in simulation.executions if changed_something(one) or _failed(one))
+        write_report(simulation, figures, money, target)
+        took = real_monotonic() - begun
+    if as_json:
+        print_json(as_data(figures, rows, target))
+        return
+    _show(rows, figures, money)
+    say(f"\n{sentence(figures)}")
+    say(f"Report: {target}  (simulated {scenario.duration_seconds / 60:.0f} minutes in {took:.0f} s)")
+
+
+def _failed(execution: Execution) -> bool:
+    return execution.status not in ("SUCCEEDED", "RUNNING")
+
+
+def _show(rows: list[Row], figures: Figures, money: Money) -> None:
+    out = console()
+    out.print("\nExecutions that changed something", style="bold")
+    out.print(_line("time", "trigger", "decision", "workers", "why, and the way it went"), style="dim")
+    for row in rows:
+        why = row.reason.split("; ")[0]
+        colour = "red" if row.status != "SUCCEEDED" else "green" if row.decision.startswith("+") else "yellow"
+        out.print(_line(row.clock, row.trigger, row.decision, _workers(row), why), style=colour, markup=False)
+        out.print(Padding(Text(row.tasks, "dim"), (0, 0, 0, INDENT)))
+    out.print()
+    facts(headline(figures, money).items())
+
+
+def _line(time: str, trigger: str, decision: str, workers: str, why: str) -> str:
+    return f"{time:<9} {trigger:<9} {decision:<12} {workers:<8} {why}".rstrip()
+
+
+def _workers(row: Row) -> str:
+    return "" if row.workers_before is None else f"{row.workers_before} → {row.workers_after}"
+
+
+def money_of(simulation: Simulation) -> Money:
+    """The currency that the deployed settings name."""
+    deployment = simulation.laptop.deployment
+    return Money(
+        currency=deployment.setting("CURRENCY", "USD"), per_usd=float(deployment.setting("CURRENCY_PER_USD", "1"))
+    )
+
+
+def as_data(figures: Figures, rows: list[Row], report: Path) -> dict[str, Any]:
+    """The same answer for machines."""
+    return {
+        "figures": {**dataclasses.asdict(figures), "saved_percent": figures.saved_percent},
+        "executions": [{**dataclasses.asdict(row), "time": row.clock} for row in rows],
+        "report": str(report),
+    }
+
+
+def report_of(simulation: Simulation, figures: Figures, money: Money) -> Report:
+    """What the page shows of a simulation."""
+    scenario = simulation.scenario
+    day = dt.datetime.fromtimestamp(scenario.start_at, tz=dt.UTC).strftime("%d %B %Y")
+    return Report(
+        title=scenario.name.replace("-", " ").capitalize(),
+        sentence=f"{scenario.description} {sentence(figures)}",
+        figures=headline(figures, money),
+        points=[
+            Point(
+                at=one.at,
+                load=one.load_per_second,
+                pending=one.unschedulable_pods,
+                usable=one.workers_usable,
+                joining=one.workers_booting,
+                leaving=one.workers_cordoned,
+            )
+            for one in simulation.points
+        ],
+        executions=simulation.executions,
+        definitions=definitions(),
+        subtitle=f"{day}, {scenario.duration_seconds / 60:.0f} simulated minutes, times in UTC",
+    )
+
+
+def write_report(simulation: Simulation, figures: Figures, money: Money, target: Path) -> None:
+    """Write the page; its folder is made when it is not there."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(render(report_of(simulation, figures, money)), encoding="utf-8")
+    except OSError as error:
+        hint = "name another file with --report"
+        raise CommandError(f"cannot write {target}: {error.strerror}", hint=hint, code=ExitCode.FAILED) from error

@@ -1,0 +1,93 @@
+"""How commands speak: tables for people, JSON for machines, one line for a mistake, and exit codes that mean something.
+
+Prints only; it fetches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+class ExitCode(IntEnum):
+    """What a command's end means to a script."""
+
+    OK = 0
+    FAILED = 1
+    WRONG_USE = 2
+    NOTHING_DONE = 3
+
+
+class CommandError(Exception):
+    """A mistake or failure told in one line. `hint` is what to type or do instead."""
+
+    def __init__(self, text: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(text)
+        self.text = text
+        self.hint = hint
+        self.code = code
+
+
+class WrongUseError(CommandError):
+    """The words typed were wrong; the hint says which are right."""
+
+    def __init__(self, text: str, *, hint: str) -> None:
+        super().__init__(text, hint=hint, code=ExitCode.WRONG_USE)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for this moment's streams; it drops colour by itself where nobody looks."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def say(text: str = "") -> None:
+    """One line for a person, without markup."""
+    console().print(escape(text))
+
+
+def note(text: str) -> None:
+    """A line beside the answer, on standard error, so that --json stays clean."""
+    console(stderr=True).print(escape(text), style="dim")
+
+
+def print_json(value: Any) -> None:
+    """The answer for machines, one document."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n")
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table for people; texts are taken as they are, never as markup."""
+    shown = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    console().print(shown)
+
+
+def facts(rows: Iterable[tuple[str, object]], *, title: str = "") -> None:
+    """Names and values in two columns."""
+    shown = Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+    )
+    shown.add_column(style="cyan", no_wrap=True)
+    shown.add_column(overflow="fold")
+    for name, value in rows:
+        shown.add_row(escape(name), escape(str(value)))
+    console().print(shown)
+
+
+def refuse(error: CommandError) -> NoReturn:
+    """Tell a mistake in one line and end with its code."""
+    text = " ".join(error.text.split())
+    between = " " if text.endswith("?") else "; "
+    sys.stderr.write(f"node-fleet: {text}{between + error.hint if error.hint else ''}\n")
+    raise SystemExit(int(error.code))

@@ -1,0 +1,184 @@
+"""The figures of a simulation, counted from what happened to the instances and from the executions' histories.
+
+The table, the page and the terminal all show these; a test derives them a second way, from the recorded EC2 calls.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from node_fleet.domain.cost import Money, Stay, fixed_usd, saved_percent, spent_usd
+from simulator.k3s.views import SnapshotLine
+from simulator.report.story import changed_something, operations_of
+from simulator.simulation import Simulation
+
+ENDED = ("shutting-down", "terminated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What one simulation amounts to. Seconds, USD and counts; None where nothing of the kind happened.
+
+    slowest_ready_seconds: from a decision to its last worker's first usable moment. longest_wait_seconds: the longest
+    time in which pods that no worker could hold were there without a break, as the samples saw it.
+    """
+
+    executions: int
+    changed: int
+    failed: int
+    workers_start: int
+    workers_highest: int
+    workers_end: int
+    launched: int
+    removed: int
+    slowest_ready_seconds: float | None
+    longest_wait_seconds: float
+    worker_hours: float
+    spent_usd: float | None
+    fixed_workers: int
+    fixed_usd: float | None
+
+    @property
+    def saved_percent(self) -> float | None:
+        """Against the fixed fleet; None when a price is missing."""
+        if self.spent_usd is None or self.fixed_usd is None:
+            return None
+        return saved_percent(self.spent_usd, self.fixed_usd)
+
+
+def figures_of(simulation: Simulation, *, fixed_workers: int = 5) -> Figures:
+    """Count a simulation that was run. The fixed fleet is so many on-demand workers of the first worker type."""
+    executions, stays = simulation.executions, stays_of(simulation)
+    region = simulation.laptop.cloud.region
+    start, end = simulation.scenario.start_at, simulation.laptop.clock.now()
+    first_type = simulation.scenario.workers[0].instance_type if simulation.scenario.workers else "t3.small"
+    over = [one for one in stays if one.ended_at < end]
+    return Figures(
+        executions=len(executions),
+        changed=sum(changed_something(one) for one in executions),
+        failed=sum(one.status not in ("SUCCEEDED", "RUNNING") for one in executions),
+        workers_start=len(simulation.starting_ids),
+        workers_highest=_highest(stays),
+        workers_end=len(stays) - len(over),
+        launched=len(stays) - len(simulation.starting_ids),
+        removed=len(over),
+        slowest_ready_seconds=_slowest_ready(operation for one in executions for operation in operations_of(one)),
+        longest_wait_seconds=_longest_wait(simulation.points),
+        worker_hours=sum(one.hours for one in stays),
+        spent_usd=spent_usd(region, stays),
+        fixed_workers=fixed_workers,
+        fixed_usd=fixed_usd(region, first_type, "on-demand", workers=fixed_workers, hours=(end - start) / 3600),
+    )
+
+
+def stays_of(simulation: Simulation) -> list[Stay]:
+    """Every worker's life as EC2 announced it, in the order of their starts; one that still runs ends now."""
+    begun: dict[str, float] = dict.fromkeys(simulation.starting_ids, simulation.scenario.start_at)
+    ended: dict[str, float] = {}
+    billed = _billed(simulation)
+    for event in simulation.laptop.events:
+        instance_id = event["detail"].get("instance-id", "")
+        if event["detail-type"] != "EC2 Instance State-change Notification" or instance_id not in billed:
+            continue
+        at, state = _epoch(event["time"]), event["detail"]["state"]
+        if state in ENDED:
+            ended.setdefault(instance_id, at)
+        else:
+            begun.setdefault(instance_id, at)
+    now = simulation.laptop.clock.now()
+    return [
+        Stay(
+            instance_id=instance_id,
+            instance_type=billed[instance_id][0],
+            market=billed[instance_id][1],
+            begun_at=at,
+            ended_at=ended.get(instance_id, now),
+        )
+        for instance_id, at in begun.items()
+    ]
+
+
+def _billed(simulation: Simulation) -> dict[str, tuple[str, str]]:
+    """Worker -> type and market, from the answers of RunInstances: EC2 itself forgets what it terminated."""
+    found: dict[str, tuple[str, str]] = {}
+    for call in simulation.laptop.cloud.recorder.of("RunInstances"):
+        for instance in (call.result or {}).get("Instances", ()):
+            market = "spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"
+            found[instance["InstanceId"]] = (instance["InstanceType"], market)
+    found.pop(simulation.laptop.server_id, None)
+    return found
+
+
+def headline(figures: Figures, money: Money) -> dict[str, str]:
+    """The figures that a person reads first, by name."""
+    shown = {
+        "workers": f"{figures.workers_start} → {figures.workers_highest} → {figures.workers_end}",
+        "launched, removed": f"{figures.launched}, {figures.removed}",
+        "decision to Ready": _time(figures.slowest_ready_seconds),
+        "longest wait of a pod": _time(figures.longest_wait_seconds),
+        "runs that failed": f"{figures.failed} of {figures.executions}",
+    }
+    if figures.saved_percent is not None and figures.spent_usd is not None:
+        shown["worker cost"] = money.text(figures.spent_usd, digits=3)
+        shown[f"saved against {figures.fixed_workers} fixed"] = f"{figures.saved_percent:.0f} %"
+    return shown
+
+
+def sentence(figures: Figures) -> str:
+    """The whole simulation in one sentence."""
+    grew = (
+        f"grew from {figures.workers_start} to {figures.workers_highest} workers and ended with {figures.workers_end}"
+    )
+    if figures.workers_highest == figures.workers_start:
+        grew = f"never needed more than its {figures.workers_start} workers and ended with {figures.workers_end}"
+    failed = f"; {figures.failed} runs failed" if figures.failed else "; no run failed"
+    waited = f", no pod found itself without a place for longer than {_time(figures.longest_wait_seconds)}"
+    return f"The fleet {grew}{waited if figures.longest_wait_seconds else ''}{failed}."
+
+
+def _highest(stays: Sequence[Stay]) -> int:
+    changes = sorted([(one.begun_at, 1) for one in stays] + [(one.ended_at, -1) for one in stays])
+    return max((count for count in itertools.accumulate(step for _, step in changes)), default=0)
+
+
+def _slowest_ready(operations: Any) -> float | None:
+    """Only workers that joined count; one that never did is a failure of its own."""
+    times = [
+        slot["joined_at"] - operation["started_at"]
+        for operation in operations
+        for slot in _rows(operation.get("slots", ()))
+        if slot["outcome"] == "joined"
+    ]
+    return float(max(times)) if times else None
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    """Records as dicts, whether the codec wrote them as a table or as a list."""
+    if isinstance(table, dict):
+        return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    return list(table)
+
+
+def _longest_wait(points: Sequence[SnapshotLine]) -> float:
+    longest, since = 0.0, None
+    for point in points:
+        if not point.unschedulable_pods:
+            since = None
+            continue
+        since = point.at if since is None else since
+        longest = max(longest, point.at - since)
+    return longest
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "none"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _epoch(text: str) -> float:
+    return dt.datetime.fromisoformat(text).timestamp()

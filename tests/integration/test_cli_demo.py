@@ -1,0 +1,190 @@
+"""The demo's table and report say what really ran: every figure is derived again from EC2's calls and the histories."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.acting import acted
+from cli.demo import DEMO, as_data, report_of, write_report
+from node_fleet.domain.cost import Money, usd_per_hour
+from simulator.report.figures import Figures, figures_of, headline
+from simulator.report.story import Row, changed_something, tell
+from simulator.runner import Execution
+from simulator.scenario import load_scenario
+from simulator.simulation import Simulation
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What the functions asked of EC2, in order: (time, instance, +1 or -1), and how each launched worker is billed."""
+
+    changes: list[tuple[float, str, int]] = field(default_factory=list)
+    billed: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def workers_before(self, at: float, start: int) -> int:
+        """A launch has the very time of the run it belongs to: virtual time stands still while functions work."""
+        return start + sum(step for when, _, step in self.changes if when < at)
+
+    def workers_at(self, at: float, start: int) -> int:
+        return start + sum(step for when, _, step in self.changes if when <= at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """The finished demo and what it showed."""
+
+    simulation: Simulation
+    figures: Figures
+    rows: list[Row]
+    screen: str
+    page: str
+
+    @property
+    def changed(self) -> list[Execution]:
+        return [one for one in self.simulation.executions if changed_something(one)]
+
+    def ledger(self) -> Ledger:
+        found = Ledger()
+        for call in self.simulation.laptop.cloud.recorder.calls:
+            if call.function is None or call.error is not None:
+                continue
+            if call.operation == "RunInstances":
+                assert call.result is not None
+                for instance in call.result["Instances"]:
+                    found.changes.append((call.at, instance["InstanceId"], 1))
+                    market = "spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"
+                    found.billed[instance["InstanceId"]] = (instance["InstanceType"], market)
+            if call.operation == "TerminateInstances":
+                gone = set(call.parameters["InstanceIds"]) - {one for _, one, step in found.changes if step < 0}
+                found.changes += [(call.at, one, -1) for one in sorted(gone)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    text = io.StringIO()
+    target: Path = tmp_path_factory.mktemp("demo") / "reports" / "demo.html"
+    with acted(load_scenario(DEMO), Console(file=text, width=160, highlight=False)) as simulation:
+        figures = figures_of(simulation)
+        write_report(simulation, figures, Money(), target)
+        rows = tell(one for one in simulation.executions if changed_something(one))
+        yield Demo(
+            simulation=simulation, figures=figures, rows=rows, screen=text.getvalue(), page=target.read_text("utf-8")
+        )
+
+
+def test_the_sale_makes_the_fleet_grow_by_alert_hold_and_go_back_to_two(demo: Demo) -> None:
+    assert demo.figures.workers_start == demo.figures.workers_end == 2
+    assert demo.figures.workers_highest >= 5
+    assert demo.figures.failed == 0
+    grown = [row for row in demo.rows if row.decision.startswith("+")]
+    assert grown and grown[0].trigger == "alert"
+    assert [row.decision for row in demo.rows if row not in grown] == ["-1"] * (demo.figures.workers_highest - 2)
+
+
+def test_launches_and_removals_are_the_calls_that_ec2_got(demo: Demo) -> None:
+    ledger = demo.ledger()
+    assert demo.figures.launched == sum(step > 0 for _, _, step in ledger.changes)
+    assert demo.figures.removed == sum(step < 0 for _, _, step in ledger.changes)
+    counts = [ledger.workers_at(when, demo.figures.workers_start) for when, _, _ in ledger.changes]
+    assert demo.figures.workers_highest == max(counts)
+    assert demo.figures.workers_end == counts[-1]
+
+
+def test_each_rows_workers_are_what_ec2_had_before_and_after_that_execution(demo: Demo) -> None:
+    ledger = demo.ledger()
+    for row, execution in zip(demo.rows, demo.changed, strict=True):
+        assert execution.ended_at is not None
+        assert row.workers_before == ledger.workers_before(execution.started_at, demo.figures.workers_start)
+        assert row.workers_after == ledger.workers_at(execution.ended_at, demo.figures.workers_start)
+        wanted = [int(number) for number in re.findall(r"[+-]\d+", row.decision)]
+        assert row.workers_after - row.workers_before == sum(wanted)
+
+
+def test_each_rows_path_trigger_and_reason_stand_in_its_history(demo: Demo) -> None:
+    for row, execution in zip(demo.rows, demo.changed, strict=True):
+        assert row.trigger == execution.input["trigger"]
+        names = set(re.findall(r"[A-Z]\w+", row.path))
+        assert names == set(execution.path)
+        assert set(re.findall(r"[A-Z]\w+", row.tasks)) == names - {
+            visit.name for visit in execution.history if visit.type in ("Choice", "Wait", "Pass")
+        }
+        assert row.reason in json.dumps(execution.output_of("Notify"), ensure_ascii=False)
+
+
+def test_the_time_to_ready_is_the_longest_way_from_launch_to_joined_in_the_histories(demo: Demo) -> None:
+    longest = 0.0
+    for execution in demo.changed:
+        begun = None
+        for visit in execution.history:
+            if visit.name == "LaunchNodes":
+                begun = visit.entered_at
+            if visit.name == "CheckJoin" and visit.output["join"]["status"] == "joined":
+                assert begun is not None and visit.exited_at is not None
+                longest = max(longest, visit.exited_at - begun)
+    assert demo.figures.slowest_ready_seconds == pytest.approx(longest, abs=1)
+    assert longest < 180, "the seeds promise Ready within three minutes of the decision"
+
+
+def test_cost_is_the_price_of_every_workers_hours_as_ec2_was_asked(demo: Demo) -> None:
+    ledger, region = demo.ledger(), demo.simulation.laptop.cloud.region
+    start, end = demo.simulation.scenario.start_at, demo.simulation.laptop.clock.now()
+    begun = {
+        **dict.fromkeys(demo.simulation.starting_ids, start),
+        **{i: at for at, i, step in ledger.changes if step > 0},
+    }
+    ended = {one: at for at, one, step in ledger.changes if step < 0}
+    billed = {**dict.fromkeys(demo.simulation.starting_ids, ("t3.small", "on-demand")), **ledger.billed}
+    spent = 0.0
+    for one, at in begun.items():
+        price = usd_per_hour(region, *billed[one])
+        assert price is not None
+        spent += price * (ended.get(one, end) - at) / 3600
+    assert demo.figures.spent_usd == pytest.approx(spent, rel=0.02)
+    assert demo.figures.saved_percent is not None and demo.figures.saved_percent > 40
+
+
+def test_the_report_carries_the_same_rows_figures_and_payloads(demo: Demo) -> None:
+    data = json.loads(page_data(demo.page))
+    assert [(run["decision"], run["before"], run["after"]) for run in data["runs"]] == [
+        (row.decision, row.workers_before, row.workers_after) for row in demo.rows
+    ]
+    for name, value in headline(demo.figures, Money()).items():
+        assert f"<b>{value}</b><span>{name}</span>" in demo.page
+    for run, execution in zip(data["runs"], demo.changed, strict=True):
+        assert [visit[0] for visit in run["steps"]["visits"]] == execution.path
+        last = run["steps"]["visits"][-1]
+        assert json.loads(run["steps"]["texts"][last[3]]) == execution.history[-1].input
+    assert data["quiet"] == len(demo.simulation.executions) - len(demo.changed)
+    assert max(point[2] for point in data["points"]) > 0, "the story shows pods that found no place"
+    for address in ("http://", "https://", "src="):
+        assert address not in demo.page.replace("http://www.w3.org/2000/svg", ""), "the page needs no network"
+
+
+def test_progress_is_told_line_by_line_where_nobody_looks(demo: Demo) -> None:
+    lines = [line for line in demo.screen.splitlines() if "→" in line]
+    assert len(lines) == len(demo.rows)
+    for line, row in zip(lines, demo.rows, strict=True):
+        assert line.startswith(row.clock)
+
+
+def test_json_has_the_figures_and_the_rows(demo: Demo) -> None:
+    answer = json.loads(json.dumps(as_data(demo.figures, demo.rows, Path("r.html"))))
+    assert answer["figures"]["launched"] == demo.figures.launched
+    assert [row["time"] for row in answer["executions"]] == [row.clock for row in demo.rows]
+    assert report_of(demo.simulation, demo.figures, Money()).title == "Flash sale"
+
+
+def page_data(page: str) -> str:
+    """The JSON inside the page."""
+    found: Any = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return str(found[1])
