@@ -11,7 +11,6 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
 
 from node_fleet.domain.evidence import Check, Verdict
 from node_fleet.domain.model import HourlyLoad
@@ -187,7 +186,9 @@ def _load(hour: HourlyLoad, per_worker: bool) -> float:
 
 
 def _middle(ordered: list[float]) -> float:
-    return float(median(ordered))
+    """The median. (The statistics module is slow to import, and this runs at every start.)"""
+    half, odd = divmod(len(ordered), 2)
+    return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
 @functools.lru_cache(maxsize=16384)
