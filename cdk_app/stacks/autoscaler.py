@@ -21,9 +21,9 @@ from cdk_app.components.resources import FleetResources
 from cdk_app.components.state_machine import FleetStateMachine
 from cdk_app.components.tables import FleetTables
 from cdk_app.components.triggers import connect
-from cdk_app.config import Attachment, ClusterConfig
+from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.documents import documents
-from cdk_app.permissions import NEEDS, FunctionNeeds
+from cdk_app.permissions import NEEDS
 from cdk_app.stacks.facts import ClusterFacts, attached
 from cdk_app.workflow import Workflow, handlers, workflows
 
@@ -53,6 +53,7 @@ class AutoscalerStack(cdk.Stack):
         self._documents()
         shared = self._shared_parts()
         flows = workflows()
+        check_names(flows)
         self.functions = {name: self._function(name, module, shared, flows) for name, module in handlers().items()}
         self.state_machines = {
             flow.name: FleetStateMachine(
@@ -63,7 +64,6 @@ class AutoscalerStack(cdk.Stack):
                 functions=self.functions,
             ).state_machine
             for flow in flows
-            if set(flow.functions) <= set(self.functions)
         }
         connect(self)
         cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
@@ -95,7 +95,7 @@ class AutoscalerStack(cdk.Stack):
             )
 
     def _function(self, name: str, module: str, shared: SharedParts, flows: tuple[Workflow, ...]) -> HandlerFunction:
-        needs = NEEDS.get(name, FunctionNeeds())
+        needs = NEEDS[name]
         limits = [flow.timeout_seconds(name) for flow in flows if name in flow.functions]
         timeout = min(limits) - SECONDS_BEFORE_STATE_TIMEOUT if limits else needs.timeout_seconds
         handler = HandlerFunction(self, name, module=module, needs=needs, timeout_seconds=timeout, shared=shared)
@@ -181,6 +181,28 @@ class AutoscalerStack(cdk.Stack):
             security_group=group,
             ipv6=self.facts.functions_use_ipv6,
         )
+
+
+def check_names(flows: tuple[Workflow, ...]) -> None:
+    """Every function that a workflow names has its handler, and every handler its permissions.
+
+    Raises:
+        ConfigurationError: lists those that do not.
+    """
+    modules = handlers()
+    problems = [
+        f"statemachine/{flow.name}.asl.json names ${{{name}FunctionArn}}, but functions/handlers has no module for it"
+        for flow in flows
+        for name in flow.functions
+        if name not in modules
+    ]
+    problems += [
+        f"functions/handlers/{module}.py has no entry {name} in cdk_app/permissions.py"
+        for name, module in modules.items()
+        if name not in NEEDS
+    ]
+    if problems:
+        raise ConfigurationError(problems)
 
 
 def alert_topic_name(config: ClusterConfig) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from cdk_app.config import ConfigurationError
 from cdk_app.permissions import NEEDS
-from cdk_app.stacks.autoscaler import SECONDS_BEFORE_STATE_TIMEOUT
+from cdk_app.stacks.autoscaler import SECONDS_BEFORE_STATE_TIMEOUT, check_names
 from cdk_app.workflow import Workflow, camel_case, handlers, workflows
 from node_fleet.settings import Settings, spec_of
 from tests.cdk.conftest import ATTACHED, NEW, App
@@ -56,6 +57,18 @@ def test_the_template_holds_the_sources_bytes(app: App, cluster: str, flow: Work
 def test_every_placeholder_is_a_functions_and_has_its_handler(flow: Workflow) -> None:
     assert {name.removesuffix("FunctionArn") for name in flow.placeholders} <= set(handlers())
     assert all(name.endswith("FunctionArn") for name in flow.placeholders)
+
+
+def test_a_placeholder_without_handler_is_refused_by_name() -> None:
+    flow = Workflow("night", '{"StartAt": "Sing", "States": {"Sing": {"Resource": "${SingFunctionArn}"}}}')
+    with pytest.raises(ConfigurationError, match=r"night\.asl\.json names .*SingFunctionArn.* no module"):
+        check_names((flow,))
+
+
+def test_a_handler_without_permissions_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(NEEDS, "Decide")
+    with pytest.raises(ConfigurationError, match=r"decide\.py has no entry Decide"):
+        check_names(())
 
 
 @pytest.mark.parametrize("flow", workflows(), ids=lambda flow: flow.name)
