@@ -210,6 +210,7 @@ def _instance(raw: Mapping[str, Any]) -> Instance:
         operation_id=tags.get("Operation", ""),
         join_failed=tags.get("JoinFailed") == "true",
         private_ip=raw.get("PrivateIpAddress", ""),
+        slot=tags.get("Slot", ""),
     )
 
 

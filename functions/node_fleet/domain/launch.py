@@ -6,7 +6,7 @@ Each class of refusal exists because something else follows: another pool, anoth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -145,15 +145,16 @@ def under_notice(instances: Iterable[Instance], notices: Iterable[Notice]) -> tu
     return tuple(replace(i, under_notice=True) if i.instance_id in noticed else i for i in instances)
 
 
-def counted_workers(instances: Iterable[Instance], state: FleetState, now: int) -> int:
+def counted_workers(instances: Sequence[Instance], state: FleetState, now: int) -> int:
     """How many workers stand against the maximum: those that EC2 shows and those promised that it does not show yet.
 
-    A promise that has no instance yet counts, one whose instance is listed does not count twice, and what is under
-    notice does not count at all.
+    A promise that has no instance yet counts, one whose instance is listed (known by id, or by the tags Operation and
+    Slot before it is confirmed) does not count twice, and what is under notice does not count at all.
     """
     noticed = {notice.instance_id for notice in state.notices}
     shown = {i.instance_id for i in instances}
-    promised = [r for r in state.reservations if r.until > now and r.instance_id not in shown | noticed]
+    kept = shown | noticed | {f"{i.operation_id}:{i.slot}" for i in instances}
+    promised = [r for r in state.reservations if r.until > now and not {r.instance_id, r.key} & kept]
     return len(shown - noticed) + len(promised)
 
 

@@ -27,6 +27,7 @@ class Instance:
     under_notice: bool = False
     join_failed: bool = False
     private_ip: str = ""
+    slot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,6 +150,7 @@ def test_pauses_double_are_capped_and_differ_between_tokens() -> None:
     [
         ([], [], 2),
         ([("up-1:1", "", 1)], [], 3),
+        ([("up-0:7", "", 1)], [], 2),
         ([("up-1:1", "1", 1)], [], 2),
         ([("up-1:1", "9", 1)], [], 3),
         ([("up-1:1", "", 0)], [], 2),
@@ -168,7 +169,7 @@ def test_promised_workers_count_until_ec2_lists_them_and_those_under_notice_do_n
         reservations=tuple(Reservation(key=k, instance_id=full(i), until=NOW + u) for k, i, u in reservations),
         notices=tuple(Notice(instance_id=full(n), kind="spot", at=NOW) for n in notices),
     )
-    assert counted_workers([instance(1), instance(2)], state, NOW) == expected
+    assert counted_workers([instance(1, operation_id="up-0", slot="7"), instance(2)], state, NOW) == expected
 
 
 @pytest.mark.parametrize(("lives", "outcome"), [(True, "launched"), (False, "failed")])
