@@ -67,13 +67,15 @@ LOOP: dict[str, Any] = {
 }
 
 
-def median_ms(run: Callable[[], object], times: int) -> float:
-    taken = []
+def median_ms(run: Callable[[], object], times: int) -> str:
+    """Median by the wall clock and by the processor, which tells them apart on a busy machine."""
+    wall, processor = [], []
     for _ in range(times):
-        before = time.perf_counter()
+        before, worked = time.perf_counter(), time.process_time()
         run()
-        taken.append(time.perf_counter() - before)
-    return statistics.median(taken) * 1000
+        wall.append(time.perf_counter() - before)
+        processor.append(time.process_time() - worked)
+    return f"{statistics.median(wall) * 1000:.2f} ms, processor {statistics.median(processor) * 1000:.2f} ms"
 
 
 def memory_mib() -> float:
@@ -88,11 +90,11 @@ def main() -> None:
         cloud.lambdas.register("Task", lambda event, context: reading)
         quiet = cloud.create_state_machine("quiet", QUIET)
         taken = median_ms(lambda: cloud.runner.run(machine=quiet), 300)
-        print(f"quiet execution, 6 states and 4 invocations: {taken:.2f} ms")
+        print(f"quiet execution, 6 states and 4 invocations: {taken}")
         cloud.lambdas.register("Task", lambda event, context: {"count": next(counts) % 9})
         loop = cloud.create_state_machine("loop", LOOP)
         taken = median_ms(lambda: cloud.runner.run(machine=loop), 100)
-        print(f"execution of a loop with up to 8 waits:      {taken:.2f} ms")
+        print(f"execution of a loop with up to 8 waits:      {taken}")
         before = memory_mib()
         cloud.lambdas.register("Task", lambda event, context: reading)
         for _ in range(5000):
