@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.drain import after_target, moved
-from node_fleet.domain.errors import NodeFleetError, ServerUnreachableError
+from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model import Alert
 from node_fleet.domain.operation import Operation, Target
 from node_fleet.domain.run import Run
@@ -14,10 +14,9 @@ from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer the `operation` and `next`. An operation past its limit is not held open by a server that is away.
+    """Answer the `operation` and `next`. Calling it twice forgets once.
 
-    Raises:
-        ServerUnreachableError: the node could not be forgotten now; the operation stays open.
+    The machine is gone, so a server that is away must not hold up the fleet: its node is swept by a later removal.
     """
     tools = wiring()
     run = take(event, "run", Run)
@@ -27,20 +26,24 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(event, operation=operation, next=after_target(operation))
     now = tools.clock.now()
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
-    try:
-        _forget(tools, target)
-    except NodeFleetError as error:
-        if now - operation.started_at <= tools.settings.operation_limit_seconds:
-            raise
-        text = f"{error}; remove it by hand: kubectl delete node {target.node_name}"
+    problem = _forget(tools, target)
+    if problem:
+        text = f"{problem}; a later removal sweeps it, or: kubectl delete node {target.node_name}"
         alerts = (*alerts, Alert(kind=f"not_forgotten:{target.instance_id}", text=text))
-    operation = moved(operation, "forgotten", now, detail="drained, terminated and forgotten")
+    detail = "drained and terminated, its node is still to be swept" if problem else "drained, terminated and forgotten"
+    operation = moved(operation, "forgotten", now, detail=detail)
     tools.state.save_operation(run, operation)
     return put(event, operation=operation, next=after_target(operation), alerts=alerts)
 
 
-def _forget(tools: Wiring, target: Target) -> None:
-    result = tools.server.run("ForgetNode", {"NodeName": target.node_name, "InstanceId": target.instance_id})
-    if not result.succeeded or result.word not in ("forgotten", "other-instance"):
-        said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"
-        raise ServerUnreachableError(f"node {target.node_name} of {target.instance_id} is not forgotten: {said}")
+def _forget(tools: Wiring, target: Target) -> str:
+    """Empty, or why the node stands for now."""
+    parameters = {"NodeName": target.node_name, "InstanceId": target.instance_id}
+    try:
+        result = tools.server.run("ForgetNode", parameters)
+    except (ServerUnreachableError, ServerNotFoundError) as error:
+        return f"node {target.node_name} of {target.instance_id} is not forgotten: {error}"
+    if result.succeeded and result.word in ("forgotten", "other-instance"):
+        return ""
+    said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"
+    return f"node {target.node_name} of {target.instance_id} is not forgotten: {said}"

@@ -1,0 +1,171 @@
+"""200 random clusters: a budget is never broken by us, and nothing that must not move is ever deleted.
+
+The judge is independent of the API's own budget sums; two mutants show that it would notice.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from simulator.clock import VirtualClock
+from simulator.k3s.budget_checker import BudgetChecker
+from simulator.kubernetes_api import kubernetes_api, realtime_pump
+from simulator.server_shell import ServerShell
+from simulator.world import World
+from tests.integration.drain_clusters import (
+    Mutation,
+    Plan,
+    as_shipped,
+    build,
+    deleting,
+    plans,
+    remove_one,
+    terminating_early,
+)
+from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
+
+CHUNKS = 4
+CLUSTERS = 200
+REAL_CLUSTERS = 10
+
+
+def act_out(plan: Plan, mutation: Mutation = as_shipped, removals: int = 1) -> tuple[BudgetChecker, list[str]]:
+    """Build the cluster and remove workers in virtual time, the shipped shell talking to the double."""
+    clock = VirtualClock()
+    world = World(clock)
+    checker = BudgetChecker(world)
+    fleet = build(plan, world)
+    clock.advance(120)
+    shell = ServerShell(world, clock.advance)
+
+    def run(text: str, environment: dict[str, str]) -> tuple[int, str, str]:
+        ended = shell.run(text, environment, limit_seconds=360)
+        return ended.exit_code, ended.stdout, ended.stderr
+
+    try:
+        ended = [remove_one(world, fleet, run, clock.advance, mutation) for _ in range(removals)]
+    finally:
+        shell.close()
+    clock.advance(300)
+    return checker, ended
+
+
+def assert_nobody_was_hurt(checker: BudgetChecker) -> None:
+    assert checker.violations == []
+    assert [r for r in checker.removals if r.is_node_bound] == []
+    assert [r for r in checker.removals if r.owner_kind in ("StatefulSet", "")] == []
+    assert [r for r in checker.removals if r.act == "terminated with its machine"] == []
+
+
+def chunk(number: int) -> Callable[[], None]:
+    @seed(number)
+    @settings(
+        max_examples=CLUSTERS // CHUNKS,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(plan=plans())
+    def test(plan: Plan) -> None:
+        checker, ended = act_out(plan)
+        assert_nobody_was_hurt(checker)
+        assert set(ended) <= {"removed", "nobody", "failed", "blocked"}
+
+    return test
+
+
+test_budgets_hold_in_the_first_fifty_clusters = chunk(1)
+test_budgets_hold_in_the_second_fifty_clusters = chunk(2)
+test_budgets_hold_in_the_third_fifty_clusters = chunk(3)
+test_budgets_hold_in_the_fourth_fifty_clusters = chunk(4)
+
+
+def found_by_the_judge(mutation: Mutation, clusters: int = 25) -> bool:
+    """Whether one of some random clusters shows what the mutant does."""
+    seen: list[bool] = []
+
+    @seed(7)
+    @settings(
+        max_examples=clusters,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(plan=plans())
+    def look(plan: Plan) -> None:
+        if not any(seen):
+            checker, _ = act_out(plan, mutation)
+            seen.append(bool(checker.violations))
+
+    look()
+    return any(seen)
+
+
+def test_the_judge_finds_the_mutant_that_deletes_instead_of_evicting() -> None:
+    assert found_by_the_judge(deleting)
+
+
+def test_the_judge_finds_the_mutant_that_terminates_before_the_node_is_empty() -> None:
+    assert found_by_the_judge(terminating_early)
+
+
+@needs_kubectl
+def test_budgets_hold_when_the_real_kubectl_drains(tmp_path: Path) -> None:
+    drained: list[str] = []
+
+    @seed(11)
+    @settings(
+        max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    )
+    @given(plan=plans(quick=True))
+    def drain_for_real(plan: Plan) -> None:
+        if drained.count("removed") < REAL_CLUSTERS:
+            checker, ended = act_out_for_real(plan, tmp_path)
+            drained.extend(ended)
+            assert_nobody_was_hurt(checker)
+
+    drain_for_real()
+    assert drained.count("removed") == REAL_CLUSTERS, drained
+
+
+def act_out_for_real(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:
+    now = float(int(time.time()))
+    clock = VirtualClock(now - 120)
+    world = World(clock)
+    checker = BudgetChecker(world)
+    fleet = build(plan, world)
+    clock.advance_to(now)
+    with kubernetes_api(world) as api, realtime_pump(world, clock):
+        environment = {
+            "PATH": f"{Path(str(KUBECTL)).parent}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "KUBECONFIG": str(api.kubeconfig),
+            "NODE_FLEET_LOCK_DIRECTORY": str(home),
+        }
+
+        def run(text: str, given_variables: dict[str, str]) -> tuple[int, str, str]:
+            quick = {"DRAIN_TIMEOUT_SECONDS": "25"} if "DRAIN_TIMEOUT_SECONDS" in given_variables else {}
+            done = subprocess.run(
+                ["sh", "-c", text],
+                env={**environment, **given_variables, **quick},
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            return done.returncode, done.stdout, done.stderr
+
+        def settle(seconds: float) -> None:
+            with world.cluster.lock:
+                world.cluster.clock.advance(0)
+
+        ended = [remove_one(world, fleet, run, settle, as_shipped)]
+    return checker, [e if not e.startswith("not forgotten") else "removed" for e in ended]
