@@ -150,6 +150,22 @@ class TestAbstains:
         )
         assert forecast(shifted, MONDAY + 8 * HOUR, POLICY).abstains
 
+    def test_when_most_of_its_calls_last_week_were_false_alarms(self) -> None:
+        """Every second hour was at 75 %; since a week ago it is at 69 %: near, but no longer over the mark."""
+        now = MONDAY + 9 * HOUR
+        loads = tuple(
+            replace(h, cpu_percent=69.0 if h.hour_epoch >= now - 7 * DAY else 75.0) if h.cpu_percent > 50 else h
+            for h in history(28, lambda hour, _w: 75.0 if hour % 2 else 20.0, until=now, workers=1.0)
+        )
+        said = forecast(loads, now, POLICY)
+        assert said.abstains == f"{said.calls} of its {said.calls} calls last week were false alarms"
+        assert said.error < said.naive_error and said.calls > 50
+
+    def test_when_too_few_hours_of_the_last_week_can_be_checked(self) -> None:
+        holes = tuple(h for h in history(21) if h.hour_epoch < MONDAY - 7 * DAY or h.hour_epoch % (2 * HOUR) == 0)
+        said = forecast(holes, MONDAY + 8 * HOUR, POLICY)
+        assert said.abstains == "only 0 hours of the last week could be checked, 24 are needed"
+
     def test_hours_with_few_readings_are_not_history(self) -> None:
         assert forecast(history(21, readings=14), MONDAY + 8 * HOUR, POLICY).abstains
         assert not forecast(history(21, readings=15), MONDAY + 8 * HOUR, POLICY).abstains
