@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.drain import told_once
 from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.inspection import parse_inspection
-from node_fleet.domain.model import Alert
+from node_fleet.domain.model import Alert, Memory
 from node_fleet.payload import put, take
 from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `inspection`: the server's lines as they came, or why nothing is known. Unknown is an answer."""
+    tools = wiring()
+    kind = "inspection_unknown"
     try:
-        inspection = _look(wiring())
+        inspection = _look(tools)
     except (ServerUnreachableError, ServerNotFoundError) as error:
-        inspection = {"known": False, "detail": str(error), "lines": []}
-        alert = Alert(kind="server_unreachable", text=f"no worker can be removed: {error}")
-        alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
-        return put(event, inspection=inspection, alerts=(*alerts, alert))
-    return put(event, inspection=inspection)
+        kind, inspection = "server_unreachable", _unknown(str(error))
+    if inspection["known"]:
+        return put(event, inspection=inspection)
+    alert = Alert(kind=kind, text=f"no worker can be removed: {inspection['detail']}")
+    memory = take({"memory": {}, **event}, "memory", Memory)
+    memory, told = told_once(memory, alert, tools.clock.now(), tools.settings.policy().alert_quiet_seconds)
+    alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
+    return put(event, inspection=inspection, memory=memory, alerts=(*alerts, *told))
 
 
 def _look(tools: Wiring) -> dict[str, Any]:
     result = tools.server.run("InspectNodes", {})
     if not result.succeeded:
         said = result.stderr.strip()[:300]
-        detail = f"the server's answer is not known: SSM says {result.status}{': ' + said if said else ''}"
-        return {"known": False, "detail": detail, "lines": []}
+        return _unknown(f"the server's answer is not known: SSM says {result.status}{': ' + said if said else ''}")
     parsed = parse_inspection(result.stdout)
-    lines = result.stdout.strip().splitlines() if parsed.known else []
-    return {"known": parsed.known, "detail": parsed.detail, "lines": lines}
+    if not parsed.known:
+        return _unknown(parsed.detail)
+    return {"known": True, "detail": "", "lines": result.stdout.strip().splitlines()}
+
+
+def _unknown(detail: str) -> dict[str, Any]:
+    return {"known": False, "detail": detail, "lines": []}

@@ -10,6 +10,7 @@ from node_fleet.domain.floor import effective_minimum
 from node_fleet.domain.inspection import Inspection, parse_inspection
 from node_fleet.domain.message import Outcome
 from node_fleet.domain.model import Instance, Memory, Snapshot
+from node_fleet.domain.operation import Operation
 from node_fleet.domain.run import Run
 from node_fleet.domain.selection import Plan, begin_removal, choose, leftovers, stray_cordons
 from node_fleet.domain.state import FleetState
@@ -23,14 +24,12 @@ KEPT_SHOWN = 20
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `selection` and, when somebody goes, the `operation` that is already in the state item."""
     tools = wiring()
-    run = take(event, "run", Run)
-    inspected = event["inspection"]
+    run, inspected = take(event, "run", Run), event["inspection"]
     rest = {key: value for key, value in event.items() if key != "inspection"}
     if not inspected["known"]:
-        return _nobody(rest, f"unknown: {inspected['detail']}", tell=True)
+        return _nobody(rest, f"unknown: {inspected['detail']}", tell=bool(event.get("alerts")))
     inspection = parse_inspection("\n".join(inspected["lines"]))
-    state = tools.state.renew(run)
-    instances = tools.ec2.instances()
+    state, instances = tools.state.renew(run), tools.ec2.instances()
     eligibility = _judge(tools, event, inspection, state, instances)
     plan = _choose(tools, event, eligibility)
     kept = [k.sentence for k in eligibility.kept][:KEPT_SHOWN]
@@ -39,6 +38,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     _tidy(tools, run, inspection, state, instances)
     if not plan.targets:
         return _nobody(rest, plan.sentence, kept=kept, tell=bool(take(event, "decision", Decision).replace))
+    operation = _begin(tools, run, plan, len(instances))
+    return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
+
+
+def _begin(tools: Wiring, run: Run, plan: Plan, workers_before: int) -> Operation:
+    """The plan in the state item: from here on a dead run can be resumed or undone."""
     now = tools.clock.now()
     operation = begin_removal(
         plan,
@@ -46,10 +51,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         execution_id=run.execution_id,
         reason=plan.sentence,
         now=now,
-        workers_before=len(instances),
+        workers_before=workers_before,
     )
     tools.state.save_operation(run, operation)
-    return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
+    return operation
 
 
 def _judge(

@@ -7,7 +7,7 @@ from typing import Any
 
 from node_fleet.domain import outcome
 from node_fleet.domain.back_off import node_key
-from node_fleet.domain.drain import after_target, moved, undone_sentence
+from node_fleet.domain.drain import after_target, moved, told_once, undone_sentence
 from node_fleet.domain.errors import ServerUnreachableError
 from node_fleet.domain.message import plain_failure
 from node_fleet.domain.model import Alert, Memory
@@ -77,9 +77,12 @@ def _without_the_rest(operation: Operation, why: str) -> Operation:
 
 def _with_back_off(tools: Wiring, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
     memory, key, now = take({"memory": {}, **event}, "memory", Memory), node_key(target.instance_id), tools.clock.now()
-    memory = outcome.failed(memory, key, now, tools.settings.policy())
+    policy = tools.settings.policy()
+    memory = outcome.failed(memory, key, now, policy)
     rest = next(b.until for b in memory.back_offs if b.key == key) - now
     kind = event.get("drain", {}).get("alert") or "drain_failed"
     text = f"worker {target.instance_id} could not be drained and is left alone for {rest} s: {why}"
+    alert = Alert(kind=f"{kind}:{target.instance_id}", text=text)
+    memory, told = told_once(memory, alert, now, policy.alert_quiet_seconds)
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
-    return put(event, memory=memory, alerts=(*alerts, Alert(kind=f"{kind}:{target.instance_id}", text=text)))
+    return put(event, memory=memory, alerts=(*alerts, *told))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.inspection import NodeLook
+from node_fleet.domain.model import Alert, Memory
 from node_fleet.domain.operation import DownPhase, Operation, Target, TargetPhase
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
@@ -191,6 +192,13 @@ def judge_termination(ec2_state: str, still_ready: bool, waited: int, limit: int
     if waited > limit:
         return TerminationVerdict(status="timeout", detail=f"EC2 says {ec2_state} after {waited} s")
     return TerminationVerdict(status="waiting", detail=f"EC2 says {ec2_state}")
+
+
+def told_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tuple[Memory, tuple[Alert, ...]]:
+    """The alert, unless one of its kind was told within the quiet time; and the memory that it was told."""
+    if now - memory.alerted.get(alert.kind, -quiet_seconds) < quiet_seconds:
+        return memory, ()
+    return replace(memory, alerted={**memory.alerted, alert.kind: now}), (alert,)
 
 
 def must_stay_open(operation: Operation, *, expired: bool) -> bool:

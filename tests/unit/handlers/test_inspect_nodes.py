@@ -40,3 +40,13 @@ def test_case_47_an_unmanaged_server_is_an_answer_with_an_alert_not_a_failed_run
     answered = call(event(tools))
     assert "server_not_managed" in answered["inspection"]["detail"]
     assert answered["alerts"]["rows"][0][0] == "server_unreachable"
+
+
+def test_an_unreachable_server_is_told_once_in_the_quiet_time(tools: Tools) -> None:
+    tools.server.says["InspectNodes"] = ServerUnreachableError("server_not_managed: x")
+    first = call(event(tools))
+    tools.clock.time += 3599
+    again = call({**event(tools), "memory": first["memory"]})
+    tools.clock.time += 1
+    later = call({**event(tools), "memory": again["memory"]})
+    assert [bool(answered["alerts"]) for answered in (first, again, later)] == [True, False, True]

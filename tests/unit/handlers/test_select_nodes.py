@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers import select_nodes
-from node_fleet.domain.model import BackOff, Memory
+from node_fleet.domain.model import Alert, BackOff, Memory
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from tests.unit.handlers.fakes_scale_down import (
@@ -71,10 +71,12 @@ def test_case_18_a_worker_under_notice_does_not_hold_the_minimum(tools: Tools, g
     assert select(tools)["selection"]["status"] == "none"
 
 
-def test_an_unknown_inspection_removes_nobody_and_is_told(tools: Tools) -> None:
+def test_an_unknown_inspection_removes_nobody_and_is_told_when_it_is_news(tools: Tools) -> None:
     unknown = {"known": False, "detail": "server_not_managed: x", "lines": []}
     answered = call(event(tools, inspection=unknown))
-    assert (answered["selection"]["status"], answered["selection"]["tell"]) == ("none", True)
+    assert (answered["selection"]["status"], answered["selection"]["tell"]) == ("none", False)
+    told = event(tools, inspection=unknown, alerts=(Alert(kind="server_unreachable", text="x"),))
+    assert call(told)["selection"]["tell"] is True
     assert tools.state.calls == []
 
 

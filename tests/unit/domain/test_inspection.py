@@ -1,0 +1,82 @@
+"""Reading the server's answer: exact when whole, unknown in every other case."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.domain.inspection import parse_inspection, parse_node_look
+
+A = "i-0123456789abcdef0"
+
+
+def whole(*lines: str) -> str:
+    body = ["nf1 1000 us-east-1a us-east-1b", *lines]
+    return "\n".join([*body, f"end {len(body)} {zlib.crc32(chr(10).join(body).encode()):08x}"])
+
+
+LINE = f"w {A} = 1 RCSTWF 60 4/2/1/3 850/2000 1 down-1-1 D shop/db-0:s,shop/web-1:p=web 5"
+
+
+def test_every_field_of_a_line_is_read() -> None:
+    found = parse_inspection(whole(LINE, "p i-0aaaaaaaaaaaaaaaa", "m 7"))
+    node = found.nodes[0]
+    assert (found.known, found.at, found.left_out, found.orphans) == (True, 1000, 7, ("i-0aaaaaaaaaaaaaaaa",))
+    assert (node.instance_id, node.node_name, node.zone, node.age_seconds) == (A, A, "us-east-1b", 60)
+    assert (node.ready, node.cordoned, node.server, node.tainted, node.worker, node.needs_force) == (True,) * 6
+    assert (node.pods_to_move, node.daemon_pods, node.mirror_pods, node.finished_pods) == (4, 2, 1, 3)
+    assert (node.cpu_requested_milli, node.cpu_allocatable_milli, node.idle_cpu_percent) == (850, 2000, 57.5)
+    assert (node.room, node.cordoned_by, node.more_blockers) == (1, "down-1-1", 5)
+    assert node.protected_by == "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    assert [(b.pod, b.letter, b.budget) for b in node.blockers] == [("shop/db-0", "s", ""), ("shop/web-1", "p", "web")]
+
+
+def test_dashes_mean_none() -> None:
+    node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0 - - - - 0")).nodes[0]
+    assert (node.instance_id, node.room, node.cordoned_by, node.protected_by, node.blockers) == ("", None, "", "", ())
+    assert (node.ready, node.idle_cpu_percent) == (False, 0.0)
+
+
+@given(st.integers(0, len(whole(LINE)) - 1))
+def test_case_44_no_cut_answer_is_ever_known(length: int) -> None:
+    assert not parse_inspection(whole(LINE)[:length]).known
+
+
+@given(st.integers(0, len(whole(LINE)) - 1), st.characters(min_codepoint=33, max_codepoint=126))
+def test_case_44_no_answer_with_a_changed_character_is_ever_known(place: int, changed: str) -> None:
+    text = whole(LINE)
+    spoiled = text[:place] + changed + text[place + 1 :]
+    assert spoiled == text or not parse_inspection(spoiled).known
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_unknown_and_never_an_error(text: str) -> None:
+    parse_inspection(text)
+    parse_inspection(whole(text.replace("\n", " ")))
+    parse_node_look(text, A)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "w",
+        "x 1",
+        f"w {A} = 9 R 60 4/2/1/3 850/2000 1 - - - 0",
+        f"w {A} = 0 R sixty 4/2/1/3 850/2000 1 - - - 0",
+        f"w {A} = 0 R 60 4/2 850/2000 1 - - - 0",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - shop/db-0 0",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - -1",
+    ],
+)
+def test_a_line_of_another_form_makes_the_whole_answer_unknown(line: str) -> None:
+    found = parse_inspection(whole(line))
+    assert (found.known, found.nodes) == (False, ())
+    assert found.detail.startswith("the answer of the server cannot be read: ")
+
+
+def test_another_version_of_the_format_is_unknown() -> None:
+    body = "nf2 1000 a"
+    assert not parse_inspection(f"{body}\nend 1 {zlib.crc32(body.encode()):08x}").known
