@@ -20,8 +20,8 @@ def decide_again(record: Mapping[str, Any]) -> Decision:
     """
     snapshot: Snapshot = from_payload(Snapshot, record.get("snapshot"), path="snapshot")
     memory: Memory = from_payload(Memory, record.get("memory_before"), path="memory_before")
-    settings = Settings.from_env(record.get("decision", {}).get("settings", {}))
-    return decide(snapshot, memory, settings.policy(), snapshot.at)
+    policy = Settings.policy_from_env(record.get("decision", {}).get("settings", {}))
+    return decide(snapshot, memory, policy, snapshot.at)
 
 
 def differences(record: Mapping[str, Any]) -> list[str]:

@@ -57,6 +57,14 @@ class Settings:
     launch_template_version: str = setting("LAUNCH_TEMPLATE_VERSION", "1", "explicit version, a number")
     subnets: tuple[str, ...] = setting("SUBNETS", (), "worker subnets as zone=subnet-id, comma-separated")
     region: str = setting("AWS_REGION", "ap-southeast-1", "AWS region")
+    # money
+    currency: str = setting("CURRENCY", "USD", "currency in which people read costs, such as BDT")
+    currency_per_usd: float = setting(
+        "CURRENCY_PER_USD", 1.0, "how much of that currency one USD is", low=0.0001, high=1000000
+    )
+    baseline_workers: int = setting(
+        "BASELINE_WORKERS", 5, "workers of the fixed fleet that savings are counted against", low=1, high=1000
+    )
     # size
     min_workers: int = setting("MIN_NODES", 2, "fewest workers, enforced before anything else", low=0, high=1000)
     max_workers: int = setting("MAX_NODES", 10, "most workers, never exceeded", low=1, high=1000)
@@ -427,6 +435,24 @@ class Settings:
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> Settings:
         """Read settings by field name (cdk.json, scenario files); texts are parsed as in the environment."""
+        settings, problems = cls._read(raw)
+        problems += contradictions(settings)
+        if problems:
+            raise InvalidSettingsError("; ".join(problems))
+        return settings
+
+    @classmethod
+    def policy_from_env(cls, env: Mapping[str, str]) -> Policy:
+        """The policy that policy_env() was written from. What binds it to other settings was checked then."""
+        settings, problems = cls._read(
+            {f.name: env[e] for f in dataclasses.fields(cls) if (e := spec_of(f).env) in env}
+        )
+        if problems:
+            raise InvalidSettingsError("; ".join(problems))
+        return settings.policy()
+
+    @classmethod
+    def _read(cls, raw: Mapping[str, Any]) -> tuple[Settings, list[str]]:
         problems: list[str] = []
         known = {f.name: f for f in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
@@ -439,11 +465,7 @@ class Settings:
             except ValueError as error:
                 problems.append(f"{spec_of(known[name]).env}={shown(value)}: {error}")
         preset = values.get("preset", "node-fleet")
-        settings = cls(**{**PRESETS.get(preset, {}), **values})
-        problems += contradictions(settings)
-        if problems:
-            raise InvalidSettingsError("; ".join(problems))
-        return settings
+        return cls(**{**PRESETS.get(preset, {}), **values}), problems
 
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings back; only what differs from the preset's defaults."""

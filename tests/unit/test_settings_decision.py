@@ -131,6 +131,19 @@ def test_policy_and_settings_agree_on_every_default() -> None:
     assert differing == ["custom_metrics"]
 
 
+def test_the_policy_comes_back_from_its_own_part_of_the_environment() -> None:
+    made = Settings.from_mapping(
+        {"preset": "flowchart", "join_limit_seconds": 1000, "operation_limit_seconds": 2000, "max_workers": 7}
+    )
+    assert "OPERATION_LIMIT_SECONDS" not in made.policy_env()
+    assert Settings.policy_from_env(made.policy_env()) == made.policy()
+
+
+def test_a_policy_that_cannot_be_read_is_one_clear_error() -> None:
+    with pytest.raises(InvalidSettingsError, match="MAX_NODES=many: expected a whole number"):
+        Settings.policy_from_env({"MAX_NODES": "many"})
+
+
 def test_environment_names_stand_once() -> None:
     names = [spec_of(f).env for f in Settings.__dataclass_fields__.values()]
     assert len(names) == len(set(names))
