@@ -19,7 +19,10 @@ def sentence(view: View, action: Action, count: int, lead: Check, checks: Iterab
     outcome = f"{_SIGN[action]}{count}" if count else "no change"
     others = [c for c in checks if c is not lead and not c.aside]
     others.sort(key=lambda c: c.verdict != "blocked")
-    return "; ".join([f"{lead.text} -> {outcome}", *(c.text for c in others), workers_words(view)])
+    told = [f"{lead.text} -> {outcome}", *(c.text for c in others)]
+    if view.readable and not view.live:
+        told.append(f"on a reading {view.now - view.read_at} s old")
+    return "; ".join([*told, workers_words(view)])
 
 
 def workers_words(view: View) -> str:
