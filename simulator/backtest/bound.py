@@ -34,7 +34,6 @@ def clairvoyant(load: Load, capacity: Capacity) -> Measures:
         trace=load.name,
         days=load.seconds / DAY_SECONDS,
         worker_hours=seconds / 3600,
-        on_demand_hours=seconds / 3600,
         pending_pod_minutes=beyond / 60,
         avoidable_pod_minutes=0.0,
         overload_minutes=0.0,

@@ -69,14 +69,12 @@ class Counts:
     __slots__ = (
         "avoidable_pod_seconds",
         "machine_seconds",
-        "on_demand_seconds",
         "overload_seconds",
         "pending_pod_seconds",
     )
 
     def __init__(self) -> None:
         self.machine_seconds = 0
-        self.on_demand_seconds = 0
         self.pending_pod_seconds = 0
         self.avoidable_pod_seconds = 0
         self.overload_seconds = 0
@@ -141,7 +139,6 @@ class Fleet:
         seconds = until - self.now
         counts = self.counts
         counts.machine_seconds += seconds * len(self.machines)
-        counts.on_demand_seconds += seconds * sum(m.market != "spot" for m in self.machines)
         if self.pending:
             beyond = max(0, self.wanted - self.load.holdable)
             counts.pending_pod_seconds += seconds * self.pending

@@ -61,9 +61,7 @@ class Load:
 
 def plan_load(trace: Trace, capacity: Capacity, scaling: Scaling, *, least_workers: int, most_workers: int) -> Load:
     """Scale the trace to the stated capacity and let the replicas follow it."""
-    per_worker = capacity.pods_per_worker * capacity.pod_cpu_milli * scaling.target_percent / 100
-    high = quantile(trace.values, scaling.quantile) or max(trace.values)
-    milli_per_unit = scaling.workers_at_quantile * per_worker / high if high > 0 else 0.0
+    milli_per_unit = unit_of(trace, capacity, scaling)
     most = scaling.most_replicas or most_workers * capacity.pods_per_worker
     follower = _Follower(capacity, scaling, most)
     return Load(
@@ -74,6 +72,15 @@ def plan_load(trace: Trace, capacity: Capacity, scaling: Scaling, *, least_worke
         most_workers=most_workers,
         pods_per_worker=capacity.pods_per_worker,
     )
+
+
+def unit_of(trace: Trace, capacity: Capacity, scaling: Scaling) -> float:
+    """CPU milli of one unit of the trace: as stated, or so that its quantile is what the stated workers serve."""
+    if scaling.milli_per_unit:
+        return scaling.milli_per_unit
+    per_worker = capacity.pods_per_worker * capacity.pod_cpu_milli * scaling.target_percent / 100
+    high = quantile(trace.values, scaling.quantile) or max(trace.values)
+    return scaling.workers_at_quantile * per_worker / high if high > 0 else 0.0
 
 
 def quantile(values: Iterable[float], share: float) -> float:

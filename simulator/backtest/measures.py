@@ -33,7 +33,6 @@ class Measures:
     trace: str
     days: float
     worker_hours: float
-    on_demand_hours: float
     pending_pod_minutes: float
     avoidable_pod_minutes: float
     overload_minutes: float
@@ -53,8 +52,3 @@ class Measures:
     @property
     def changes_per_day(self) -> float:
         return self.changes_of_direction / self.days
-
-    def cost_usd(self, usd_per_hour: float, spot_usd_per_hour: float | None = None) -> float:
-        """Price of the worker-hours; Spot hours at their own price when one is given."""
-        spot = usd_per_hour if spot_usd_per_hour is None else spot_usd_per_hour
-        return self.on_demand_hours * usd_per_hour + (self.worker_hours - self.on_demand_hours) * spot

@@ -64,8 +64,10 @@ class Scaling:
     """How a trace becomes pods: the value at `quantile` of the trace needs `workers_at_quantile` full workers.
 
     target_percent, tolerance_percent and stay_up_seconds are those of a HorizontalPodAutoscaler. most_replicas 0:
-    as many as the largest fleet can hold.
+    as many as the largest fleet can hold. milli_per_unit, when not 0, states the trace's unit outright.
     """
+
+    milli_per_unit: float = 0.0
 
     quantile: float = 0.995
     workers_at_quantile: float = 8.0

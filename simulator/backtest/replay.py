@@ -52,7 +52,6 @@ def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int =
         trace=load.name,
         days=load.seconds / DAY_SECONDS,
         worker_hours=counts.machine_seconds / 3600,
-        on_demand_hours=counts.on_demand_seconds / 3600,
         pending_pod_minutes=counts.pending_pod_seconds / 60,
         avoidable_pod_minutes=counts.avoidable_pod_seconds / 60,
         overload_minutes=counts.overload_seconds / 60,

@@ -1,0 +1,126 @@
+"""Puts policies side by side on one load: the configuration at hand, the presets, the references, the lower bound.
+
+It composes; each policy's rules stand elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from node_fleet.domain.cost import usd_per_hour
+from node_fleet.domain.presets import PRESETS
+from node_fleet.settings import Settings
+from simulator.backtest.bound import clairvoyant
+from simulator.backtest.deployed import Deployed, Workflow
+from simulator.backtest.load import Load, plan_load, unit_of
+from simulator.backtest.measures import Measures
+from simulator.backtest.model import Capacity, Scaling
+from simulator.backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, TargetTracking
+from simulator.backtest.replay import Sizer, replay
+from simulator.backtest.trace import Trace
+
+MINE = "this configuration"
+FIXED = 5
+REFERENCES: dict[str, Callable[[], Sizer]] = {
+    f"fixed-{FIXED}": lambda: FixedFleet(FIXED),
+    "target-tracking-50": TargetTracking,
+    "cluster-autoscaler": ClusterAutoscaler,
+    "karpenter": Karpenter,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """The model of one study, beside the settings."""
+
+    capacity: Capacity = field(default_factory=Capacity)
+    scaling: Scaling = field(default_factory=Scaling)
+    workflow: Workflow = field(default_factory=Workflow)
+
+    def fixed_to(self, trace: Trace) -> Assumptions:
+        """The same with the trace's unit stated outright, so that parts of the trace keep the whole one's scale."""
+        scaling = replace(self.scaling, milli_per_unit=unit_of(trace, self.capacity, self.scaling))
+        return replace(self, scaling=scaling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """Policies on one trace. usd_per_hour: one worker at the configured share of Spot; None without a price."""
+
+    load: Load
+    assumptions: Assumptions
+    bound: Measures
+    results: tuple[Measures, ...]
+    usd_per_hour: float | None
+
+    @property
+    def mine(self) -> Measures:
+        """The configuration that was asked about."""
+        return self.results[0]
+
+    def usd(self, measures: Measures) -> float | None:
+        return None if self.usd_per_hour is None else measures.worker_hours * self.usd_per_hour
+
+    def times_bound(self, measures: Measures) -> float:
+        """Worker-hours against the clairvoyant fleet's."""
+        return measures.worker_hours / self.bound.worker_hours
+
+    @property
+    def cheapest_without_more_pending(self) -> Measures:
+        """The cheapest policy whose pods wait no longer than those of the configuration that was asked about."""
+        mine = self.mine
+        fair = [m for m in self.results if m.pending_pod_minutes <= mine.pending_pod_minutes]
+        return min(fair, key=lambda m: m.worker_hours)
+
+
+def policy_names() -> tuple[str, ...]:
+    """Everything that can be put beside the configuration."""
+    return (*PRESETS, *REFERENCES)
+
+
+def study(
+    trace: Trace,
+    settings: Settings,
+    assumptions: Assumptions,
+    names: Iterable[str] = (),
+    *,
+    chart_seconds: int = 0,
+    mine: str = MINE,
+) -> Study:
+    """Replay the trace under the settings, and under each policy named."""
+    capacity = assumptions.capacity
+    load = plan_load(
+        trace, capacity, assumptions.scaling, least_workers=settings.min_workers, most_workers=settings.max_workers
+    )
+    workflow = replace(assumptions.workflow, spot_percent=settings.spot_percent)
+    sizers = [Deployed(settings.policy(), capacity, workflow, name=mine)]
+    sizers += [_sizer(name, settings, capacity, workflow) for name in names]  # type: ignore[misc]
+    return Study(
+        load=load,
+        assumptions=assumptions,
+        bound=clairvoyant(load, capacity),
+        results=tuple(replay(load, capacity, sizer, chart_seconds=chart_seconds) for sizer in sizers),
+        usd_per_hour=mixed_price(settings, capacity.instance_type),
+    )
+
+
+def mixed_price(settings: Settings, instance_type: str) -> float | None:
+    """USD per hour of one worker at the configured share of Spot; None when the price table lacks one of the two."""
+    spot = usd_per_hour(settings.region, instance_type, "spot")
+    on_demand = usd_per_hour(settings.region, instance_type, "on-demand")
+    if spot is None or on_demand is None:
+        return None
+    return (settings.spot_percent * spot + (100 - settings.spot_percent) * on_demand) / 100
+
+
+def preset_settings(name: str, settings: Settings) -> Settings:
+    """That preset between the same minimum and maximum, in the same region and zone."""
+    kept = ("min_workers", "max_workers", "region", "timezone", "instance_types", "spot_percent")
+    return Settings.from_mapping({"preset": name, **{field: getattr(settings, field) for field in kept}})
+
+
+def _sizer(name: str, settings: Settings, capacity: Capacity, workflow: Workflow) -> Sizer:
+    if name in REFERENCES:
+        return REFERENCES[name]()
+    return Deployed(preset_settings(name, settings).policy(), capacity, workflow, name=name)
