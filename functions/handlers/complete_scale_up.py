@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.costing import begun_with
 from node_fleet.domain.join import Join, completed_sentence, more_demand
 from node_fleet.domain.launch import keys_to_return, remember_dry
 from node_fleet.domain.message import Outcome
@@ -35,6 +36,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
     answer = put(event, operation=operation, memory=memory, outcome=outcome, next="again" if again else "done")
     answer = put(answer, run=replace(run, round=run.round + again), node_count=workers)
+    answer = put(answer, begun_with=begun_with(event, tools.settings.region))
     return tell(answer, notes=[outcome.text] if again else [])
 
 

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.costing import begun_with, usd_per_hour_after
 from node_fleet.domain.message import Message, Outcome, compose, plain_failure
 from node_fleet.domain.model import Alert, Snapshot
 from node_fleet.domain.operation import Operation
 from node_fleet.domain.run import Run
 from node_fleet.observability import log
 from node_fleet.payload import from_payload, put, take, to_payload
+from node_fleet.settings import Settings
 from node_fleet.wiring import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Publish what happened; the payload goes on with its failure in plain words."""
     tools = wiring()
-    message = message_of(event, tools.settings.cluster_id)
+    message = message_of(event, tools.settings)
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
     log(message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id)
     tools.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
     return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
 
 
-def message_of(event: dict[str, Any], cluster_id: str) -> Message:
+def message_of(event: dict[str, Any], settings: Settings) -> Message:
     """The message that this payload amounts to."""
-    run = take(event, "run", Run)
+    run, begun = take(event, "run", Run), begun_with(event, settings.region)
     return compose(
-        cluster_id=cluster_id,
+        cluster_id=settings.cluster_id,
         execution_id=run.execution_id,
         trigger=run.trigger,
         snapshot=_maybe(event, "snapshot", Snapshot),
@@ -37,6 +39,9 @@ def message_of(event: dict[str, Any], cluster_id: str) -> Message:
         failure=plain_failure(event["failure"]) if "failure" in event else None,
         alerts=from_payload(tuple[Alert, ...], event.get("alerts", [])) + _decision_alerts(event),
         notes=tuple(event.get("notes", ())),
+        workers_at_start=begun.workers if begun else None,
+        cost_before_usd_per_hour=begun.usd_per_hour if begun else None,
+        cost_after_usd_per_hour=usd_per_hour_after(event, settings.region),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.costing import usd_per_hour_after
 from node_fleet.domain.errors import RunFailedError, StateStoreError
 from node_fleet.domain.message import plain_failure
 from node_fleet.domain.model import Memory
@@ -23,7 +24,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     unrecorded = _record(tools, run, event)
     memory = take(event, "memory", Memory) if "memory" in event else None
     released = tools.state.release(run, memory, node_count=event.get("node_count"))
-    metrics_line(tools.settings.cluster_id, run_metrics(event), at_seconds=tools.clock.now())
+    cost = usd_per_hour_after(event, tools.settings.region)
+    metrics_line(tools.settings.cluster_id, run_metrics(event, cost), at_seconds=tools.clock.now())
     if "failure" in event:
         failure = plain_failure(event["failure"])
         raise RunFailedError(f"{failure['Error']}: {failure['Cause']}")

@@ -67,9 +67,16 @@ def compose(
     failure: Mapping[str, str] | None,
     alerts: tuple[Alert, ...],
     notes: tuple[str, ...],
+    workers_at_start: int | None = None,
+    cost_before_usd_per_hour: float | None = None,
+    cost_after_usd_per_hour: float | None = None,
 ) -> Message:
-    """The run's one message. A failure leads; else the outcome; else the first alert; else the decision's sentence."""
+    """The run's one message. A failure leads; else the outcome; else the first alert; else the decision's sentence.
+
+    workers_at_start: before the first of several rounds; the operation knows only the last one.
+    """
     before = operation.workers_before if operation else len(snapshot.counted) if snapshot else 0
+    before = before if workers_at_start is None else workers_at_start
     after = outcome.workers_after if outcome and outcome.workers_after else before
     message = Message(
         cluster_id=cluster_id,
@@ -83,6 +90,8 @@ def compose(
         placements=_placements(operation),
         alerts=alerts,
         details=notes,
+        cost_before_usd_per_hour=cost_before_usd_per_hour,
+        cost_after_usd_per_hour=cost_after_usd_per_hour,
     )
     if failure:
         return replace(message, level="error", what=f"{failure['Error']}: {failure['Cause']}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def run_metrics(event: Mapping[str, Any]) -> dict[str, float | None]:
+def run_metrics(event: Mapping[str, Any], usd_per_hour: float | None) -> dict[str, float | None]:
     """Metric name -> value; None where the run has no such figure. Percent, counts, seconds and USD per hour."""
     snapshot = event.get("snapshot") or {}
     kind = (event.get("outcome") or {}).get("kind", "")
@@ -20,7 +20,7 @@ def run_metrics(event: Mapping[str, Any]) -> dict[str, float | None]:
         "ScalingFailures": float("failure" in event),
         "NodeJoinSeconds": event.get("join", {}).get("seconds"),
         "DrainSeconds": event.get("drain", {}).get("seconds"),
-        "EstimatedHourlyCost": event.get("cost_usd_per_hour"),
+        "EstimatedHourlyCost": usd_per_hour,
     }
 
 

@@ -1,0 +1,70 @@
+"""SlackMessage: shows the topic's messages in Slack. Fails nothing: a message that is lost is logged and counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import requests
+
+from node_fleet.adapters.secrets import SecretError
+from node_fleet.adapters.slack_hook import Sent, SlackHook
+from node_fleet.domain.cost import Money
+from node_fleet.domain.errors import InvalidInputError, NodeFleetError
+from node_fleet.domain.message import Message
+from node_fleet.domain.slack import alarm_payload, message_payload, text_payload
+from node_fleet.observability import log
+from node_fleet.payload import from_payload
+from node_fleet.settings import Settings
+from node_fleet.wiring import Wiring, wiring
+
+MARGIN_SECONDS = 2.0
+UNWRITTEN = "the Slack secret cannot be used"
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Take SNS's event; answer one outcome for each of its messages."""
+    tools = wiring()
+    outcomes = [_send(tools, record["Sns"], context) for record in event["Records"]]
+    return {"outcomes": [one.outcome for one in outcomes]}
+
+
+def _send(tools: Wiring, message: dict[str, Any], context: Any) -> Sent:
+    try:
+        sent = _hook(tools, context).send(payload_of(message["Message"], message.get("Subject") or "", tools.settings))
+    except (SecretError, NodeFleetError) as error:
+        sent = Sent(outcome="failed", tries=0, detail=f"{UNWRITTEN}: {error}")
+    log(
+        "slack",
+        outcome=sent.outcome,
+        tries=sent.tries,
+        detail=sent.detail,
+        failures=int(sent.outcome == "failed"),
+        message_id=message.get("MessageId", ""),
+    )
+    return sent
+
+
+def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
+    """The webhook body for one message of the topic: a run's message, a CloudWatch alarm, or any other text."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return text_payload(text, subject)
+    if isinstance(data, dict) and "AlarmName" in data:
+        return alarm_payload(data)
+    try:
+        message: Message = from_payload(Message, data)
+    except InvalidInputError:
+        return text_payload(text, subject)
+    money = Money(currency=settings.currency, per_usd=settings.currency_per_usd)
+    return message_payload(message, region=settings.region, money=money)
+
+
+def _hook(tools: Wiring, context: Any) -> SlackHook:
+    return SlackHook(
+        requests.Session(),
+        tools.secrets.text(tools.settings.slack_secret),
+        timer=tools.clock,
+        time_left=lambda: context.get_remaining_time_in_millis() / 1000 - MARGIN_SECONDS,
+    )
