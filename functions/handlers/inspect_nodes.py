@@ -6,7 +6,7 @@ from typing import Any
 
 from node_fleet.domain.drain import told_once
 from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
-from node_fleet.domain.inspection import parse_inspection
+from node_fleet.domain.inspection import parse_inspection, written_down
 from node_fleet.domain.model import Alert, Memory
 from node_fleet.payload import put, take
 from node_fleet.wiring import Wiring, wiring
@@ -37,7 +37,7 @@ def _look(tools: Wiring) -> dict[str, Any]:
     parsed = parse_inspection(result.stdout)
     if not parsed.known:
         return _unknown(parsed.detail)
-    return {"known": True, "detail": "", "lines": result.stdout.strip().splitlines()}
+    return {"known": True, "detail": f"{len(parsed.nodes)} nodes", **written_down(result.stdout.strip())}
 
 
 def _unknown(detail: str) -> dict[str, Any]:

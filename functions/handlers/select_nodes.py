@@ -7,7 +7,7 @@ from typing import Any
 from node_fleet.domain.decision import Decision
 from node_fleet.domain.eligibility import Eligibility, judge_workers
 from node_fleet.domain.floor import effective_minimum
-from node_fleet.domain.inspection import Inspection, parse_inspection
+from node_fleet.domain.inspection import Inspection, parse_inspection, taken_up
 from node_fleet.domain.message import Outcome
 from node_fleet.domain.model import Instance, Memory, Snapshot
 from node_fleet.domain.operation import Operation
@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     rest = {key: value for key, value in event.items() if key != "inspection"}
     if not inspected["known"]:
         return _nobody(rest, f"unknown: {inspected['detail']}", tell=bool(event.get("alerts")))
-    inspection = parse_inspection("\n".join(inspected["lines"]))
+    inspection = parse_inspection(taken_up(inspected))
     state, instances = tools.state.renew(run), tools.ec2.instances()
     eligibility = _judge(tools, event, inspection, state, instances)
     plan = _choose(tools, event, eligibility)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.inspection import parse_inspection, parse_node_look
+from node_fleet.domain.inspection import PLAIN_CHARACTERS, parse_inspection, parse_node_look, taken_up, written_down
 
 A = "i-0123456789abcdef0"
 
@@ -80,3 +80,14 @@ def test_a_line_of_another_form_makes_the_whole_answer_unknown(line: str) -> Non
 def test_another_version_of_the_format_is_unknown() -> None:
     body = "nf2 1000 a"
     assert not parse_inspection(f"{body}\nend 1 {zlib.crc32(body.encode()):08x}").known
+
+
+@given(st.text(alphabet="abc \n", min_size=1, max_size=3 * PLAIN_CHARACTERS).map(str.strip))
+def test_an_answer_comes_back_from_the_payload_as_it_was(text: str) -> None:
+    assert taken_up(written_down(text)).splitlines() == text.splitlines()
+
+
+def test_a_small_answer_can_be_read_in_the_console_and_a_large_one_is_packed() -> None:
+    assert written_down(whole(LINE)) == {"lines": whole(LINE).splitlines()}
+    large = whole(*[LINE] * 100)
+    assert len(written_down(large)["packed"]) < len(large) / 2

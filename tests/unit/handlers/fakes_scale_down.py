@@ -267,7 +267,7 @@ A_CORDONED = inspection_text(worker_line(A, "RCW", OPERATION_ID), worker_line(B)
 
 def inspected(text: str) -> dict[str, Any]:
     """The `inspection` of the payload that InspectNodes leaves."""
-    return {"known": True, "detail": "", "lines": text.splitlines()}
+    return {"known": True, "detail": "3 nodes", "lines": text.splitlines()}
 
 
 def wired(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Tools:
