@@ -42,7 +42,8 @@ def synthesised_template(context: Mapping[str, Any] | None = None) -> Template:
 class Simulation:
     """A scenario with its laptop and world; a context manager. `run` acts it out to its end.
 
-    overrides: environment variables that go over the template's and the scenario's settings.
+    overrides: environment variables that go over the template's and the scenario's settings. alerts: whether the
+    alert rule watches the pods as deployed; without it only ticks and people start runs.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class Simulation:
         template: Template | Path | None = None,
         overrides: Mapping[str, str] | None = None,
         progress: Progress | None = None,
+        alerts: bool = True,
     ) -> None:
         self.scenario = scenario
         self.points: list[SnapshotLine] = []
         self.shells: list[ServerShell] = []
         self.starting_ids: list[str] = []
         self._progress = progress
+        self._watched = alerts
         self._stack = contextlib.ExitStack()
         self.laptop = Laptop.from_template(
             template or synthesised_template(),
@@ -78,7 +81,8 @@ class Simulation:
             self.happenings = Happenings(self.laptop, self.world, self.shells)
             self.happenings.schedule(self.scenario.events, clock.now())
             self.alerts = AlertFace(self.laptop, self.world)
-            self.alerts.start()
+            if self._watched:
+                self.alerts.start()
             clock.every(SAMPLE_SECONDS, self._sample, first=clock.now())
             self._stack = stack.pop_all()
         return self

@@ -1,0 +1,142 @@
+"""The control plane's own monthly bill, line by line, with and without AWS's always-free tier.
+
+Counted use comes in, money comes out. What AWS does not charge for (rules of the default bus, Run Command) is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PRICED_IN = "2025-11"
+"""Month of the unit prices below: ap-southeast-1, USD. Other regions differ by some percent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A month's use, counted. memory in GB-seconds, sizes in GB."""
+
+    transitions: float = 0.0
+    invocations: float = 0.0
+    gb_seconds: float = 0.0
+    write_units: float = 0.0
+    read_units: float = 0.0
+    stored_gb: float = 0.0
+    backed_up_gb: float = 0.0
+    log_gb: float = 0.0
+    messages: float = 0.0
+    metrics: float = 0.0
+    alarms: float = 0.0
+    dashboards: float = 0.0
+    secrets: float = 0.0
+    secret_reads: float = 0.0
+    address_hours: float = 0.0
+    nat_hours: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """The price of so many units (`per`), and how many of them a month are always free."""
+
+    name: str
+    usd: float
+    per: float
+    free: float
+    unit: str
+
+
+RATES: Mapping[str, Rate] = {
+    "transitions": Rate(name="Step Functions", usd=0.025, per=1e3, free=4_000, unit="state transitions"),
+    "invocations": Rate(name="Lambda requests", usd=0.20, per=1e6, free=1e6, unit="invocations"),
+    "gb_seconds": Rate(name="Lambda time, arm64", usd=13.3334, per=1e6, free=400_000, unit="GB-seconds"),
+    "write_units": Rate(name="DynamoDB writes", usd=0.71, per=1e6, free=0, unit="write units"),
+    "read_units": Rate(name="DynamoDB reads", usd=0.1425, per=1e6, free=0, unit="read units"),
+    "stored_gb": Rate(name="DynamoDB storage", usd=0.285, per=1, free=25, unit="GB"),
+    "backed_up_gb": Rate(name="DynamoDB point-in-time recovery", usd=0.228, per=1, free=0, unit="GB"),
+    "log_gb": Rate(name="CloudWatch Logs", usd=0.70, per=1, free=5, unit="GB written"),
+    "messages": Rate(name="SNS", usd=0.50, per=1e6, free=1e6, unit="messages"),
+    "metrics": Rate(name="CloudWatch metrics", usd=0.30, per=1, free=10, unit="metrics"),
+    "alarms": Rate(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarms"),
+    "dashboards": Rate(name="CloudWatch dashboards", usd=3.0, per=1, free=3, unit="dashboards"),
+    "secrets": Rate(name="Secrets Manager", usd=0.40, per=1, free=0, unit="secrets"),
+    "secret_reads": Rate(name="Secrets Manager reads", usd=0.05, per=1e4, free=0, unit="reads"),
+    "address_hours": Rate(name="Public IPv4 of the server", usd=0.005, per=1, free=0, unit="hours"),
+    "nat_hours": Rate(name="NAT gateway (off by default)", usd=0.059, per=1, free=0, unit="hours"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of the bill. usd: at full price; usd_after_free: with the always-free tier."""
+
+    name: str
+    quantity: float
+    unit: str
+    usd: float
+    usd_after_free: float
+
+
+def bill(use: Use) -> tuple[Line, ...]:
+    """Every kind of use that is not 0, in the order of RATES."""
+    lines = []
+    for key, rate in RATES.items():
+        quantity = float(getattr(use, key))
+        if quantity <= 0:
+            continue
+        lines.append(
+            Line(
+                name=rate.name,
+                quantity=quantity,
+                unit=rate.unit,
+                usd=quantity / rate.per * rate.usd,
+                usd_after_free=max(0.0, quantity - rate.free) / rate.per * rate.usd,
+            )
+        )
+    return tuple(lines)
+
+
+def totals(lines: tuple[Line, ...]) -> tuple[float, float]:
+    """The bill's sum at full price and with the always-free tier."""
+    return sum(line.usd for line in lines), sum(line.usd_after_free for line in lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What one run of a kind uses, as counted in simulation."""
+
+    transitions: float
+    invocations: float
+    gb_seconds: float
+    write_units: float
+    read_units: float
+    log_kb: float
+    messages: float
+    secret_reads: float
+
+
+def month(
+    profiles: Mapping[str, Profile], runs_per_month: Mapping[str, float], standing: Use, *, kept_items: float = 0.0
+) -> Use:
+    """A month of so many runs of each kind, on top of what stands there anyway (alarms, secrets, addresses)."""
+
+    def total(name: str) -> float:
+        return sum(float(getattr(profiles[kind], name)) * count for kind, count in runs_per_month.items())
+
+    return Use(
+        transitions=total("transitions"),
+        invocations=total("invocations"),
+        gb_seconds=total("gb_seconds"),
+        write_units=total("write_units"),
+        read_units=total("read_units"),
+        log_gb=total("log_kb") / 1e6,
+        messages=total("messages"),
+        secret_reads=total("secret_reads"),
+        stored_gb=standing.stored_gb + kept_items,
+        backed_up_gb=standing.backed_up_gb + kept_items,
+        metrics=standing.metrics,
+        alarms=standing.alarms,
+        dashboards=standing.dashboards,
+        secrets=standing.secrets,
+        address_hours=standing.address_hours,
+        nat_hours=standing.nat_hours,
+    )
