@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.launcher import Launcher, found_by_tag, placement_of
+from node_fleet.adapters.launcher import Launcher, Listing, found_by_tag, placement_of
 from node_fleet.domain.errors import NoCapacityError
 from node_fleet.domain.launch import (
     alerts_for,
@@ -21,7 +21,6 @@ from node_fleet.domain.model import Instance, Memory
 from node_fleet.domain.operation import LaunchSlot, Operation
 from node_fleet.domain.placement import plan_slots
 from node_fleet.domain.run import Run
-from node_fleet.domain.state import FleetState
 from node_fleet.observability import log
 from node_fleet.payload import put, take
 from node_fleet.telling import tell
@@ -35,12 +34,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if run.dry_run:
         return _dry_run(tools, event)
     state = tools.state.renew(run)
-    resumed = state.operation is not None and state.operation.kind == "scale_up"
-    operation = state.operation if resumed and state.operation else _new(tools, run, event, state)
+    listing = Listing(instances=tools.ec2.instances(), version=state.slots_version)
+    if state.operation is not None and state.operation.kind == "scale_up":
+        operation = found_by_tag(tools.ec2, state.operation)
+    else:
+        operation = _new(tools, run, event, under_notice(listing.instances, state.notices))
     launcher = _launcher(tools, run)
-    if resumed:
-        operation = found_by_tag(tools.ec2, operation)
-    operation = launcher.launch(launcher.reserve(operation))
+    operation = launcher.launch(launcher.reserve(operation, listing))
     operation = replace(operation, phase="verify", phase_at=tools.clock.now())
     tools.state.save_operation(run, operation)
     log("launch", operation=operation.operation_id, slots=launch_sentence(operation))
@@ -51,10 +51,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return tell(answer, notes=launch_notes(operation, launcher.refusals), alerts=alerts_for(launcher.refusals))
 
 
-def _new(tools: Wiring, run: Run, event: dict[str, Any], state: FleetState) -> Operation:
+def _new(tools: Wiring, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
     """The plan, recorded before anything is launched. A slot without a pool is not planned."""
-    instances, slots = _plan(tools, event, state)
-    now = tools.clock.now()
+    slots, now = _plan(tools, event, instances), tools.clock.now()
     operation = Operation(
         operation_id=operation_id_of(run.execution_id, run.round),
         kind="scale_up",
@@ -72,15 +71,12 @@ def _new(tools: Wiring, run: Run, event: dict[str, Any], state: FleetState) -> O
     return operation
 
 
-def _plan(
-    tools: Wiring, event: dict[str, Any], state: FleetState
-) -> tuple[tuple[Instance, ...], tuple[LaunchSlot, ...]]:
-    instances = under_notice(tools.ec2.instances(), state.notices)
+def _plan(tools: Wiring, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
     placement, dry = placement_of(tools.settings), take(event, "memory", Memory).dry_pools
     slots = plan_slots(event["decision"]["count"], instances, placement, dry=dry, now=tools.clock.now())
     if not slots:
         raise NoCapacityError(f"every pool of {', '.join(placement.instance_types)} ran dry minutes ago and rests")
-    return instances, slots
+    return slots
 
 
 def _launcher(tools: Wiring, run: Run) -> Launcher:
@@ -99,7 +95,8 @@ def _launcher(tools: Wiring, run: Run) -> Launcher:
 
 
 def _dry_run(tools: Wiring, event: dict[str, Any]) -> dict[str, Any]:
-    instances, slots = _plan(tools, event, tools.state.load())
+    instances = under_notice(tools.ec2.instances(), tools.state.load().notices)
+    slots = _plan(tools, event, instances)
     text = dry_run_sentence(slots)
     outcome = Outcome(kind="dry_run", text=text, workers_after=len(instances))
     return put(event, launch={"status": "dry_run", "detail": text}, outcome=outcome)

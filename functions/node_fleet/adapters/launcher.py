@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchAnswer
@@ -52,6 +52,14 @@ def found_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
     return take_up(operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Instances as EC2 listed them after the state item was read at that version of its reservations."""
+
+    instances: tuple[Instance, ...]
+    version: int
+
+
 class Headcount:
     """Counts workers against the maximum with one listing of EC2 for as long as only our own reservations change.
 
@@ -59,11 +67,11 @@ class Headcount:
     an earlier version still holds.
     """
 
-    def __init__(self, ec2: Ec2Fleet, clock: Any) -> None:
+    def __init__(self, ec2: Ec2Fleet, clock: Any, listing: Listing | None = None) -> None:
         self._ec2 = ec2
         self._clock = clock
-        self._instances: tuple[Instance, ...] = ()
-        self._valid_at = -1
+        self._instances = listing.instances if listing else ()
+        self._valid_at = listing.version if listing else -1
         self._seen_at = -1
 
     def __call__(self, state: FleetState) -> int:
@@ -109,9 +117,9 @@ class Launcher:
         self._until = clock.now() + settings.launch_time_seconds
         self._final: Refusal | None = None
 
-    def reserve(self, operation: Operation) -> Operation:
+    def reserve(self, operation: Operation, listing: Listing | None = None) -> Operation:
         """Reserve room for each planned slot; a slot for which there is none is given up."""
-        count = Headcount(self._ec2, self._clock)
+        count = Headcount(self._ec2, self._clock, listing)
         until = self._clock.now() + self._settings.operation_limit_seconds
         for slot in operation.slots:
             if slot.outcome != "planned":

@@ -106,3 +106,11 @@ def test_a_missing_launch_template_is_named(fleet: Bench) -> None:
     )
     with pytest.raises(LaunchConfigurationError, match=lost):
         handler(fleet.event(fleet.begin(), 1), None)
+
+
+def test_ten_launches_beside_a_fleet_take_one_listing_of_instances(fleet: Bench) -> None:
+    run = fleet.begin()
+    fleet.cloud.recorder.calls.clear()
+    handler(fleet.event(run, 10), None)
+    assert len(fleet.instances()) == 10
+    assert len(fleet.cloud.recorder.of("DescribeInstances")) == 2, "one by the handler, one by this test"

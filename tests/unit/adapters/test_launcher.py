@@ -1,0 +1,173 @@
+"""The launcher on the laptop's EC2: what is tried next after each refusal, what is kept, how patient it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.launch_nodes import handler as launch_nodes
+from node_fleet.adapters.launcher import placement_of
+from node_fleet.domain.errors import LaunchError, NodeFleetError
+from node_fleet.domain.launch import CAPACITY
+from node_fleet.domain.placement import Pool
+from node_fleet.settings import Settings
+from simulator.aws.faults import FaultRule
+from simulator.aws.recorder import AwsCall
+from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
+
+TYPES = ("t3.small", "t3a.small")
+
+
+@pytest.fixture(scope="module")
+def module_bench() -> Iterator[Bench]:
+    with bench(max_workers=10, instance_types=",".join(TYPES), spot_percent=100) as made:
+        yield made
+
+
+@pytest.fixture
+def fleet(module_bench: Bench) -> Iterator[Bench]:
+    module_bench.cloud.recorder.calls.clear()
+    yield module_bench
+    module_bench.cloud.faults.rules.clear()
+    ids = [i.instance_id for i in module_bench.instances()]
+    if ids:
+        module_bench.cloud.client("ec2").terminate_instances(InstanceIds=ids)
+    module_bench.clock.advance(4000)
+    module_bench.cloud.client("dynamodb").delete_item(
+        TableName=module_bench.settings.state_table, Key={"cluster_id": {"S": "test"}}
+    )
+
+
+names = itertools.count()
+
+
+def launch(made: Bench, count: int = 1) -> dict[str, Any]:
+    return launch_nodes(made.event(made.begin(f"exec-{next(names)}"), count), None)
+
+
+def asked(made: Bench) -> list[AwsCall]:
+    return made.cloud.recorder.of("RunInstances")
+
+
+def pools(made: Bench) -> list[Pool]:
+    found = [made.cloud.ec2.pool_of(call.parameters) for call in asked(made)]
+    return [Pool(p.az, p.instance_type, "spot" if p.market == "spot" else "on-demand") for p in found]
+
+
+@pytest.mark.parametrize("code", sorted(CAPACITY - {"InsufficientCapacity"}))
+def test_35_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Bench, code: str) -> None:
+    fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot", code=code)
+    answer = launch(fleet)
+    assert pools(fleet) == [Pool(ZONES[0], TYPES[0], "spot"), Pool(ZONES[1], TYPES[0], "spot")]
+    assert all(call.attempts == 1 for call in asked(fleet))
+    (dry,) = fleet.operation(answer).dry_pools
+    assert (dry.zone, dry.until) == (ZONES[0], int(fleet.clock.now()) + fleet.settings.dry_pool_seconds)
+    assert any("no capacity" in note and ZONES[0] in note for note in answer["notes"])
+
+
+def test_35_zones_then_types_then_on_demand(fleet: Bench) -> None:
+    fleet.cloud.ec2.dry_pool(market="spot")
+    launch(fleet)
+    spot = [Pool(z, t, "spot") for t in TYPES for z in ZONES]
+    assert pools(fleet) == [*spot, Pool(ZONES[0], TYPES[0], "on-demand")]
+    assert len({call.parameters["ClientToken"] for call in asked(fleet)}) == 7
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_35_the_spot_quota_is_met_once_and_the_rest_goes_on_demand(fleet: Bench, count: int) -> None:
+    fleet.cloud.ec2.dry_pool(market="spot", code="MaxSpotInstanceCountExceeded")
+    answer = launch(fleet, count)
+    assert [p.market for p in pools(fleet)] == ["spot", *["on-demand"] * count]
+    assert answer["alerts"]["rows"][0][0] == "quota_exceeded" and "L-34B43A08" in answer["alerts"]["rows"][0][1]
+
+
+def test_a_pool_that_ran_dry_for_one_slot_is_not_asked_for_the_next(fleet: Bench) -> None:
+    rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], instance_type=TYPES[0])
+    launch(fleet, 6)
+    assert rule.hits == 1 and len(fleet.instances()) == 6
+
+
+def test_a_full_subnet_closes_its_zone(fleet: Bench) -> None:
+    rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], code="InsufficientFreeAddressesInSubnet")
+    launch(fleet, 4)
+    assert rule.hits == 1 and {i.zone for i in fleet.instances()} == {ZONES[1], ZONES[2]}
+
+
+@pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded"])
+@pytest.mark.parametrize("lucky", [0, 1, 3])
+def test_37_a_quota_ends_the_run_at_once_and_keeps_what_was_launched(fleet: Bench, code: str, lucky: int) -> None:
+    count = iter(range(100))
+    rule = fleet.cloud.faults.inject(
+        FaultRule(operation="RunInstances", code=code, when=lambda _: next(count) >= lucky)
+    )
+    if lucky:
+        answer = launch(fleet, 4)
+        assert answer["launch"]["status"] == "launched" and "L-1216C47A" in answer["alerts"]["rows"][0][1]
+    else:
+        with pytest.raises(NodeFleetError, match="L-1216C47A"):
+            launch(fleet, 4)
+    assert rule.hits == 1 and len(fleet.instances()) == lucky
+    held = {r.instance_id for r in fleet.state().reservations}
+    assert held == {i.instance_id for i in fleet.instances()}
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError", "Unavailable"])
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_37_throttling_is_waited_out_with_the_same_token(fleet: Bench, code: str, times: int) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=code, status=503, count=times))
+    launch(fleet)
+    calls = asked(fleet)
+    assert len(calls) == times + 1 and len({c.parameters["ClientToken"] for c in calls}) == 1
+    pauses = [b.at - a.at for a, b in itertools.pairwise(calls)]
+    assert all(later > earlier for earlier, later in itertools.pairwise(pauses))
+    assert len(fleet.instances()) == 1
+
+
+def test_throttling_without_end_is_given_up_within_the_step_s_time(fleet: Bench) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="RequestLimitExceeded", status=503))
+    began = fleet.clock.now()
+    with pytest.raises(LaunchError, match="throttles"):
+        launch(fleet, 3)
+    assert fleet.clock.now() - began <= fleet.settings.launch_time_seconds + 1
+
+
+@pytest.mark.parametrize("lost", ["ReplyLost", "ConnectionRefused"])
+def test_an_answer_that_got_lost_launches_nothing_twice(fleet: Bench, lost: str) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=lost, count=1))
+    launch(fleet, 2)
+    assert len(fleet.instances()) == 2
+
+
+def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Bench) -> None:
+    run = fleet.begin("mismatch")
+    event = fleet.event(run, 1)
+    fleet.cloud.ec2.delays.invisible_seconds = 3.0
+    first = launch_nodes(event, None)
+    fleet.cloud.ec2.delays.invisible_seconds = 0.0
+    operation = fleet.operation(first)
+    slot = replace(operation.slots[0], outcome="planned", instance_id="", launched_at=0)
+    fleet.tools.state.save_operation(run, operation.with_slot(slot))
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="IdempotentParameterMismatch"))
+    second = launch_nodes(event, None)
+    assert fleet.operation(second).slots[0].instance_id == operation.slots[0].instance_id
+    assert len(fleet.instances()) == 1
+
+
+@pytest.mark.parametrize(
+    "code", ["UnauthorizedOperation", "InvalidLaunchTemplateId.VersionNotFound", "InvalidSubnetID.NotFound"]
+)
+def test_a_request_that_can_never_succeed_is_asked_once(fleet: Bench, code: str) -> None:
+    rule = fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=code, message="EC2's own words"))
+    with pytest.raises(NodeFleetError, match="EC2's own words"):
+        launch(fleet, 3)
+    assert rule.hits == 1
+
+
+def test_the_wishes_come_from_the_settings() -> None:
+    settings = Settings.from_mapping({"placement": "round-robin", "on_demand_floor": 1, "subnets": "a=subnet-1"})
+    placement = placement_of(settings)
+    assert (placement.order, placement.on_demand_floor, placement.zones) == ("round-robin", 1, {"a": "subnet-1"})

@@ -1,0 +1,192 @@
+"""What an announcement means: which instances, how much time, which answer. The workflow's walk is tested elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node_fleet.domain.errors import InvalidInputError
+from node_fleet.domain.interruption import (
+    Announcement,
+    DeadlineDrain,
+    Replacement,
+    Times,
+    answer_to,
+    closing_alerts,
+    interruption_alerts,
+    outranks,
+    read_announcement,
+    replacement_slot,
+    what_happened,
+    why_no_drain,
+)
+from node_fleet.domain.state import FleetState, Notice, Pause
+from tests.unit.domain.fakes_up import NOW, instance, placement
+
+ISO = "2026-09-21T14:13:20Z"
+AT = 1_790_000_000
+TIMES = Times(
+    margin_seconds=15,
+    settle_seconds=300,
+    rebalance_hold_seconds=1800,
+    scheduled_lead_seconds=3600,
+    join_limit_seconds=300,
+)
+ONE = instance(1)
+
+
+def event(kind: str, **detail: Any) -> dict[str, Any]:
+    return {"detail-type": kind, "time": ISO, "detail": {"instance-id": ONE.instance_id, **detail}}
+
+
+def test_a_spot_warning_gives_two_minutes_from_the_time_of_the_event() -> None:
+    found = read_announcement(event("EC2 Spot Instance Interruption Warning", **{"instance-action": "terminate"}))
+    assert found == Announcement(instance_ids=(ONE.instance_id,), kind="spot", at=AT, deadline=AT + 120)
+
+
+def test_a_recommendation_names_no_date() -> None:
+    assert read_announcement(event("EC2 Instance Rebalance Recommendation")).deadline == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"), [("terminated", "gone"), ("stopped", "stopped"), ("running", None), ("shutting-down", None)]
+)
+def test_of_state_changes_only_the_ends_mean_something(state: str, kind: str | None) -> None:
+    assert read_announcement(event("EC2 Instance State-change Notification", state=state)).kind == kind
+
+
+def health(**changes: Any) -> dict[str, Any]:
+    detail = {
+        "service": "EC2",
+        "eventTypeCategory": "scheduledChange",
+        "startTime": "Thu, 24 Sep 2026 14:13:20 GMT",
+        "affectedEntities": [{"entityValue": "i-1"}, {"entityValue": "i-2"}],
+        **changes,
+    }
+    return {"detail-type": "AWS Health Event", "time": ISO, "detail": detail}
+
+
+def test_a_scheduled_change_may_name_several_instances_and_its_date() -> None:
+    found = read_announcement(health())
+    assert (found.instance_ids, found.kind, found.deadline) == (("i-1", "i-2"), "scheduled", AT + 3 * 86_400)
+
+
+@pytest.mark.parametrize("changes", [{"service": "RDS"}, {"eventTypeCategory": "issue"}])
+def test_other_health_events_ask_for_nothing(changes: dict[str, str]) -> None:
+    assert read_announcement(health(**changes)).kind is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "word"),
+    [({}, "detail"), ({"detail": {}}, "time"), ({"detail": {}, "time": "soon"}, "soon"), ({"detail": 5}, "time")],
+)
+def test_an_event_that_cannot_be_read_is_refused_by_name(broken: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidInputError, match=word):
+        read_announcement(broken)
+
+
+@pytest.mark.parametrize(
+    ("new", "known", "wins"),
+    [
+        ("spot", "rebalance", True),
+        ("spot", "scheduled", True),
+        ("scheduled", "rebalance", True),
+        ("spot", "spot", False),
+        ("rebalance", "rebalance", False),
+        ("rebalance", "spot", False),
+        ("scheduled", "spot", False),
+    ],
+)
+def test_only_a_notice_with_less_time_takes_over(new: str, known: str, wins: bool) -> None:
+    assert outranks(new, Notice(instance_id="i", kind=known, at=0)) is wins  # type: ignore[arg-type]
+
+
+def answer(kind: str, deadline: int = 0, *, now: int = NOW, **changes: Any) -> Any:
+    announcement = Announcement(instance_ids=(ONE.instance_id,), kind=kind, at=NOW, deadline=deadline)  # type: ignore[arg-type]
+    return answer_to(announcement, instance(1, **changes), claimed_by="e", now=now, times=TIMES)
+
+
+def test_a_spot_notice_is_drained_at_once_until_fifteen_seconds_before_its_end() -> None:
+    found = answer("spot", NOW + 120)
+    assert (found.path, found.drain_mode, found.drain_until) == ("respond", "deadline", NOW + 105)
+    assert found.drain_time == ISO
+
+
+def test_a_scheduled_change_is_drained_an_hour_before_its_date() -> None:
+    found = answer("scheduled", NOW + 86_400)
+    assert (found.drain_mode, found.drain_until) == ("deadline", NOW + 86_385)
+    assert found.drain_time == "2026-09-22T13:13:20Z"
+
+
+def test_a_scheduled_change_close_at_hand_waits_for_the_replacement_only() -> None:
+    assert answer("scheduled", NOW + 1800).drain_time == "2026-09-21T14:18:20Z"
+
+
+def test_a_recommendation_is_drained_politely_after_its_replacement_had_time_to_join() -> None:
+    found = answer("rebalance")
+    assert (found.drain_mode, found.drain_time) == ("voluntary", "2026-09-21T14:18:20Z")
+    assert found.settle_time == "2026-09-21T14:43:20Z"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "path"),
+    [
+        ("spot", "terminated", "forget"),
+        ("spot", "shutting-down", "forget"),
+        ("gone", "terminated", "forget"),
+        ("stopped", "stopped", "tell"),
+        ("spot", "pending", "respond"),
+    ],
+)
+def test_what_is_already_gone_is_only_forgotten(kind: str, state: str, path: str) -> None:
+    assert answer(kind, NOW + 120, state=state).path == path
+
+
+def test_the_replacement_counts_the_taken_worker_as_gone_and_avoids_its_pool() -> None:
+    fleet = (ONE, instance(2, zone="b"), instance(3, zone="c", market="on-demand"))
+    slot = replacement_slot(ONE, fleet, FleetState(cluster_id="c"), placement(), now=NOW)
+    assert slot is not None and (slot.zone, slot.instance_type, slot.market) == ("b", "t3.small", "spot")
+
+
+@pytest.mark.parametrize(
+    ("state", "notice", "expected"),
+    [
+        ("running", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "survived"),
+        ("pending", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "survived"),
+        ("terminated", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "gone"),
+        ("gone", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "gone"),
+        ("running", Notice(instance_id="i", kind="spot", at=0, claimed_by="other"), "superseded"),
+        ("running", None, "superseded"),
+    ],
+)
+def test_after_the_date_it_is_looked_what_happened(state: str, notice: Notice | None, expected: str) -> None:
+    assert what_happened(state, notice, "e") == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "notices", "paused", "word"),
+    [
+        (NOW, ["e"], False, ""),
+        (NOW + 95, ["e"], False, ""),
+        (NOW + 96, ["e"], False, "too late"),
+        (NOW, ["other"], False, "took over"),
+        (NOW, [], False, "lifted"),
+        (NOW, ["e"], True, "paused by ann"),
+    ],
+)
+def test_a_drain_is_begun_only_while_it_can_do_good(now: int, notices: list[str], paused: bool, word: str) -> None:
+    held = tuple(Notice(instance_id=ONE.instance_id, kind="spot", at=NOW, claimed_by=by) for by in notices)
+    pause = Pause(reason="sale", by="ann", since=NOW, until=NOW + 999) if paused else None
+    state = FleetState(cluster_id="c", notices=held, pause=pause)
+    why = why_no_drain(answer("spot", NOW + 120), state, now, least_seconds=10)
+    assert word in why and bool(why) is bool(word)
+
+
+def test_people_hear_of_what_failed_and_of_nothing_else() -> None:
+    well = (DeadlineDrain(status="drained", detail=""), Replacement(status="launched", detail=""))
+    badly = (DeadlineDrain(status="failed", detail="x"), Replacement(status="failed", detail="y"))
+    assert interruption_alerts(answer("spot", NOW + 120), *well) == ()
+    assert len(interruption_alerts(answer("spot", NOW + 120), *badly)) == 2
+    assert closing_alerts(answer("spot", NOW + 120), "gone", "", failed=False) == ()
+    assert closing_alerts(answer("spot", NOW + 120), "kept", "", failed=False)
