@@ -319,6 +319,6 @@ def breaker_alert(memory: Memory, key: str, policy: Policy, now: int) -> Alert |
     text = (
         f"circuit breaker open: {entry.failures} scale-ups in a row and no worker joined; no launch for "
         f"{(entry.until - now) // 60} minutes. Look at a worker's console output and its BootstrapError tag, mend the "
-        "cause, then reset the breaker"
+        "cause, then: node-fleet resume --breaker"
     )
     return Alert(kind="circuit_breaker", text=text)
