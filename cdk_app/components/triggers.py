@@ -120,7 +120,7 @@ def _notice_patterns() -> dict[str, events.EventPattern]:
     found["InstanceStateChange"] = events.EventPattern(
         source=["aws.ec2"],
         detail_type=["EC2 Instance State-change Notification"],
-        detail={"state": ["stopping", "stopped", "shutting-down", "terminated"]},
+        detail={"state": ["stopped", "terminated"]},
     )
     found["ScheduledChange"] = events.EventPattern(
         source=["aws.health"],

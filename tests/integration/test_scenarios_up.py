@@ -44,7 +44,7 @@ def flash_sale(watch: FleetWatch) -> None:
     assert peak.unschedulable_pods > 0
     later = [p for p in sim.points if peak.at < p.at <= peak.at + 300]
     assert min(p.unschedulable_pods for p in later) == 0
-    assert max(p.workers_usable for p in sim.points) == 5
+    assert 5 <= max(p.workers_usable for p in sim.points) <= watch.maximum
     assert sim.points[-1].workers_usable == 2
     assert says(watch, "scaled up from")
 
