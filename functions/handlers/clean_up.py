@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.adapters.server import stop_and_uncordon
 from node_fleet.domain.message import Outcome
 from node_fleet.domain.operation import Operation
 from node_fleet.domain.recovery import cordons_to_undo, may_close
@@ -38,6 +39,5 @@ def _close(tools: Wiring, run: Run, operation: Operation | None, dead: str) -> O
     tools.state.close_operation(run, tools.state.load().memory)
     tools.state.unreserve(f"{operation.operation_id}:{slot.number}" for slot in operation.slots)
     for target in cordons_to_undo(operation):
-        parameters = {"NodeName": target.node_name, "OperationId": operation.operation_id}
-        tools.server.run("UncordonNode", parameters)
+        stop_and_uncordon(tools.server, target, operation.operation_id)
     return operation

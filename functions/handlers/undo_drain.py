@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.adapters.server import stop_and_uncordon
 from node_fleet.domain import outcome
 from node_fleet.domain.back_off import node_key
 from node_fleet.domain.drain import after_target, moved, told_once, undone_sentence
@@ -54,12 +55,7 @@ def _cause(event: dict[str, Any]) -> tuple[str, str]:
 
 
 def _give_back(tools: Wiring, operation: Operation, target: Target) -> str:
-    """Cancel and wait for the final status first: a drain that still runs would cordon again or evict on."""
-    if target.command_id and not tools.server.result(target.command_id).final:
-        tools.server.cancel(target.command_id)
-        tools.server.wait(target.command_id)
-    parameters = {"NodeName": target.node_name, "OperationId": operation.operation_id}
-    result = tools.server.run("UncordonNode", parameters)
+    result = stop_and_uncordon(tools.server, target, operation.operation_id)
     if not result.succeeded or result.word not in GIVEN_BACK:
         said = f"{result.word} {result.detail}".strip() or result.status
         raise ServerUnreachableError(f"node {target.node_name} may still be cordoned by us: {said}")

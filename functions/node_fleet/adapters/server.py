@@ -14,9 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from node_fleet.domain.drain import CommandResult
 from node_fleet.domain.errors import InvalidInputError, ServerUnreachableError
+from node_fleet.domain.operation import Target
 from node_fleet.settings import Settings
 
-__all__ = ["CommandResult", "ServerCommands"]
+__all__ = ["CommandResult", "ServerCommands", "checked", "stop_and_uncordon"]
 
 POLL_SECONDS = 1.0
 SHORT_EXECUTION_SECONDS = 60
@@ -114,6 +115,17 @@ class ServerCommands:
             found = pings[0] if pings else "not registered"
             self._found = None
             raise ServerUnreachableError(_not_managed(server, f"its SSM agent is {found}"))
+
+
+def stop_and_uncordon(server: ServerCommands, target: Target, operation_id: str) -> CommandResult:
+    """End the target's drain for certain, then take back that operation's cordon; answers the UncordonNode command.
+
+    The order matters: a drain that still runs would evict on, or cordon again.
+    """
+    if target.command_id and not server.result(target.command_id).final:
+        server.cancel(target.command_id)
+        server.wait(target.command_id)
+    return server.run("UncordonNode", {"NodeName": target.node_name, "OperationId": operation_id})
 
 
 def checked(parameters: Mapping[str, str]) -> None:

@@ -92,7 +92,7 @@ def test_a_person_who_uncordoned_and_cordoned_again_keeps_the_cordon_only_if_the
     assert "result: not-cordoned" in site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID=OPERATION).stdout
 
 
-@pytest.mark.parametrize("waits", [0, 60])
+@pytest.mark.parametrize("waits", [0, 60, 3600])
 def test_case_1_forgetting_removes_the_node_and_its_password(site: Site, waits: int) -> None:
     site.world.instance_gone(FIRST)
     site.clock.advance(100 + waits)

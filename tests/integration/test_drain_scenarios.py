@@ -1,0 +1,236 @@
+"""Removals acted out whole: the deployed workflow, the shipped shell, virtual time, and an independent judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from simulator.k3s.budget_checker import BudgetChecker
+from simulator.runner import Execution
+from simulator.scenario import load_scenario
+from simulator.simulation import Simulation, synthesised_template
+from simulator.template import Template
+
+
+@dataclass
+class Story:
+    """One scenario that was acted out."""
+
+    simulation: Simulation
+    checker: BudgetChecker
+
+    @property
+    def removals(self) -> list[Execution]:
+        """Executions that looked for somebody to remove, or went on with it."""
+        return [e for e in self.simulation.executions if set(e.path) & {"InspectNodes", "UndoDrain", "ForgetNodes"}]
+
+    def notes(self) -> str:
+        outputs = [e.output for e in self.simulation.executions if e.output]
+        return " ".join(text for o in outputs for text in (o.get("sentence", ""), *o.get("notes", ())))
+
+    def workers(self) -> int:
+        return self.simulation.points[-1].workers_usable
+
+    def cordoned(self) -> list[str]:
+        return [n.name for n in self.simulation.world.nodes() if n.unschedulable]
+
+    def commands(self, document: str) -> list[Any]:
+        return [r for r in self.simulation.laptop.cloud.commands.runs if r.document.endswith(document)]
+
+    def terminated(self) -> list[str]:
+        calls = self.simulation.laptop.cloud.recorder.calls
+        return [i for c in calls if c.operation == "TerminateInstances" for i in c.parameters["InstanceIds"]]
+
+    def assert_nobody_was_hurt(self) -> None:
+        assert self.checker.violations == []
+        assert [r for r in self.checker.removals if r.is_node_bound or r.owner_kind in ("StatefulSet", "")] == []
+        assert [r for r in self.checker.removals if r.act == "terminated with its machine"] == []
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return synthesised_template()
+
+
+Act = Callable[..., Story]
+
+
+@pytest.fixture
+def act(template: Template) -> Iterator[Act]:
+    """Act a scenario out, whole or for some minutes; `before` may prepare the simulation."""
+    open_ones: list[Simulation] = []
+
+    def run(
+        name: str,
+        *,
+        minutes: float | None = None,
+        settings: dict[str, Any] | None = None,
+        before: Callable[[Simulation], None] | None = None,
+    ) -> Story:
+        scenario = load_scenario(name)
+        if minutes:
+            scenario = replace(scenario, duration_seconds=minutes * 60)
+        scenario = replace(scenario, settings={**scenario.settings, **(settings or {})})
+        simulation = Simulation(scenario, template=template)
+        simulation.__enter__()
+        open_ones.append(simulation)
+        checker = BudgetChecker(simulation.world)
+        if before:
+            before(simulation)
+        simulation.run()
+        return Story(simulation, checker)
+
+    yield run
+    for simulation in open_ones:
+        simulation.__exit__(None, None, None)
+
+
+def test_quiet_night_goes_from_ten_to_two_without_breaking_a_budget(act: Act) -> None:
+    story = act("quiet-night")
+    assert story.workers() == 2
+    story.assert_nobody_was_hurt()
+    assert len(story.terminated()) == len(set(story.terminated())) == 8
+    assert story.cordoned() == []
+    assert {e.status for e in story.simulation.executions} == {"SUCCEEDED"}
+
+
+def test_case_1_and_2_after_a_quiet_night_neither_dead_nodes_nor_their_passwords_are_left(act: Act) -> None:
+    story = act("quiet-night", minutes=60)
+    gone = set(story.terminated())
+    assert gone
+    names = {n.name for n in story.simulation.world.nodes()}
+    secrets = {s["metadata"]["name"] for s in story.simulation.world.objects("secrets", "kube-system")}
+    assert gone & names == set()
+    assert {f"{i}.node-password.k3s" for i in gone} & secrets == set()
+
+
+def test_blocked_everywhere_says_why_each_worker_stays(act: Act) -> None:
+    story = act("blocked-everywhere", minutes=20)
+    assert story.removals
+    kept = story.removals[-1].output_of("SelectNodes")["selection"]["kept"]
+    assert len(kept) == 5
+    assert any("uses a volume that exists on this node only" in k for k in kept)
+    assert (story.terminated(), story.commands("DrainNode"), story.cordoned()) == ([], [], [])
+
+
+def test_case_10_drain_times_out_gives_the_worker_back_and_waits_longer_each_time(act: Act) -> None:
+    story = act("drain-times-out")
+    story.assert_nobody_was_hurt()
+    failed = [e for e in story.removals if "UndoDrain" in e.path]
+    assert len(failed) >= 2
+    assert story.terminated() == []
+    assert story.cordoned() == []
+    assert {e.error for e in failed} == {"DrainFailedError"}
+    drains: dict[str, list[float]] = {}
+    for run in story.commands("DrainNode"):
+        drains.setdefault(run.parameters["NodeName"][0], []).append(run.sent_at)
+    for times in drains.values():
+        rests = [b - a for a, b in pairwise(times)]
+        assert all(b > a >= 600 for a, b in pairwise(rests)) or len(rests) < 2
+
+
+def test_server_unreachable_terminates_nobody_blindly_and_work_goes_on_afterwards(act: Act) -> None:
+    story = act("server-unreachable")
+    story.assert_nobody_was_hurt()
+    start = story.simulation.scenario.start_at
+    away = [(12.5 * 60, 24.5 * 60), (40 * 60, 50 * 60)]
+    calls = story.simulation.laptop.cloud.recorder.calls
+    moments = [c.at - start for c in calls if c.operation == "TerminateInstances"]
+    assert not [m for m in moments for begin, end in away if begin + 60 < m < end]
+    assert story.workers() == 2
+    assert story.cordoned() == []
+
+
+def test_load_returns_mid_drain_withdraws_it_and_the_worker_serves_again(act: Act) -> None:
+    story = act("load-returns-mid-drain", minutes=30)
+    story.assert_nobody_was_hurt()
+    withdrawn = [e for e in story.removals if "UndoDrain" in e.path]
+    assert withdrawn
+    assert withdrawn[0].status == "SUCCEEDED"
+    assert "became unschedulable while it was drained" in story.notes()
+    assert withdrawn[0].output_of("UndoDrain")["memory"]["back_offs"] in ([], {"columns": [], "rows": []})
+    assert story.cordoned() == []
+    assert story.terminated() == []
+
+
+def test_several_targets_in_one_operation_hold_the_minimum_on_the_whole_set(act: Act) -> None:
+    story = act("quiet-night", minutes=60, settings={"max_targets": 3})
+    story.assert_nobody_was_hurt()
+    assert min(p.workers_usable for p in story.simulation.points) >= 2
+    assert story.cordoned() == []
+
+
+@pytest.mark.parametrize("delay", [0.0, 20.0, 29.0])
+def test_case_43_a_command_that_ssm_shows_late_is_waited_for(act: Act, delay: float) -> None:
+    def slow(simulation: Simulation) -> None:
+        simulation.laptop.cloud.commands.delays.unknown_seconds = min(delay, 8.0)
+        simulation.laptop.cloud.commands.delays.delayed_seconds = min(delay, 9.0)
+
+    story = act("quiet-night", minutes=30, before=slow)
+    story.assert_nobody_was_hurt()
+    assert story.terminated()
+    assert {e.status for e in story.simulation.executions} == {"SUCCEEDED"}
+
+
+@pytest.mark.parametrize("minutes", [2, 10, 30])
+def test_case_46_a_drain_that_arrives_after_the_agent_was_away_does_nothing(act: Act, minutes: int) -> None:
+    """Everything SSM could not deliver runs all the same, that many minutes late."""
+
+    def away(simulation: Simulation) -> None:
+        laptop = simulation.laptop
+        laptop.cloud.commands.delays.late_delivery_seconds = minutes * 60
+
+        def watch() -> None:
+            if any(r.document.endswith("InspectNodes") and r.final for r in laptop.cloud.commands.runs):
+                laptop.cloud.commands.offline.add(laptop.server_id)
+
+        laptop.clock.every(0.25, watch)
+
+    story = act("quiet-night", minutes=26 + minutes, before=away)
+    late = [r for r in story.commands("DrainNode") if r.ran]
+    assert late
+    assert {r.stdout.splitlines()[-1].split()[1] for r in late} <= {"too-late", "undone"}
+    assert (story.terminated(), story.cordoned(), story.checker.removals) == ([], [], [])
+
+
+@pytest.mark.parametrize("polls", [1, 3, 12])
+def test_an_abandoned_run_leaves_no_cordon(act: Act, polls: int) -> None:
+    """Somebody stops the execution in mid-drain: the clean-up stops the drain and gives the worker back."""
+    stopped: list[str] = []
+
+    def abandon(simulation: Simulation) -> None:
+        runner = simulation.laptop.cloud.runner
+
+        def watch() -> None:
+            for e in runner.executions:
+                if e.running and not stopped and e.path.count("WaitForDrain") == polls:
+                    stopped.append(e.name)
+                    runner.stop(e)
+
+        simulation.laptop.clock.every(1.0, watch)
+
+    story = act("drain-times-out", minutes=18, before=abandon)
+    assert stopped
+    story.assert_nobody_was_hurt()
+    drain = story.commands("DrainNode")[0]
+    assert drain.status == "Cancelled"
+    assert story.cordoned() == []
+
+
+@pytest.mark.parametrize("minutes", [5, 20, 60])
+def test_case_47_an_unmanaged_server_is_named_and_nobody_is_removed(act: Act, minutes: int) -> None:
+    def unmanaged(simulation: Simulation) -> None:
+        commands = simulation.laptop.cloud.commands
+        until = simulation.laptop.clock.now() + minutes * 60
+        commands.is_managed = lambda _i: simulation.laptop.clock.now() >= until
+
+    story = act("quiet-night", minutes=40, before=unmanaged)
+    tried = [e for e in story.removals if "SelectNodes" in e.path]
+    early = [e for e in tried if e.started_at < story.simulation.scenario.start_at + minutes * 60]
+    assert all("server_not_managed" in e.output_of("SelectNodes")["selection"]["detail"] for e in early)
+    assert bool(story.terminated()) is (minutes < 40)
+    assert story.commands("DrainNode") == [] or minutes < 40
