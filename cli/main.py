@@ -11,10 +11,18 @@ from collections.abc import Sequence
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import demo
+from cli import build, cost, demo, doctor, explain, look, operate
 from cli.output import CommandError, ExitCode, WrongUseError, refuse
 
-COMMANDS = (demo.register,)
+COMMANDS = (
+    demo.register,
+    look.register,
+    explain.register,
+    operate.register,
+    doctor.register,
+    cost.register,
+    build.register,
+)
 OPTIONAL = ("cli.backtest",)
 
 app = typer.Typer(

@@ -66,8 +66,8 @@ def print_json(value: Any) -> None:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for people; texts are taken as they are, never as markup."""
     shown = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        shown.add_column(name, overflow="fold")
+    for number, name in enumerate(columns):
+        shown.add_column(name, overflow="fold", no_wrap=number == 0)
     for row in rows:
         shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
     console().print(shown)

@@ -14,7 +14,7 @@ from node_fleet.observability import metrics_line
 from node_fleet.payload import take, to_payload
 from node_fleet.wiring import Wiring, wiring
 
-RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes")
+RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "begun_with")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

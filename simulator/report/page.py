@@ -46,11 +46,12 @@ class Report:
     executions: Sequence[Execution]
     definitions: Mapping[str, dict[str, Any]]
     subtitle: str = ""
+    everything: bool = False
 
 
 def render(report: Report) -> str:
-    """The page as text. Only executions that changed something, failed, or ended early carry their payloads."""
-    shown = [e for e in report.executions if changed_something(e) or e.status != "SUCCEEDED"]
+    """The page as text. Unless it shows everything, only executions that changed something or failed are on it."""
+    shown = [e for e in report.executions if report.everything or changed_something(e) or e.status != "SUCCEEDED"]
     data = {
         "points": [[p.at, p.load, p.pending, p.usable, p.joining, p.leaving] for p in report.points],
         "runs": list(_runs(shown, tell(shown), tuple(report.definitions))),

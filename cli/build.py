@@ -1,0 +1,33 @@
+"""synth and test, as the start script does them: it has both, so that neither needs more than Python to begin."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(context_settings=PASSED_ON, epilog="Example: node-fleet synth --out cdk.out")(synth)
+    app.command(context_settings=PASSED_ON, epilog="Example: node-fleet test tests/unit -k cooldown")(test)
+
+
+def synth(context: typer.Context) -> None:
+    """Write the CloudFormation templates; needs no AWS account."""
+    _hand_over("synth", context.args)
+
+
+def test(context: typer.Context) -> None:
+    """Check style, types and layers, then run every test, or those that the words choose. CI runs exactly this."""
+    _hand_over("test", context.args)
+
+
+def _hand_over(command: str, words: list[str]) -> None:
+    ended = subprocess.run([sys.executable, str(ROOT / "node-fleet"), command, *words], check=False)
+    raise typer.Exit(ended.returncode)

@@ -1,0 +1,240 @@
+"""explain: the decision with its evidence, and for each worker why it may or may not go; or one execution as a page.
+
+`now` looks at the cluster as a tick would, decides with the same function, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.look import LOOK_BACK_SECONDS, clock, decision_of, short
+from cli.output import CommandError, console, facts, print_json, say, table
+from cli.target import (
+    DEFAULT_CLUSTER,
+    DEFAULT_SCENARIO,
+    AtOption,
+    ClusterOption,
+    JsonOption,
+    LocalOption,
+    RegionOption,
+    ScenarioOption,
+    Target,
+    Where,
+)
+from node_fleet.adapters.records import Event
+from node_fleet.domain.decision import Check, Decision, decide
+from node_fleet.domain.eligibility import Eligibility, judge_workers
+from node_fleet.domain.errors import MetricsUnavailableError, ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.fleet import assemble
+from node_fleet.domain.inspection import parse_inspection
+from node_fleet.domain.model import Snapshot
+from node_fleet.payload import from_payload, to_payload
+from simulator.report.page import Report, definitions, render
+from simulator.report.story import tell
+from simulator.runner import Execution
+
+DAYS_BACK = 90 * 86400
+NOW = "now"
+COLOURS = {
+    "up": "green",
+    "down": "yellow",
+    "blocked": "red",
+    "hold": "cyan",
+    "waiting": "magenta",
+    "missing": "red",
+    "ok": "dim",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog="Examples: node-fleet explain now | node-fleet explain run-000012 | "
+        "node-fleet explain run-000012 --html run.html"
+    )(explain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A decision as it can be shown, whoever made it and when."""
+
+    title: str
+    decision: Decision
+    workers: tuple[tuple[str, str, str], ...] = ()
+    note: str = ""
+
+
+def explain(
+    *,
+    execution: Annotated[str, typer.Argument(help="An execution's name or ARN, or 'now'.")] = NOW,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the execution as a page instead.")] = None,
+    cluster: ClusterOption = DEFAULT_CLUSTER,
+    region: RegionOption = "",
+    local: LocalOption = False,
+    scenario: ScenarioOption = DEFAULT_SCENARIO,
+    at: AtOption = "14m",
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a run decided what it decided, or what it would decide now, and why each worker may go or stays."""
+    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
+        if html is not None:
+            write_page(last_execution(target) if execution == NOW else target.execution(execution), html)
+            return
+        found = explain_now(target) if execution == NOW else explain_past(target, execution)
+    if as_json:
+        print_json(
+            {
+                "title": found.title,
+                "decision": to_payload(found.decision),
+                "workers": [dict(zip(("instance", "may_go", "why"), row, strict=True)) for row in found.workers],
+                "note": found.note,
+            }
+        )
+        return
+    show(found)
+
+
+def show(found: Explained) -> None:
+    """The sentence first, then each check, then each worker."""
+    decision = found.decision
+    console().print(f"[bold]{found.title}[/bold]")
+    say(decision.sentence)
+    say()
+    facts(
+        [
+            ("action", f"{decision.action} {decision.count or ''}".strip()),
+            ("rule", decision.rule),
+            ("workers", f"{decision.workers_before} → {decision.workers_after}"),
+            ("blocked by", ", ".join(decision.blocked_by) or "nothing"),
+        ]
+    )
+    table("Evidence", ("check", "verdict", "value", "mark", "readings", "setting"), map(_check_row, decision.evidence))
+    if found.workers:
+        table("Workers", ("instance", "may go", "why"), found.workers)
+    if found.note:
+        say(found.note)
+
+
+def _check_row(check: Check) -> tuple[str, ...]:
+    readings = f"{check.readings} of {check.needed}" if check.needed else ""
+    return check.name, check.verdict, _number(check.value), _number(check.threshold), readings, check.setting
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def explain_now(target: Target) -> Explained:
+    """Decide for this moment without the lock, without writing anything."""
+    tools = target.tools
+    now, state, policy = tools.clock.now(), tools.state.load(), tools.settings.policy()
+    instances, problem, reading = tools.ec2.instances(), "", None
+    try:
+        reading = target.call(lambda: tools.prometheus.read(now))
+    except MetricsUnavailableError as error:
+        problem = str(error)
+    snapshot = assemble(instances, reading, state.notices, policy, now, problem=problem)
+    decision = decide(snapshot, state.memory, policy, now)
+    rows, note = _workers(target, snapshot, decision)
+    return Explained(title=f"{target.place}: now, {clock(now)} UTC", decision=decision, workers=rows, note=note)
+
+
+def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tuple[tuple[str, str, str], ...], str]:
+    """Who may go, as InspectNodes and SelectNodes would see it; a server that does not answer is said."""
+    tools = target.tools
+    state = tools.state.load()
+    try:
+        result = target.call(lambda: tools.server.run("InspectNodes", {}))
+    except (ServerUnreachableError, ServerNotFoundError) as error:
+        return (), f"Why each worker may go is not known: {error}"
+    inspection = parse_inspection(result.stdout)
+    if not result.succeeded or not inspection.known:
+        return (), f"Why each worker may go is not known: {inspection.detail or result.stderr.strip()}"
+    judged = judge_workers(
+        inspection,
+        tools.ec2.instances(),
+        under_notice=frozenset(notice.instance_id for notice in state.notices),
+        back_offs=state.memory.back_offs,
+        now=tools.clock.now(),
+        cpu_percent={worker.instance_id: worker.cpu_percent for worker in snapshot.workers},
+        not_ready=decision.replace,
+    )
+    return _judged_rows(judged), ""
+
+
+def _judged_rows(judged: Eligibility) -> tuple[tuple[str, str, str], ...]:
+    free = [(one.node.instance_id, "yes", f"{one.idle_percent:.0f} % idle") for one in judged.candidates]
+    held = [(one.instance_id, "no", one.sentence.split(": kept, ", 1)[-1]) for one in judged.kept]
+    return tuple(sorted([*free, *held]))
+
+
+def explain_past(target: Target, name: str) -> Explained:
+    """The decision that a run recorded, with what it was made from."""
+    event = _recorded(target, name)
+    data = {**decision_of(event)}
+    if not data:
+        failure = event.data.get("failure") or {}
+        text = (
+            f"{short(event.key)} made no decision: {failure.get('Error', 'it ended early')} {failure.get('Cause', '')}"
+        )
+        raise CommandError(text.strip(), hint=f"see node-fleet explain {short(event.key)} --html page.html")
+    decision: Decision = from_payload(Decision, {**data, "memory": {}}, path="decision")
+    outcome = event.data.get("outcome") or {}
+    return Explained(
+        title=f"{target.place}: {short(event.key)}, {clock(event.at, day=True)} UTC",
+        decision=decision,
+        note=f"Outcome: {outcome['text']}" if outcome.get("text") else "",
+    )
+
+
+def _recorded(target: Target, name: str) -> Event:
+    tools = target.tools
+    now = tools.clock.now()
+    for begin, end in ((now - LOOK_BACK_SECONDS, now + 1), (now - DAYS_BACK, now - LOOK_BACK_SECONDS)):
+        for event in reversed(tools.records.events(begin, end, kind="decision")):
+            if short(event.key) == short(name):
+                return event
+    raise CommandError(f"no execution {short(name)} is recorded", hint="node-fleet history --all lists them")
+
+
+def last_execution(target: Target) -> Execution:
+    """The newest execution that recorded a decision."""
+    tools = target.tools
+    now = tools.clock.now()
+    events = tools.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
+    if not events:
+        raise CommandError("no execution within two hours", hint="node-fleet history --since 7d --all lists them")
+    return target.execution(events[-1].key)
+
+
+def write_page(execution: Execution, path: Path) -> None:
+    """One execution as a self-contained page."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(execution_report(execution)), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}", hint="name another file with --html") from error
+    say(f"Page: {path}")
+
+
+def execution_report(execution: Execution) -> Report:
+    """What the page shows of one execution."""
+    (row,) = tell([execution])
+    took = "still runs" if row.ended_at is None else f"{row.ended_at - row.started_at:.0f} s"
+    shown: dict[str, Any] = {"decision": row.decision, "status": row.status.lower(), "took": took}
+    if row.workers_before is not None:
+        shown["workers"] = f"{row.workers_before} → {row.workers_after}"
+    return Report(
+        title=execution.name,
+        sentence=row.reason or f"This execution ended as {row.status.lower()} without a decision.",
+        figures=shown,
+        points=(),
+        executions=(execution,),
+        definitions=definitions(),
+        subtitle=f"Execution of {execution.machine}, started {clock(row.started_at, day=True)} UTC by {row.trigger}",
+        everything=True,
+    )

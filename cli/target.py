@@ -1,0 +1,235 @@
+"""Where a command acts: the deployed cluster in an AWS account, or a scenario on the laptop cloud (--local).
+
+Hands out the same tools for both. The settings are those that the deployed functions have, so nothing is typed twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, TypeVar
+
+import typer
+
+from cli.output import CommandError, WrongUseError, note
+from node_fleet.settings import Settings
+from node_fleet.wiring import Wiring
+from simulator.runner import Execution
+
+Answer = TypeVar("Answer")
+
+DEFAULT_SCENARIO = "flash-sale"
+DEFAULT_CLUSTER = "node-fleet-prod"
+DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+ClusterOption = Annotated[
+    str, typer.Option("--cluster", envvar="NODE_FLEET_CLUSTER", help="Cluster id, as in cdk.json.", show_envvar=True)
+]
+RegionOption = Annotated[
+    str, typer.Option("--region", envvar="AWS_REGION", help="AWS region (from your AWS profile when not given).")
+]
+LocalOption = Annotated[bool, typer.Option("--local", help="Ask the laptop cloud instead of AWS.")]
+ScenarioOption = Annotated[str, typer.Option("--scenario", help="With --local: which scenario, by name or file.")]
+AtOption = Annotated[str, typer.Option("--at", help="With --local: how far the scenario is, such as 20m or 1h30m.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")]
+
+
+class Target(Protocol):
+    """A cluster that commands can ask."""
+
+    tools: Wiring
+    place: str
+
+    def call(self, work: Callable[[], Answer]) -> Answer:
+        """Do work that may have to wait for the server."""
+
+    def execution(self, name: str) -> Execution:
+        """One execution with its history."""
+
+    def start(self, name: str, data: dict[str, Any]) -> str:
+        """Start the workflow; the execution's name."""
+
+    def client(self, service: str) -> Any:
+        """A boto3 client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """The options that say which cluster is meant."""
+
+    cluster: str = DEFAULT_CLUSTER
+    region: str = ""
+    local: bool = False
+    scenario: str = DEFAULT_SCENARIO
+    at: str = "14m"
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Target]:
+        """The target, for the length of the block."""
+        if not self.local:
+            yield Deployed(self.cluster, self.region)
+            return
+        with laptop(self.scenario, self.at) as target:
+            yield target
+
+
+class Deployed:
+    """The cluster in the account that the AWS profile names."""
+
+    def __init__(self, cluster: str, region: str) -> None:
+        self._session = _session(region)
+        self.place = f"{cluster} in {self._session.region_name}"
+        self.tools = Wiring(Settings.from_env(self._environment(cluster)))
+
+    def _environment(self, cluster: str) -> dict[str, str]:
+        """The environment of the deployed functions: the settings as they are in force."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        name = f"{cluster}-AcquireLock"
+        try:
+            answer = self.client("lambda").get_function_configuration(FunctionName=name)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code == "ResourceNotFoundException":
+                hint = "give --cluster and --region, deploy first (README), or add --local to try it on the laptop"
+                raise CommandError(f"no cluster {self.place}: there is no function {name}", hint=hint) from error
+            raise CommandError(f"cannot read {name}: {code}", hint="check your AWS credentials") from error
+        except BotoCoreError as error:
+            hint = "set up AWS credentials, or add --local to try it on the laptop"
+            raise CommandError(f"cannot ask AWS: {error}", hint=hint) from error
+        found: dict[str, str] = answer["Environment"]["Variables"]
+        return {**found, "AWS_REGION": str(self._session.region_name)}
+
+    def call(self, work: Callable[[], Answer]) -> Answer:
+        return work()
+
+    def client(self, service: str) -> Any:
+        return self._session.client(service)
+
+    def start(self, name: str, data: dict[str, Any]) -> str:
+        machine = self.tools.settings.state_machine_arn
+        self.client("stepfunctions").start_execution(stateMachineArn=machine, name=name, input=json.dumps(data))
+        return name
+
+    def execution(self, name: str) -> Execution:
+        from botocore.exceptions import ClientError
+
+        arn = name if name.startswith("arn:") else self._arn(name)
+        client = self.client("stepfunctions")
+        try:
+            told = client.describe_execution(executionArn=arn)
+            pages = client.get_paginator("get_execution_history").paginate(executionArn=arn)
+            events = [event for page in pages for event in page["events"]]
+        except ClientError as error:
+            hint = "node-fleet history lists the executions"
+            raise CommandError(f"no execution {name}: {error.response['Error']['Code']}", hint=hint) from error
+        stopped = told.get("stopDate")
+        return Execution(
+            arn=arn,
+            name=told["name"],
+            machine=told["stateMachineArn"].rsplit(":", 1)[-1],
+            input=json.loads(told.get("input") or "{}"),
+            started_at=told["startDate"].timestamp(),
+            status=told["status"],
+            ended_at=stopped.timestamp() if stopped else None,
+            error=told.get("error"),
+            cause=told.get("cause"),
+            events_count=len(events),
+            _events=lambda: events,
+        )
+
+    def _arn(self, name: str) -> str:
+        return f"{self.tools.settings.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+
+
+class OnLaptop:
+    """A scenario that was acted out up to some moment, and stands still there."""
+
+    def __init__(self, simulation: Any, place: str) -> None:
+        self._simulation = simulation
+        self.place = place
+        lambdas = simulation.laptop.cloud.lambdas
+        function = next(iter(simulation.laptop.deployment.functions.values()))
+        self.tools = Wiring(Settings.from_env(lambdas.environment_of(function)))
+
+    @property
+    def clock(self) -> Any:
+        return self._simulation.laptop.clock
+
+    def call(self, work: Callable[[], Answer]) -> Answer:
+        """In virtual time: a strand of its own may wait for a command while the clock goes on."""
+        answers: list[Answer] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                answers.append(work())
+            except Exception as error:
+                errors.append(error)
+
+        self.clock.spawn(run, name="command line")
+        self._simulation.laptop.run_until(lambda: bool(answers or errors), limit_seconds=600)
+        if errors:
+            raise errors[0]
+        if not answers:
+            raise CommandError("the laptop cloud did not answer within 10 virtual minutes")
+        return answers[0]
+
+    def client(self, service: str) -> Any:
+        return self._simulation.laptop.cloud.client(service)
+
+    def start(self, name: str, data: dict[str, Any]) -> str:
+        laptop = self._simulation.laptop
+        execution = laptop.cloud.runner.start(data, name, machine=laptop.machine("autoscaler"))
+        laptop.cloud.runner.finish(execution)
+        return str(execution.name)
+
+    def execution(self, name: str) -> Execution:
+        wanted = name.rsplit(":", 1)[-1]
+        found: list[Execution] = [one for one in self._simulation.executions if one.name == wanted]
+        if not found:
+            last = self._simulation.executions[-1].name if self._simulation.executions else "none"
+            raise CommandError(f"no execution {wanted}", hint=f"the last one is {last}; node-fleet history lists them")
+        return found[-1]
+
+
+@contextlib.contextmanager
+def laptop(scenario_name: str, at: str) -> Iterator[OnLaptop]:
+    """A scenario acted out up to `at`."""
+    from cli.demo import read_scenario
+    from simulator.simulation import Simulation
+
+    scenario, seconds = read_scenario(scenario_name), seconds_of(at, "--at")
+    if seconds > scenario.duration_seconds:
+        whole = f"{scenario.duration_seconds / 60:.0f}m"
+        raise WrongUseError(f"--at {at} is after the end of {scenario.name}", hint=f"it lasts {whole}")
+    note(f"laptop cloud: {scenario.name} after {at}")
+    with Simulation(scenario) as simulation:
+        simulation.laptop.run_until(scenario.start_at + seconds)
+        yield OnLaptop(simulation, f"{scenario.name} on the laptop, after {at}")
+
+
+def seconds_of(text: str, name: str) -> int:
+    """'90s', '20m', '1h30m', '2d' in seconds."""
+    match = DURATION.fullmatch(text.strip())
+    if not match or not any(match.groups()):
+        raise WrongUseError(f"{name} {text!r} is not a time", hint="type it like 30m, 2h or 1h30m")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def _session(region: str) -> Any:
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session = boto3.Session(region_name=region or None)
+    except BotoCoreError as error:
+        raise CommandError(f"cannot use your AWS profile: {error}") from error
+    if not session.region_name:
+        hint = "give --region, set AWS_REGION, or add --local to try it on the laptop"
+        raise CommandError("which AWS region is meant?", hint=hint)
+    return session
