@@ -25,7 +25,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if target is None or target.phase == "selected":
         return put(event, operation=operation, next=after_target(operation), drain={"status": "skipped"})
     now = tools.clock.now()
-    verdict = _paused(state, now) or _load_is_back(tools, event, target, now) or _judge(tools, operation, target, now)
+    verdict = (
+        _announced(state, target)
+        or _paused(state, now)
+        or _load_is_back(tools, event, target, now)
+        or _judge(tools, operation, target, now)
+    )
     if verdict.status in ("drained", "skipped"):
         operation = moved(
             operation, "drained" if verdict.status == "drained" else "skipped", now, detail=verdict.detail
@@ -35,6 +40,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if verdict.status == "drained":
         drain["seconds"] = now - target.started_at  # type: ignore[assignment]
     return put(event, operation=operation, next=after_target(operation), drain=drain)
+
+
+def _announced(state: FleetState, target: Target) -> DrainVerdict | None:
+    """A worker that AWS takes meanwhile is emptied by the interruption workflow, which has stopped this drain."""
+    if target.instance_id not in {notice.instance_id for notice in state.notices}:
+        return None
+    return DrainVerdict(status="skipped", detail="AWS has announced to take it; the interruption workflow empties it")
 
 
 def _paused(state: FleetState, now: int) -> DrainVerdict | None:

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.domain.model import Instance, Snapshot, Worker
 from node_fleet.domain.operation import LaunchSlot, Operation, Target
+from node_fleet.domain.run import Run
 from node_fleet.domain.state import Notice, Pause
+from node_fleet.payload import to_payload
 from simulator.runner import Execution
 from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
 
@@ -246,7 +249,18 @@ def test_a_notice_for_the_worker_being_drained_takes_over_its_drain_and_replaces
     assert "was removing this worker anyway" in told(fleet)
 
 
-def begin_scale_down(made: Bench, instance_id: str) -> None:
+def test_the_scale_down_leaves_a_worker_that_aws_takes_to_the_interruption(fleet: Bench) -> None:
+    taken = worker(fleet)
+    run = begin_scale_down(fleet, taken.instance_id)
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.advance(6)
+    drain = check_drain({"run": to_payload(run), "operation": None}, None)["drain"]
+    assert drain["status"] == "skipped" and "AWS has announced" in drain["detail"]
+    assert "UncordonNode" not in commands(fleet)
+    finish(fleet, execution)
+
+
+def begin_scale_down(made: Bench, instance_id: str) -> Run:
     run = made.begin("scaling-down")
     target = Target(instance_id=instance_id, node_name=instance_id, phase="draining", command_id="DrainNode")
     operation = Operation(
@@ -260,6 +274,7 @@ def begin_scale_down(made: Bench, instance_id: str) -> None:
         targets=(target,),
     )
     made.tools.state.save_operation(run, operation)
+    return run
 
 
 def test_a_replacement_never_passes_the_maximum(fleet: Bench) -> None:

@@ -1,0 +1,36 @@
+"""CloseNotice: records the end and lifts the notice, unless a person must settle it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from handlers.close_notice import handler
+from tests.unit.handlers.fakes_interruption import event, noticed, running
+from tests.unit.handlers.fakes_scale_up import Bench, bench
+
+
+@pytest.fixture
+def fleet() -> Iterator[Bench]:
+    with bench(max_workers=2, spot_percent=100) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("status", "lifted", "messages"), [("gone", True, 0), ("uncordoned", True, 0), ("kept", False, 1)]
+)
+def test_only_what_needs_a_person_is_told_again(fleet: Bench, status: str, lifted: bool, messages: int) -> None:
+    payload = event(noticed(fleet, running(fleet)), settle={"status": status, "detail": "because"})
+    answer: dict[str, Any] = handler(payload, None)
+    assert "because" in answer["sentence"]
+    assert (not fleet.state().notices) is lifted
+    assert len(fleet.publisher.messages) == messages
+
+
+def test_a_fault_on_the_way_keeps_the_notice_and_is_told_in_plain_words(fleet: Bench) -> None:
+    failure = {"Error": "ServerUnreachableError", "Cause": '{"errorMessage": "no agent"}'}
+    answer = handler(event(noticed(fleet, running(fleet)), failure=failure), None)
+    assert "ServerUnreachableError: no agent" in answer["sentence"]
+    assert len(fleet.state().notices) == 1 and len(fleet.publisher.messages) == 1
