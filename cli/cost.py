@@ -134,7 +134,7 @@ def show(found: Bill, settings: Settings) -> None:
     ]
     table(f"Workers, if what runs now always ran (prices of {DATED})", ("kind", "workers", "a month"), rows)
     lines = [
-        (one.name, f"{one.quantity:,.6g} {one.unit}", money.text(one.usd), money.text(one.usd_after_free))
+        (one.name, f"{_quantity(one.quantity)} {one.unit}", money.text(one.usd), money.text(one.usd_after_free))
         for one in found.lines
     ]
     lines.append(("total", "", money.text(full), money.text(free)))
@@ -143,6 +143,10 @@ def show(found: Bill, settings: Settings) -> None:
     say("Use is counted from simulated runs and from the deployed template; the K3s server itself is not in it.")
     if found.unpriced:
         say(f"No price is known for {', '.join(found.unpriced)}: not counted.")
+
+
+def _quantity(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _answer(found: Bill, money: Money, control_usd: float) -> str:

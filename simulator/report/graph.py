@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 156, 32, 48, 26, 14
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 142, 30, 16, 24, 6
+FAR_LAYERS = 4
+"""An arrow over more layers than this is drawn faint: it crosses much that it has nothing to do with."""
 SWEEPS = 8
 
 
@@ -34,14 +36,28 @@ class Place:
     y: float
 
 
+def flattened(definition: dict[str, Any]) -> dict[str, Any]:
+    """The same with the states inside Parallel and Map beside those outside, each reached from its container."""
+    states: dict[str, Any] = {}
+    for name, state in definition["States"].items():
+        inside = [*state.get("Branches", ())]
+        inside += [state[key] for key in ("ItemProcessor", "Iterator") if key in state]
+        states[name] = {**state, "Into": [part["StartAt"] for part in inside]} if inside else state
+        for part in inside:
+            states |= flattened(part)["States"]
+    return {**definition, "States": states}
+
+
 def arrows(definition: dict[str, Any]) -> list[Arrow]:
-    """Every arrow of the top level: next, choice, default and catch, in the order they are written."""
+    """Every arrow: next, choice, default, catch, and into a branch, in the order they are written."""
     return [arrow for name, state in definition["States"].items() for arrow in _arrows_of(name, state)]
 
 
 def _arrows_of(name: str, state: dict[str, Any]) -> Iterator[Arrow]:
     if "Next" in state:
         yield Arrow(start=name, end=state["Next"], kind="next")
+    for inner in state.get("Into", ()):
+        yield Arrow(start=name, end=inner, kind="into")
     for rule in state.get("Choices", ()):
         yield Arrow(start=name, end=rule["Next"], kind="choice", label=_condition(rule))
     if "Default" in state:
@@ -113,15 +129,24 @@ def _untangle(layers: dict[int, list[str]], definition: dict[str, Any]) -> None:
 
 def svg(definition: dict[str, Any]) -> str:
     """The graph as one SVG element; boxes carry data-state, arrows data-edge="A>B", so that a page can light a path."""
+    definition = flattened(definition)
     places = layout(definition)
     width = max(p.x for p in places.values()) + WIDTH + MARGIN
     height = max(p.y for p in places.values()) + HEIGHT + MARGIN
-    lines = [_line(arrow, places) for arrow in arrows(definition)]
+    lines = [_line(arrow, places) for arrow in _drawn(definition)]
     boxes = [_box(name, state, places[name]) for name, state in definition["States"].items()]
     return (
         f'<svg class="graph" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="The workflow, path lit">'
         f"{''.join(lines)}{''.join(boxes)}</svg>"
     )
+
+
+def _drawn(definition: dict[str, Any]) -> list[Arrow]:
+    """One arrow for each pair of states: the catch is left out where another way leads to the same state."""
+    found: dict[tuple[str, str], Arrow] = {}
+    for arrow in sorted(arrows(definition), key=lambda one: one.kind == "catch"):
+        found.setdefault((arrow.start, arrow.end), arrow)
+    return list(found.values())
 
 
 def _line(arrow: Arrow, places: dict[str, Place]) -> str:
@@ -138,7 +163,8 @@ def _line(arrow: Arrow, places: dict[str, Place]) -> str:
         path = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
     title = f"<title>{html.escape(f'{arrow.start} to {arrow.end} {arrow.label}'.strip())}</title>"
     edge = f"{arrow.start}&gt;{arrow.end}"
-    return f'<path class="edge {arrow.kind}" data-edge="{edge}" d="{path}">{title}</path>'
+    far = " far" if abs(b.y - a.y) > FAR_LAYERS * (HEIGHT + GAP_Y) else ""
+    return f'<path class="edge {arrow.kind}{far}" data-edge="{edge}" d="{path}">{title}</path>'
 
 
 def _box(name: str, state: dict[str, Any], place: Place) -> str:
@@ -154,6 +180,7 @@ def _box(name: str, state: dict[str, Any], place: Place) -> str:
 
 def mermaid(definition: dict[str, Any]) -> str:
     """The graph as a Mermaid state diagram; catches are drawn once for each pair of states."""
+    definition = flattened(definition)
     lines = ["stateDiagram-v2", f"    [*] --> {definition['StartAt']}"]
     seen: set[tuple[str, str]] = set()
     for arrow in arrows(definition):
