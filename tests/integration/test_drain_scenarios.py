@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -59,52 +60,48 @@ def template() -> Template:
 Act = Callable[..., Story]
 
 
+def acting(template: Template) -> Iterator[Act]:
+    """Act a scenario out, whole or for some minutes; `before` may prepare the simulation."""
+    with contextlib.ExitStack() as stack:
+
+        def run(
+            name: str,
+            *,
+            minutes: float | None = None,
+            settings: dict[str, Any] | None = None,
+            before: Callable[[Simulation], None] | None = None,
+        ) -> Story:
+            scenario = load_scenario(name)
+            if minutes:
+                scenario = replace(scenario, duration_seconds=minutes * 60)
+            scenario = replace(scenario, settings={**scenario.settings, **(settings or {})})
+            simulation = stack.enter_context(Simulation(scenario, template=template))
+            checker = BudgetChecker(simulation.world)
+            if before:
+                before(simulation)
+            simulation.run()
+            return Story(simulation, checker)
+
+        yield run
+
+
 @pytest.fixture
 def act(template: Template) -> Iterator[Act]:
-    """Act a scenario out, whole or for some minutes; `before` may prepare the simulation."""
-    open_ones: list[Simulation] = []
-
-    def run(
-        name: str,
-        *,
-        minutes: float | None = None,
-        settings: dict[str, Any] | None = None,
-        before: Callable[[Simulation], None] | None = None,
-    ) -> Story:
-        scenario = load_scenario(name)
-        if minutes:
-            scenario = replace(scenario, duration_seconds=minutes * 60)
-        scenario = replace(scenario, settings={**scenario.settings, **(settings or {})})
-        simulation = Simulation(scenario, template=template)
-        simulation.__enter__()
-        open_ones.append(simulation)
-        checker = BudgetChecker(simulation.world)
-        if before:
-            before(simulation)
-        simulation.run()
-        return Story(simulation, checker)
-
-    yield run
-    for simulation in open_ones:
-        simulation.__exit__(None, None, None)
+    yield from acting(template)
 
 
-def test_quiet_night_goes_from_ten_to_two_without_breaking_a_budget(act: Act) -> None:
+def test_quiet_night_goes_from_ten_to_two_without_breaking_a_budget_or_leaving_anything(act: Act) -> None:
+    """Also cases 1 and 2: neither dead nodes nor their passwords are left."""
     story = act("quiet-night")
     assert story.workers() == 2
     story.assert_nobody_was_hurt()
-    assert len(story.terminated()) == len(set(story.terminated())) == 8
+    gone = story.terminated()
+    assert len(gone) == len(set(gone)) == 8
     assert story.cordoned() == []
     assert {e.status for e in story.simulation.executions} == {"SUCCEEDED"}
-
-
-def test_case_1_and_2_after_a_quiet_night_neither_dead_nodes_nor_their_passwords_are_left(act: Act) -> None:
-    story = act("quiet-night", minutes=60)
-    gone = set(story.terminated())
-    assert gone
     names = {n.name for n in story.simulation.world.nodes()}
     secrets = {s["metadata"]["name"] for s in story.simulation.world.objects("secrets", "kube-system")}
-    assert gone & names == set()
+    assert set(gone) & names == set()
     assert {f"{i}.node-password.k3s" for i in gone} & secrets == set()
 
 
