@@ -16,7 +16,7 @@ from simulator.aws import eventbridge
 from simulator.aws.cloud import Cloud
 from simulator.aws.deployment import Deployment
 from simulator.aws.ec2 import InstanceListener
-from simulator.aws.recorder import AwsCall
+from simulator.aws.recorder import AwsCall, current_function
 from simulator.aws.ssm import CommandRunner
 from simulator.clock import DEFAULT_START, VirtualClock
 from simulator.runner import RUNNING, Execution
@@ -281,7 +281,9 @@ class Laptop:
         for target in rule.targets:
             value = eventbridge.target_input(target, event)
             if ":states:" in target["Arn"]:
+                told_by = current_function.set(None)  # EventBridge starts it, not whoever made the event
                 self.cloud.runner.start(value, machine=target["Arn"])
+                current_function.reset(told_by)
             elif ":lambda:" in target["Arn"]:
                 self._invoke_later(target["Arn"], value)
 

@@ -1,11 +1,15 @@
-"""What all tests share: the machine's clock zone and accounts do not reach them, and CI is told from a laptop."""
+"""What all tests share: no test finds an account, CI is told from a laptop, functions stay within their roles."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
-import hypothesis
 import pytest
+
+from tests.recorded_calls import Ledger, granted, judge
 
 # No test may find somebody's account: fakes and moto want credentials, and these are nobody's.
 NOBODY = {
@@ -17,16 +21,51 @@ NOBODY = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+LEDGERS = "NODE_FLEET_TEST_LEDGERS"
+LEDGER = Ledger()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the environment before any test module is imported; no property test fails for being slow."""
+    """Set the environment before any test module is imported."""
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NOBODY)
-    hypothesis.settings.register_profile("no-deadline", deadline=None)
-    hypothesis.settings.load_profile("no-deadline")
+    if LEDGERS not in os.environ:
+        os.environ[LEDGERS] = tempfile.mkdtemp(prefix="node-fleet-ledgers-")
 
 
 def pytest_report_header() -> str:
     """Say where this runs: in CI a missing tool is an error, on a laptop the test says what it lacks."""
     return f"node-fleet: {'CI' if os.environ.get('CI') else 'laptop'}"
+
+
+@pytest.fixture(autouse=True)
+def _functions_stay_within_their_roles() -> Iterator[None]:
+    LEDGER.watch()
+    before = len(LEDGER.wrong)
+    yield
+    assert sorted(set(LEDGER.wrong[before:])) == []
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Each process leaves its ledger; the first one judges them all, if everything was run and passed."""
+    folder = Path(os.environ[LEDGERS])
+    LEDGER.write(folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json")
+    if "PYTEST_XDIST_WORKER" in os.environ or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
+        return
+    session.config.stash[FINDINGS] = findings = judge(folder, granted())
+    if findings:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+FINDINGS = pytest.StashKey[list[str]]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the whole suite never needed."""
+    for finding in config.stash.get(FINDINGS, []):
+        terminalreporter.write_line(f"permissions: {finding}", red=True)
+
+
+def _everything(config: pytest.Config) -> bool:
+    chosen = config.option.keyword or config.option.markexpr or getattr(config.option, "lf", False)
+    return not chosen and config.args == config.getini("testpaths")
