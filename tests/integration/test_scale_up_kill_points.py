@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from handlers.launch_nodes import handler
+from handlers.launch_replacement import handler as launch_replacement
 from simulator.aws.recorder import AwsCall
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.unit.handlers.fakes_interruption import event as event_of
+from tests.unit.handlers.fakes_interruption import noticed, running
+from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
 
 WANTED = 2
+Step = Callable[[dict[str, Any], object], object]
 LEASE_OVER_SECONDS = 400
 
 
@@ -43,16 +47,23 @@ def reset(fleet: Bench) -> None:
 
 def calls_of_an_unkilled_run(fleet: Bench) -> list[str]:
     reset(fleet)
-    run = fleet.begin("unkilled")
+    event = fleet.event(fleet.begin("unkilled"), WANTED)
+    return calls_of(fleet, lambda: handler(event, None))
+
+
+def calls_of(fleet: Bench, act: Callable[[], object]) -> list[str]:
     seen: list[str] = []
-    note: Callable[[AwsCall], object] = lambda call: seen.append(call.operation)  # noqa: E731
+
+    def note(call: AwsCall) -> None:
+        seen.append(call.operation)
+
     fleet.cloud.recorder.before_effect.append(note)
-    handler(fleet.event(run, WANTED), None)
+    act()
     fleet.cloud.recorder.before_effect.remove(note)
     return seen
 
 
-def die_at(fleet: Bench, index: int, side: str, event: dict[str, Any]) -> None:
+def die_at(fleet: Bench, index: int, side: str, event: dict[str, Any], step: Step = handler) -> None:
     count = iter(range(10_000))
 
     def strike(call: AwsCall) -> None:
@@ -63,7 +74,7 @@ def die_at(fleet: Bench, index: int, side: str, event: dict[str, Any]) -> None:
     hooks.append(strike)
     try:
         with pytest.raises(Killed):
-            handler(event, None)
+            step(event, None)
     finally:
         hooks.remove(strike)
 
@@ -120,3 +131,33 @@ def test_two_deaths_in_a_row_change_nothing(fleet: Bench) -> None:
         die_at(fleet, 1, "before", event)
         handler(event, None)
         assert_exactly_the_plan(fleet, where)
+
+
+def test_a_launch_that_fell_back_to_other_pools_is_repeated_in_the_pool_it_had_reached(fleet: Bench) -> None:
+    rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot")
+    for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
+        if operation in ("RunInstances", "UpdateItem"):
+            where = f"killed before call {index} ({operation}) with a dry pool"
+            reset(fleet)
+            event = fleet.event(fleet.begin(where), WANTED)
+            die_at(fleet, index, "before", event)
+            handler(event, None)
+            assert_exactly_the_plan(fleet, where)
+    fleet.cloud.faults.remove(rule)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_replacement_is_launched_once_wherever_it_dies(fleet: Bench, side: str) -> None:
+    def prepared() -> dict[str, Any]:
+        reset(fleet)
+        return event_of(noticed(fleet, running(fleet, int(fleet.clock.now()))))
+
+    event = prepared()
+    for index, operation in enumerate(calls_of(fleet, lambda: launch_replacement(event, None))):
+        where = f"replacement killed {side} call {index} ({operation})"
+        payload = prepared()
+        die_at(fleet, index, side, payload, launch_replacement)
+        answer = launch_replacement(payload, None)["replacement"]
+        fleet.clock.advance(5)
+        found = [i.instance_id for i in fleet.instances() if i.operation_id.startswith("int-")]
+        assert found == [answer["instance_id"]], where
