@@ -247,7 +247,8 @@ class Fleet:
         """Spread the demand over the running pods; a pod stops at its limit, a worker at its cores."""
         capacity = self.capacity
         limit = capacity.pod_cpu_limit_milli * seconds
-        each = min(limit, used_milli_seconds / self.running) if self.running else 0.0
+        idle = capacity.pod_idle_cpu_milli * seconds
+        each = min(limit, idle + used_milli_seconds / self.running) if self.running else 0.0
         system, most = capacity.system_cpu_milli * seconds, capacity.vcpus * 1000.0 * seconds
         for machine in self.machines:
             if machine.state != "joining":

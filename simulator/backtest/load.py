@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from simulator.backtest.model import STEP_SECONDS, Capacity, Scaling
 from simulator.backtest.trace import Stretch, Trace
 
+LOOK_SECONDS = 15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
@@ -126,27 +128,43 @@ def _ramps(stretch: Stretch, start: int, end: int) -> Iterator[float]:
 
 
 class _Follower:
-    """A HorizontalPodAutoscaler in short: target utilisation, tolerance, and a window before it goes down."""
+    """A HorizontalPodAutoscaler in short: it looks every 15 s at what was used before, and moves as Kubernetes lets it.
+
+    Target utilisation, tolerance, at most double or four more at a look, and a window before it goes down.
+    """
 
     def __init__(self, capacity: Capacity, scaling: Scaling, most: int) -> None:
         self._per_pod = capacity.pod_cpu_milli * scaling.target_percent / 100
+        self._idle = capacity.pod_idle_cpu_milli
         self._tolerance = scaling.tolerance_percent / 100
         self._window = scaling.stay_up_seconds
         self._least, self._most = scaling.least_replicas, most
         self._current = 0
+        self._seen = 0.0
+        self._looked_at = 0
         self._wishes: deque[tuple[int, int]] = deque()
 
     def replicas(self, at: int, milli: float) -> int:
-        """Pods wanted at this step."""
+        """Pods wanted at this step; milli is what the load asks for from now on."""
+        if not self._current:
+            self._current = self._bounded(math.ceil(milli / self._per_pod - 1e-9))
+        elif at // LOOK_SECONDS != self._looked_at:
+            self._current = self._look(at)
+        self._looked_at = at // LOOK_SECONDS
+        self._seen = milli
+        return self._current
+
+    def _look(self, at: int) -> int:
         current = self._current
-        if not current or abs(milli / (self._per_pod * current) - 1) > self._tolerance:
-            wish = min(self._most, max(self._least, math.ceil(milli / self._per_pod - 1e-9)))
-        else:
-            wish = current
-        if self._window:
-            wish = self._held(at, wish)
-        self._current = wish
-        return wish
+        used = self._seen + self._idle * current
+        wish = current
+        if abs(used / (self._per_pod * current) - 1) > self._tolerance:
+            most_now = max(2 * current, current + 4)
+            wish = self._bounded(min(most_now, math.ceil(used / self._per_pod - 1e-9)))
+        return self._held(at, wish) if self._window else wish
+
+    def _bounded(self, replicas: int) -> int:
+        return min(self._most, max(self._least, replicas))
 
     def _held(self, at: int, wish: int) -> int:
         """The highest wish of the window; kept as a falling queue."""

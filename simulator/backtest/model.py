@@ -39,6 +39,7 @@ class Capacity:
     pod_memory_mib: int = 128
     pod_cpu_limit_milli: int = 500
     pod_memory_used_mib: int = 102
+    pod_idle_cpu_milli: int = 0
     boot_seconds: int = 90
     drain_seconds: int = 60
     alert_seconds: int = 20

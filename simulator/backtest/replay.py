@@ -34,10 +34,13 @@ class Sizer(Protocol):
         ...
 
 
-def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int = 0) -> Measures:
-    """Replay the load; the fleet starts with what the first moment needs. chart_seconds > 0 keeps points for charts."""
+def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int = 0, start_workers: int = 0) -> Measures:
+    """Replay the load. start_workers 0: the fleet starts with what the first moment needs.
+
+    chart_seconds above 0 keeps a point for charts that often.
+    """
     first = load.phases[0]
-    workers = load.workers_for(first.changes[0][1])
+    workers = start_workers or load.workers_for(first.changes[0][1])
     fleet = Fleet(capacity, load, first.start, workers)
     points: list[Point] = []
     for phase in load.phases:
