@@ -1,0 +1,49 @@
+"""The launcher of a fleet without Spot: zones and types are tried, the market never changes, a quota is final."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from handlers.launch_nodes import handler as launch_nodes
+from node_fleet.domain.errors import NodeFleetError
+from node_fleet.domain.launch import CAPACITY
+from tests.unit.handlers.fakes_scale_up import Bench, bench
+
+TYPES = ("t3.small", "t3a.small")
+
+
+@pytest.fixture(scope="module")
+def on_demand() -> Iterator[Bench]:
+    with bench(max_workers=100, instance_types=",".join(TYPES), spot_percent=0) as made:
+        yield made
+
+
+@pytest.mark.parametrize("code", sorted(CAPACITY - {"InsufficientCapacity", "SpotMaxPriceTooLow"}))
+def test_an_on_demand_fleet_falls_back_to_zones_and_types_and_never_to_spot(on_demand: Bench, code: str) -> None:
+    on_demand.cloud.recorder.calls.clear()
+    rule = on_demand.cloud.ec2.dry_pool(instance_type=TYPES[0], code=code)
+    run = on_demand.begin(f"on-demand-{code}")
+    answer = launch_nodes(on_demand.event(run, 1), None)
+    on_demand.cloud.faults.remove(rule)
+    on_demand.tools.state.close_operation(run, on_demand.state().memory)
+    on_demand.tools.state.release(run)
+    asked = [on_demand.cloud.ec2.pool_of(c.parameters) for c in on_demand.cloud.recorder.of("RunInstances")]
+    assert [(p.instance_type, p.market) for p in asked] == [
+        *[(TYPES[0], "on-demand")] * 3,
+        (TYPES[1], "on-demand"),
+    ]
+    assert len(on_demand.operation(answer).dry_pools) == 3
+
+
+@pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded"])
+def test_an_on_demand_quota_is_final(on_demand: Bench, code: str) -> None:
+    rule = on_demand.cloud.ec2.dry_pool(code=code)
+    run = on_demand.begin(f"quota-{code}")
+    with pytest.raises(NodeFleetError, match="L-1216C47A"):
+        launch_nodes(on_demand.event(run, 2), None)
+    on_demand.cloud.faults.remove(rule)
+    on_demand.tools.state.close_operation(run, on_demand.state().memory)
+    on_demand.tools.state.release(run)
+    assert rule.hits == 1
