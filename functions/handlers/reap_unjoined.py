@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.node_sight import by_server
-from node_fleet.domain.adoption import Reaping, reaped_alert, unjoined, weigh_reaping
+from node_fleet.domain.adoption import Reaping, reaped_alert, weigh_reaping
 from node_fleet.domain.model import Memory, Snapshot
 from node_fleet.domain.run import Run
 from node_fleet.observability import log
@@ -19,7 +19,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `reap` ("reaped", "watching" or "dry_run") and the suspects in `memory`. Safe twice."""
     tools = wiring()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
-    candidates = {w.instance_id: w for w in unjoined(take(event, "snapshot", Snapshot))}
+    candidates = {w.instance_id: w for w in take(event, "snapshot", Snapshot).unjoined}
     now, settings = tools.clock.now(), tools.settings
     reaping = weigh_reaping(
         candidates.values(),

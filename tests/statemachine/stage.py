@@ -18,6 +18,7 @@ from simulator.runner import Execution
 from simulator.scenario import parse_scenario
 from simulator.simulation import Simulation, synthesised_template
 from simulator.template import Template
+from simulator.world import BootRule
 
 SCENARIO = """
 name: stage
@@ -34,6 +35,7 @@ applications:
     load: {{constant: {load}}}
     autoscale: {{min: 4, max: 60, target_percent: 70}}
     budget: {{max_unavailable: 1}}
+    shutdown: {shutdown}s
 {more}
 """
 IDLE, BUSY = 20, 420
@@ -95,16 +97,46 @@ class Stage:
     def load(self, rate: float) -> None:
         self.sim.world.set_load("shop/web", lambda _seconds: rate)
 
+    def stop_schedule(self) -> None:
+        """From now on only runs that the test starts."""
+        self.laptop._fire = lambda *_: None  # type: ignore[method-assign]
+
+    def dry_run_until(self, state: str, limit: int = IDLE_TICKS_LIMIT) -> Execution:
+        """Dry runs at the pace of the schedule, until one enters a state."""
+        self.stop_schedule()
+        for _ in range(limit):
+            run = self.run(dry_run=True)
+            if state in run.path:
+                return run
+            self.laptop.clock.advance(self.settings.interval_seconds)
+        raise AssertionError(f"no dry run came to {state}; the last went {' > '.join(run.path)}")
+
+    def lost_instance(self) -> str:
+        """An instance of ours that runs and never becomes a node, past its join limit."""
+        subnet = next(iter(self.settings.zones.values()))
+        self.sim.world.boot_rules.insert(0, BootRule(kind="never_joins"))
+        instance_id = self.sim._launch("t3.small", "on-demand", subnet)
+        self.laptop.clock.advance(self.settings.join_limit_seconds + 1)
+        return instance_id
+
     # faults ------------------------------------------------------------------------------------------------------
 
-    def break_state(self, name: str, error: BaseException, *, after: bool = False, times: int = 10**6) -> list[int]:
+    def break_state(
+        self,
+        name: str,
+        error: BaseException,
+        *,
+        after: bool = False,
+        times: int = 10**6,
+        when: Callable[[dict[str, Any]], bool] = lambda event: True,
+    ) -> list[int]:
         """Make a state's handler raise before or after its effect; the list grows with each time it did."""
         key = next(key for key in self.cloud.lambdas.functions if key.endswith(f"-{name}"))
         function = self.cloud.lambdas.functions[key]
         struck: list[int] = []
 
         def broken(event: dict[str, Any], context: object) -> Any:
-            if len(struck) >= times:
+            if len(struck) >= times or not when(event):
                 return function.handler(event, context)
             if after:
                 function.handler(event, context)
@@ -167,20 +199,26 @@ SHIPPED: dict[int, dict[str, Any]] = {}
 
 @contextmanager
 def stage(
-    *, workers: int = 2, load: float = IDLE, warm: bool = True, more: Sequence[str] = (), **settings: Any
+    *,
+    workers: int = 2,
+    load: float = IDLE,
+    warm_up: int = WARM_UP_TICKS,
+    shutdown: int = 2,
+    more: Sequence[str] = (),
+    **settings: Any,
 ) -> Iterator[Stage]:
     """A fleet of `workers` under a constant load, after enough ticks for every figure to be known."""
     text = SCENARIO.format(
         workers=workers,
         load=load,
+        shutdown=shutdown,
         settings=", ".join(f"{name}: {_yaml(value)}" for name, value in {"min_workers": 2, **settings}.items()),
         more="\n".join(more),
     )
     with Simulation(parse_scenario(text, source="stage"), template=template(), alerts=False) as sim:
         made = Stage(sim)
         SHIPPED[id(made)] = dict(made.cloud.lambdas.functions)
-        if warm:
-            made.ticks(WARM_UP_TICKS)
+        made.ticks(warm_up)
         yield made
         del SHIPPED[id(made)]
 

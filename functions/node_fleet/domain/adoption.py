@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from node_fleet.domain.join import Sight
-from node_fleet.domain.model import Alert, Snapshot, Worker
+from node_fleet.domain.model import Alert, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +19,6 @@ class Reaping:
     reap: str
     suspects: dict[str, int]
     sentence: str
-
-
-def unjoined(snapshot: Snapshot) -> tuple[Worker, ...]:
-    """Workers past the join limit without a usable node, oldest first; nobody when the data is not live."""
-    if snapshot.source != "live":
-        return ()
-    found = [w for w in snapshot.workers if w.phase == "unjoined" and not w.under_notice]
-    return tuple(sorted(found, key=lambda w: (w.launched_at, w.instance_id)))
 
 
 def weigh_reaping(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from node_fleet.domain import alerts, explain
-from node_fleet.domain.adoption import unjoined
 from node_fleet.domain.cooldown import cooldown, launch_back_off
 from node_fleet.domain.demand import listed_checks, weigh_demand
 from node_fleet.domain.evidence import Action, Check, Decision, Verdict
@@ -189,5 +188,5 @@ def _told(view: View, answer: _Answer, wanted: Wanted, told: tuple[Alert, ...], 
 
 def _to_look_for(view: View, action: Action) -> str:
     """On a tick without an action: the oldest worker that should have joined long ago, for ReapUnjoined to judge."""
-    found = unjoined(view.snapshot) if action == "none" else ()
+    found = view.snapshot.unjoined if action == "none" else ()
     return found[0].instance_id if found else ""

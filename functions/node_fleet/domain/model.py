@@ -176,6 +176,14 @@ class Snapshot:
         return tuple(w for w in self.workers if w.phase == "joining" and not w.under_notice)
 
     @property
+    def unjoined(self) -> tuple[Worker, ...]:
+        """Workers past the join limit without a usable node, oldest first; nobody when the data is not live."""
+        if self.source != "live":
+            return ()
+        found = [w for w in self.workers if w.phase == "unjoined" and not w.under_notice]
+        return tuple(sorted(found, key=lambda w: (w.launched_at, w.instance_id)))
+
+    @property
     def counted(self) -> tuple[Worker, ...]:
         """Every instance that counts against the maximum: pending or running, not under notice."""
         return tuple(w for w in self.workers if not w.under_notice)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.reap_unjoined import handler
-from node_fleet.domain.adoption import unjoined, weigh_reaping
+from node_fleet.domain.adoption import weigh_reaping
 from node_fleet.domain.fleet import assemble
 from node_fleet.domain.join import NOBODY_LOOKED, Sight
 from node_fleet.domain.model import Reading, Snapshot, Worker
@@ -150,16 +150,16 @@ def worker(number: int = 1, **more: Any) -> Worker:
 
 @pytest.mark.parametrize("source", ["cached", "none"])
 def test_only_live_data_makes_a_candidate(source: str) -> None:
-    assert unjoined(Snapshot(at=0, source=source, workers=(worker(),))) == ()  # type: ignore[arg-type]
+    assert Snapshot(at=0, source=source, workers=(worker(),)).unjoined == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("phase", ["usable", "joining", "cordoned", "not_ready", "unknown"])
 def test_only_a_worker_without_a_node_is_a_candidate(phase: str) -> None:
-    assert unjoined(Snapshot(at=0, source="live", workers=(worker(phase=phase),))) == ()
+    assert Snapshot(at=0, source="live", workers=(worker(phase=phase),)).unjoined == ()
 
 
 def test_a_worker_under_notice_is_no_candidate() -> None:
-    assert unjoined(Snapshot(at=0, source="live", workers=(worker(under_notice=True),))) == ()
+    assert Snapshot(at=0, source="live", workers=(worker(under_notice=True),)).unjoined == ()
 
 
 @pytest.mark.parametrize(
