@@ -1,4 +1,4 @@
-"""CleanUp: after an execution died, frees its lock, closes its operation, and only then undoes its own cordons.
+"""CleanUp: after an execution died, takes its lock, closes its operation, and only then undoes its own cordons.
 
 Started by the rule on FAILED, TIMED_OUT and ABORTED. Safe twice, late, and beside a run that already resumed.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.server import stop_and_uncordon
+from node_fleet.adapters.cordon import give_back
+from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.launch import keys_to_return
 from node_fleet.domain.message import Outcome
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.recovery import cordons_to_undo, may_close
+from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.domain.run import Run
 from node_fleet.observability import log
 from node_fleet.payload import to_payload
@@ -18,26 +20,42 @@ from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Take EventBridge's execution status event; answer what was done."""
+    """Take EventBridge's execution status event; answer what was done, in one sentence."""
     tools = wiring()
     dead = event["detail"]["executionArn"]
     run = tools.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
-        return {"outcome": "nothing to do: the lock is not that execution's"}
-    operation = tools.state.load().operation
-    closed = _close(tools, run, operation, dead)
+        return _told(dead, "nothing to do: the lock is not that execution's", left_open(tools.state.load().operation))
+    operation = tools.state.renew(run, even_paused=True).operation
+    done = _close(tools, run, operation) if operation and may_close(operation, dead) else left_open(operation)
     tools.state.release(run)
-    outcome = f"freed the lock of {dead}" + (f"; closed {closed.operation_id}" if closed else "")
-    log(outcome, execution_id=dead)
-    tools.records.put_event("clean_up", tools.clock.now(), {"execution": dead, "text": outcome}, key=event["id"])
-    return {"outcome": to_payload(Outcome(kind="failed", text=outcome))}
+    told = _told(dead, f"freed the lock of {dead}", done)
+    tools.records.put_event("clean_up", tools.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"])
+    return told
 
 
-def _close(tools: Wiring, run: Run, operation: Operation | None, dead: str) -> Operation | None:
-    if operation is None or not may_close(operation, dead):
-        return None
+def _close(tools: Wiring, run: Run, operation: Operation) -> str:
+    """Given up in the record first, so that no run goes on with it; gone from it once every cordon is back."""
+    operation = given_up(operation)
+    tools.state.save_operation(run, operation)
+    standing = [why for target in cordons_to_undo(operation) if (why := _undo(tools, operation, target))]
+    if standing:
+        return f"gave up {operation.operation_id}; the next run undoes the rest: {'; '.join(standing)}"
+    tools.state.unreserve(keys_to_return(operation, tools.clock.now()))
     tools.state.close_operation(run, tools.state.load().memory)
-    tools.state.unreserve(f"{operation.operation_id}:{slot.number}" for slot in operation.slots)
-    for target in cordons_to_undo(operation):
-        stop_and_uncordon(tools.server, target, operation.operation_id)
-    return operation
+    return f"closed {operation.operation_id}"
+
+
+def _undo(tools: Wiring, operation: Operation, target: Target) -> str:
+    """Empty, or why the cordon may still stand."""
+    try:
+        give_back(tools.server, operation, target)
+    except (ServerUnreachableError, ServerNotFoundError) as error:
+        return str(error)
+    return ""
+
+
+def _told(dead: str, *parts: str) -> dict[str, Any]:
+    text = "; ".join(part for part in parts if part)
+    log("clean-up", sentence=text, execution_id=dead)
+    return {"outcome": to_payload(Outcome(kind="failed", text=text))}

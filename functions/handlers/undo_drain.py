@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.server import stop_and_uncordon
+from node_fleet.adapters.cordon import give_back
 from node_fleet.domain import outcome
 from node_fleet.domain.back_off import node_key
 from node_fleet.domain.drain import after_target, moved, told_once, undone_sentence
-from node_fleet.domain.errors import ServerUnreachableError
 from node_fleet.domain.message import plain_failure
 from node_fleet.domain.model import Alert, Memory
 from node_fleet.domain.operation import Operation, Target
@@ -17,7 +16,6 @@ from node_fleet.domain.run import Run
 from node_fleet.payload import put, take
 from node_fleet.wiring import Wiring, wiring
 
-GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
 TRY_THE_NEXT = ("failed", "blocked")
 
 
@@ -33,7 +31,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     target = operation.current if operation else None
     if operation is None or target is None or target.phase in ("terminating", "terminated"):
         return put(event, operation=operation, next="failed")
-    word = _give_back(tools, operation, target)
+    word = give_back(tools.server, operation, target)
     now = tools.clock.now()
     status, why = _cause(event)
     changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
@@ -54,16 +52,8 @@ def _cause(event: dict[str, Any]) -> tuple[str, str]:
     return "withdrawn" if failure["Error"] == "PausedError" else "failed", failure["Cause"]
 
 
-def _give_back(tools: Wiring, operation: Operation, target: Target) -> str:
-    result = stop_and_uncordon(tools.server, target, operation.operation_id)
-    if not result.succeeded or result.word not in GIVEN_BACK:
-        said = f"{result.word} {result.detail}".strip() or result.status
-        raise ServerUnreachableError(f"node {target.node_name} may still be cordoned by us: {said}")
-    return result.word
-
-
 def _expired(tools: Wiring, operation: Operation, now: int) -> bool:
-    return now - operation.started_at > tools.settings.operation_limit_seconds
+    return operation.phase == "fail" or now - operation.started_at > tools.settings.operation_limit_seconds
 
 
 def _without_the_rest(operation: Operation, why: str) -> Operation:

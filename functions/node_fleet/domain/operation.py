@@ -11,8 +11,8 @@ from typing import Literal
 from node_fleet.domain.model import DryPool, Market
 
 Kind = Literal["scale_up", "scale_down"]
-UpPhase = Literal["begin", "record", "verify"]
-DownPhase = Literal["draining", "terminating", "forgetting"]
+UpPhase = Literal["begin", "record", "verify", "fail"]
+DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
 SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
 TargetPhase = Literal["selected", "draining", "drained", "terminating", "terminated", "forgotten", "undone", "skipped"]
 
@@ -110,12 +110,13 @@ class Operation:
 def resume_state(operation: Operation | None, *, now: int, limit_seconds: int) -> str:
     """Name of the state at which a run takes up an unfinished operation; empty when there is none.
 
-    An operation older than limit_seconds is closed instead: a scale-up through AbandonUnjoined (what joined is
-    kept), a scale-down through UndoDrain, unless its instance is already being terminated, which must be finished.
+    An operation older than limit_seconds, or given up by the clean-up (phase fail), is closed instead: a scale-up
+    through AbandonUnjoined (what joined is kept), a scale-down through UndoDrain, unless its instance is already being
+    terminated, which must be finished.
     """
     if operation is None:
         return ""
-    expired = now - operation.started_at > limit_seconds
+    expired = operation.phase == "fail" or now - operation.started_at > limit_seconds
     if operation.kind == "scale_up":
         return _resume_scale_up(operation, expired=expired)
     return _resume_scale_down(operation, expired=expired)

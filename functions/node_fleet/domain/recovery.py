@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from node_fleet.domain.operation import Operation, Target
 
 
 def may_close(operation: Operation, dead_execution_id: str) -> bool:
-    """True for an operation that the dead execution worked on and that can be given up without loss.
+    """True for an operation that the dead execution began and that can be given up without loss.
 
     A worker whose instance is being terminated must be finished (its node is to be forgotten), so such an operation
-    stays open for the next run.
+    stays open for the next run; so does one that the dead execution had only taken up from another.
     """
     unfinished = any(t.phase in ("terminating", "terminated") for t in operation.targets)
     return operation.execution_id == dead_execution_id and not unfinished
 
 
+def given_up(operation: Operation) -> Operation:
+    """The operation in phase fail: from here on every run may only undo it."""
+    return replace(operation, phase="fail")
+
+
 def cordons_to_undo(operation: Operation) -> tuple[Target, ...]:
-    """Targets that this operation may have cordoned and that still run."""
-    return tuple(t for t in operation.targets if t.phase in ("selected", "draining", "drained"))
+    """Targets that this operation may have cordoned and that still run: at most the one it was at.
+
+    A drain may have been sent and not yet recorded, so a target that was only selected counts too.
+    """
+    target = operation.current
+    return (target,) if target is not None and target.phase in ("selected", "draining", "drained") else ()
+
+
+def left_open(operation: Operation | None) -> str:
+    """What a clean-up that has no say in an open operation tells about it; empty when there is none."""
+    if operation is None:
+        return ""
+    return f"operation {operation.operation_id} ({operation.phase}) stays open: the next run finishes or undoes it"
