@@ -41,6 +41,7 @@ READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened", 
 RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading", when=OWN)
 READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings", when=OWN)
 SEE_INSTANCES = Grant(("ec2:DescribeInstances",), "anything", "lists the fleet and finds the server by its tag")
+SEE_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "looks for volumes of ours that no instance uses")
 PROMETHEUS_LOGIN = Grant(("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus asks for a password")
 SLACK_HOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the webhook's address is a secret")
 TELL_PEOPLE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
@@ -122,5 +123,5 @@ NEEDS: dict[str, FunctionNeeds] = {
     "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, CANCEL_COMMAND), timeout_seconds=120),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((SLACK_HOOK,)),
-    "WeeklyReport": FunctionNeeds((READ_EVENTS, READ_HISTORY, TELL_PEOPLE), timeout_seconds=120),
+    "WeeklyReport": FunctionNeeds((READ_EVENTS, SEE_VOLUMES, TELL_PEOPLE), timeout_seconds=120),
 }

@@ -80,6 +80,14 @@ class Ec2Fleet:
                 known[raw["InstanceId"]] = raw["State"]["Name"]
         return {instance_id: known.get(instance_id, "gone") for instance_id in wanted}
 
+    def forgotten_volumes(self) -> tuple[tuple[str, int], ...]:
+        """Our volumes that hang on no instance, each with its GiB. Raises Ec2Error."""
+        filters = {**self._ours(), "status": ("available",)}
+        asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        with _ec2_errors("list volumes"):
+            pages = self._client.get_paginator("describe_volumes").paginate(Filters=asked)
+            return tuple((one["VolumeId"], int(one["Size"])) for page in pages for one in page["Volumes"])
+
     def of_operation(self, operation_id: str) -> dict[int, Found]:
         """What an operation launched, by slot number: how a repeated step finds what it did before it died."""
         found: dict[int, Found] = {}

@@ -1,0 +1,131 @@
+"""WeeklyReport: what the workers cost in the last seven days, and which setting would save more. Outside the machine.
+
+Reads recorded runs day by day, so that a week fits into a small function; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from node_fleet.adapters.records import Event
+from node_fleet.domain.cost import Money
+from node_fleet.domain.errors import Ec2Error, InvalidInputError
+from node_fleet.domain.message import Message
+from node_fleet.domain.model import Snapshot
+from node_fleet.domain.weekly import Facts, Sample, Volume, Week, headline, lines, summarise
+from node_fleet.observability import log
+from node_fleet.payload import from_payload, to_payload
+from node_fleet.settings import Settings
+from node_fleet.wiring import Wiring, wiring
+
+DAY_SECONDS = 86400
+DAYS = 7
+
+
+@dataclass(slots=True)
+class Read:
+    """What is kept of a week's events."""
+
+    samples: list[Sample] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Publish the report; answer its headline and its lines."""
+    tools = wiring()
+    now = tools.clock.now()
+    read = _read(tools, now)
+    facts = facts_of(tools.settings, read.counts, now, _volumes(tools))
+    week = summarise(read.samples, facts)
+    message = message_of(week, facts, tools.settings, read)
+    log("weekly report", what=message.what, details=message.details)
+    tools.publisher.publish(f"node-fleet {message.cluster_id}: weekly cost report", to_payload(message))
+    return {"headline": message.what, "lines": list(message.details)}
+
+
+def facts_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[Volume, ...]) -> Facts:
+    """The week's counts beside the settings that it is judged by."""
+    return Facts(
+        since=now - DAYS * DAY_SECONDS,
+        until=now,
+        region=settings.region,
+        min_workers=settings.min_workers,
+        spot_percent=settings.spot_percent,
+        baseline_workers=settings.baseline_workers,
+        instance_type=settings.instance_types[0],
+        cpu_up_percent=settings.cpu_up_percent,
+        cpu_down_percent=settings.cpu_down_percent,
+        interval_seconds=settings.interval_seconds,
+        scale_ups=counts["scaled_up"],
+        scale_downs=counts["scaled_down"],
+        failures=counts["failed"],
+        interruptions=counts["interruption"],
+        volumes=volumes,
+    )
+
+
+def message_of(week: Week, facts: Facts, settings: Settings, read: Read) -> Message:
+    """The report in the form of every other message."""
+    money = Money(currency=settings.currency, per_usd=settings.currency_per_usd)
+    return Message(
+        cluster_id=settings.cluster_id,
+        level="info",
+        what=headline(week, facts, money),
+        why=f"weekly cost report, {len(read.samples)} runs",
+        execution_id="",
+        trigger="weekly",
+        workers_before=len(read.samples[0].kinds) if read.samples else 0,
+        workers_after=len(read.samples[-1].kinds) if read.samples else 0,
+        details=lines(week, facts, money),
+    )
+
+
+def _read(tools: Wiring, now: int) -> Read:
+    found, zone = Read(), ZoneInfo(tools.settings.timezone)
+    for day in range(DAYS, 0, -1):
+        start = now - day * DAY_SECONDS
+        _take(found, tools.records.events(start, start + DAY_SECONDS), zone)
+    return found
+
+
+def _take(found: Read, events: Iterable[Event], zone: ZoneInfo) -> None:
+    for event in events:
+        if event.kind != "decision":
+            found.counts[event.kind] += 1
+            continue
+        found.counts["failed" if event.data.get("failure") else _ended(event)] += 1
+        sample = _sample(event, zone)
+        if sample is not None:
+            found.samples.append(sample)
+
+
+def _ended(event: Event) -> str:
+    return str((event.data.get("outcome") or {}).get("kind", "none"))
+
+
+def _sample(event: Event, zone: ZoneInfo) -> Sample | None:
+    """The fleet as that run saw it; None when it saw none, or wrote it in an older form."""
+    try:
+        snapshot: Snapshot = from_payload(Snapshot, event.data.get("snapshot"), path="snapshot")
+    except InvalidInputError:
+        return None
+    return Sample(
+        at=event.at,
+        hour=datetime.fromtimestamp(event.at, zone).hour,
+        kinds=tuple((worker.instance_type, worker.market) for worker in snapshot.counted),
+        cpu_percent=snapshot.cpu_percent,
+    )
+
+
+def _volumes(tools: Wiring) -> tuple[Volume, ...]:
+    """Without the right to look, the report comes without them."""
+    try:
+        return tuple(Volume(volume_id=name, gib=gib) for name, gib in tools.ec2.forgotten_volumes())
+    except Ec2Error as error:
+        log("volumes are not known", detail=str(error))
+        return ()

@@ -1,0 +1,134 @@
+"""Notify: one message for the run, with the counts and the cost before its first and after its last round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.notify import message_of
+from node_fleet.costing import begun_with, usd_per_hour_after
+from node_fleet.domain.model import Alert, Snapshot, Worker
+from node_fleet.domain.operation import LaunchSlot, Operation, Target
+from node_fleet.domain.run import Run
+from node_fleet.payload import to_payload
+from node_fleet.settings import Settings
+
+SETTINGS = Settings()
+REGION = SETTINGS.region
+ON_DEMAND, SPOT = 0.0264, 0.0087
+
+
+def worker(number: int, **changes: Any) -> Worker:
+    fields: dict[str, Any] = {
+        "instance_id": f"i-{number}",
+        "zone": "a",
+        "market": "on-demand",
+        "instance_type": "t3.small",
+        "phase": "usable",
+        "launched_at": 0,
+    }
+    return Worker(**{**fields, **changes})
+
+
+def snapshot(*workers: Worker) -> Snapshot:
+    return Snapshot(at=100, source="live", workers=workers)
+
+
+def slot(number: int, outcome: Any) -> LaunchSlot:
+    return LaunchSlot(
+        number=number,
+        zone="b",
+        subnet_id="subnet-1",
+        instance_type="t3.small",
+        market="spot",
+        outcome=outcome,
+        instance_id=f"i-new{number}",
+    )
+
+
+def operation(kind: Any, **changes: Any) -> Operation:
+    fields: dict[str, Any] = {
+        "operation_id": "op-1",
+        "kind": kind,
+        "phase": "verify" if kind == "scale_up" else "forgetting",
+        "started_at": 100,
+        "requested": 1,
+        "reason": "pending 3",
+        "execution_id": "run-1",
+        "workers_before": 2,
+    }
+    return Operation(**{**fields, **changes})
+
+
+def payload(**parts: Any) -> dict[str, Any]:
+    run = Run(execution_id="run-1", trigger="schedule", scheduled_at=0, started_at=100)
+    return {"run": to_payload(run), **{name: to_payload(part) for name, part in parts.items()}}
+
+
+def test_a_scale_up_costs_its_joined_workers_more() -> None:
+    event = payload(
+        snapshot=snapshot(worker(1), worker(2)),
+        operation=operation("scale_up", slots=(slot(1, "joined"), slot(2, "unjoined"))),
+        outcome={"kind": "scaled_up", "text": "scaled up from 2 to 3 workers", "workers_after": 3},
+    )
+    message = message_of(event, SETTINGS)
+    assert (message.workers_before, message.workers_after) == (2, 3)
+    assert message.cost_before_usd_per_hour == pytest.approx(2 * ON_DEMAND)
+    assert message.cost_after_usd_per_hour == pytest.approx(2 * ON_DEMAND + SPOT)
+    assert message.level == "success"
+
+
+def test_further_rounds_keep_what_the_run_began_with() -> None:
+    event = payload(
+        snapshot=snapshot(worker(1), worker(2), worker(3), worker(4)),
+        operation=operation("scale_up", slots=(slot(1, "joined"),), workers_before=4),
+        outcome={"kind": "scaled_up", "text": "scaled up", "workers_after": 5},
+        begun_with={"workers": 2, "usd_per_hour": 2 * ON_DEMAND},
+    )
+    message = message_of(event, SETTINGS)
+    assert (message.workers_before, message.workers_after) == (2, 5)
+    assert message.cost_before_usd_per_hour == pytest.approx(2 * ON_DEMAND)
+    assert message.cost_after_usd_per_hour == pytest.approx(4 * ON_DEMAND + SPOT)
+
+
+def test_a_scale_down_costs_less_by_who_went_and_not_by_who_was_given_back() -> None:
+    targets = (
+        Target(instance_id="i-2", node_name="i-2", phase="forgotten"),
+        Target(instance_id="i-1", node_name="i-1", phase="undone"),
+    )
+    event = payload(snapshot=snapshot(worker(1), worker(2)), operation=operation("scale_down", targets=targets))
+    assert usd_per_hour_after(event, REGION) == pytest.approx(ON_DEMAND)
+
+
+def test_workers_under_notice_are_not_counted() -> None:
+    event = payload(snapshot=snapshot(worker(1), worker(2, under_notice=True)))
+    assert usd_per_hour_after(event, REGION) == pytest.approx(ON_DEMAND)
+
+
+@pytest.mark.parametrize("kind", ["x9.huge", ""])
+def test_a_fleet_with_an_unknown_price_has_no_cost_instead_of_a_wrong_one(kind: str) -> None:
+    event = payload(snapshot=snapshot(worker(1), worker(2, instance_type=kind)))
+    assert usd_per_hour_after(event, REGION) is None
+    found = begun_with(event, REGION)
+    assert found is not None and (found.workers, found.usd_per_hour) == (2, None)
+
+
+@pytest.mark.parametrize("broken", [{}, {"snapshot": {"at": "soon"}}, {"snapshot": None}])
+def test_a_payload_that_says_nothing_of_the_fleet_has_no_cost(broken: dict[str, Any]) -> None:
+    assert usd_per_hour_after({**payload(), **broken}, REGION) is None
+    assert begun_with({**payload(), **broken}, REGION) is None
+
+
+def test_every_alert_of_the_run_is_in_the_one_message() -> None:
+    alerts = tuple(Alert(kind=f"k{n}", text=f"t{n}") for n in range(12))
+    message = message_of(payload(alerts=alerts), SETTINGS)
+    assert message.alerts == alerts
+    assert (message.level, message.what) == ("warning", "t0")
+
+
+def test_a_failure_leads_the_message_in_plain_words() -> None:
+    cause = '{"errorMessage": "vCPU quota L-1216C47A is used up", "errorType": "QuotaExceededError"}'
+    event = {**payload(), "failure": {"Error": "QuotaExceededError", "Cause": cause}}
+    message = message_of(event, SETTINGS)
+    assert (message.level, message.what) == ("error", "QuotaExceededError: vCPU quota L-1216C47A is used up")
