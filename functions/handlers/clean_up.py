@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.cordon import give_back
+from node_fleet.adapters.survivor import Survivors
 from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.launch import keys_to_return
 from node_fleet.domain.message import Outcome
@@ -23,15 +24,27 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Take EventBridge's execution status event; answer what was done, in one sentence."""
     tools = wiring()
     dead = event["detail"]["executionArn"]
+    notices = _notices(tools, dead)
     run = tools.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
-        return _told(dead, "nothing to do: the lock is not that execution's", left_open(tools.state.load().operation))
+        standing = left_open(tools.state.load().operation)
+        return _told(dead, "nothing to do: the lock is not that execution's", standing, notices)
     operation = tools.state.renew(run, even_paused=True).operation
     done = _close(tools, run, operation) if operation and may_close(operation, dead) else left_open(operation)
     tools.state.release(run)
-    told = _told(dead, f"freed the lock of {dead}", done)
+    told = _told(dead, f"freed the lock of {dead}", done, notices)
     tools.records.put_event("clean_up", tools.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"])
     return told
+
+
+def _notices(tools: Wiring, dead: str) -> str:
+    """A worker whose announcement a dead execution was answering must not stay out of every count for ever."""
+    if not any(notice.claimed_by == dead for notice in tools.state.load().notices):
+        return ""
+    survivors = Survivors(
+        ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
+    )
+    return survivors.settle_orphans(dead)
 
 
 def _close(tools: Wiring, run: Run, operation: Operation) -> str:
