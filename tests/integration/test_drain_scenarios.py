@@ -12,7 +12,7 @@ import pytest
 
 from simulator.k3s.budget_checker import BudgetChecker
 from simulator.runner import Execution
-from simulator.scenario import load_scenario
+from simulator.scenario import Scenario, load_scenario, parse_scenario, scenario_names
 from simulator.simulation import Simulation, synthesised_template
 from simulator.template import Template
 
@@ -65,13 +65,13 @@ def acting(template: Template) -> Iterator[Act]:
     with contextlib.ExitStack() as stack:
 
         def run(
-            name: str,
+            name: str | Scenario,
             *,
             minutes: float | None = None,
             settings: dict[str, Any] | None = None,
             before: Callable[[Simulation], None] | None = None,
         ) -> Story:
-            scenario = load_scenario(name)
+            scenario = load_scenario(name) if isinstance(name, str) else name
             if minutes:
                 scenario = replace(scenario, duration_seconds=minutes * 60)
             scenario = replace(scenario, settings={**scenario.settings, **(settings or {})})
@@ -154,6 +154,46 @@ def test_load_returns_mid_drain_withdraws_it_and_the_worker_serves_again(act: Ac
     assert story.terminated() == []
 
 
+DEAD_WORKER = """
+name: dead-worker
+description: The kubelet of one worker dies; after twenty minutes it is replaced.
+duration: {minutes}m
+seed: 53
+workers:
+  - {{count: 3}}
+applications:
+  - name: web
+    replicas: 6
+    load: {{constant: 30}}
+    budget: {{max_unavailable: 1}}
+  - name: orders
+    kind: StatefulSet
+    replicas: 3
+    cpu_milli: 100
+"""
+
+
+@pytest.mark.parametrize("dies_at", [2, 6, 11])
+def test_case_15_a_worker_that_is_not_ready_for_long_is_removed_though_its_pods_never_confirm(
+    act: Act, dies_at: int
+) -> None:
+    dead: list[str] = []
+
+    def kill(simulation: Simulation) -> None:
+        dead.append(simulation.starting_ids[0])
+        at = simulation.laptop.clock.now() + dies_at * 60
+        simulation.laptop.clock.at(at, lambda: simulation.world.fail_node(dead[0]))
+
+    story = act(parse_scenario(DEAD_WORKER.format(minutes=dies_at + 30)), before=kill)
+    assert dead[0] in story.terminated()
+    assert dead[0] not in {n.name for n in story.simulation.world.nodes()}
+    [drain] = [r for r in story.commands("DrainNode") if r.parameters["NodeName"] == dead]
+    assert drain.parameters["DrainMode"] == ["not-ready"]
+    ends = [c.at for c in story.simulation.laptop.cloud.recorder.calls if c.operation == "TerminateInstances"]
+    assert ends[0] - drain.sent_at < 300
+    assert story.checker.violations == []
+
+
 def test_several_targets_in_one_operation_hold_the_minimum_on_the_whole_set(act: Act) -> None:
     story = act("quiet-night", minutes=60, settings={"max_targets": 3})
     story.assert_nobody_was_hurt()
@@ -231,3 +271,17 @@ def test_case_47_an_unmanaged_server_is_named_and_nobody_is_removed(act: Act, mi
     assert all("server_not_managed" in e.output_of("SelectNodes")["selection"]["detail"] for e in early)
     assert bool(story.terminated()) is (minutes < 40)
     assert story.commands("DrainNode") == [] or minutes < 40
+
+
+INTERRUPTIONS = {"spot_interruption", "rebalance", "scheduled_change", "kill_worker"}
+OWN_TEST = {"quiet-night", "blocked-everywhere", "drain-times-out", "server-unreachable", "load-returns-mid-drain"}
+
+
+def without_interruptions() -> list[str]:
+    names = [n for n in scenario_names() if n not in OWN_TEST]
+    return [n for n in names if not {e.action for e in load_scenario(n).events} & INTERRUPTIONS]
+
+
+@pytest.mark.parametrize("name", without_interruptions())
+def test_in_no_scenario_without_interruptions_do_we_break_a_budget(act: Act, name: str) -> None:
+    act(name).assert_nobody_was_hurt()
