@@ -65,6 +65,11 @@ class Records:
         found = list(self._query(self._settings.history_table, _LATEST, _LATEST))
         return from_payload(Snapshot, json.loads(found[0]["snapshot"]), path="snapshot") if found else None
 
+    def readings(self, since: int, until: int) -> tuple[dict[str, Any], ...]:
+        """Every stored reading in [since, until), oldest first; what was missing is not in it."""
+        table = self._settings.history_table
+        return tuple(self._query(table, _key("reading", since), _key("reading", until - 1)))
+
     def hourly_loads(self, since: int, until: int) -> tuple[HourlyLoad, ...]:
         """Mean CPU and workers of every whole hour in [since, until) that has readings, oldest first.
 

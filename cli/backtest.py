@@ -1,0 +1,245 @@
+"""backtest: what a configuration would cost and hurt on a load trace, beside other policies, before it is deployed.
+
+Reads the words typed and shows what the study says; the model stands in simulator/backtest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+import yaml
+
+from cli.output import CommandError, WrongUseError, note, print_json, say, table
+from cli.target import DEFAULT_CLUSTER, Where, seconds_of
+from node_fleet.domain.errors import InvalidSettingsError, StateStoreError
+from node_fleet.settings import Settings
+from simulator.backtest.compare import Assumptions, Study, policy_names, study
+from simulator.backtest.model import Capacity, ModelError, Scaling
+from simulator.backtest.page import render
+from simulator.backtest.sources import Range, from_history, from_prometheus
+from simulator.backtest.telling import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
+from simulator.backtest.trace import Trace, TraceError, read_csv
+from simulator.backtest.tune import tune
+
+HISTORY = "history"
+POINTS_SHOWN = 1500
+USER_ENV, PASSWORD_ENV = "NODE_FLEET_PROMETHEUS_USER", "NODE_FLEET_PROMETHEUS_PASSWORD"
+
+TraceArgument = Annotated[
+    str, typer.Argument(help="A CSV of time,value (.gz too), the URL of a Prometheus, or the word history.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog="Examples: node-fleet backtest load.csv --compare --page study.html | "
+        "node-fleet backtest http://10.0.0.5:30090 --query 'sum(rate(http_requests_total[5m]))' --past 30d | "
+        "node-fleet backtest history --set idle_seconds=300 --compare | node-fleet backtest load.csv --tune --limit 20"
+    )(backtest)
+
+
+def backtest(
+    trace: TraceArgument,
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Settings: cdk.json, or a YAML or JSON file of names and values.")
+    ] = None,
+    changed: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Put presets and reference policies beside it.")] = False,
+    beside: Annotated[
+        list[str] | None, typer.Option("--with", help="Put this policy beside it; may be repeated.")
+    ] = None,
+    tuning: Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")] = False,
+    limit: Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")] = 30.0,
+    share: Annotated[float, typer.Option(min=0.1, max=0.9, help="With --tune: part that is searched.")] = 0.5,
+    tries: Annotated[int, typer.Option(min=1, help="With --tune: most configurations to try.")] = 60,
+    page: Annotated[Path | None, typer.Option("--page", help="Write the study as one HTML page.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
+    query: Annotated[str, typer.Option(help="With a Prometheus: the expression, one series.")] = "",
+    since: Annotated[str, typer.Option(help="Prometheus, history: start as an ISO time (UNTIL minus PAST).")] = "",
+    until: Annotated[str, typer.Option(help="Prometheus, history: end as an ISO time (now).")] = "",
+    past: Annotated[str, typer.Option(help="Prometheus, history: how far back without --since.")] = "30d",
+    step: Annotated[str, typer.Option(help="Prometheus: distance of two readings.")] = "1m",
+    boot: Annotated[str, typer.Option(help="From launch to usable.")] = "90s",
+    drain: Annotated[str, typer.Option(help="From the start of a drain to the end of the bill.")] = "60s",
+    jump: Annotated[
+        bool, typer.Option("--jump", help="Load jumps from reading to reading instead of ramping.")
+    ] = False,
+    stay_up: Annotated[str, typer.Option(help="How long replicas stay up before they go down.")] = "0s",
+    full_workers: Annotated[
+        float, typer.Option(min=0.1, help="Full workers that the trace's 99.5th percentile needs.")
+    ] = 8.0,
+    unit_milli: Annotated[
+        float, typer.Option(min=0, help="CPU milli that one unit of the trace needs, instead of --full-workers.")
+    ] = 0.0,
+    cluster: Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")] = "",
+    region: Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")] = "",
+    local: Annotated[bool, typer.Option("--local", help="With history: ask the laptop cloud.")] = False,
+) -> None:
+    """Replay a load trace through the decision code that is deployed: cost, waiting, overload, calm."""
+    raw = _settings_given(config, changed or [], region)
+    settings = _settings(raw)
+    try:
+        assumptions = Assumptions(
+            capacity=Capacity(
+                boot_seconds=seconds_of(boot, "--boot"),
+                drain_seconds=seconds_of(drain, "--drain"),
+                instance_type=settings.instance_types[0],
+            ),
+            scaling=Scaling(
+                interpolation="jump" if jump else "ramp",
+                stay_up_seconds=seconds_of(stay_up, "--stay-up"),
+                workers_at_quantile=full_workers,
+                milli_per_unit=unit_milli,
+            ),
+        )
+        if trace == HISTORY:
+            found = _history(Where(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local), since, until, past)
+            busy = assumptions.capacity.vcpus * 1000.0
+            assumptions = replace(assumptions, scaling=replace(assumptions.scaling, milli_per_unit=busy))
+        elif urlsplit(trace).scheme in ("http", "https"):
+            asked = _asked(query, _span(since, until, past), seconds_of(step, "--step"))
+            found = from_prometheus(_session(), trace, asked)
+        else:
+            found = read_csv(Path(trace))
+        if tuning:
+            _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
+            return
+        names = _names(beside or [], compare)
+        shown = study(found, settings, assumptions, names, chart_seconds=_chart_seconds(found) if page else 0)
+    except (TraceError, ModelError) as error:
+        raise CommandError(str(error)) from error
+    _show(shown, page, as_json=as_json)
+
+
+def _show(shown: Study, page: Path | None, *, as_json: bool) -> None:
+    if page:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(render(shown), encoding="utf-8")
+    if as_json:
+        print_json(as_data(shown))
+    else:
+        say(answer(shown))
+        table("", COLUMNS, rows(shown))
+    if page:
+        note(f"page: {page}")
+
+
+def _tune(
+    found: Trace,
+    raw: dict[str, Any],
+    assumptions: Assumptions,
+    *,
+    limit: float,
+    share: float,
+    tries: int,
+    as_json: bool,
+) -> None:
+    tuned = tune(found, raw, assumptions, limit_per_day=limit, share=share, most_tries=tries)
+    if as_json:
+        print_json(tuned_data(tuned))
+    else:
+        say(tuned_sentence(tuned))
+
+
+def _names(beside: list[str], compare: bool) -> list[str]:
+    """What is put beside the configuration."""
+    unknown = [name for name in beside if name not in policy_names()]
+    if unknown:
+        raise WrongUseError(f"unknown policy {unknown[0]!r}", hint=f"known: {', '.join(policy_names())}")
+    return list(policy_names()) if compare else beside
+
+
+def _settings_given(config: Path | None, changed: list[str], region: str) -> dict[str, Any]:
+    """Settings by field name: the file's, then those typed."""
+    raw = _file(config) if config else {}
+    if region:
+        raw["region"] = region
+    for pair in changed:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise WrongUseError(f"--set {pair}", hint="type it like --set idle_seconds=300")
+        raw[name.strip()] = value
+    return raw
+
+
+def _file(path: Path) -> dict[str, Any]:
+    """The settings in a file; of a cdk.json those of its first cluster."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise CommandError(f"{path} is not a file of settings: {str(error).splitlines()[0]}") from error
+    if isinstance(data, dict) and "context" in data:
+        first = (data["context"].get("clusters") or [{}])[0]
+        data = {**first.get("settings", {}), **({"region": first["region"]} if "region" in first else {})}
+    if not isinstance(data, dict):
+        raise CommandError(f"{path} holds {type(data).__name__}, expected names and values of settings")
+    return dict(data)
+
+
+def _settings(raw: dict[str, Any]) -> Settings:
+    try:
+        return Settings.from_mapping(raw)
+    except InvalidSettingsError as error:
+        raise CommandError(str(error)) from error
+
+
+def _history(where: Where, since: str, until: str, past: str) -> Trace:
+    with where.open() as target:
+        now = int(target.tools.clock.now())
+        begin, end = _span(since, until, past, now=now)
+        try:
+            return from_history(target.tools.records, begin, end)
+        except StateStoreError as error:
+            raise CommandError(str(error)) from error
+
+
+def _asked(query: str, span: tuple[int, int], step_seconds: int) -> Range:
+    if not query:
+        raise WrongUseError("which series?", hint="give --query 'sum(rate(http_requests_total[5m]))'")
+    return Range(query=query, since=span[0], until=span[1], step_seconds=step_seconds)
+
+
+def _span(since: str, until: str, past: str, *, now: int | None = None) -> tuple[int, int]:
+    end = _epoch(until, "--until") if until else int(time.time()) if now is None else now
+    return (_epoch(since, "--since") if since else end - seconds_of(past, "--past")), end
+
+
+def _epoch(text: str, name: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise WrongUseError(f"{name} {text!r} is not a time with its zone", hint="type it like 2026-06-01T00:00:00Z")
+    return int(moment.timestamp())
+
+
+def _session() -> Any:
+    """A session with basic auth from the environment, so that no password stands on the command line."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    if os.environ.get(USER_ENV):
+        session.auth = (os.environ[USER_ENV], os.environ.get(PASSWORD_ENV, ""))
+    return session
+
+
+def _chart_seconds(found: Trace) -> int:
+    """Few enough points for a page that opens on a phone."""
+    return max(60, (found.end - found.start) // POINTS_SHOWN // 60 * 60)
