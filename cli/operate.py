@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from cli.look import ago, clock, short, span
-from cli.output import CommandError, ExitCode, print_json, say
+from cli.output import CommandError, ExitCode, WrongUseError, print_json, say
 from cli.target import (
     DEFAULT_CLUSTER,
     DEFAULT_SCENARIO,
@@ -36,7 +36,7 @@ NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog='Example: node-fleet pause "kernel update" --for 2h')(pause)
+    app.command(epilog='Example: node-fleet pause --reason "kernel update" --for 2h')(pause)
     app.command(epilog="Example: node-fleet resume")(resume)
     app.command(epilog="Examples: node-fleet unlock | node-fleet unlock --yes")(unlock)
     app.command(epilog="Examples: node-fleet run --dry-run | node-fleet run")(run)
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def pause(
     *,
-    reason: Annotated[str, typer.Argument(help="Why, for the others who will ask.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the others who will ask.")] = "",
     length: Annotated[str, typer.Option("--for", help="How long, such as 30m, 2h or 1d.")] = "1h",
     cluster: ClusterOption = DEFAULT_CLUSTER,
     region: RegionOption = "",
@@ -55,6 +55,8 @@ def pause(
 ) -> None:
     """Change nothing until the time is over: every run looks at this before each change."""
     seconds = seconds_of(length, "--for")
+    if not reason.strip():
+        raise WrongUseError("a pause needs a reason", hint='type: node-fleet pause --reason "kernel update" --for 2h')
     with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
         now = target.tools.clock.now()
         order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)

@@ -141,6 +141,22 @@ def svg(definition: dict[str, Any]) -> str:
     )
 
 
+_ALONE = (
+    "svg{background:#fff}.edge{fill:none;stroke:#b9b4a6;stroke-width:1.3}.edge.far{opacity:.45}.edge.catch{display:none}"
+    ".state rect{fill:#f7f6f2;stroke:#8c8471}.state text{font:12px sans-serif;text-anchor:middle;fill:#1b2227}"
+    ".task rect{stroke:#2b6a99;stroke-width:1.6}.fail rect{stroke:#b42318}.succeed rect{stroke:#0f7a57}"
+    "@media(prefers-color-scheme:dark){svg{background:#12171a}.state rect{fill:#1a2024}.state text{fill:#eae8e2}}"
+)
+
+
+def picture(definition: dict[str, Any]) -> str:
+    """The graph as a file of its own, for documents; the ways of failures are left out."""
+    drawn = svg(definition)
+    start = drawn.index(">") + 1
+    head = drawn[:start].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{head}<style>{_ALONE}</style>{drawn[start:]}\n"
+
+
 def _drawn(definition: dict[str, Any]) -> list[Arrow]:
     """One arrow for each pair of states: the catch is left out where another way leads to the same state."""
     found: dict[tuple[str, str], Arrow] = {}
