@@ -11,6 +11,22 @@ from node_fleet.setting_values import nearest
 if TYPE_CHECKING:
     from node_fleet.settings import Settings
 
+MACHINE_SECONDS = 3600
+"""The autoscaler machine's own TimeoutSeconds: no run lasts longer."""
+LOOK_EVENTS = 9
+"""History events of one look in a polling loop: Wait 2, Task 5, Choice 2."""
+RETRIED_LOOK_EVENTS = 27
+"""The same when every attempt but the last of the Task fails: 6 retries of 3 events."""
+BESIDE_EVENTS = 200
+"""History events of every state of the machine once, at most."""
+ROUND_EVENTS = 80
+"""History events of one more round or one more target, each of its states once, at most."""
+HISTORY_LIMIT, AWS_HISTORY_LIMIT = 10_000, 25_000
+LONGEST_STEP_SECONDS = 120
+"""The longest TimeoutSeconds of a state that holds the lock."""
+UNRENEWED_SECONDS = 75
+"""CollectMetrics and Decide follow a wait and do not renew the lease: their TimeoutSeconds together."""
+
 
 def contradictions(s: Settings) -> list[str]:
     """Settings that are each allowed but contradict one another."""
@@ -43,7 +59,47 @@ def contradictions(s: Settings) -> list[str]:
             f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
         )
     found += _decision_problems(s)
+    found += _lease_problems(s)
+    found += _history_problems(s)
     return found
+
+
+def most_history_events(s: Settings, *, look_events: int = LOOK_EVENTS) -> int:
+    """History events of the longest run that these settings allow: every loop goes to its limit, within the hour."""
+    drain = s.drain_timeout_seconds + 60 + s.delivery_timeout_seconds + 30
+    loops = (
+        (s.max_rounds, s.join_limit_seconds, s.join_poll_seconds),
+        (s.max_targets, drain, s.drain_poll_seconds),
+        (s.max_targets, s.terminate_limit_seconds, s.terminate_poll_seconds),
+    )
+    looks = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)
+    within_the_hour = MACHINE_SECONDS // min(poll for *_, poll in loops) + 1
+    return BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets) + look_events * min(looks, within_the_hour)
+
+
+def _history_problems(s: Settings) -> list[str]:
+    """Step Functions ends a run of 25,000 events; the longest stays under 10,000, and under 25,000 with all retries."""
+    plain, retried = most_history_events(s), most_history_events(s, look_events=RETRIED_LOOK_EVENTS)
+    if plain < HISTORY_LIMIT and retried < AWS_HISTORY_LIMIT:
+        return []
+    return [
+        f"JOIN_POLL_SECONDS={s.join_poll_seconds}, DRAIN_POLL_SECONDS={s.drain_poll_seconds}, "
+        f"TERMINATE_POLL_SECONDS={s.terminate_poll_seconds}: a run could make {plain} history events "
+        f"({retried} with retries), expected under {HISTORY_LIMIT} (under {AWS_HISTORY_LIMIT}): longer pauses, "
+        f"shorter limits, fewer MAX_ROUNDS={s.max_rounds} or MAX_TARGETS={s.max_targets}"
+    ]
+
+
+def _lease_problems(s: Settings) -> list[str]:
+    """A lease outlives the longest step, and the longest time between two renewals."""
+    pause = max(s.join_poll_seconds, s.drain_poll_seconds, s.terminate_poll_seconds)
+    needed = max(LONGEST_STEP_SECONDS + pause, UNRENEWED_SECONDS + s.scheduling_grace_seconds) + s.lease_skew_seconds
+    if s.lease_seconds > needed:
+        return []
+    return [
+        f"LEASE_SECONDS={s.lease_seconds} must be above {needed}: the longest step ({LONGEST_STEP_SECONDS} s) and "
+        f"pause between renewals, with SCHEDULING_GRACE_SECONDS={s.scheduling_grace_seconds} and the margin for clocks"
+    ]
 
 
 def _is_zone(name: str) -> bool:

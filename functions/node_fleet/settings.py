@@ -14,7 +14,7 @@ from node_fleet.domain.built_in_metrics import BUILT_IN
 from node_fleet.domain.errors import InvalidSettingsError
 from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.presets import PRESETS
-from node_fleet.domain.sizing import RULE_SETS
+from node_fleet.domain.rule_sets import RULE_SETS
 from node_fleet.setting_relations import contradictions
 from node_fleet.setting_values import Spec, nearest, parsed, setting, shown, spec_of, written
 
@@ -317,7 +317,7 @@ class Settings:
         3600,
         "a scheduled change is drained this long before its date",
         low=300,
-        high=86400,
+        high=7200,
         unit="s",
     )
     join_failures_to_open: int = setting(
@@ -329,6 +329,23 @@ class Settings:
     )
     sizing: str = setting(
         "SIZING", "steps", "the rule set that says how many workers are wanted", choices=tuple(RULE_SETS)
+    )
+    wait_cost: float = setting(
+        "WAIT_COST",
+        1.0,
+        "adaptive: what a pod that waits one minute costs, in worker-minutes; more holds more spare room",
+        low=0,
+        high=1000,
+    )
+    change_cost: float = setting(
+        "CHANGE_COST",
+        75.0,
+        "adaptive: what letting workers go and starting some again costs, in worker-minutes; more is calmer",
+        low=0,
+        high=10000,
+    )
+    learning_days: float = setting(
+        "LEARNING_DAYS", 3.0, "adaptive: after so many days what was learned counts half", low=0.1, high=60
     )
     cooldown_by: str = setting(
         "COOLDOWN_BY", "next", "whose cooldown counts: that of the next action or of the last", choices=("next", "last")

@@ -29,6 +29,8 @@ SPOT_NOTICE_SECONDS = 120
 LEAST_DRAIN_SECONDS = 10
 """With less time than that a drain is not begun."""
 POLL_SECONDS = 5
+MOST_LOOKS = 60
+"""A drain that may take an hour is looked at less often than one of two minutes: each look is nine history events."""
 RANK: dict[str, int] = {"rebalance": 0, "scheduled": 1, "spot": 2}
 KINDS: dict[str, Kind] = {
     "EC2 Spot Instance Interruption Warning": "spot",
@@ -165,6 +167,7 @@ def answer_to(
         drain_mode=_mode(kind) if path == "respond" else "none",
         drain_time=_iso(drain_at),
         drain_until=drain_until,
+        poll_seconds=max(POLL_SECONDS, (drain_until - drain_at) // MOST_LOOKS),
         settle_time=_iso(settle_at),
         zone=instance.zone,
         market=instance.market,
