@@ -70,10 +70,12 @@ def tuned_sentence(tuned: Tuned) -> str:
     changes = ", ".join(f"{name}={value:g}" for name, value in tuned.changes.items()) or "no change"
     saved = 100 * (1 - tuned.after.worker_hours / tuned.before.worker_hours)
     kept = "kept" if tuned.within_limit else "NOT kept"
+    hours = f"{tuned.after.worker_hours:.0f} worker-hours instead of {tuned.before.worker_hours:.0f}"
+    now, then = waiting_per_day(tuned.after), waiting_per_day(tuned.before)
+    waiting = f"{now:.1f} pending pod-minutes a day instead of {then:.1f}"
     return (
-        f"{changes}: on the part that was not searched {tuned.after.worker_hours:.0f} worker-hours instead "
-        f"of {tuned.before.worker_hours:.0f} ({saved:+.1f} % saved), "
-        f"{waiting_per_day(tuned.after):.1f} pending pod-minutes a day instead of {waiting_per_day(tuned.before):.1f}; limit of {tuned.limit_per_day:g} {kept}"
+        f"{changes}: on the part that was not searched {hours} ({saved:+.1f} % saved), {waiting}; "
+        f"limit of {tuned.limit_per_day:g} {kept}"
     )
 
 
