@@ -24,6 +24,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return {"run": to_payload(run), "status": acquired.status, "detail": acquired.detail}
     state = acquired.state
     limit = tools.settings.operation_limit_seconds
+    operation = None if run.dry_run else state.operation
     return put(
         {},
         notes=(acquired.detail,) if acquired.detail else (),
@@ -31,9 +32,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         run=replace(run, fence=state.fence),
         timing=_timing(tools.settings),
         status=acquired.status,
-        resume=resume_state(state.operation, now=tools.clock.now(), limit_seconds=limit),
+        resume=resume_state(operation, now=tools.clock.now(), limit_seconds=limit),
         memory=state.memory,
-        operation=state.operation,
+        operation=operation,
     )
 
 

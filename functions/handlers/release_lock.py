@@ -22,7 +22,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     tools = wiring()
     run = take(event, "run", Run)
     unrecorded = _record(tools, run, event)
-    memory = take(event, "memory", Memory) if "memory" in event else None
+    memory = take(event, "memory", Memory) if "memory" in event and not run.dry_run else None
     released = tools.state.release(run, memory, node_count=event.get("node_count"))
     cost = usd_per_hour_after(event, tools.settings.region)
     metrics_line(tools.settings.cluster_id, run_metrics(event, cost), at_seconds=tools.clock.now())

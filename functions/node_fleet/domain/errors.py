@@ -70,10 +70,6 @@ class DrainFailedError(NodeFleetError):
     """A drain did not end with an empty node; nothing was terminated."""
 
 
-class OperationExpiredError(NodeFleetError):
-    """An unfinished operation was older than its limit and has been closed as failed."""
-
-
 class NotificationError(NodeFleetError):
     """The message could not be published; it never changes a scaling result."""
 
