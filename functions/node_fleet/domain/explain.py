@@ -17,12 +17,17 @@ _FIRST = {"up": 0, "blocked": 1, "waiting": 2, "hold": 3, "missing": 4, "down": 
 def sentence(view: View, action: Action, count: int, lead: Check, checks: Iterable[Check]) -> str:
     """The lead with its outcome, then what else was weighed, then the workers: 'pending 3 ... -> +1; CPU ...'."""
     outcome = f"{_SIGN[action]}{count}" if count else "no change"
-    others = [c for c in checks if c is not lead and not c.aside]
+    others = [c for c in checks if c is not lead and not c.aside and not _quiet_metric(c)]
     others.sort(key=lambda c: c.verdict != "blocked")
     told = [f"{lead.text} -> {outcome}", *(c.text for c in others)]
     if view.readable and not view.live:
         told.append(f"on a reading {view.now - view.read_at} s old")
     return "; ".join([*told, workers_words(view)])
+
+
+def _quiet_metric(check: Check) -> bool:
+    """A custom metric that asks for nothing and forbids nothing: in the evidence, not in the sentence."""
+    return check.name.startswith("custom:") and check.verdict == "down"
 
 
 def workers_words(view: View) -> str:
