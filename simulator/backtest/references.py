@@ -82,10 +82,12 @@ class TargetTracking(_Reference):
         self._next = 0
         self._points: deque[float] = deque(maxlen=15)
         self._busy: dict[str, float] = {}
+        self._there: set[str] = set()
 
     def start(self, fleet: Fleet) -> None:
-        """The first point is one minute after the start."""
+        """The first point is one minute after the start; the workers that are there have warmed up."""
         self._next = -(-fleet.now // MINUTE) * MINUTE + MINUTE
+        self._there = {m.instance_id for m in fleet.machines}
 
     def next_turn(self) -> int:
         return self._next
@@ -94,11 +96,14 @@ class TargetTracking(_Reference):
         if fleet.now < self._next:
             return
         self._next += (fleet.now - self._next) // MINUTE * MINUTE + MINUTE
-        warm = [m for m in fleet.usable() if fleet.now - m.launched_at >= self._warm_up or m.launched_at == 0]
+        warm = [m for m in fleet.usable() if self._has_warmed_up(m, fleet.now)]
         point = self._point(fleet, warm)
         if point is not None:
             self._points.append(point)
             self._size(fleet, warm, point)
+
+    def _has_warmed_up(self, machine: Machine, now: int) -> bool:
+        return now - machine.launched_at >= self._warm_up or machine.instance_id in self._there
 
     def _point(self, fleet: Fleet, warm: list[Machine]) -> float | None:
         """Mean CPU of the last minute over the instances that have warmed up."""

@@ -91,14 +91,18 @@ def read_csv(path: Path) -> Trace:
 
 def parse_csv(text: str, *, name: str) -> Trace:
     """The trace in a CSV text; its header is optional, times are ISO with one zone, or epoch seconds."""
-    return from_rows(_parsed(text, name), name=name)
+    return _checked(_parsed(text, name), name)
 
 
-def from_rows(rows: Iterable[tuple[int, float]], *, name: str, first_row: int = 1) -> Trace:
-    """The trace of (epoch seconds, value) rows that are already in order; checks order and values."""
+def from_rows(rows: Iterable[tuple[int, float]], *, name: str) -> Trace:
+    """The trace of (epoch seconds, value) rows; order and values are checked, the first row is row 1."""
+    return _checked(((number, at, value) for number, (at, value) in enumerate(rows, 1)), name)
+
+
+def _checked(rows: Iterable[tuple[int, int, float]], name: str) -> Trace:
     times: list[int] = []
     values: list[float] = []
-    for number, (at, value) in enumerate(rows, first_row):
+    for number, at, value in rows:
         if not math.isfinite(value):
             raise TraceError(f"trace {name}: row {number}: {value!r} is not a finite number")
         if value < 0:
@@ -124,7 +128,8 @@ def _stretches(times: list[int], values: list[float], interval: int) -> Iterator
             begin = index
 
 
-def _parsed(text: str, name: str) -> Iterator[tuple[int, float]]:
+def _parsed(text: str, name: str) -> Iterator[tuple[int, int, float]]:
+    """Row number in the file, time and value."""
     zone: timedelta | str | None = None
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
         if not row or (number == 1 and _is_header(row, name)):
@@ -135,7 +140,7 @@ def _parsed(text: str, name: str) -> Iterator[tuple[int, float]]:
         if zone is not None and found != zone:
             raise TraceError(f"trace {name}: row {number}: {row[0]!r} has another zone than the rows before")
         zone = found
-        yield at, _value(row[1], name, number)
+        yield number, at, _value(row[1], name, number)
 
 
 def _is_header(row: list[str], name: str) -> bool:

@@ -1,0 +1,107 @@
+"""The clairvoyant lower bound: exact on small loads, and never above what anybody reaches without avoidable waiting."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node_fleet.domain.presets import PRESETS
+from node_fleet.settings import Settings
+from simulator.backtest.bound import clairvoyant
+from simulator.backtest.deployed import Deployed
+from simulator.backtest.load import Load
+from simulator.backtest.measures import Measures
+from simulator.backtest.model import STEP_SECONDS, Capacity
+from simulator.backtest.references import ClusterAutoscaler, FixedFleet, Karpenter
+from simulator.backtest.replay import replay
+from tests.unit.backtest.loads_backtest import CAPACITY, HOUR, load_of
+
+RESTART = CAPACITY.boot_seconds + CAPACITY.drain_seconds
+
+
+def hours(*seconds: int) -> float:
+    return sum(seconds) / 3600
+
+
+def test_a_steady_load_costs_its_workers_and_nothing_more() -> None:
+    bound = clairvoyant(load_of([3.0] * 6), CAPACITY)
+    assert bound.worker_hours == pytest.approx(hours(3 * 3600))
+    assert bound.actions == ()
+
+
+def test_a_rise_pays_one_boot_ahead_and_a_fall_one_drain_after() -> None:
+    load = load_of([2.0, 3.0, 2.0, 2.0])
+    bound = clairvoyant(load, CAPACITY)
+    assert bound.worker_hours == pytest.approx(hours(2 * 2400, 600, RESTART), abs=hours(40))
+    assert [action.change for action in bound.actions] == [1, -1]
+
+
+def test_a_pause_no_longer_than_a_restart_is_waited_out() -> None:
+    short = load_of([3.0, 2.0, 3.0, 3.0], step=RESTART - 10)
+    assert clairvoyant(short, CAPACITY).actions == ()
+    longer = load_of([3.0, 2.0, 3.0, 3.0], step=RESTART + 60)
+    assert len(clairvoyant(longer, CAPACITY).actions) == 2
+
+
+def test_beyond_the_maximum_pods_wait_even_for_who_knew() -> None:
+    bound = clairvoyant(load_of([4.0, 4.0], most=3), CAPACITY)
+    assert (bound.avoidable_pod_minutes, bound.overload_minutes) == (0.0, 0.0)
+    assert bound.worker_hours == pytest.approx(hours(3 * 1200))
+
+
+def cheapest_by_trying_all(load: Load, capacity: Capacity) -> float:
+    """Every choice of keeping or restarting, for every worker and every pause."""
+    phase = load.phases[0]
+    ends = [at for at, _ in phase.changes[1:]] + [phase.end]
+    needs = [(at, until, load.workers_for(n)) for (at, n), until in zip(phase.changes, ends, strict=True)]
+    total = 0.0
+    for level in range(1, load.most_workers + 1):
+        spans = [(a, b) for a, b, need in needs if need >= level]
+        joined: list[list[int]] = []
+        for a, b in spans:
+            if joined and joined[-1][1] == a:
+                joined[-1][1] = b
+            else:
+                joined.append([a, b])
+        pauses = [b[0] - a[1] for a, b in itertools.pairwise(joined)]
+        edges = 0
+        if joined:
+            edges += min(joined[0][0] - phase.start, capacity.boot_seconds)
+            edges += min(phase.end - joined[-1][1], capacity.drain_seconds)
+        restart = capacity.boot_seconds + capacity.drain_seconds
+        choices = [
+            sum(pause if keep else restart for keep, pause in zip(kept, pauses, strict=True))
+            for kept in itertools.product((True, False), repeat=len(pauses))
+        ]
+        total += sum(b - a for a, b in joined) + edges + (min(choices) if joined else 0)
+    return total / 3600
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=8), st.sampled_from([60, 120, 200, 600]))
+def test_it_equals_the_cheapest_of_all_choices(values: list[int], step: int) -> None:
+    load = load_of([float(v) for v in values], step=step)
+    assert clairvoyant(load, CAPACITY).worker_hours == pytest.approx(cheapest_by_trying_all(load, CAPACITY))
+
+
+def everybody(load: Load) -> list[Measures]:
+    sizers = [Deployed(Settings.from_mapping({"preset": name}).policy(), CAPACITY, name=name) for name in PRESETS]
+    return [replay(load, CAPACITY, s) for s in (*sizers, ClusterAutoscaler(), Karpenter(), FixedFleet(10))]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0, 9), min_size=3, max_size=12))
+def test_nobody_is_cheaper_without_letting_avoidable_pods_wait(values: list[float]) -> None:
+    load = load_of(values, step=900)
+    bound = clairvoyant(load, CAPACITY)
+    least = load.least_workers * load.seconds / HOUR
+    assert bound.worker_hours >= least
+    for found in everybody(load):
+        # A worker that is still in its drain, or booting, at the end of the trace is cut off there for everybody.
+        slack = load.most_workers * STEP_SECONDS / HOUR
+        if found.avoidable_pod_minutes == 0:
+            assert found.worker_hours >= bound.worker_hours - slack, found.policy
+        assert found.pending_pod_minutes >= bound.pending_pod_minutes

@@ -1,0 +1,96 @@
+"""Traces: what is one, what is refused with its row and reason, and that gaps stay gaps."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from simulator.backtest.trace import TraceError, from_rows, parse_csv, read_csv
+
+GOOD = "timestamp,value\n2026-06-01T00:00:00Z,1\n2026-06-01T00:05:00Z,2.5\n"
+
+
+def rows(*lines: str) -> str:
+    return "time,value\n" + "\n".join(lines) + "\n"
+
+
+def test_two_columns_with_or_without_a_header_are_a_trace() -> None:
+    for text in (GOOD, GOOD.split("\n", 1)[1], GOOD.replace("timestamp", "time")):
+        trace = parse_csv(text, name="t")
+        assert trace.values == [1.0, 2.5]
+        assert trace.interval_seconds == 300
+
+
+def test_epoch_seconds_are_times_too() -> None:
+    assert parse_csv("1780272000,1\n1780272060,2\n", name="t").start == 1780272000
+
+
+def test_times_may_have_any_one_zone() -> None:
+    text = rows("2026-06-01T06:00:00+06:00,1", "2026-06-01T06:01:00+06:00,2")
+    assert parse_csv(text, name="t").start == 1780272000
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "reason"),
+    [
+        ("", 0, "0 rows with data, at least 2 are needed"),
+        ("time,value\n", 0, "0 rows with data"),
+        (rows("2026-06-01T00:00:00Z,1"), 0, "1 rows with data"),
+        ("when,load\n2026-06-01T00:00:00Z,1\n", 1, "columns when, load, expected time,value"),
+        ("time,value,unit\n", 1, "expected time,value"),
+        (rows("2026-06-01T00:00:00Z,1,2"), 2, "3 columns"),
+        (rows("2026-06-01T00:00:00Z"), 2, "1 columns"),
+        (rows("2026-06-01T00:00:00Z,1", "2026-06-01T00:00:00Z,2"), 3, "the same time as the row before"),
+        (rows("2026-06-01T00:05:00Z,1", "2026-06-01T00:00:00Z,2"), 3, "earlier than the row before"),
+        (rows("2026-06-01T00:00:00Z,1", "2026-06-01T02:00:00+01:00,2"), 3, "another zone than the rows before"),
+        (rows("2026-06-01T00:00:00Z,1", "1780272060,2"), 3, "another zone than the rows before"),
+        (rows("2026-06-01T00:00:00,1"), 2, "has no zone"),
+        (rows("yesterday,1"), 2, "'yesterday' is not a time"),
+        (rows("2026-06-01T00:00:00Z,-3"), 2, "-3 is negative"),
+        (rows("2026-06-01T00:00:00Z,nan"), 2, "not a finite number"),
+        (rows("2026-06-01T00:00:00Z,inf"), 2, "not a finite number"),
+        (rows("2026-06-01T00:00:00Z,lots"), 2, "'lots' is not a number"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_row_and_reason(text: str, row: int, reason: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        parse_csv(text, name="t")
+    assert reason in str(caught.value)
+    if row:
+        assert f"row {row}" in str(caught.value)
+
+
+def test_a_gap_divides_the_trace_and_nothing_is_invented_in_it() -> None:
+    at = [0, 60, 120, 600, 660]
+    trace = from_rows([(second, 1.0) for second in at], name="t")
+    assert [stretch.times for stretch in trace.stretches] == [(0, 60, 120), (600, 660)]
+    assert trace.days == pytest.approx(180 / 86400)
+
+
+def test_one_late_reading_is_no_gap() -> None:
+    assert len(from_rows([(0, 1), (60, 1), (180, 1), (240, 1)], name="t").stretches) == 1
+
+
+def test_a_part_of_a_trace_has_its_readings_only() -> None:
+    trace = from_rows([(second, float(second)) for second in range(0, 600, 60)], name="t")
+    assert trace.between(120, 300).values == [120.0, 180.0, 240.0]
+    with pytest.raises(TraceError, match="at least 2"):
+        trace.between(0, 60)
+
+
+def test_a_file_may_be_gzipped(tmp_path: Path) -> None:
+    path = tmp_path / "load.csv.gz"
+    path.write_bytes(gzip.compress(GOOD.encode()))
+    trace = read_csv(path)
+    assert (trace.name, trace.values) == ("load", [1.0, 2.5])
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"none\.csv: No such file"):
+        read_csv(tmp_path / "none.csv")
+    broken = tmp_path / "broken.csv.gz"
+    broken.write_bytes(b"not gzip")
+    with pytest.raises(TraceError, match=r"broken\.csv\.gz"):
+        read_csv(broken)
