@@ -33,8 +33,8 @@ class Counted:
 
 
 def counted(simulation: Simulation) -> Counted:
-    """Profiles of quiet runs, scale-ups and scale-downs, from their own spans of time."""
-    groups: dict[str, list[Execution]] = {"quiet": [], "scale_up": [], "scale_down": []}
+    """Profiles of quiet runs, early ends, scale-ups and scale-downs, from their own spans of time."""
+    groups: dict[str, list[Execution]] = {"quiet": [], "early": [], "scale_up": [], "scale_down": []}
     for execution in simulation.executions:
         if "autoscaler" in execution.machine and execution.ended_at is not None:
             groups[kind_of(execution)].append(execution)
@@ -45,9 +45,9 @@ def counted(simulation: Simulation) -> Counted:
 
 
 def kind_of(execution: Execution) -> str:
-    """quiet, scale_up or scale_down."""
+    """quiet, early (held, paused, stale), scale_up or scale_down."""
     if not changed_something(execution):
-        return "quiet"
+        return "quiet" if "CollectMetrics" in execution.path else "early"
     return "scale_up" if "LaunchNodes" in execution.path else "scale_down"
 
 

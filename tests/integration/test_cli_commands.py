@@ -1,0 +1,235 @@
+"""The operator's commands against the laptop cloud, and the AWS side of them against the same cloud over its API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import main as program
+from cli import target as targets
+from cli.counted import PROFILES
+from cli.output import ExitCode
+from cli.target import Deployed, OnLaptop
+from node_fleet.domain.state import Pause
+from simulator.scenario import load_scenario
+from simulator.simulation import Simulation
+from simulator.usage import counted
+
+MINUTES = 60
+SCALING_AT = 12 * MINUTES + 45
+"""The alert of the flash sale has started a run, which waits for its workers to join."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """One scenario that stands still, asked by the real command line."""
+
+    simulation: Simulation
+    target: OnLaptop
+    capture: pytest.CaptureFixture[str]
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        code = program.main([words[0], "--local", *words[1:]])
+        captured = self.capture.readouterr()
+        return code, captured.out, captured.err
+
+    def json(self, *words: str) -> Any:
+        code, out, err = self.run(*words, "--json")
+        assert code == ExitCode.OK, err
+        return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Iterator[Simulation]:
+    with Simulation(load_scenario("flash-sale")) as found:
+        found.laptop.run_until(found.scenario.start_at + SCALING_AT)
+        yield found
+
+
+@pytest.fixture
+def desk(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
+    target = OnLaptop(simulation, "the desk")
+
+    @contextlib.contextmanager
+    def stands(scenario: str, at: str) -> Iterator[OnLaptop]:
+        yield target
+
+    monkeypatch.setattr(targets, "laptop", stands)
+    monkeypatch.setenv("COLUMNS", "200")
+    yield Desk(simulation=simulation, target=target, capture=capsys)
+    target.tools.state.clear_pause()
+
+
+def test_status_shows_the_lock_the_operation_and_the_workers(desk: Desk) -> None:
+    code, out, _ = desk.run("status")
+    assert code == ExitCode.OK
+    words = " ".join(out.split())
+    assert "4 of 2 to 10" in words
+    assert "held by alert-" in words
+    assert "scale_up" in words and "phase verify" in words
+    told = desk.json("status")
+    assert told["state"]["operation"]["kind"] == "scale_up"
+    live = {one.id for one in desk.simulation.laptop.cloud.ec2.instances() if one.state in ("pending", "running")}
+    assert {one["instance_id"] for one in told["instances"]} == live - {desk.simulation.laptop.server_id}
+    assert told["usd_per_hour"] == pytest.approx(2 * 0.0264 + 2 * 0.0087)
+
+
+def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_may_go(desk: Desk) -> None:
+    before = len(desk.simulation.laptop.cloud.recorder.changes())
+    told = desk.json("explain", "now")
+    names = [check["name"] for check in rows(told["decision"]["evidence"])]
+    assert {"pending", "cpu", "memory", "cooldown"} <= set(names)
+    reasons = {one["instance"]: one["why"] for one in told["workers"]}
+    assert reasons[desk.simulation.laptop.server_id] == "it is the server"
+    for worker in desk.simulation.starting_ids:
+        assert worker in reasons
+    changes = [call for call in list(desk.simulation.laptop.cloud.recorder.changes())[before:] if call.function is None]
+    assert {call.operation for call in changes} <= {"SendCommand"}, "explaining changes nothing"
+    code, out, _ = desk.run("explain", "now")
+    assert code == ExitCode.OK and "Evidence" in out and "SCALE_UP_THRESHOLD_CPU" in out
+
+
+def test_explain_a_past_run_shows_what_it_recorded(desk: Desk) -> None:
+    name = next(one.name for one in desk.simulation.executions if one.status == "SUCCEEDED")
+    told = desk.json("explain", name)
+    recorded = desk.target.execution(name).output_of("Decide")["decision"]
+    assert told["decision"]["sentence"] == recorded["sentence"]
+    code, _, err = desk.run("explain", "run-999999")
+    assert code == ExitCode.FAILED and "node-fleet history --all lists them" in err and err.count("\n") == 1
+
+
+def test_explain_writes_an_execution_as_a_page(desk: Desk, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "run.html"
+    name = next(one.name for one in desk.simulation.executions if one.status == "SUCCEEDED")
+    code, out, _ = desk.run("explain", name, "--html", str(page))
+    assert code == ExitCode.OK and str(page) in out.replace("\n", "")
+    assert name in page.read_text(encoding="utf-8")
+    code, _, err = desk.run("explain", name, "--html", "/proc/nowhere/run.html")
+    assert code == ExitCode.FAILED and "name another file with --html" in err
+
+
+def test_history_is_quiet_about_quiet_runs_unless_asked(desk: Desk) -> None:
+    quiet = desk.json("history", "--all")
+    assert len(quiet) == sum(one.status == "SUCCEEDED" for one in desk.simulation.executions)
+    code, out, _ = desk.run("history")
+    assert code == ExitCode.OK and "--all shows the quiet runs too" in out
+
+
+def test_a_pause_is_seen_by_the_next_run_recorded_and_ended(desk: Desk) -> None:
+    told = desk.json("pause", "--reason", "kernel <update>", "--for", "2h")
+    assert told["pause"]["until"] - told["pause"]["since"] == 7200
+    assert told["run_in_progress"] is True
+    assert "kernel <update>" in desk.json("status")["summary"]["pause"]
+    events = [one for one in desk.json("history") if one["kind"] == "pause"]
+    assert "kernel <update>" in events[-1]["data"]["text"]
+    code, out, _ = desk.run("resume")
+    assert code == ExitCode.OK and out.startswith("resumed")
+    code, _, err = desk.run("resume")
+    assert code == ExitCode.NOTHING_DONE and "no pause was in force" in err
+
+
+def test_a_run_while_the_lock_is_held_does_nothing_and_says_so(desk: Desk) -> None:
+    code, out, err = desk.run("run", "--dry-run")
+    assert code == ExitCode.NOTHING_DONE
+    assert "AcquireLock > AlreadyScaling" in out
+    assert "nothing was done: AlreadyScaling" in err
+
+
+def test_unlock_shows_the_owner_and_leaves_the_lock_when_nobody_says_yes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    code, out, err = desk.run("unlock")
+    assert code == ExitCode.NOTHING_DONE
+    assert "held by alert-" in out and "it was doing: scale_up, phase verify" in out
+    assert "the lock was left as it is" in err
+    assert desk.target.tools.state.load().lease is not None
+
+
+def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = desk.json("doctor")
+    assert {one["verdict"] for one in told} <= {"ok", "warn"}
+    assert [one["name"] for one in told if one["verdict"] == "warn"] == ["quotas"]
+    monkeypatch.setattr(desk.simulation.laptop.transport, "fault", "unauthorized")
+    code, out, err = desk.run("doctor", "--token-secret", "no/such")
+    assert code == ExitCode.FAILED
+    assert "2 of 14 checks failed" in err
+    assert "secret no/such cannot be read" in out and "put-secret-value --secret-id no/such" in out.replace("\n", "")
+
+
+def test_cost_adds_up_line_by_line(desk: Desk) -> None:
+    told = desk.json("cost", "--fixed", "5")
+    assert told["workers_usd_per_month"] == pytest.approx((2 * 0.0264 + 2 * 0.0087) * 730)
+    assert told["fixed_usd_per_month"] == pytest.approx(5 * 0.0264 * 730)
+    lines = told["control_plane"]
+    assert told["control_plane_usd_per_month"] == pytest.approx(sum(one["usd"] for one in lines))
+    assert told["control_plane_usd_per_month_after_free_tier"] == pytest.approx(
+        sum(one["usd_after_free"] for one in lines)
+    )
+    found = {one["name"]: one["quantity"] for one in lines}
+    assert (found["CloudWatch alarms"], found["CloudWatch dashboards"]) == (8, 1)
+    assert "NAT gateway (off by default)" not in found
+    assert told["control_plane_usd_per_month_after_free_tier"] < 15
+    code, out, _ = desk.run("cost")
+    assert code == ExitCode.OK and "Step Functions" in out and "always-free" in out
+
+
+def test_the_counted_use_of_a_quiet_run_is_what_the_cost_command_multiplies(desk: Desk) -> None:
+    found = counted(desk.simulation).profiles["quiet"]
+    known = PROFILES["quiet"]
+    assert found.transitions == pytest.approx(known.transitions, rel=0.05)
+    assert found.invocations == pytest.approx(known.invocations, rel=0.05)
+    assert found.gb_seconds == pytest.approx(known.gb_seconds, rel=0.25)
+    assert found.write_units == pytest.approx(known.write_units, rel=0.4)
+    assert found.log_kb == pytest.approx(known.log_kb, rel=0.4)
+
+
+def test_against_aws_the_settings_and_histories_come_from_what_is_deployed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = desk.simulation.laptop.cloud.lambdas.environment_of(
+        next(iter(desk.simulation.laptop.deployment.functions.values()))
+    )
+    monkeypatch.setattr(Deployed, "_environment", lambda self, cluster: environment)
+    deployed = Deployed("node-fleet-prod", desk.simulation.laptop.cloud.region)
+    assert deployed.tools.settings.max_workers == 10
+    wanted = next(one for one in desk.simulation.executions if one.status == "SUCCEEDED")
+    found = deployed.execution(wanted.name)
+    assert (found.path, found.status, found.input) == (wanted.path, wanted.status, wanted.input)
+    assert found.output == wanted.output
+    assert deployed.tools.state.load() == desk.target.tools.state.load()
+    with pytest.raises(targets.CommandError, match="no execution run-999999"):
+        deployed.execution("run-999999")
+
+
+def test_unlock_frees_exactly_that_lock_and_records_it(desk: Desk) -> None:
+    """Last: it takes the lock from the run that the other tests look at."""
+    told = desk.json("unlock", "--yes")
+    assert told["freed"]["owner"].rsplit(":", 1)[-1].startswith("alert-")
+    assert desk.target.tools.state.load().lease is None
+    assert "unlocked by" in [one for one in desk.json("history") if one["kind"] == "unlock"][-1]["data"]["text"]
+    code, _, err = desk.run("unlock", "--yes")
+    assert code == ExitCode.NOTHING_DONE and "the lock is free" in err
+
+
+def test_a_paused_fleet_ends_a_run_with_nothing_done(desk: Desk) -> None:
+    now = desk.target.tools.clock.now()
+    desk.target.tools.state.set_pause(Pause(reason="x", by="mira", since=now, until=now + 600))
+    code, out, err = desk.run("run")
+    assert code == ExitCode.NOTHING_DONE
+    assert "AcquireLock > Paused" in out and "nothing was done: Paused" in err
+
+
+def rows(table: Any) -> list[dict[str, Any]]:
+    """Records, whether the codec wrote them as a table or as a list."""
+    if isinstance(table, dict):
+        return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    return list(table)

@@ -1,0 +1,80 @@
+"""The command line as a person uses it: typed in a real terminal, read from its screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.simulation import synthesised_template
+from tests.integration.terminal import Terminal, terminal
+
+SCENARIO = """\
+name: small-rush
+description: A short rush on one application.
+duration: 12m
+seed: 3
+workers:
+  - {count: 2, instance_type: t3.small}
+settings: {min_workers: 2, max_workers: 5}
+applications:
+  - name: web
+    replicas: 4
+    cpu_milli: 250
+    memory_mib: 128
+    load:
+      flash_sale: {base: 60, peak: 420, start: 2m, ramp: 2m, hold: 6m, fall: 1m}
+    cpu_milli_per_request: 10
+    autoscale: {min: 4, max: 40, target_percent: 70}
+"""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    synthesised_template()
+    folder = tmp_path_factory.mktemp("terminal")
+    (folder / "small-rush.yaml").write_text(SCENARIO)
+    with terminal("desk", folder) as session:
+        session.wait_for(r"^> ")
+        yield session
+
+
+def test_a_mistyped_command_says_what_was_meant_and_the_right_one_works(desk: Terminal) -> None:
+    desk.command("node-fleet simualte --list")
+    shown = desk.wait_for(r"code=2")
+    assert "No such command 'simualte'. Did you mean 'simulate'?" in shown
+    assert "Traceback" not in shown
+    desk.command("node-fleet simulate --list")
+    shown = desk.wait_for(r"code=0")
+    assert "flash-sale" in shown and "spot-storm" in shown
+
+
+def test_a_simulation_shows_its_progress_while_it_runs_and_the_story_at_its_end(desk: Terminal) -> None:
+    desk.command("node-fleet simulate small-rush.yaml --report story.html")
+    running = desk.wait_for(r"small-rush ─")
+    assert "A short rush on one application." in running
+    shown = desk.wait_for(r"time .* of 12 min")
+    assert "load" in shown and "workers" in shown and "usable" in shown
+    shown = desk.wait_for(r"code=0")
+    assert "Executions that changed something" in shown
+    assert "Report: story.html" in shown
+    assert "╭" not in shown.split("Executions that changed something")[1], "the live picture is gone at the end"
+
+
+def test_unlock_asks_and_no_leaves_the_lock_alone(desk: Terminal) -> None:
+    desk.command("node-fleet unlock --local --scenario small-rush.yaml --at 4m50s")
+    shown = desk.wait_for(r"\[y/N\]:|code=")
+    assert "held by" in shown and "it was doing: scale_up" in shown
+    desk.type("n")
+    shown = desk.wait_for(r"code=3")
+    assert "the lock was left as it is" in shown
+
+
+def test_ctrl_c_ends_a_simulation_at_once_and_leaves_a_usable_terminal(desk: Terminal) -> None:
+    desk.command("node-fleet simulate day-and-night")
+    desk.wait_for(r"time .* of 1440 min")
+    desk.press("C-c")
+    shown = desk.wait_for(r"code=130")
+    assert "Traceback" not in shown
+    desk.command("echo still here")
+    desk.wait_for(r"^still here")
