@@ -1,0 +1,165 @@
+"""node-fleet backtest as people type it: a file, a live Prometheus, our history table; a page, JSON, mistakes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import main
+from simulator.clock import VirtualClock
+from simulator.scenario import build_world, load_scenario
+from tests.integration.browser import Browser, browser
+from tests.integration.prometheus_fixture import PASSWORD, USERNAME, History, real_prometheus
+
+HOUR = 3600
+DEMO = "flash-sale"
+QUERY = 'sum(1 - rate(node_cpu_seconds_total{mode="idle"}[5m]))'
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two days of day and night, five-minute readings."""
+    lines = ["time,value"]
+    lines += [
+        f"{1_780_272_000 + at},{100 - 80 * math.cos(at / 86400 * 2 * math.pi):.3f}" for at in range(0, 172800, 300)
+    ]
+    path = tmp_path / "days.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main(["backtest", *map(str, words)])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_the_answer_comes_first_and_then_the_table(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(capsys, trace, "--with", "fixed-5", "--with", "karpenter")
+    assert code == 0
+    assert out.startswith("this configuration: ")
+    assert all(name in out for name in ("fixed-5", "karpenter", "clairvoyant", "USD"))
+
+
+def test_settings_come_from_a_file_and_from_words(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("min_workers: 4\nmax_workers: 6\n")
+    _, out, _ = typed(capsys, trace, "--config", file, "--set", "max_workers=7", "--json")
+    assert json.loads(out)["workers"] == [4, 7]
+    _, out, _ = typed(capsys, trace, "--config", "cdk.json", "--json")
+    assert json.loads(out)["workers"] == [2, 10]
+
+
+def test_a_search_says_what_to_change_and_what_it_brings_elsewhere(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = typed(capsys, trace, "--tune", "--limit", 60, "--tries", 8, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["tries"] == 8
+    assert found["other_part"]["after"]["worker_hours"] <= found["other_part"]["before"]["worker_hours"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["nowhere.csv"], 1, "nowhere.csv: No such file"),
+        (["TRACE", "--set", "idle_seconds=soon"], 1, "IDLE_SECONDS=soon"),
+        (["TRACE", "--set", "idle_seconds"], 2, "--set idle_seconds=300"),
+        (["TRACE", "--with", "nobody"], 2, "unknown policy 'nobody'"),
+        (["TRACE", "--boot", "95s"], 1, "boot_seconds is 95, expected a multiple of 10"),
+        (["TRACE", "--boot", "6m"], 1, "join limit"),
+        (["http://127.0.0.1:9"], 2, "--query"),
+        (["http://127.0.0.1:9", "--query", "x"], 1, "cannot be read"),
+        (["http://127.0.0.1:9", "--query", "x", "--since", "noon"], 2, "not a time with its zone"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], code: int, told: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, _, err = typed(capsys, *[str(trace) if word == "TRACE" else word for word in words])
+    assert ended == code
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_range_of_a_live_prometheus_is_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_FLEET_PROMETHEUS_USER", USERNAME)
+    monkeypatch.setenv("NODE_FLEET_PROMETHEUS_PASSWORD", PASSWORD)
+    with real_prometheus(tmp_path) as server:
+        start = server.next_start()
+        clock = VirtualClock(start)
+        scenario = load_scenario(DEMO)
+        history = History(build_world(clock, scenario), clock)
+        for number in range(2):
+            history.world.add_worker(f"i-{number:08x}", instance_type="t3.small", az="ap-southeast-1a", market="spot")
+        clock.advance(HOUR)
+        server.write(history)
+        words: list[Any] = [server.url, "--query", QUERY, "--since", _iso(start + 600), "--until", _iso(start + HOUR)]
+        code, out, err = typed(capsys, *words, "--unit-milli", 1000, "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["trace"] == QUERY
+        assert found["days"] == pytest.approx((HOUR - 600) / 86400, abs=0.01)
+        assert found["policies"][0]["worker_hours"] > 0
+        code, _, err = typed(capsys, *[w if w != QUERY else "up +" for w in words])
+        assert code == 1
+        assert "refuses" in err
+        code, _, err = typed(capsys, *[w if w != QUERY else "node_cpu_seconds_total" for w in words])
+        assert code == 1
+        assert "series, expected one; sum them" in err
+
+
+def _iso(at: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def test_our_own_history_is_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = typed(capsys, "history", "--local", "--past", "2h", "--json")
+    assert code == 0, err
+    found = json.loads(out.split("\n", 1)[1] if not out.startswith("{") else out)
+    assert found["trace"] == "history"
+    assert found["days"] > 0
+    assert found["cpu_milli_per_unit"] == 2000
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with browser(tmp_path_factory.mktemp("desk")) as session:
+        yield session
+
+
+def test_the_page_renders_with_linked_charts_and_the_console_is_silent(
+    trace: Path, tmp_path: Path, desk: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "study.html"
+    code, out, err = typed(capsys, trace, "--compare", "--page", page)
+    assert code == 0, err
+    desk.open(page)
+    lead = desk.run("return document.querySelector('.lead').textContent")
+    assert lead.startswith("this configuration: ")
+    assert lead[:25] in " ".join(out.split())
+    assert desk.run("return document.querySelectorAll('#time .trace').length") > 2
+    assert desk.run("return document.querySelectorAll('#map .point').length") >= 10
+    assert desk.run("return performance.getEntriesByType('resource').length") == 0
+    zoom = "return Plotly.relayout('time', {'xaxis.range': ['2026-06-01 06:00', '2026-06-01 12:00']}).then(() => 1)"
+    desk.run(zoom)
+    linked = "const l = document.getElementById('time')._fullLayout; return [l.xaxis.range[0], l.yaxis2.anchor]"
+    assert desk.run(linked) == ["2026-06-01 06:00", "x"]
+    desk.run("document.querySelector('tr[data-policy=karpenter]').click(); return 1")
+    alone = "return document.getElementById('time').data.filter(t => t.visible === true).map(t => t.name)"
+    assert set(desk.run(alone)) == {"workers needed", "karpenter"}
+    assert desk.complaints() == []
+    assert desk.screenshot().startswith(b"\x89PNG")
+    desk.dark(True)
+    assert desk.complaints() == []
