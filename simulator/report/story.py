@@ -12,7 +12,10 @@ from typing import Any
 
 from simulator.runner import Execution
 
-CHANGING = frozenset({"LaunchNodes", "StartDrain", "TerminateNodes", "UndoDrain", "AbandonUnjoined", "ReapUnjoined"})
+CHANGING = frozenset(
+    {"LaunchNodes", "StartDrain", "TerminateNodes", "UndoDrain", "AbandonUnjoined", "ReapUnjoined"}
+    | {"StartDeadlineDrain", "LaunchReplacement"}
+)
 BETWEEN = frozenset({"Choice", "Wait", "Pass"})
 
 
@@ -56,13 +59,15 @@ def _row(execution: Execution) -> Row:
     first = found.operations[0] if found.operations else {}
     before = first.get("workers_before", found.decision.get("workers_before"))
     reason = first.get("reason") or found.decision.get("sentence", "")
+    if found.interruption:
+        reason = f"{found.interruption['instance_id']}: {found.interruption['why']}"
     if found.failure:
         reason = f"{found.failure['Error']}: {found.failure['Cause']}"
     return Row(
         name=execution.name,
         started_at=execution.started_at,
         ended_at=execution.ended_at,
-        trigger=(execution.input or {}).get("trigger", "event"),
+        trigger="notice" if found.interruption else (execution.input or {}).get("trigger", "event"),
         decision=_action(found),
         reason=reason,
         path=short_path(execution.path),
@@ -75,11 +80,16 @@ def _row(execution: Execution) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one execution left in its payloads: the first decision, the last outcome, every operation as it ended."""
+    """What one execution left in its payloads: the first decision, the last outcome, every operation as it ended.
+
+    interruption: the announcement that an interruption run answers; replaced: whether it launched a replacement.
+    """
 
     decision: dict[str, Any]
     outcome: dict[str, Any]
     failure: dict[str, Any]
+    interruption: dict[str, Any]
+    replaced: bool
     operations: tuple[dict[str, Any], ...]
 
 
@@ -87,9 +97,11 @@ def _findings(execution: Execution) -> Findings:
     """One round of a scale-up is one operation, so a run of three rounds has three."""
     last: dict[str, dict[str, Any]] = {}
     operations: dict[str, dict[str, Any]] = {}
+    replaced = False
     for visit in execution.history:
         payload = visit.output if isinstance(visit.output, dict) else {}
-        for key in ("outcome", "failure"):
+        replaced = replaced or (visit.name == "ReplacementEnded" and payload.get("status") == "launched")
+        for key in ("outcome", "failure", "interruption"):
             if isinstance(payload.get(key), dict):
                 last[key] = payload[key]
         if isinstance(payload.get("operation"), dict):
@@ -100,6 +112,8 @@ def _findings(execution: Execution) -> Findings:
         decision=last.get("decision", {}),
         outcome=last.get("outcome", {}),
         failure=last.get("failure", {}),
+        interruption=last.get("interruption", {}),
+        replaced=replaced,
         operations=tuple(operations.values()),
     )
 
@@ -110,10 +124,12 @@ def operations_of(execution: Execution) -> tuple[dict[str, Any], ...]:
 
 
 def _action(found: Findings) -> str:
-    """'+2, then +1' for rounds, '-1', or the kind of outcome of a run without an operation."""
+    """'+2, then +1' for rounds, '-1', 'replaced' for an interruption, or the outcome of a run without any of them."""
     signs = [f"{'+' if one['kind'] == 'scale_up' else '-'}{one['requested']}" for one in found.operations]
     if signs:
         return ", then ".join(signs)
+    if found.interruption:
+        return "replaced" if found.replaced else "drained"
     count = found.decision.get("count", 0)
     sign = {"scale_up": "+", "scale_down": "-"}.get(found.decision.get("action", ""), "")
     return f"{sign}{count}" if sign else found.outcome.get("kind") or "none"
