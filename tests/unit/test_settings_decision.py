@@ -51,7 +51,8 @@ def problem(**raw: Any) -> str:
         ({"timezone": ""}, "TIMEZONE=: expected an IANA zone"),
         (
             {"preset": "algoritm"},
-            "PRESET=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme (nearest: algorithm)",
+            "PRESET=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme, adaptive "
+            "(nearest: algorithm)",
         ),
         ({"sizing": "step"}, "SIZING=step: expected one of steps"),
         ({"cooldown_by": "first"}, "COOLDOWN_BY=first: expected one of next, last"),

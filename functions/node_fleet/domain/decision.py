@@ -17,7 +17,8 @@ from node_fleet.domain.not_ready import weigh_not_ready
 from node_fleet.domain.policy import Policy
 from node_fleet.domain.prediction import foresee
 from node_fleet.domain.remembering import newly_usable, note_missing, remembered
-from node_fleet.domain.sizing import RULE_SETS, Wanted
+from node_fleet.domain.rule_sets import RULE_SETS
+from node_fleet.domain.sizing import Wanted
 from node_fleet.domain.view import View, look
 
 __all__ = ["Action", "Check", "Decision", "Verdict", "decide"]
@@ -66,6 +67,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         foreseen=foreseen,
         fresh=fresh,
         alerted=alerted,
+        learned=wanted.learned,
     )
     return _told(view, answer, wanted, told, after)
 

@@ -19,6 +19,7 @@ _PODS_PER_NODE = 110
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """waiting: pods a worker would help. left: those no joining or fresh worker will hold; left_shapes: their shapes.
+    helpful: the shapes of all that wait.
 
     oldest_seconds belongs to what is left, or to the waiting pods when nothing is left.
     """
@@ -27,6 +28,7 @@ class Demand:
     left: int = 0
     oldest_seconds: int = 0
     left_shapes: tuple[PodShape, ...] = ()
+    helpful: tuple[PodShape, ...] = ()
     too_large: tuple[PodShape, ...] = ()
     stuck: tuple[PodShape, ...] = ()
     launched_for: tuple[LaunchedFor, ...] = ()
@@ -88,6 +90,7 @@ def weigh_demand(view: View, fresh: dict[str, int]) -> Demand | None:
         left=sum(rest for _, rest in left),
         oldest_seconds=max((s.oldest_seconds for s in ([s for s, _ in left] or helpful)), default=0),
         left_shapes=tuple(shape for shape, _ in left),
+        helpful=tuple(helpful),
         too_large=too_large,
         stuck=tuple(s for s in fitting if shape_key(s) in not_helped),
         launched_for=tuple(tries.values()),

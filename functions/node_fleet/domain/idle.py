@@ -30,14 +30,14 @@ def weigh_idle(view: View, demand: Demand | None, *, customs_low: bool, floor: i
     The clock starts again when any condition is not met or cannot be known; a removal does not reset it.
     """
     answer = Idle()
-    obstacle = _obstacle(view, demand, customs_low=customs_low)
+    stop = obstacle(view, demand, customs_low=customs_low)
     answer.streak = advance(
         view.memory.since.get("idle"),
-        holds=obstacle is None,
+        holds=stop is None,
         at=view.read_at,
         gap_seconds=view.policy.reading_gap_seconds,
     )
-    clock = _clock_check(view, answer.streak) if obstacle is None else _idle(*obstacle)
+    clock = _clock_check(view, answer.streak) if stop is None else _idle(*stop)
     answer.checks.append(clock)
     if clock.verdict == "down":
         _weigh_removal(view, floor, answer)
@@ -49,7 +49,7 @@ def projected(percent: float, workers: int, removed: int) -> float:
     return percent * workers / (workers - removed)
 
 
-def _obstacle(view: View, demand: Demand | None, *, customs_low: bool) -> tuple[Verdict, str, str] | None:
+def obstacle(view: View, demand: Demand | None, *, customs_low: bool) -> tuple[Verdict, str, str] | None:
     """Verdict, words and setting of the first thing that keeps the fleet from being idle."""
     snapshot, policy = view.snapshot, view.policy
     if not view.live:
@@ -112,14 +112,14 @@ def _weigh_removal(view: View, floor: int, answer: Idle) -> None:
         answer.checks.append(Check(name="floor", verdict="hold", text=text, value=len(view.usable), setting=setting))
         return
     for count in range(min(spare, view.policy.max_targets), 0, -1):
-        guard = _projection(view, count)
+        guard = projection(view, count)
         if guard.verdict == "down" or count == 1:
             answer.checks.append(guard)
             answer.remove = count if guard.verdict == "down" else 0
             return
 
 
-def _projection(view: View, removed: int) -> Check:
+def projection(view: View, removed: int) -> Check:
     """Whether the rest would stay clear of the up-thresholds, and hold the requests of the pods that must move."""
     policy, workers = view.policy, len(view.usable)
     if workers <= removed:

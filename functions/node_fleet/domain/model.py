@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from node_fleet.domain.adaptive_memory import Learned
+
 Market = Literal["spot", "on-demand"]
 Phase = Literal["usable", "joining", "cordoned", "not_ready", "unjoined", "unknown"]
 Source = Literal["live", "cached", "none"]
@@ -258,6 +260,7 @@ class Memory:
     which that many of them are not counted. alerted: alert -> when its cause was last seen. fresh: instance -> when it
     was first known usable. suspects: instance -> when a run last found no node for it. predicted_hour: the hour
     (epoch of its start) that was last judged. predictive_hold_workers: how many are held until predictive_hold_until.
+    learned: what the adaptive rules know of this fleet.
     """
 
     last_action: str = ""
@@ -275,3 +278,4 @@ class Memory:
     alerted: dict[str, int] = field(default_factory=dict)
     suspects: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, int] = field(default_factory=dict)
+    learned: Learned = field(default_factory=Learned)

@@ -53,7 +53,8 @@ class Policy:
     """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds.
 
     sizing names the rule set that says how many workers are wanted. cooldown_by: whose cooldown counts, that of the
-    next action or that of the last one.
+    next action or that of the last one. In worker-minutes, wait_cost: a pod that waits one minute, change_cost: letting
+    workers go and starting some again. learning_days: after so many, what was learned counts half.
     """
 
     preset: str = "node-fleet"
@@ -99,6 +100,9 @@ class Policy:
     drain_back_off_seconds: int = 600
     drain_back_off_most_seconds: int = 86400
     sizing: str = "steps"
+    wait_cost: float = 1.0
+    change_cost: float = 75.0
+    learning_days: float = 3.0
     cooldown_by: CooldownBy = "next"
     interval_jitter_seconds: int = 30
     not_helped_launches: int = 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from node_fleet.domain.adaptive_memory import Learned
 from node_fleet.domain.alerts import missing_names
 from node_fleet.domain.back_off import node_key
 from node_fleet.domain.demand import Demand, remember_launch
@@ -25,6 +26,7 @@ def remembered(
     foreseen: Foreseen,
     fresh: dict[str, int],
     alerted: dict[str, int],
+    learned: Learned | None = None,
 ) -> Memory:
     """The memory after this decision. What a finished action leaves is added by outcome.py."""
     before = view.memory
@@ -44,6 +46,7 @@ def remembered(
         back_offs=_kept_back_offs(view),
         fresh=fresh,
         alerted=alerted,
+        learned=learned or before.learned,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from node_fleet.domain.adaptive_memory import Learned
 from node_fleet.domain.custom import weigh_custom
 from node_fleet.domain.demand import Demand
 from node_fleet.domain.evidence import Check, Verdict
@@ -25,6 +26,7 @@ class Wanted:
 
     The check that carries the rule's name leads the sentence; of an add its verdict is "up".
     bypasses_cooldown: the add does not wait for the up-cooldown. streaks: every run of readings to remember.
+    learned: what the rule set keeps for itself; None leaves what was there.
     """
 
     add: int = 0
@@ -33,6 +35,7 @@ class Wanted:
     bypasses_cooldown: bool = False
     checks: list[Check] = field(default_factory=list)
     streaks: dict[str, Streak] = field(default_factory=dict)
+    learned: Learned | None = None
 
 
 RuleSet = Callable[[View, Demand | None, int], Wanted]
@@ -42,11 +45,11 @@ def steps(view: View, demand: Demand | None, floor: int) -> Wanted:
     """One worker, or two when urgent, once a mark is passed; one goes when all have been low for the idle time."""
     wanted = Wanted()
     _weigh_pending(view, demand, wanted)
-    cpu = _weigh_cpu(view, wanted)
+    cpu = weigh_cpu(view, wanted)
     if view.policy.use_memory:
-        _weigh_memory(view, wanted)
+        weigh_memory(view, wanted)
     customs = weigh_custom(view, wanted.streaks)
-    wanted.checks += [_held_by_joining(view, check) for check, _ in customs]
+    wanted.checks += [held_by_joining(view, check) for check, _ in customs]
     triggers = [c for c in wanted.checks if c.verdict == "up"]
     if triggers:
         wanted.rule = triggers[0].name
@@ -59,9 +62,6 @@ def steps(view: View, demand: Demand | None, floor: int) -> Wanted:
     if idle.remove and not wanted.add:
         wanted.remove, wanted.rule = idle.remove, "idle"
     return wanted
-
-
-RULE_SETS: dict[str, RuleSet] = {"steps": steps}
 
 
 def _step(view: View, demand: Demand | None, cpu: float | None) -> int:
@@ -113,7 +113,7 @@ def _pending_check(view: View, demand: Demand | None, streak: Streak | None) -> 
     )
 
 
-def _weigh_cpu(view: View, wanted: Wanted) -> float | None:
+def weigh_cpu(view: View, wanted: Wanted) -> float | None:
     policy, value = view.policy, known(view.snapshot.cpu_percent)
     streak = _advance(view, wanted, "cpu", None if value is None else value > policy.cpu_up_percent)
     load = _Load(
@@ -129,7 +129,7 @@ def _weigh_cpu(view: View, wanted: Wanted) -> float | None:
     return value
 
 
-def _weigh_memory(view: View, wanted: Wanted) -> None:
+def weigh_memory(view: View, wanted: Wanted) -> None:
     policy, value = view.policy, known(view.snapshot.memory_percent)
     streak = _advance(view, wanted, "memory", None if value is None else value > policy.memory_up_percent)
     load = _Load(
@@ -200,7 +200,7 @@ def _joining_words(view: View) -> str:
     return counted(count, "joining worker") if count else "workers that just joined"
 
 
-def _held_by_joining(view: View, check: Check) -> Check:
+def held_by_joining(view: View, check: Check) -> Check:
     if check.verdict != "up" or len(view.joining) < view.policy.step_normal:
         return check
     return replace(check, verdict="hold", text=f"{check.text}, but {_joining_words(view)} will help first")

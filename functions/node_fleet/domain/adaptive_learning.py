@@ -1,0 +1,119 @@
+"""What the adaptive rules make of one reading: what they learn from it, and the two choices that follow.
+
+Puts spare.py and calm.py to work on the figures; what is done about it is for adaptive.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from node_fleet.domain import calm, spare
+from node_fleet.domain.adaptive_memory import Learned, OpenRise
+from node_fleet.domain.packing import learn_pods
+from node_fleet.domain.policy import Policy
+from node_fleet.domain.room import Figures
+from node_fleet.domain.view import View
+
+DAY_SECONDS = 86400
+PACE_WINDOW = (60, 180)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """What one reading amounts to: the choice, the rest, and how many workers must stay for now."""
+
+    choice: spare.Choice
+    rest: calm.Rest
+    keep: int
+    learned: Learned
+
+
+def filled(learned: Learned) -> Learned:
+    """What was learned, with the starting counts where nothing was, or where their number has changed."""
+    rises, pauses = spare.unlearned(), calm.unlearned()
+    return replace(
+        learned,
+        rises=learned.rises if len(learned.rises) == len(rises) else rises,
+        regained_workers=learned.regained_workers if len(learned.regained_workers) == len(pauses) else pauses,
+        regained_times=learned.regained_times if len(learned.regained_times) == len(pauses) else pauses,
+    )
+
+
+def _fading(policy: Policy) -> float:
+    """What one tick leaves of a count whose half-life is LEARNING_DAYS."""
+    return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
+
+
+def with_pods(view: View, learned: Learned) -> Learned:
+    if not _is_new(view, learned):
+        return learned
+    return replace(learned, pods=learn_pods(learned.pods, view.usable, _fading(view.policy)))
+
+
+def _is_new(view: View, learned: Learned) -> bool:
+    return view.live and view.read_at > learned.read_at
+
+
+def weigh(view: View, seen: Figures, learned: Learned, floor: int) -> Weighed:
+    policy, now = view.policy, view.read_at
+    speed = _pace(learned, now, seen.demand)
+    new = _is_new(view, learned)
+    if new:
+        learned = _learn_rises(view, learned, seen.demand, speed)
+    choice = spare.choose_workers(
+        learned.rises,
+        speed,
+        seen.demand,
+        wait_cost=policy.wait_cost,
+        pods_per_worker=seen.pods_per_worker,
+        most=policy.max_workers,
+    )
+    needed = min(policy.max_workers, max(floor, choice.workers))
+    if new:
+        learned = _learn_pauses(learned, now, needed)
+    rest = calm.choose_rest(learned.regained_workers, learned.regained_times, change_cost=policy.change_cost)
+    keep = max(needed, calm.still_needed(learned.needs, now, rest.seconds))
+    return Weighed(choice=choice, rest=rest, keep=keep, learned=learned)
+
+
+def _pace(learned: Learned, now: int, demand: float) -> int:
+    """The pace since a reading of about a tick ago; steady when there is none."""
+    past = [(learned.before_at, learned.before), (learned.read_at, learned.demand)]
+    about = [p for p in past if PACE_WINDOW[0] <= now - p[0] <= PACE_WINDOW[1]] or past[1:]
+    at, before = about[0]
+    if not at or now - at > spare.STALE_SECONDS or now <= at:
+        return spare.pace(0.0, spare.PACE_SECONDS)
+    return spare.pace((demand - before) / spare.unit(before), now - at)
+
+
+def _learn_rises(view: View, learned: Learned, demand: float, speed: int) -> Learned:
+    now, memory = view.read_at, view.memory
+    boot = learned.boot_seconds
+    took = memory.last_action_at - learned.adding_since
+    joined = memory.last_action == "scale_up" and learned.adding_since and took > 0
+    if joined:
+        boot += (min(max(took, 30), view.policy.join_limit_seconds) - boot) / 5
+    horizon = view.policy.interval_seconds + boot
+    rises, going = spare.closed_and_open(
+        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_fading(view.policy)
+    )
+    newest = OpenRise(at=now, demand=demand, highest=demand, pace=speed)
+    return replace(
+        learned,
+        read_at=now,
+        demand=demand,
+        before_at=learned.read_at,
+        before=learned.demand,
+        rises=rises,
+        open=(*going[-7:], newest),
+        boot_seconds=boot,
+        adding_since=0 if joined else learned.adding_since,
+    )
+
+
+def _learn_pauses(learned: Learned, now: int, needed: int) -> Learned:
+    pauses = list(calm.regained(learned.needs, now, needed))
+    gone = calm.forgotten(learned.needs, now)
+    workers, times = calm.learn(learned.regained_workers, learned.regained_times, pauses, gone)
+    needs = calm.next_staircase(learned.needs, now, needed)
+    return replace(learned, needs=needs, regained_workers=workers, regained_times=times)

@@ -1,0 +1,65 @@
+"""What the adaptive rules have learned, in a form small enough for the state item: sums and counts that fade.
+
+Records only; spare.py, calm.py and packing.py fill and read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRise:
+    """Demand at one reading, and the highest since; closed once the horizon is over. Demand is in workers."""
+
+    at: int
+    demand: float
+    highest: float
+    pace: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """When so many workers were last needed."""
+
+    at: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSums:
+    """Fading sums over usable workers: how many, their pods, and what they ask for; the line through them is a pod.
+
+    least: the fewest pods that a usable worker was seen with, which is what its DaemonSets put there.
+    """
+
+    workers: float = 0.0
+    pods: float = 0.0
+    pods_squared: float = 0.0
+    cpu: float = 0.0
+    pods_cpu: float = 0.0
+    memory: float = 0.0
+    pods_memory: float = 0.0
+    least: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """rises: for each pace, row by row, how often demand rose by each of spare.RISES within the horizon.
+
+    needs: the falling staircase of needs, newest and lowest last. regained_workers, regained_times: by the pause, how
+    many workers were needed again after it, and how often any was. boot_seconds: from a decision to the join.
+    """
+
+    read_at: int = 0
+    demand: float = 0.0
+    before_at: int = 0
+    before: float = 0.0
+    rises: tuple[float, ...] = ()
+    open: tuple[OpenRise, ...] = ()
+    needs: tuple[Needed, ...] = ()
+    regained_workers: tuple[float, ...] = ()
+    regained_times: tuple[float, ...] = ()
+    pods: PodSums = PodSums()
+    boot_seconds: float = 90.0
+    adding_since: int = 0
