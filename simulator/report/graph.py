@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 142, 30, 16, 24, 6
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 152, 30, 14, 24, 6
 FAR_LAYERS = 4
 """An arrow over more layers than this is drawn faint: it crosses much that it has nothing to do with."""
 SWEEPS = 8

@@ -19,6 +19,7 @@ from simulator.runner import Execution
 TEMPLATE = Path(__file__).with_name("page.html")
 DEFINITIONS = Path(__file__).parents[2] / "statemachine"
 MACHINES = ("autoscaler", "interruption")
+CONTAINERS = ("Map", "Parallel")
 PAYLOAD_LIMIT = 60_000
 """Characters of one state's input that the page keeps; a longer one is cut with a mark."""
 
@@ -113,5 +114,8 @@ def _steps(execution: Execution) -> dict[str, Any]:
             text = f"{text[:PAYLOAD_LIMIT]} ... cut, {len(text)} characters in all"
         return texts.setdefault(text, len(texts))
 
-    visits = [[v.name, v.entered_at, v.exited_at, keep(v.input), keep(v.output)] for v in execution.history]
+    visits = [
+        [v.name, v.entered_at, v.exited_at, keep(v.input), keep(v.output), v.type in CONTAINERS]
+        for v in execution.history
+    ]
     return {"visits": visits, "texts": list(texts)}
