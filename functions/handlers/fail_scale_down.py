@@ -12,6 +12,8 @@ from node_fleet.domain.run import Run
 from node_fleet.payload import put, take
 from node_fleet.wiring import wiring
 
+UNDOING_LIMITS = 2
+"""Past its limit an operation is only undone; for as long again the cordon may be taken back before people are asked."""
 NO_FAULT = ("withdrawn", "blocked", "skipped")
 
 
@@ -26,7 +28,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if operation is None:
         text = "nothing was changed" if event.get("operation") is None else "the operation is closed"
         return put(event, memory=memory, outcome=Outcome(kind="failed", text=text))
-    expired = now - operation.started_at > tools.settings.operation_limit_seconds
+    expired = now - operation.started_at > UNDOING_LIMITS * tools.settings.operation_limit_seconds
     open_still = must_stay_open(operation, expired=expired)
     if not open_still:
         tools.state.close_operation(run, memory)

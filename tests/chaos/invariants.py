@@ -103,11 +103,16 @@ class Watch:
 
     def _only_the_holder(self, call: AwsCall) -> None:
         who, state = acting.get(), self.fleet.state_of(call.function)
-        if state not in HOLDERS or not who:
+        if state not in HOLDERS or not who or self._answers_a_notice(call):
             return
         owner = self.fleet.raw().get("lock_owner")
         if owner != who:
             self.wrong(ONLY_THE_HOLDER_ACTS, f"{state} of {who} did {call.operation} while {owner} held the lock")
+
+    def _answers_a_notice(self, call: AwsCall) -> bool:
+        """What is done about an announced worker needs no lock, in the clean-up as in the workflow that died."""
+        operation = call.parameters.get("Parameters", {}).get("OperationId", [""])[0]
+        return operation.startswith("int-") or set(call.parameters.get("InstanceIds", ["?"])) <= self.noticed
 
     def _may_end(self, ids: list[str]) -> None:
         nodes = {n.instance_id: n for n in self.fleet.sim.world.nodes() if n.role != "server"}
@@ -125,7 +130,9 @@ class Watch:
             stay = {
                 n.instance_id
                 for n in nodes.values()
-                if n.ready and not n.unschedulable and n.instance_id in live - self.noticed - self.terminated.keys()
+                if n.ready
+                and not n.unschedulable
+                and n.instance_id in live - self._under_notice - self.terminated.keys()
             }
             if len(stay) < self.fleet.settings.min_workers:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
@@ -134,9 +141,13 @@ class Watch:
         pods = [p for p in self.fleet.sim.world.pods() if p.node == node_name]
         return [p for p in pods if p.owner_kind not in ("DaemonSet", "Node") and p.phase not in ("Succeeded", "Failed")]
 
+    @property
+    def _under_notice(self) -> set[str]:
+        return {name.removeprefix("notice#") for name in self.item if name.startswith("notice#")}
+
     def _count(self) -> None:
         live = [i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE]
-        counted = set(live) - self.noticed - {self.fleet.laptop.server_id}
+        counted = set(live) - self._under_notice - {self.fleet.laptop.server_id}
         if len(counted) > self.fleet.settings.max_workers:
             self.wrong(NEVER_ABOVE_MAX, f"{len(counted)} workers, allowed {self.fleet.settings.max_workers}")
 
@@ -153,7 +164,7 @@ class Watch:
             self._lock(old, self.item)
             self._operation(old, self.item)
             self._stamp(old, self.item)
-            self.noticed |= {name.removeprefix("notice#") for name in self.item if name.startswith("notice#")}
+            self.noticed |= self._under_notice
             self._count()
 
     def _put(self, table: str, item: Mapping[str, Any]) -> None:

@@ -56,9 +56,9 @@ def test_what_must_be_finished_or_undone_stays_open(tools: Tools, phase: TargetP
     assert "the next run goes on" in answered["outcome"]["text"]
 
 
-def test_past_its_limit_a_cordon_that_may_stand_is_told_and_the_fleet_goes_on(tools: Tools) -> None:
+def test_past_twice_its_limit_a_cordon_that_may_stand_is_told_and_the_fleet_goes_on(tools: Tools) -> None:
     tools.begun("draining")
-    tools.clock.time += 901
+    tools.clock.time += 1801
     answered = call(event(tools, failure={"Error": "E", "Cause": "c"}))
     assert tools.state.item.operation is None
     assert f"kubectl uncordon {A}" in answered["alerts"]["rows"][0][1]
