@@ -9,8 +9,9 @@ import datetime as dt
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic as real_monotonic
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,12 +21,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from simulator.clock import real_monotonic
 from simulator.k3s.views import SnapshotLine
 from simulator.report.story import changed_something, tell
-from simulator.runner import Execution
-from simulator.scenario import Scenario
-from simulator.simulation import Simulation
+
+if TYPE_CHECKING:
+    from simulator.runner import Execution
+    from simulator.scenario import Scenario
+    from simulator.simulation import Simulation
 
 FRAME_SECONDS = 0.12
 LINES = 7
@@ -126,6 +128,8 @@ def _workers(line: SnapshotLine) -> Text:
 @contextmanager
 def acted(scenario: Scenario, console: Console) -> Iterator[Simulation]:
     """The simulation of a scenario, acted out to its end; open until the block is left."""
+    from simulator.simulation import Simulation
+
     with Stage(scenario, console) as stage, Simulation(scenario, progress=stage.show) as simulation:
         stage.executions = simulation.executions
         simulation.run()

@@ -28,7 +28,6 @@ from node_fleet.domain.control_plane import PRICED_IN, Line, Use, bill, month, t
 from node_fleet.domain.cost import DATED, HOURS_PER_MONTH, Money, fixed_usd, fleet_cost, saved_percent, usd_per_hour
 from node_fleet.domain.model import Instance
 from node_fleet.settings import Settings
-from simulator.simulation import synthesised_template
 
 DAYS_PER_MONTH = HOURS_PER_MONTH / 24
 STANDING = {
@@ -116,6 +115,8 @@ def use_of(settings: Settings, changes_per_day: int) -> Use:
 
 def standing_use() -> Use:
     """Counted in the template: alarms, dashboards, secrets, metrics; and the server's one public address."""
+    from simulator.simulation import synthesised_template
+
     template = synthesised_template()
     counted: dict[str, Any] = {name: len(list(template.resources(*kinds))) for name, kinds in STANDING.items()}
     filters = len(list(template.resources("AWS::Logs::MetricFilter")))

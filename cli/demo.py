@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from pathlib import Path
-from typing import Annotated, Any
+from time import monotonic as real_monotonic
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,13 +16,14 @@ from rich.text import Text
 from cli.acting import acted
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
 from node_fleet.domain.cost import Money
-from simulator.clock import real_monotonic
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, definitions, render
 from simulator.report.story import Row, changed_something, tell
-from simulator.runner import Execution
-from simulator.scenario import Scenario, ScenarioError, load_scenario, scenario_names
-from simulator.simulation import Simulation
+
+if TYPE_CHECKING:
+    from simulator.runner import Execution
+    from simulator.scenario import Scenario
+    from simulator.simulation import Simulation
 
 DEMO = "flash-sale"
 INDENT = 10
@@ -42,6 +44,8 @@ def register(app: typer.Typer) -> None:
 
 def demo(as_json: JsonOption = False, report: ReportOption = None, fixed: FixedOption = 5) -> None:
     """Show a flash sale: two workers, load rises, the fleet grows, holds, and drains back to two."""
+    from simulator.scenario import load_scenario
+
     _act(load_scenario(DEMO), as_json=as_json, report=report, fixed=fixed)
 
 
@@ -53,6 +57,8 @@ def simulate(
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
 ) -> None:
     """Run a scenario file through the real workflow on the laptop cloud."""
+    from simulator.scenario import scenario_names
+
     if listed:
         _list(as_json)
         return
@@ -63,6 +69,8 @@ def simulate(
 
 def read_scenario(name: str) -> Scenario:
     """The scenario of that name or file; every mistake of a file is listed, one in a line."""
+    from simulator.scenario import ScenarioError, load_scenario
+
     try:
         return load_scenario(name)
     except ScenarioError as error:
@@ -79,6 +87,8 @@ def read_scenario(name: str) -> Scenario:
 
 
 def _list(as_json: bool) -> None:
+    from simulator.scenario import load_scenario, scenario_names
+
     shipped = [load_scenario(name) for name in scenario_names()]
     if as_json:
         print_json([{"name": one.name, "description": one.description} for one in shipped])
@@ -116,11 +126,17 @@ def _failed(execution: Execution) -> bool:
 def _show(rows: list[Row], figures: Figures, money: Money) -> None:
     out = console()
     out.print("\nExecutions that changed something", style="bold")
-    out.print(_line("time", "trigger", "decision", "workers", "why, and the way it went"), style="dim")
+    head = _line("time", "trigger", "decision", "workers", "why, and the way it went")
+    out.print(head, style="dim", no_wrap=True, overflow="ellipsis")
     for row in rows:
         why = row.reason.split("; ")[0]
         colour = "red" if row.status != "SUCCEEDED" else "green" if row.decision.startswith("+") else "yellow"
-        out.print(_line(row.clock, row.trigger, row.decision, _workers(row), why), style=colour, markup=False)
+        line = _line(row.clock, row.trigger, row.decision, _workers(row), why)
+        if len(line) <= out.width:
+            out.print(line, style=colour, markup=False)
+        else:
+            out.print(_line(row.clock, row.trigger, row.decision, _workers(row), ""), style=colour, markup=False)
+            out.print(Padding(Text(why, colour), (0, 0, 0, INDENT)))
         out.print(Padding(Text(row.tasks, "dim"), (0, 0, 0, INDENT)))
     out.print()
     facts(headline(figures, money).items())

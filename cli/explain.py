@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,7 +35,9 @@ from node_fleet.domain.model import Snapshot
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, definitions, render
 from simulator.report.story import tell
-from simulator.runner import Execution
+
+if TYPE_CHECKING:
+    from simulator.runner import Execution
 
 DAYS_BACK = 90 * 86400
 NOW = "now"

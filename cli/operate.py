@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -28,7 +28,9 @@ from cli.target import (
 from node_fleet.domain.state import Pause
 from node_fleet.payload import to_payload
 from simulator.report.story import tell
-from simulator.runner import Execution
+
+if TYPE_CHECKING:
+    from simulator.runner import Execution
 
 POLL_SECONDS = 2.0
 NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")

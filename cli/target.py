@@ -10,14 +10,16 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
 from cli.output import CommandError, WrongUseError, note
 from node_fleet.settings import Settings
 from node_fleet.wiring import Wiring
-from simulator.runner import Execution
+
+if TYPE_CHECKING:
+    from simulator.runner import Execution
 
 Answer = TypeVar("Answer")
 
@@ -116,6 +118,8 @@ class Deployed:
 
     def execution(self, name: str) -> Execution:
         from botocore.exceptions import ClientError
+
+        from simulator.runner import Execution
 
         arn = name if name.startswith("arn:") else self._arn(name)
         client = self.client("stepfunctions")

@@ -9,12 +9,14 @@ import datetime as dt
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from node_fleet.domain.cost import Money, Stay, fixed_usd, saved_percent, spent_usd
 from simulator.k3s.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
-from simulator.simulation import Simulation
+
+if TYPE_CHECKING:
+    from simulator.simulation import Simulation
 
 ENDED = ("shutting-down", "terminated")
 

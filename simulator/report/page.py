@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.report.graph import svg
 from simulator.report.story import Row, changed_something, tell
-from simulator.runner import Execution
+
+if TYPE_CHECKING:
+    from simulator.runner import Execution
 
 TEMPLATE = Path(__file__).with_name("page.html")
 DEFINITIONS = Path(__file__).parents[2] / "statemachine"

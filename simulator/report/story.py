@@ -8,9 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.runner import Execution
+if TYPE_CHECKING:
+    from simulator.runner import Execution
 
 CHANGING = frozenset(
     {"LaunchNodes", "StartDrain", "TerminateNodes", "UndoDrain", "AbandonUnjoined", "ReapUnjoined"}
