@@ -1,93 +1,144 @@
-"""Prints the table of docs/backtest.md: every trace of a folder under every policy named, and the means.
+"""Makes the tables of docs/backtest.md: every trace of a folder under every policy, and the means.
 
-python -m simulator.backtest FOLDER [POLICY ...] [--boot S] [--jump] [--stay-up S] [--set NAME=VALUE ...]
+python -m simulator.backtest FOLDER [POLICY ...] [--write docs/backtest.md] [--part first] [--boot 180] [--jump] ...
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from node_fleet.settings import Settings
-from simulator.backtest.compare import Assumptions, Study, policy_names, study
+from simulator.backtest.compare import MINE, Assumptions, Study, policy_names, study
 from simulator.backtest.measures import Measures
 from simulator.backtest.model import Capacity, Scaling
 from simulator.backtest.trace import read_csv
 
-Row = tuple[str, str, float, float, float, float]
+BEGIN, END = "<!-- figures: made by python -m simulator.backtest -->", "<!-- end of figures -->"
+MEAN = "mean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One policy on one trace: the three measures that are compared, and minutes of overload a day."""
+
+    trace: str
+    policy: str
+    times_bound: float
+    avoidable: float
+    turns: float
+    overload: float
+
+
+TABLES: tuple[tuple[str, Callable[[Figure], str]], ...] = (
+    ("Worker-hours, times the clairvoyant fleet's", lambda f: f"{f.times_bound:.3f}"),
+    ("Avoidable pending pod-minutes a day", lambda f: f"{f.avoidable:.1f}"),
+    ("Changes of direction a day", lambda f: f"{f.turns:.1f}"),
+)
 
 
 def main(words: list[str] | None = None) -> None:
-    """Read the words typed, replay, print."""
+    """Read the words typed, replay, print; write the tables where asked."""
     given = _parser().parse_args(words)
+    figures: list[Figure] = []
+    for path in sorted(Path(given.folder).glob("*.csv*")):
+        new = list(_figures(path, given))
+        sys.stdout.writelines(_line(figure) for figure in new)
+        sys.stdout.flush()
+        figures += new
+    found = [*figures, *means(figures)]
+    sys.stdout.writelines(_line(figure) for figure in found if figure.trace == MEAN)
+    if given.write:
+        write_between_marks(Path(given.write), markdown(found))
+
+
+def means(figures: Iterable[Figure]) -> list[Figure]:
+    """The mean over the traces, policy by policy; each trace counts the same."""
+    by_policy: dict[str, list[Figure]] = {}
+    for figure in figures:
+        by_policy.setdefault(figure.policy, []).append(figure)
+    return [
+        Figure(
+            trace=MEAN,
+            policy=policy,
+            times_bound=fmean(f.times_bound for f in found),
+            avoidable=fmean(f.avoidable for f in found),
+            turns=fmean(f.turns for f in found),
+            overload=fmean(f.overload for f in found),
+        )
+        for policy, found in by_policy.items()
+    ]
+
+
+def markdown(figures: list[Figure]) -> str:
+    """One table for each measure: policies down, traces across, the mean last."""
+    traces = list(dict.fromkeys(figure.trace for figure in figures))
+    policies = list(dict.fromkeys(figure.policy for figure in figures))
+    cells = {(figure.policy, figure.trace): figure for figure in figures}
+    lines: list[str] = []
+    for title, shown in TABLES:
+        lines += ["", f"**{title}**", "", f"| policy | {' | '.join(_short(t) for t in traces)} |"]
+        lines.append("|---|" + "---:|" * len(traces))
+        lines += [f"| {p} | {' | '.join(shown(cells[p, t]) for t in traces)} |" for p in policies]
+    return "\n".join(lines[1:])
+
+
+def write_between_marks(path: Path, text: str) -> None:
+    """Replace what stands between the two marks of a document."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def _figures(path: Path, given: argparse.Namespace) -> Iterable[Figure]:
     settings = Settings.from_mapping(dict(pair.split("=", 1) for pair in given.set))
+    trace = read_csv(path)
     assumptions = Assumptions(
         capacity=Capacity(boot_seconds=given.boot),
         scaling=Scaling(interpolation="jump" if given.jump else "ramp", stay_up_seconds=given.stay_up),
+    ).fixed_to(trace)
+    middle = int(trace.start + (trace.end - trace.start) * given.share)
+    if given.part:
+        trace = trace.between(*((0, middle) if given.part == "first" else (middle, trace.end + 1)))
+    found = study(trace, settings, assumptions, given.policies or policy_names())
+    return [_figure(found, m) for m in found.results if given.set or m.policy != MINE]
+
+
+def _figure(found: Study, measures: Measures) -> Figure:
+    return Figure(
+        trace=found.load.name,
+        policy=measures.policy,
+        times_bound=found.times_bound(measures),
+        avoidable=measures.avoidable_per_day,
+        turns=measures.changes_per_day,
+        overload=measures.overload_minutes / measures.days,
     )
-    rows: list[Row] = []
-    for path in sorted(Path(given.folder).glob("*.csv*")):
-        trace = read_csv(path)
-        stated = assumptions.fixed_to(trace)
-        part = int(trace.start + (trace.end - trace.start) * given.share)
-        if given.part:
-            trace = trace.between(*((0, part) if given.part == "first" else (part, trace.end + 1)))
-        found = study(trace, settings, stated, given.policies)
-        new = [_row(found, measures) for measures in found.results if given.set or measures is not found.mine]
-        sys.stdout.writelines(_line(row) for row in new)
-        sys.stdout.flush()
-        rows += new
-    sys.stdout.writelines(_line(row) for row in means(rows))
-
-
-def means(rows: Iterable[Row]) -> list[Row]:
-    """The mean over the traces, policy by policy."""
-    by_policy: dict[str, list[Row]] = {}
-    for row in rows:
-        by_policy.setdefault(row[1], []).append(row)
-    return [
-        (
-            "mean",
-            name,
-            fmean(r[2] for r in found),
-            fmean(r[3] for r in found),
-            fmean(r[4] for r in found),
-            fmean(r[5] for r in found),
-        )
-        for name, found in by_policy.items()
-    ]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulator.backtest")
     parser.add_argument("folder")
-    parser.add_argument("policies", nargs="*", metavar="POLICY", help=", ".join(policy_names()))
-    parser.add_argument("--boot", type=int, default=Capacity().boot_seconds)
-    parser.add_argument("--jump", action="store_true")
-    parser.add_argument("--stay-up", type=int, default=0)
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("policies", nargs="*", metavar="POLICY", help=f"all when none is given: {policy_names()}")
+    parser.add_argument("--boot", type=int, default=Capacity().boot_seconds, help="boot delay in seconds")
+    parser.add_argument("--jump", action="store_true", help="load jumps from reading to reading")
+    parser.add_argument("--stay-up", type=int, default=0, help="seconds that replicas stay up")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="a configuration of one's own")
     parser.add_argument("--part", choices=("first", "second"), help="only this part of each trace")
-    parser.add_argument("--share", type=float, default=0.5, help="where the parts divide")
+    parser.add_argument("--share", type=float, default=0.5, help="where the two parts divide")
+    parser.add_argument("--write", default="", metavar="FILE", help="replace the tables in this document")
     return parser
 
 
-def _row(found: Study, measures: Measures) -> Row:
-    return (
-        found.load.name,
-        measures.policy,
-        found.times_bound(measures),
-        measures.avoidable_per_day,
-        measures.changes_per_day,
-        measures.overload_minutes / measures.days,
-    )
+def _line(f: Figure) -> str:
+    return f"{f.trace:30} {f.policy:20} {f.times_bound:6.3f} {f.avoidable:8.1f} {f.turns:6.1f} {f.overload:7.1f}\n"
 
 
-def _line(row: Row) -> str:
-    trace, policy, cost, waiting, changes, overload = row
-    return f"{trace:30} {policy:20} {cost:6.3f} {waiting:8.1f} {changes:6.1f} {overload:7.1f}\n"
+def _short(trace: str) -> str:
+    return trace.removeprefix("nab_").removesuffix("_5min").removesuffix("_1min")
 
 
 if __name__ == "__main__":

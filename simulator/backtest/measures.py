@@ -17,7 +17,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The fleet at one moment, for charts."""
+    """One stretch of a chart that begins at `at`: the highest workers and pending in it, running as it began."""
 
     at: int
     workers: int

@@ -12,7 +12,6 @@ from simulator.backtest.measures import Measures
 from simulator.backtest.telling import COLUMNS, answer, rows
 
 COLOURS = ("#0b6e4f", "#c1121f", "#4361ee", "#e07a1f", "#7b2cbf", "#00838f", "#8d6e63", "#ad1457", "#546e7a", "#9e9d24")
-SHOWN_AT_FIRST = 2
 NEED = "workers needed"
 
 STYLE = """
@@ -102,7 +101,7 @@ def _over_time(study: Study) -> dict[str, Any]:
     need = _need(study)
     traces = [need]
     for number, measures in enumerate(study.results):
-        visible: bool | str = True if number < SHOWN_AT_FIRST else "legendonly"
+        visible = True if measures in (study.mine, study.cheapest_without_more_pending) else "legendonly"
         traces += _lines(measures, COLOURS[number % len(COLOURS)], visible)
     layout = {
         "height": 620,

@@ -5,6 +5,7 @@ It knows no policy; a Sizer says when it wants a turn and what it does with it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from simulator.backtest.fleet import Fleet
@@ -42,13 +43,13 @@ def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int =
     first = load.phases[0]
     workers = start_workers or load.workers_for(first.changes[0][1])
     fleet = Fleet(capacity, load, first.start, workers)
-    points: list[Point] = []
+    points = _Points(chart_seconds)
     for phase in load.phases:
         fleet.skip_to(phase.start)
         fleet.settle(phase.changes[0][1])
         if phase is first:
             sizer.start(fleet)
-        _phase(fleet, phase, sizer, points, chart_seconds)
+        _phase(fleet, phase, sizer, points)
     counts = fleet.counts
     return Measures(
         policy=sizer.name,
@@ -59,19 +60,37 @@ def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int =
         avoidable_pod_minutes=counts.avoidable_pod_seconds / 60,
         overload_minutes=counts.overload_seconds / 60,
         actions=tuple(sizer.actions),
-        points=tuple(points),
+        points=tuple(points.found),
     )
 
 
-def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: list[Point], chart_seconds: int) -> None:
+class _Points:
+    """For charts: what lasted at each beginning of a step, and the highest of what came within it."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+        self._ends = 0
+        self.found: list[Point] = []
+
+    def see(self, fleet: Fleet) -> None:
+        """Look at the fleet after a change."""
+        if not self._seconds:
+            return
+        now, last = fleet.now, self.found[-1] if self.found else None
+        if last is None or now >= self._ends:
+            self.found.append(Point(at=now, workers=fleet.size, running=fleet.running, pending=fleet.pending))
+            self._ends = now - now % self._seconds + self._seconds
+        elif fleet.size > last.workers or fleet.pending > last.pending:
+            workers, pending = max(last.workers, fleet.size), max(last.pending, fleet.pending)
+            self.found[-1] = replace(last, workers=workers, pending=pending)
+
+
+def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: _Points) -> None:
     changes, index, count = phase.changes, 0, len(phase.changes)
-    chart_at = phase.start if chart_seconds else phase.end
     now, end, wanted = phase.start, phase.end, phase.changes[0][1]
     while now < end:
         sizer.act(fleet)
-        if chart_at <= now:
-            points.append(Point(at=now, workers=fleet.size, running=fleet.running, pending=fleet.pending))
-            chart_at += chart_seconds
+        points.see(fleet)
         change_at = changes[index + 1][0] if index + 1 < count else end
         until = max(now + 1, min(change_at, fleet.next_due, sizer.next_turn(), end))
         fleet.pass_time(until, phase.used_between(now, until))
