@@ -332,14 +332,14 @@ class Settings:
     )
     wait_cost: float = setting(
         "WAIT_COST",
-        1.0,
+        2.0,
         "adaptive: what a pod that waits one minute costs, in worker-minutes; more holds more spare room",
         low=0,
         high=1000,
     )
     change_cost: float = setting(
         "CHANGE_COST",
-        75.0,
+        80.0,
         "adaptive: what letting workers go and starting some again costs, in worker-minutes; more is calmer",
         low=0,
         high=10000,

@@ -65,7 +65,7 @@ def _by_default_rules(view: View, demand: Demand | None, floor: int, learned: Le
 def _weigh_up(view: View, demand: Demand | None, seen: Figures, result: Weighed, wanted: Wanted) -> None:
     """One wave for the pods that wait and for the spare room; unmet demand waits for no cooldown."""
     choice, left = result.choice, demand.left if demand else 0
-    by_room = max(0, math.ceil(choice.workers - seen.have - 1e-6)) - view.unknown if demand else 0
+    by_room = max(0, math.ceil(choice.start - seen.have - 1e-6)) - view.unknown if demand else 0
     add = max(seen.new_workers, by_room, 0)
     pending = Check(name="pending", verdict="missing", text="pending pods missing", setting="PENDING_READINGS")
     if demand:

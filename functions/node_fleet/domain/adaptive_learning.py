@@ -56,6 +56,8 @@ def _is_new(view: View, learned: Learned) -> bool:
 
 def weigh(view: View, seen: Figures, learned: Learned, floor: int) -> Weighed:
     policy, now = view.policy, view.read_at
+    if learned.places != seen.pods_per_worker:
+        learned = replace(learned, places=seen.pods_per_worker, read_at=0, before_at=0, open=())
     speed = _pace(learned, now, seen.demand)
     new = _is_new(view, learned)
     if new:

@@ -45,7 +45,9 @@ class PodSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """rises: for each pace, row by row, how often demand rose by each of spare.RISES within the horizon.
+    """places: typical pods that a worker holds; demand seen with another number cannot be compared.
+
+    rises: for each pace, row by row, how often demand rose by each of spare.RISES within the horizon.
 
     needs: the falling staircase of needs, newest and lowest last. regained_workers, regained_times: by the pause, how
     many workers were needed again after it, and how often any was. boot_seconds: from a decision to the join.
@@ -53,6 +55,7 @@ class Learned:
 
     read_at: int = 0
     demand: float = 0.0
+    places: int = 0
     before_at: int = 0
     before: float = 0.0
     rises: tuple[float, ...] = ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from node_fleet.domain.adaptive_memory import Needed
 
-PAUSES = (8, 12, 16, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480)
+PAUSES = (2, 4, 6, 8, 12, 16, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480)
 """Minutes. A rest is one of these; pauses are counted by the first of these that is not shorter."""
 
 FORGET_SECONDS = PAUSES[-1] * 60

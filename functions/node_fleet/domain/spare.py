@@ -19,17 +19,23 @@ PACES = (-0.3, 0.15, 0.5, 1.5)
 PACE_SECONDS = 120
 STALE_SECONDS = 1800
 SLACK_SECONDS = 60
-_BEFORE = {0: 4.0, 3: 1.0}
+START_PRICE = 2.0
+"""A worker that is started is paid for longer than the next minute, so a start must save this many times its price."""
+
+_BEFORE = tuple({0.0: 4.0, 0.5: 1.0}.get(rise, 0.0) for rise in RISES)
+"""What is taken for granted of every pace: mostly steady, now and then half a worker more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The answer, and the sum behind it, all in worker-minutes for one minute of holding.
 
-    short_pods: pods expected to wait with this many workers; saved_by_next: what one more worker would save.
+    workers: how many are worth holding; start: up to how many it is worth to start some. waiting: what is expected to
+    wait all the same; saved_by_next: what one more worker would save of it. samples: rises seen at this pace.
     """
 
     workers: int
+    start: int
     spare: float
     waiting: float
     saved_by_next: float
@@ -43,9 +49,8 @@ def pace(change: float, seconds: int) -> int:
 
 
 def unlearned() -> tuple[float, ...]:
-    """The counts before anything was seen: mostly steady, now and then half a worker more."""
-    row = [_BEFORE.get(k, 0.0) for k in range(len(RISES))]
-    return tuple(row * (len(PACES) + 1))
+    """The counts before anything was seen."""
+    return (0.0,) * (len(RISES) * (len(PACES) + 1))
 
 
 def unit(demand: float) -> float:
@@ -63,7 +68,7 @@ def closed_and_open(
     keep: float,
 ) -> tuple[tuple[float, ...], tuple[OpenRise, ...]]:
     """The counts with every rise whose horizon is over, and the rises that go on; `keep` of each count is left."""
-    counts = list(rises)
+    counts = [count * keep for count in rises]
     going = []
     for rise in open_rises:
         age = now - rise.at
@@ -72,15 +77,13 @@ def closed_and_open(
         if age < horizon_seconds - SLACK_SECONDS / 2:
             going.append(OpenRise(at=rise.at, demand=rise.demand, highest=highest, pace=rise.pace))
         elif age <= 3 * horizon_seconds:
-            _count(counts, rise.pace, (highest - rise.demand) / unit(rise.demand), keep)
+            _count(counts, rise.pace, (highest - rise.demand) / unit(rise.demand))
     return tuple(counts), tuple(going)
 
 
-def _count(counts: list[float], row: int, rise: float, keep: float) -> None:
+def _count(counts: list[float], row: int, rise: float) -> None:
     """One more rise of this size, shared between the two sizes it lies between."""
     first = row * len(RISES)
-    for k in range(first, first + len(RISES)):
-        counts[k] *= keep
     above = next((k for k, size in enumerate(RISES) if size > rise), len(RISES))
     if above == len(RISES) or rise <= 0:
         counts[first + (above - 1 if rise > 0 else 0)] += 1
@@ -94,33 +97,42 @@ def _count(counts: list[float], row: int, rise: float, keep: float) -> None:
 def choose_workers(
     rises: Sequence[float], pace_now: int, demand: float, *, wait_cost: float, pods_per_worker: float, most: int
 ) -> Choice:
-    """The worker count at which one more would cost more than the waiting it saves; at least what demand needs.
+    """The worker counts at which one more would cost more than the waiting it saves; at least what demand needs.
 
-    A faster pace never asks for less than a slower one.
+    A faster pace never asks for less than a slower one, falls left out.
     """
-    base = max(0, math.ceil(demand - 1e-6))
     price = wait_cost * pods_per_worker
-    best = base
-    for row in range(pace_now + 1):
-        while best < most and price * (_short(rises, row, best, demand) - _short(rises, row, best + 1, demand)) > 1:
-            best += 1
-    row = pace_now * len(RISES)
+    rows = [_row(rises, row) for row in (range(1, pace_now + 1) if pace_now else (0,))]
+
+    def saved_by_next(row: Sequence[float], workers: int) -> float:
+        return price * (_short(row, workers, demand) - _short(row, workers + 1, demand))
+
+    def worth(least: int, mark: float) -> int:
+        while least < most and any(saved_by_next(row, least) > mark for row in rows):
+            least += 1
+        return least
+
+    base = max(0, math.ceil(demand - 1e-6))
+    start = worth(base, START_PRICE)
+    held = worth(start, 1.0)
     return Choice(
-        workers=best,
-        spare=best - demand,
-        waiting=price * _short(rises, pace_now, best, demand),
-        saved_by_next=price * (_short(rises, pace_now, best, demand) - _short(rises, pace_now, best + 1, demand)),
-        samples=sum(rises[row : row + len(RISES)]),
+        workers=held,
+        start=start,
+        spare=held - demand,
+        waiting=price * max(_short(row, held, demand) for row in rows),
+        saved_by_next=max(saved_by_next(row, held) for row in rows),
+        samples=sum(rises[pace_now * len(RISES) : (pace_now + 1) * len(RISES)]),
     )
 
 
-def _short(rises: Sequence[float], row: int, workers: int, demand: float) -> float:
+def _row(rises: Sequence[float], row: int) -> list[float]:
+    """The counts of one pace, with what is taken for granted, as shares."""
+    counts = [a + b for a, b in zip(rises[row * len(RISES) : (row + 1) * len(RISES)], _BEFORE, strict=True)]
+    total = sum(counts)
+    return [count / total for count in counts]
+
+
+def _short(shares: Sequence[float], workers: int, demand: float) -> float:
     """Room expected to be missing within the horizon with so many workers."""
-    counts = rises[row * len(RISES) : (row + 1) * len(RISES)]
-    size, spare, total = unit(demand), workers - demand, sum(counts)
-    if total <= 0:
-        return 0.0
-    missing = sum(
-        count * (rise * size - spare) for rise, count in zip(RISES, counts, strict=True) if rise * size > spare
-    )
-    return missing / total
+    size, spare = unit(demand), workers - demand
+    return sum(n * (rise * size - spare) for rise, n in zip(RISES, shares, strict=True) if rise * size > spare)
