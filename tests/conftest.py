@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import branches
 from tests.recorded_calls import Ledger, granted, judge
+from tests.sharing import distribute
 
 # No test may find somebody's account: fakes and moto want credentials, and these are nobody's.
 NOBODY = {
@@ -29,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NOBODY)
+    branches.install()
     if LEDGERS not in os.environ:
         os.environ[LEDGERS] = tempfile.mkdtemp(prefix="node-fleet-ledgers-")
 
@@ -38,21 +41,31 @@ def pytest_report_header() -> str:
     return f"node-fleet: {'CI' if os.environ.get('CI') else 'laptop'}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest-xdist looks at the groups."""
+    distribute(items)
+
+
+def pytest_collection_finish() -> None:
+    """Listen before the first fixture calls anything: what many tests share is set up before any test's own."""
+    LEDGER.watch()
+
+
 @pytest.fixture(autouse=True)
 def _functions_stay_within_their_roles() -> Iterator[None]:
-    LEDGER.watch()
-    before = len(LEDGER.wrong)
+    LEDGER.watch()  # for a module that a fixture was the first to load
     yield
-    assert sorted(set(LEDGER.wrong[before:])) == []
+    assert LEDGER.new_wrongs() == []
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Each process leaves its ledger; the first one judges them all, if everything was run and passed."""
+    """Each process leaves its ledger; the first one, which ends last, judges them all if everything ran and passed."""
     folder = Path(os.environ[LEDGERS])
-    LEDGER.write(folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json")
+    LEDGER.write(folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json", branches.SEEN)
     if "PYTEST_XDIST_WORKER" in os.environ or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
         return
-    session.config.stash[FINDINGS] = findings = judge(folder, granted())
+    session.config.stash[FINDINGS] = findings = judge(folder, granted(), branches.arms())
     if findings:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -63,9 +76,10 @@ FINDINGS = pytest.StashKey[list[str]]()
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what the whole suite never needed."""
     for finding in config.stash.get(FINDINGS, []):
-        terminalreporter.write_line(f"permissions: {finding}", red=True)
+        terminalreporter.write_line(f"ledger: {finding}", red=True)
 
 
 def _everything(config: pytest.Config) -> bool:
-    chosen = config.option.keyword or config.option.markexpr or getattr(config.option, "lf", False)
-    return not chosen and config.args == config.getini("testpaths")
+    option = config.option
+    chosen = (option.keyword, option.markexpr, option.deselect, option.ignore, option.ignore_glob, option.lf)
+    return not any(chosen) and not option.collectonly and config.args == config.getini("testpaths")

@@ -64,6 +64,7 @@ class Ledger:
     seen: set[Use] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     allowed: set[Use] = field(default_factory=granted)
+    told: int = 0
 
     def watch(self) -> None:
         """Listen to the laptop cloud's recorder, once it is loaded."""
@@ -88,16 +89,26 @@ class Ledger:
         if use not in self.allowed:
             self.wrong.append("{} calls {} on {}, which cdk_app/permissions.py does not grant it".format(*use))
 
-    def write(self, file: Path) -> None:
-        """Leave what was seen for `judge`."""
-        file.write_text(json.dumps(sorted(self.seen)), encoding="utf-8")
+    def new_wrongs(self) -> list[str]:
+        """What was done without leave since this was last asked, by tests and by fixtures that many tests share."""
+        found = sorted(set(self.wrong[self.told :]))
+        self.told = len(self.wrong)
+        return found
+
+    def write(self, file: Path, arms: Iterable[str] = ()) -> None:
+        """Leave what was seen for `judge`, with the arms of the handlers that ran."""
+        file.write_text(json.dumps({"uses": sorted(self.seen), "arms": sorted(arms)}), encoding="utf-8")
 
 
-def judge(folder: Path, allowed: Iterable[Use]) -> list[str]:
-    """After a whole suite: grants that no recorded call ever used, and functions that made none."""
-    seen = {tuple(use) for file in folder.glob("*.json") for use in json.loads(file.read_text(encoding="utf-8"))}
+def judge(folder: Path, allowed: Iterable[Use], arms: Iterable[str] = ()) -> list[str]:
+    """After a whole suite: grants that no recorded call used, functions that made no call, arms that never ran."""
+    left = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
+    seen = {tuple(use) for one in left for use in one["uses"]}
+    ran = {arm for one in left for arm in one["arms"]}
     unused = sorted(set(allowed) - seen)
     idle = {function for function, _, _ in allowed} - {function for function, _, _ in seen}
-    return [f"{function} was never exercised" for function in sorted(idle)] + [
-        "{} may {} on {}, but no test ever needed it".format(*use) for use in unused if use[0] not in idle
+    return [
+        *(f"{function} was never exercised" for function in sorted(idle)),
+        *("{} may {} on {}, but no test ever needed it".format(*use) for use in unused if use[0] not in idle),
+        *(f"functions/handlers/{arm}: this branch never ran in a Lambda" for arm in sorted(set(arms) - ran)),
     ]

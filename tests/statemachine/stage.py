@@ -25,7 +25,7 @@ name: stage
 description: A small web shop.
 duration: 10h
 workers:
-  - {{count: {workers}}}
+  - {{count: {workers}, market: {market}}}
 settings: {{{settings}}}
 applications:
   - name: web
@@ -204,6 +204,7 @@ def stage(
     load: float = IDLE,
     warm_up: int = WARM_UP_TICKS,
     shutdown: int = 2,
+    market: str = "on-demand",
     more: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[Stage]:
@@ -212,6 +213,7 @@ def stage(
         workers=workers,
         load=load,
         shutdown=shutdown,
+        market=market,
         settings=", ".join(f"{name}: {_yaml(value)}" for name, value in {"min_workers": 2, **settings}.items()),
         more="\n".join(more),
     )

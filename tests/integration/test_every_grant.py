@@ -1,0 +1,143 @@
+"""What functions may do and seldom need, each needed here once on the laptop cloud with the deployed template.
+
+tests/recorded_calls.py fails a whole run of the suite in which a grant was not used; these stories use the rare ones.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from node_fleet.domain.state import Pause
+from simulator.runner import Execution
+from tests.statemachine.stage import Stage, stage
+
+SOON_IDLE: dict[str, Any] = {"idle_seconds": 240, "cooldown_down_seconds": 0}
+SLOW: dict[str, Any] = {"shutdown": 200, "drain_timeout_seconds": 280}
+OPERATION, SINCE = "node-fleet.io/cordoned-by", "node-fleet.io/cordoned-at"
+
+
+def documents(fleet: Stage, function: str) -> set[str]:
+    """The documents that a function had run on the server."""
+    prefix = fleet.settings.document_prefix
+    calls = fleet.cloud.recorder.of("SendCommand", function=_full_name(fleet, function))
+    return {call.parameters["DocumentName"].removeprefix(prefix) for call in calls}
+
+
+def calls(fleet: Stage, function: str, operation: str) -> int:
+    return len(fleet.cloud.recorder.of(operation, function=_full_name(fleet, function)))
+
+
+def _full_name(fleet: Stage, function: str) -> str:
+    return next(key for key in fleet.cloud.lambdas.functions if key.endswith(f"-{function}"))
+
+
+def told(fleet: Stage) -> str:
+    return "\n".join(record["Message"] for record in fleet.laptop.messages)
+
+
+def answered(fleet: Stage, state: str) -> Execution | None:
+    """The finished execution of the interruption workflow that went through a state."""
+    return next(
+        (e for e in fleet.sim.executions if state in e.path and "CloseNotice" in e.path and not e.running), None
+    )
+
+
+def cordon_of_a_dead_operation(fleet: Stage, node_name: str) -> None:
+    def edit(node: dict[str, Any]) -> None:
+        node["spec"]["unschedulable"] = True
+        node["metadata"].setdefault("annotations", {}).update({OPERATION: "down-1-1", SINCE: str(fleet.now())})
+
+    fleet.sim.world.update("nodes", "", node_name, edit)
+
+
+def test_a_scale_down_first_tidies_a_stray_cordon_and_what_a_dead_worker_left() -> None:
+    with stage(workers=5, warm_up=2, **SOON_IDLE) as fleet:
+        stray, dead = fleet.workers()[:2]
+        fleet.break_state("ForgetInterrupted", RuntimeError("out of memory"))
+        fleet.cloud.ec2.reclaim(dead)
+        cordon_of_a_dead_operation(fleet, stray)
+        fleet.tick_until(lambda run: "SelectNodes" in run.path)
+        assert {"UncordonNode", "ForgetNode"} <= documents(fleet, "SelectNodes")
+        assert fleet.cordoned() == []
+        assert dead not in {node.instance_id for node in fleet.sim.world.nodes()}
+
+
+def test_a_spot_warning_stops_the_drain_of_a_scale_down_and_drains_to_its_own_deadline() -> None:
+    with stage(workers=3, warm_up=1, market="spot", **SLOW, **SOON_IDLE) as fleet:
+        assert fleet.laptop.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
+        (taken,) = fleet.cordoned()
+        fleet.cloud.ec2.warn_spot(taken)
+        fleet.laptop.clock.advance(300)
+        fleet.laptop.settle()
+        assert calls(fleet, "StartDeadlineDrain", "CancelCommand") == 1
+        assert taken not in fleet.workers()
+        assert fleet.cordoned() == []
+
+
+def test_a_pause_cancels_the_drain_that_runs_before_the_worker_serves_again() -> None:
+    with stage(workers=3, warm_up=1, **SLOW, **SOON_IDLE) as fleet:
+        assert fleet.laptop.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
+        fleet.store.set_pause(Pause(reason="moving house", by="mira", since=fleet.now(), until=fleet.now() + 3600))
+        fleet.laptop.settle()
+        assert calls(fleet, "UndoDrain", "CancelCommand") == 1
+        assert documents(fleet, "UndoDrain") == {"UncordonNode"}
+        assert (fleet.cordoned(), len(fleet.workers())) == ([], 3)
+
+
+def test_an_aborted_run_has_its_running_drain_cancelled_by_the_clean_up() -> None:
+    with stage(workers=3, warm_up=1, **SLOW, **SOON_IDLE) as fleet:
+        assert fleet.laptop.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
+        run = next(e for e in fleet.sim.executions if e.running and e.machine.endswith("autoscaler"))
+        fleet.cloud.client("stepfunctions").stop_execution(executionArn=run.arn)
+        fleet.laptop.clock.advance(90)
+        assert calls(fleet, "CleanUp", "CancelCommand") == 1
+        assert documents(fleet, "CleanUp") == {"UncordonNode"}
+        assert (fleet.cordoned(), fleet.state().lease, fleet.state().operation) == ([], None, None)
+
+
+def spare(fleet: Stage) -> str:
+    """AWS announces to take a Spot worker and does not; its id once that is settled."""
+    spared = next(i.id for i in fleet.cloud.ec2.instances() if i.state == "running" and i.lifecycle == "spot")
+    fleet.cloud.ec2.warn_spot(spared, reclaim=False)
+    assert fleet.laptop.run_until(lambda: answered(fleet, "UncordonSurvivor") is not None, limit_seconds=3600)
+    return spared
+
+
+def test_a_spared_worker_serves_again() -> None:
+    with stage(workers=3, market="spot", max_workers=4) as fleet:
+        spared = spare(fleet)
+        assert documents(fleet, "UncordonSurvivor") == {"UncordonNode"}
+        assert fleet.cordoned() == []
+        assert spared in fleet.workers()
+
+
+def test_a_spared_worker_goes_when_its_replacement_has_filled_the_fleet() -> None:
+    with stage(workers=3, market="spot", min_workers=3, max_workers=3) as fleet:
+        spared = spare(fleet)
+        assert calls(fleet, "UncordonSurvivor", "TerminateInstances") == 1
+        assert spared not in fleet.workers()
+        assert len(fleet.workers()) == 3
+
+
+def test_a_worker_that_somebody_stopped_is_told_of() -> None:
+    with stage(workers=3) as fleet:
+        stopped = fleet.workers()[0]
+        fleet.cloud.client("ec2").stop_instances(InstanceIds=[stopped])
+        detail = {"instance-id": stopped, "state": "stopped"}
+        fleet.laptop.put_event("aws.ec2", "EC2 Instance State-change Notification", detail, [])
+        fleet.laptop.run_until(lambda: calls(fleet, "CloseNotice", "Publish") > 0, limit_seconds=600)
+        assert calls(fleet, "CloseNotice", "Publish") == 1
+        assert f"worker_stopped:{stopped}" in told(fleet)
+
+
+def test_the_weekly_report_comes_by_its_rule_with_what_the_week_cost() -> None:
+    with stage(workers=3) as fleet:
+        target = _full_name(fleet, "WeeklyReport")
+        (rule,) = (r for r in fleet.laptop.deployment.rules if any(target in t["Arn"] for t in r.targets))
+        fleet.laptop._fire(rule, fleet.now())
+        fleet.laptop.clock.advance(1)
+        (report,) = (json.loads(m["Message"]) for m in fleet.laptop.messages if "weekly cost report" in m["Subject"])
+        assert report["trigger"] == "weekly"
+        assert report["workers_after"] == 3
+        assert calls(fleet, "WeeklyReport", "DescribeVolumes") == 1
