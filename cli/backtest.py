@@ -58,7 +58,8 @@ def backtest(
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Put presets and reference policies beside it.")] = False,
     beside: Annotated[
-        list[str] | None, typer.Option("--with", help="Put this policy beside it; may be repeated.")
+        list[str] | None,
+        typer.Option("--with", help="Put this policy, or the settings in this file, beside it; may be repeated."),
     ] = None,
     tuning: Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")] = False,
     limit: Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")] = 30.0,
@@ -116,8 +117,14 @@ def backtest(
         if tuning:
             _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
             return
-        names = _names(beside or [], compare)
-        shown = study(found, settings, assumptions, names, chart_seconds=_chart_seconds(found) if page else 0)
+        shown = study(
+            found,
+            settings,
+            assumptions,
+            policy_names() if compare else [name for name in beside or [] if name in policy_names()],
+            configurations=_configurations(beside or []),
+            chart_seconds=_chart_seconds(found) if page else 0,
+        )
     except (TraceError, ModelError) as error:
         raise CommandError(str(error)) from error
     _show(shown, page, as_json=as_json)
@@ -153,12 +160,14 @@ def _tune(
         say(tuned_sentence(tuned))
 
 
-def _names(beside: list[str], compare: bool) -> list[str]:
-    """What is put beside the configuration."""
-    unknown = [name for name in beside if name not in policy_names()]
-    if unknown:
-        raise WrongUseError(f"unknown policy {unknown[0]!r}", hint=f"known: {', '.join(policy_names())}")
-    return list(policy_names()) if compare else beside
+def _configurations(beside: list[str]) -> dict[str, Settings]:
+    """The files among what is put beside, by their names; what is neither file nor policy is refused."""
+    files = [name for name in beside if name not in policy_names()]
+    missing = [name for name in files if not Path(name).exists()]
+    if missing:
+        hint = f"name a file of settings, or one of {', '.join(policy_names())}"
+        raise WrongUseError(f"unknown policy {missing[0]!r}", hint=hint)
+    return {Path(name).stem: _settings(_file(Path(name))) for name in files}
 
 
 def _settings_given(config: Path | None, changed: list[str], region: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ python -m simulator.backtest FOLDER [POLICY ...] [--write docs/backtest.md] [--p
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def main(words: list[str] | None = None) -> None:
     found = [*figures, *means(figures)]
     sys.stdout.writelines(_line(figure) for figure in found if figure.trace == MEAN)
     if given.write:
-        write_between_marks(Path(given.write), markdown(found))
+        write_between_marks(Path(given.write), found)
 
 
 def means(figures: Iterable[Figure]) -> list[Figure]:
@@ -74,24 +75,37 @@ def means(figures: Iterable[Figure]) -> list[Figure]:
     ]
 
 
-def markdown(figures: list[Figure]) -> str:
-    """One table for each measure: policies down, traces across, the mean last."""
+def markdown(figures: list[Figure], before: str = "") -> str:
+    """One table for each measure: policies down, traces across, the mean last.
+
+    Rows of policies that are not in the figures are kept from `before`, if its tables have the same traces.
+    """
     traces = list(dict.fromkeys(figure.trace for figure in figures))
-    policies = list(dict.fromkeys(figure.policy for figure in figures))
     cells = {(figure.policy, figure.trace): figure for figure in figures}
-    lines: list[str] = []
+    head = f"| policy | {' | '.join(_short(t) for t in traces)} |"
+    tables = []
     for title, shown in TABLES:
-        lines += ["", f"**{title}**", "", f"| policy | {' | '.join(_short(t) for t in traces)} |"]
-        lines.append("|---|" + "---:|" * len(traces))
-        lines += [f"| {p} | {' | '.join(shown(cells[p, t]) for t in traces)} |" for p in policies]
-    return "\n".join(lines[1:])
+        rows = _rows_under(before, title, head)
+        for policy in dict.fromkeys(figure.policy for figure in figures):
+            rows[policy] = f"| {policy} | {' | '.join(shown(cells[policy, t]) for t in traces)} |"
+        ordered = sorted(rows, key=(*policy_names(), *rows).index)
+        lines = [f"**{title}**", "", head, "|---|" + "---:|" * len(traces), *(rows[name] for name in ordered)]
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
 
 
-def write_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between the two marks of a document."""
+def _rows_under(text: str, title: str, head: str) -> dict[str, str]:
+    """Policy -> its row in the table of that title and those columns."""
+    _, _, rest = text.partition(f"**{title}**\n\n{head}\n")
+    lines = itertools.takewhile(lambda line: line.startswith("|"), rest.splitlines())
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if not line.startswith("|---")}
+
+
+def write_between_marks(path: Path, figures: list[Figure]) -> None:
+    """Bring the tables between the two marks of a document up to date."""
     before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    old, _, after = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n\n{markdown(figures, old)}\n\n{END}{after}", encoding="utf-8")
 
 
 def _figures(path: Path, given: argparse.Namespace) -> Iterable[Figure]:
@@ -129,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="a configuration of one's own")
     parser.add_argument("--part", choices=("first", "second"), help="only this part of each trace")
     parser.add_argument("--share", type=float, default=0.5, help="where the two parts divide")
-    parser.add_argument("--write", default="", metavar="FILE", help="replace the tables in this document")
+    parser.add_argument("--write", default="", metavar="FILE", help="bring this document's tables up to date")
     return parser
 
 

@@ -5,10 +5,11 @@ It composes; each policy's rules stand elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from node_fleet.domain.cost import usd_per_hour
+from node_fleet.domain.policy import Policy
 from node_fleet.domain.presets import PRESETS
 from node_fleet.settings import Settings
 from simulator.backtest.bound import clairvoyant
@@ -85,17 +86,23 @@ def study(
     assumptions: Assumptions,
     names: Iterable[str] = (),
     *,
+    configurations: Mapping[str, Settings] | None = None,
     chart_seconds: int = 0,
-    mine: str = MINE,
 ) -> Study:
-    """Replay the trace under the settings, and under each policy named."""
+    """Replay the trace under the settings, under other configurations by their names, and under each policy named.
+
+    Everybody moves between the minimum and maximum of the settings that were asked about.
+    """
     capacity = assumptions.capacity
     load = plan_load(
         trace, capacity, assumptions.scaling, least_workers=settings.min_workers, most_workers=settings.max_workers
     )
     workflow = replace(assumptions.workflow, spot_percent=settings.spot_percent)
-    sizers = [Deployed(settings.policy(), capacity, workflow, name=mine)]
-    sizers += [_sizer(name, settings, capacity, workflow) for name in names]  # type: ignore[misc]
+    sizers: list[Sizer] = [
+        Deployed(_between(one.policy(), settings), capacity, workflow, name=name)
+        for name, one in {MINE: settings, **(configurations or {})}.items()
+    ]
+    sizers += [_sizer(name, settings, capacity, workflow) for name in names]
     return Study(
         load=load,
         assumptions=assumptions,
@@ -118,6 +125,10 @@ def preset_settings(name: str, settings: Settings) -> Settings:
     """That preset between the same minimum and maximum, in the same region and zone."""
     kept = ("min_workers", "max_workers", "region", "timezone", "instance_types", "spot_percent")
     return Settings.from_mapping({"preset": name, **{field: getattr(settings, field) for field in kept}})
+
+
+def _between(policy: Policy, settings: Settings) -> Policy:
+    return replace(policy, min_workers=settings.min_workers, max_workers=settings.max_workers)
 
 
 def _sizer(name: str, settings: Settings, capacity: Capacity, workflow: Workflow) -> Sizer:

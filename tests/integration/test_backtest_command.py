@@ -56,6 +56,16 @@ def test_settings_come_from_a_file_and_from_words(
     assert json.loads(out)["workers"] == [2, 10]
 
 
+def test_other_configurations_stand_beside_it_by_the_names_of_their_files(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "calm.yaml").write_text("idle_seconds: 3600\n")
+    _, out, _ = typed(capsys, trace, "--with", tmp_path / "calm.yaml", "--with", "fixed-5", "--json")
+    found = {policy["policy"]: policy for policy in json.loads(out)["policies"]}
+    assert list(found) == ["this configuration", "calm", "fixed-5", "clairvoyant"]
+    assert found["calm"]["worker_hours"] > found["this configuration"]["worker_hours"]
+
+
 def test_a_search_says_what_to_change_and_what_it_brings_elsewhere(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
