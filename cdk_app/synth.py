@@ -23,6 +23,7 @@ from cdk_app.workflow import ROOT
 
 SOURCES = ("cdk_app", "functions", "statemachine", "cluster")
 NOT_SOURCES = {"__pycache__", ".mypy_cache", ".ruff_cache"}
+KEPT = 16
 ATTACH_EXAMPLE = ROOT / "cdk_app" / "attach.example.json"
 
 
@@ -53,11 +54,14 @@ def synthesise(out_dir: Path | None = None, context: Mapping[str, Any] | None = 
     """
     full = {**project_context(), **(context or {})}
     kept = CACHE / "synth" / _digest(full)
-    with _alone(kept.with_suffix(".lock")):
-        if not kept.exists():
-            building = kept.with_suffix(f".{os.getpid()}")
-            _run(building, full)
-            building.rename(kept)
+    if not kept.exists():
+        with _alone(kept.with_name("lock")):
+            if not kept.exists():
+                building = kept.with_suffix(f".{os.getpid()}")
+                _run(building, full)
+                building.rename(kept)
+                _forget_old(kept.parent)
+    os.utime(kept)
     if out_dir is None:
         return _templates(kept)
     shutil.rmtree(out_dir, ignore_errors=True)
@@ -67,6 +71,13 @@ def synthesise(out_dir: Path | None = None, context: Mapping[str, Any] | None = 
 
 def _templates(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.template.json"))
+
+
+def _forget_old(folder: Path) -> None:
+    """Keep what was asked for last: the other contexts of these sources, and what a running test still reads."""
+    made = [path for path in folder.iterdir() if path.is_dir()]
+    for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _run(out_dir: Path, context: Mapping[str, Any]) -> None:

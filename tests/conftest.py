@@ -81,5 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def _everything(config: pytest.Config) -> bool:
     option = config.option
-    chosen = (option.keyword, option.markexpr, option.deselect, option.ignore, option.ignore_glob, option.lf)
-    return not any(chosen) and not option.collectonly and config.args == config.getini("testpaths")
+    chosen = (option.keyword, option.markexpr, option.deselect, option.ignore, option.ignore_glob)
+    return not (any(chosen) or option.collectonly or getattr(option, "lf", False)) and config.args == config.getini(
+        "testpaths"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,9 +35,22 @@ def test_both_modes_are_synthesised_without_an_account(app: App) -> None:
 
 
 def test_a_second_synth_gives_the_same_bytes(app: App, both_context: dict[str, Any], tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    synth._run(again, {**synth.project_context(), **both_context})
+    """The cache is passed by; templates of other sources than these would say nothing."""
+    again, context = tmp_path / "again", {**synth.project_context(), **both_context}
+    synth._run(again, context)
+    assert synth._digest(context) == app.folder.name, "somebody changed the sources while the tests ran"
     assert content(again) == content(app.folder)
+
+
+def test_only_the_synths_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(synth, "CACHE", tmp_path)
+    monkeypatch.setattr(synth, "_run", lambda out, context: out.mkdir(parents=True))
+    for number in range(synth.KEPT + 3):
+        monkeypatch.setattr(synth, "_digest", lambda context, number=number: f"{number:032d}")
+        synth.synthesise()
+        os.utime(tmp_path / "synth" / f"{number:032d}", (number, number))
+    kept = sorted(path.name for path in (tmp_path / "synth").iterdir() if path.is_dir())
+    assert kept == [f"{number:032d}" for number in range(3, synth.KEPT + 3)]
 
 
 def test_nothing_is_looked_up(app: App) -> None:
