@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.costing import usd_per_hour_after
-from node_fleet.domain.errors import RunFailedError, StateStoreError
+from node_fleet.domain.errors import LeaseLostError, RunFailedError, StateStoreError
 from node_fleet.domain.message import plain_failure
 from node_fleet.domain.model import Memory
+from node_fleet.domain.recovery import newest
 from node_fleet.domain.report import run_metrics
 from node_fleet.domain.run import Run
 from node_fleet.observability import metrics_line
@@ -22,8 +23,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     tools = wiring()
     run = take(event, "run", Run)
     unrecorded = _record(tools, run, event)
-    memory = take(event, "memory", Memory) if "memory" in event and not run.dry_run else None
-    released = tools.state.release(run, memory, node_count=event.get("node_count"))
+    released = _release(tools, run, event)
     cost = usd_per_hour_after(event, tools.settings.region)
     metrics_line(tools.settings.cluster_id, run_metrics(event, cost), at_seconds=tools.clock.now())
     if "failure" in event:
@@ -32,6 +32,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if unrecorded:
         raise unrecorded
     return {"run": to_payload(run), "released": released, **_summary(event)}
+
+
+def _release(tools: Wiring, run: Run, event: dict[str, Any]) -> bool:
+    """False when the lock was another's already. After a fault the payload may be older than what a step stored."""
+    memory = take(event, "memory", Memory) if "memory" in event and not run.dry_run else None
+    if memory is not None and {"failure", "later_failure"} & event.keys():
+        try:
+            memory = newest(tools.state.renew(run, even_paused=True).memory, memory)
+        except LeaseLostError:
+            return False
+    return tools.state.release(run, memory, node_count=event.get("node_count"))
 
 
 def _record(tools: Wiring, run: Run, event: dict[str, Any]) -> StateStoreError | None:

@@ -80,21 +80,32 @@ def _come_home(fleet: Fleet, watch: Watch, blow: Blow, workers: int) -> int:
 
 def not_home(fleet: Fleet, workers: int) -> str:
     """What is still to be settled; empty when the fleet is where it should be."""
+    usable = _usable(fleet)
+    wrong = f"; the workers are not {workers}: {sorted(usable)}" if len(usable) != workers else ""
+    return not_settled(fleet) + wrong
+
+
+def not_settled(fleet: Fleet) -> str:
+    """What is still open; empty when no work is left over, however many workers there are."""
     item = fleet.raw()
-    usable = [n for n in fleet.sim.world.nodes() if n.role != "server" and n.ready and not n.unschedulable]
-    there = {n.instance_id for n in usable}
+    nodes = fleet.sim.world.nodes()
     found = {
-        "a run holds the lock": item.get("lock_owner"),
+        "somebody holds the lock": item.get("lock_owner"),
         "an operation is open": (item.get("operation") or {}).get("operation_id"),
         "room is still promised": _promised(item, fleet.workers(), fleet.now()),
         "instances are under notice": [name for name in item if name.startswith("notice#")],
-        "nodes are cordoned": [n.name for n in fleet.sim.world.nodes() if n.unschedulable],
-        "nodes of no machine are left": [n.name for n in fleet.sim.world.nodes() if not n.machine_up],
+        "nodes are cordoned": [n.name for n in nodes if n.unschedulable],
+        "nodes of no machine are left": [n.name for n in nodes if not n.machine_up],
         "executions run": [e.arn for e in fleet.cloud.runner.running()],
-        f"the workers are not {workers}": sorted(there) if len(there) != workers else [],
-        "EC2 runs others than are usable": sorted(set(fleet.workers()) ^ there),
+        "EC2 runs others than are usable": sorted(set(fleet.workers()) ^ _usable(fleet)),
+        "fewer workers than the minimum": len(_usable(fleet)) < fleet.settings.min_workers,
     }
     return "; ".join(f"{words}: {value}" for words, value in found.items() if value)
+
+
+def _usable(fleet: Fleet) -> set[str]:
+    nodes = fleet.sim.world.nodes()
+    return {n.instance_id for n in nodes if n.role != "server" and n.ready and not n.unschedulable}
 
 
 def _promised(item: dict[str, Any], workers: list[str], now: int) -> list[Any]:

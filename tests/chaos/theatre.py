@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from moto.dynamodb.models import dynamodb_backends
-from moto.stepfunctions.models import stepfunctions_backends
+from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 
 from simulator.aws.lambdas import LambdaFunction
 from simulator.aws.recorder import current_function
@@ -112,7 +112,7 @@ class Fleet(Stage):
 
     def time_out(self, arn: str) -> None:
         """The machine's own TimeoutSeconds is over at this instant."""
-        machines = stepfunctions_backends[self.cloud.account][self.cloud.region].state_machines
+        machines = stepfunctions_parser_backends[self.cloud.account][self.cloud.region].state_machines
         execution = next(e for machine in machines for e in machine.executions if e.execution_arn == arn)
         execution.exec_worker.env.set_timed_out()
 

@@ -1,9 +1,10 @@
-"""What the clean-up after a dead execution may do: which operations it may close, which cordons it undoes."""
+"""What remains to be done after a fault: which operations may be closed, which cordons undone, which memory counts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from node_fleet.domain.model import Memory
 from node_fleet.domain.operation import Operation, Target
 
 
@@ -36,3 +37,17 @@ def left_open(operation: Operation | None) -> str:
     if operation is None:
         return ""
     return f"operation {operation.operation_id} ({operation.phase}) stays open: the next run finishes or undoes it"
+
+
+def newest(stored: Memory, carried: Memory) -> Memory:
+    """What a run that met a fault must remember, from the item and from its payload.
+
+    A step that died after it had closed its operation has stored a stamp or a back-off that the payload lacks: the
+    payload must not take it back.
+    """
+    if stored.last_action_at > carried.last_action_at:
+        return stored
+    known = {entry.key: entry for entry in carried.back_offs}
+    later = [e for e in stored.back_offs if e.key not in known or known[e.key].failures < e.failures]
+    kept = tuple(e for e in carried.back_offs if e.key not in {entry.key for entry in later})
+    return replace(carried, back_offs=(*kept, *later))
