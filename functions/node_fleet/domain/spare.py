@@ -22,8 +22,14 @@ SLACK_SECONDS = 60
 START_PRICE = 2.0
 """A worker that is started is paid for longer than the next minute, so a start must save this many times its price."""
 
-_BEFORE = tuple({0.0: 4.0, 0.5: 1.0}.get(rise, 0.0) for rise in RISES)
-"""What is taken for granted of every pace: mostly steady, now and then half a worker more."""
+_GRANTED: tuple[dict[float, float], ...] = (
+    {0.0: 4.0, 0.5: 1.0},
+    {0.0: 4.0, 0.5: 1.0},
+    {0.0: 2.0, 0.5: 2.0, 1.0: 1.0},
+    {0.0: 1.0, 1.0: 2.0, 2.0: 2.0},
+    {0.0: 1.0, 2.0: 2.0, 4.0: 2.0},
+)
+"""Rises taken for granted at each pace, as if seen: five, which say that a rise goes on for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +133,8 @@ def choose_workers(
 
 def _row(rises: Sequence[float], row: int) -> list[float]:
     """The counts of one pace, with what is taken for granted, as shares."""
-    counts = [a + b for a, b in zip(rises[row * len(RISES) : (row + 1) * len(RISES)], _BEFORE, strict=True)]
+    seen = rises[row * len(RISES) : (row + 1) * len(RISES)]
+    counts = [count + _GRANTED[row].get(rise, 0.0) for rise, count in zip(RISES, seen, strict=True)]
     total = sum(counts)
     return [count / total for count in counts]
 

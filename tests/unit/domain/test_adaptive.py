@@ -1,0 +1,208 @@
+"""The preset `adaptive`, decision by decision: what it adds, what it lets go, what it says, what it remembers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from node_fleet.domain.adaptive_memory import Learned, Needed
+from node_fleet.domain.decision import Decision, decide
+from node_fleet.domain.model import Memory, Snapshot, Worker
+from node_fleet.domain.room import Figures
+from node_fleet.payload import from_payload, to_payload
+from node_fleet.settings import Settings
+from tests.unit.domain.fakes_decision import START, TICK, Fleet, pods, snapshot, worker
+
+POLICY = Settings.from_mapping({"preset": "adaptive"}).policy()
+DAY_TICKS = 720
+
+
+def filled(number: int, count: int, **changes: Any) -> Worker:
+    """A worker that runs `count` pods of 250m and 128 MiB beside a DaemonSet's 20m and 32 MiB; seven fill it."""
+    values: dict[str, Any] = {
+        "cpu_allocatable_milli": 1900,
+        "cpu_requested_milli": 20 + 250 * count,
+        "memory_allocatable_mib": 1698,
+        "memory_requested_mib": 32 + 128 * count,
+        "pods": count + 1,
+        **changes,
+    }
+    return worker(number, **values)
+
+
+def fleet_of(*counts: int, at: int = START, waiting: int = 0, joining: int = 0, **changes: Any) -> Snapshot:
+    """Workers with so many pods each, and pods of the same kind that wait."""
+    coming = tuple(worker(f"j{n}", "joining", launched_at=at - 60) for n in range(joining))
+    return snapshot(
+        at,
+        cpu_percent=changes.pop("cpu_percent", 45.0),
+        workers=(*(filled(n, count) for n, count in enumerate(counts)), *coming),
+        pending=pods(waiting, 250, 128, oldest_seconds=changes.pop("oldest", 95)),
+        **changes,
+    )
+
+
+def calm_memory(*counts: int, ticks: int = 30) -> Memory:
+    """After an hour in which nothing moved. One worker was once seen empty, so that pods are told from DaemonSets."""
+    fleet = Fleet(POLICY)
+    fleet.tick(fleet_of(0, *counts, at=START - (ticks + 1) * TICK))
+    for index in range(ticks, 0, -1):
+        fleet.tick(fleet_of(*counts, at=START - index * TICK))
+    return fleet.memory
+
+
+def decided(seen: Snapshot, memory: Memory | None = None, **changes: Any) -> Decision:
+    return decide(seen, memory or Memory(), replace(POLICY, **changes), START)
+
+
+class TestUp:
+    @pytest.mark.parametrize(("waiting", "workers"), [(1, 1), (7, 1), (15, 3), (40, 6)])
+    def test_one_wave_brings_what_the_waiting_pods_need(self, waiting: int, workers: int) -> None:
+        memory = calm_memory(7, 7)
+        settled = replace(memory, learned=replace(memory.learned, read_at=START))
+        decision = decided(fleet_of(7, 7, waiting=waiting), settled)
+        assert (decision.action, decision.count, decision.rule) == ("scale_up", workers, "pending")
+
+    def test_it_never_passes_the_maximum(self) -> None:
+        assert decided(fleet_of(7, 7, waiting=500)).count == 8
+
+    def test_joining_workers_are_room(self) -> None:
+        memory = calm_memory(7, 7)
+        settled = replace(memory, learned=replace(memory.learned, read_at=START))
+        assert decided(fleet_of(7, 7, waiting=14, joining=2), settled).action == "none"
+        assert decided(fleet_of(7, 7, waiting=15, joining=2), settled).count == 1
+
+    def test_waiting_pods_wait_for_no_cooldown(self) -> None:
+        resting = replace(calm_memory(7, 7), last_action="scale_up", last_action_at=START - 1)
+        assert decided(fleet_of(7, 7, waiting=1), resting, cooldown_up_seconds=300).action == "scale_up"
+
+    def test_pods_too_large_for_any_worker_are_listed_and_bring_nothing(self) -> None:
+        seen = replace(fleet_of(6, 6, 6), pending=pods(3, 4000, 128))
+        decision = decided(seen, calm_memory(6, 6, 6))
+        assert decision.action == "none"
+        assert any(check.name == "pod_too_large" for check in decision.evidence)
+
+    def test_a_fast_rise_starts_workers_before_any_pod_waits(self) -> None:
+        memory = calm_memory(2, 2)
+        decision = decided(fleet_of(7, 6), memory)
+        assert (decision.action, decision.rule) == ("scale_up", "room")
+        assert "is worth" in decision.sentence
+
+    def test_a_hot_fleet_grows_although_requests_would_fit(self) -> None:
+        fleet = Fleet(POLICY, calm_memory(3, 3))
+        first = fleet.tick(fleet_of(3, 3, at=START, cpu_percent=92.0))
+        second = fleet.tick(fleet_of(3, 3, at=START + TICK, cpu_percent=92.0))
+        assert (first.action, second.action, second.rule) == ("none", "scale_up", "cpu")
+
+
+class TestDown:
+    def test_room_goes_when_it_was_unneeded_for_the_rest(self) -> None:
+        decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=20.0), calm_memory(3, 3, 3, 3))
+        assert (decision.action, decision.rule) == ("scale_down", "idle")
+        assert decision.count == 2
+
+    def test_no_more_at_once_than_the_setting_allows(self) -> None:
+        assert decided(fleet_of(2, 2, 2, 2, 2, 2), calm_memory(2, 2, 2, 2, 2, 2), max_targets=1).count == 1
+
+    def test_room_needed_a_moment_ago_stays(self) -> None:
+        memory = calm_memory(3, 3, 3, 3)
+        recent = replace(memory.learned, needs=(Needed(at=START - 60, workers=4),))
+        decision = decided(fleet_of(3, 3, 3, 3), replace(memory, learned=recent))
+        assert decision.action == "none"
+        assert "unneeded for 60 of" in decision.sentence
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"source": "cached"},
+            {"cpu_percent": None},
+            {"cpu_percent": 75.0},
+            {"memory_percent": 75.0},
+            {"missing": ("nodes",)},
+        ],
+    )
+    def test_nothing_goes_on_missing_old_or_hot_readings(self, change: dict[str, Any]) -> None:
+        assert decided(fleet_of(3, 3, 3, 3, **change), calm_memory(3, 3, 3, 3)).action != "scale_down"
+
+    def test_nothing_goes_while_pods_wait_or_workers_join(self) -> None:
+        memory = calm_memory(3, 3, 3, 3)
+        assert decided(fleet_of(3, 3, 3, 3, waiting=1, oldest=5), memory).action != "scale_down"
+        assert decided(fleet_of(3, 3, 3, 3, joining=1), memory).action != "scale_down"
+
+    def test_a_worker_goes_only_when_its_pods_fit_on_the_others(self) -> None:
+        """(free, used) places of each worker, the cheapest to empty first."""
+        places = Figures(demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, by_pods=((7, 0), (3, 4), (2, 5)))
+        assert [places.fits_without(count) for count in (1, 2, 3)] == [True, False, False]
+
+    def test_the_load_that_is_left_must_stay_under_the_marks(self) -> None:
+        decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=45.0), calm_memory(3, 3, 3, 3))
+        assert (decision.action, decision.count) == ("scale_down", 1)
+
+    def test_never_below_the_floor(self) -> None:
+        assert decided(fleet_of(0, 0), calm_memory(0, 0)).action == "none"
+        assert decided(fleet_of(1, 1, 1), calm_memory(1, 1, 1), min_workers=3).action == "none"
+
+
+class TestWords:
+    def test_the_sentence_says_what_is_asked_for_what_is_spare_and_why(self) -> None:
+        decision = decided(fleet_of(5, 5, 5), calm_memory(5, 5, 5))
+        assert decision.sentence.startswith(
+            "pods ask for 2.1 of 3.0 workers' room; 0.9 workers spare is worth holding "
+            "(a minute of waiting costs 2 worker-minutes) -> no change"
+        )
+
+    def test_the_evidence_holds_both_sums(self) -> None:
+        evidence = {check.name: check for check in decided(fleet_of(5, 5, 5), calm_memory(5, 5, 5)).evidence}
+        assert evidence["spare"].setting == "WAIT_COST" and "would save" in evidence["spare"].text
+        assert evidence["calm"].setting == "CHANGE_COST" and "unneeded" in evidence["calm"].text
+
+
+class TestMissing:
+    def test_without_requests_the_default_rules_decide_and_it_says_so(self) -> None:
+        bare = tuple(replace(filled(n, 3), cpu_requested_milli=None) for n in range(3))
+        decision = decided(snapshot(cpu_percent=71.0, workers=bare))
+        assert "requests of the workers missing, the default rules decide" in decision.sentence
+        assert "71.0 % over 70 %" in decision.sentence
+
+    def test_without_usage_requests_still_bring_workers(self) -> None:
+        seen = fleet_of(7, 7, waiting=8, cpu_percent=None, memory_percent=None)
+        assert decided(seen, calm_memory(7, 7)).action == "scale_up"
+
+    def test_a_cached_reading_teaches_nothing(self) -> None:
+        memory = calm_memory(5, 5)
+        later = fleet_of(6, 5, at=START, source="cached")
+        assert decided(later, memory).memory.learned == memory.learned
+
+
+class TestMemory:
+    def test_it_stays_small_and_survives_the_state_item(self) -> None:
+        fleet = Fleet(POLICY)
+        for index in range(DAY_TICKS):
+            busy = index * index % 97 // 7
+            fleet.tick(fleet_of(*(min(7, max(0, busy - 7 * n)) for n in range(3)), at=START + index * TICK))
+        learned = fleet.memory.learned
+        written = json.dumps(to_payload(learned))
+        assert len(written) < 4000
+        assert to_payload(from_payload(Learned, json.loads(written))) == json.loads(written)
+
+    def test_a_state_item_of_before_the_preset_is_read(self) -> None:
+        old = to_payload(Memory())
+        del old["learned"]
+        assert from_payload(Memory, old).learned == Learned()
+
+    def test_counts_of_another_shape_start_anew(self) -> None:
+        odd = replace(Memory(), learned=Learned(rises=(1.0, 2.0), regained_times=(3.0,)))
+        assert decided(fleet_of(5, 5), odd).memory.learned.rises == decided(fleet_of(5, 5)).memory.learned.rises
+
+    def test_the_same_reading_twice_counts_once(self) -> None:
+        first = decided(fleet_of(5, 5), calm_memory(5, 5))
+        assert decided(fleet_of(5, 5), first.memory).memory.learned == first.memory.learned
+
+    def test_the_boot_time_is_learned_from_joins(self) -> None:
+        launched = decided(fleet_of(7, 7, waiting=8), calm_memory(7, 7))
+        joined = replace(launched.memory, last_action="scale_up", last_action_at=START + 190)
+        later = decide(fleet_of(7, 7, 7, 7, at=START + 240), joined, POLICY, START + 240)
+        assert later.memory.learned.boot_seconds == pytest.approx(90 + (190 - 90) / 5)

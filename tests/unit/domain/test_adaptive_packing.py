@@ -1,0 +1,125 @@
+"""Pods into room: first-fit decreasing, and what a typical pod is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_fleet.domain.adaptive_memory import PodSums
+from node_fleet.domain.model import PodShape
+from node_fleet.domain.packing import PodSize, Room, learn_pods, pack, slots, typical_pod, weight
+from tests.unit.domain.fakes_decision import worker
+
+
+def shape(count: int, cpu_milli: int = 250, memory_mib: int = 128, **changes: Any) -> PodShape:
+    return PodShape(cpu_milli=cpu_milli, memory_mib=memory_mib, count=count, **changes)
+
+
+def room(cpu_milli: int = 1880, memory_mib: int = 1666, pods: int = 109, **changes: Any) -> Room:
+    return Room(cpu_milli=cpu_milli, memory_mib=memory_mib, pods=pods, **changes)
+
+
+class TestFirstFitDecreasing:
+    @pytest.mark.parametrize(("count", "workers"), [(0, 0), (1, 1), (7, 1), (8, 2), (42, 6)])
+    def test_seven_pods_of_250m_fill_a_worker(self, count: int, workers: int) -> None:
+        assert pack([shape(count)], [], room(), 10) == (workers, 0)
+
+    def test_memory_and_pod_count_limit_as_cpu_does(self) -> None:
+        assert pack([shape(8, 10, 800)], [], room(), 10) == (4, 0)
+        assert pack([shape(8, 0, 0)], [], room(pods=4), 10) == (2, 0)
+
+    def test_large_pods_go_first_so_that_small_ones_fill_the_gaps(self) -> None:
+        assert pack([shape(3, 500, 100), shape(3, 1250, 100)], [], room(cpu_milli=1750), 10) == (3, 0)
+
+    def test_room_that_is_there_is_used_before_a_new_worker(self) -> None:
+        assert pack([shape(9)], [room(cpu_milli=500), room()], room(), 10) == (0, 0)
+        assert pack([shape(10)], [room(cpu_milli=500), room()], room(), 10) == (1, 0)
+
+    def test_what_fits_no_worker_is_left_and_opens_none(self) -> None:
+        assert pack([shape(3, 2000), shape(2)], [], room(), 10) == (1, 3)
+
+    def test_no_more_than_the_most_are_opened(self) -> None:
+        assert pack([shape(30)], [], room(), 2) == (2, 16)
+
+    def test_zones_keep_pods_apart(self) -> None:
+        waiting = [shape(2, zone="a"), shape(2, zone="b")]
+        assert pack(waiting, [room(zone="a")], room(), 10) == (1, 0)
+
+    def test_a_selector_that_a_worker_is_known_not_to_meet_refuses_it(self) -> None:
+        selector = ("node-fleet.io/market=on-demand",)
+        assert pack([shape(1, node_selector=selector)], [room(market="spot")], room(), 10) == (1, 0)
+        assert pack([shape(1, node_selector=selector)], [room(market="on-demand")], room(), 10) == (0, 0)
+
+    def test_a_taint_refuses_pods_that_do_not_tolerate_it(self) -> None:
+        tainted = {"taints": ("team=data:NoSchedule",)}
+        assert pack([shape(1)], [room(**tainted)], room(), 10) == (1, 0)
+        assert pack([shape(1, tolerations=("team",))], [room(**tainted)], room(), 10) == (0, 0)
+        assert pack([shape(1)], [room(taints=("team=data:PreferNoSchedule",))], room(), 10) == (0, 0)
+
+    @given(
+        st.lists(st.builds(shape, st.integers(0, 20), st.integers(0, 2500), st.integers(0, 2000)), max_size=6),
+        st.integers(0, 8),
+    )
+    def test_no_pod_is_lost_and_order_does_not_matter(self, waiting: list[PodShape], most: int) -> None:
+        opened, left = pack(waiting, [], room(), most)
+        assert 0 <= opened <= most and 0 <= left <= sum(s.count for s in waiting)
+        assert pack(list(reversed(waiting)), [], room(), most) == (opened, left)
+
+
+class TestTypicalPod:
+    def test_workers_with_different_counts_tell_pods_from_daemon_sets(self) -> None:
+        sums = learn_pods(PodSums(), [filled(1), filled(4), filled(8)], 1.0)
+        size = typical_pod(sums, ())
+        assert size is not None
+        assert size.cpu_milli == pytest.approx(250) and size.daemon_cpu_milli == pytest.approx(20)
+        assert size.memory_mib == pytest.approx(128) and size.daemon_memory_mib == pytest.approx(32)
+
+    def test_equal_workers_give_the_mean(self) -> None:
+        size = typical_pod(learn_pods(PodSums(), [filled(8), filled(8)], 1.0), ())
+        assert size is not None and size.cpu_milli == pytest.approx(1770 / 8)
+
+    def test_before_any_pod_ran_the_waiting_ones_are_typical(self) -> None:
+        size = typical_pod(PodSums(), [shape(3, 100), shape(1, 500)])
+        assert size is not None and size.cpu_milli == 200
+        assert typical_pod(PodSums(), ()) is None
+
+    def test_workers_that_do_not_say_what_is_asked_teach_nothing(self) -> None:
+        assert learn_pods(PodSums(), [worker(1, cpu_requested_milli=None)], 1.0) == PodSums()
+
+
+SIZE = PodSize(cpu_milli=250, memory_mib=128, daemon_cpu_milli=20, daemon_memory_mib=32, daemon_pods=1)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "pods", "expected"),
+    [
+        (1880, 1666, 109, 7),
+        (1750, 1666, 109, 7),
+        (1744, 1666, 109, 6),
+        (1880, 256, 109, 2),
+        (1880, 1666, 3, 3),
+        (-5, 0, 9, 0),
+    ],
+)
+def test_places_are_what_the_scarcest_resource_allows(cpu: int, memory: int, pods: int, expected: int) -> None:
+    assert slots(cpu, memory, pods, SIZE) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "expected"), [(250, 128, 1.0), (500, 128, 2.0), (250, 512, 4.0), (0, 0, 1.0)]
+)
+def test_a_pod_weighs_as_many_typical_ones_as_it_asks_for(cpu: int, memory: int, expected: float) -> None:
+    assert weight(shape(1, cpu, memory), SIZE) == expected
+
+
+def filled(count: int) -> Any:
+    """A worker with one DaemonSet pod of 20m and 32 MiB, and otherwise pods of 250m and 128 MiB."""
+    return worker(
+        count,
+        pods=count,
+        cpu_requested_milli=20 + 250 * (count - 1),
+        memory_requested_mib=32 + 128 * (count - 1),
+    )
