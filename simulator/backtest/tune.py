@@ -28,6 +28,12 @@ SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
         "step_normal": (2,),
         "cooldown_up_seconds": (0, 120),
     },
+    "adaptive": {
+        "wait_cost": (0.5, 1.0, 4.0, 8.0),
+        "change_cost": (20.0, 40.0, 160.0),
+        "learning_days": (1.0, 7.0),
+        "max_targets": (1, 2, 5),
+    },
 }
 """Rule set -> the settings that the search may change and the values it tries, the most telling ones first."""
 

@@ -39,7 +39,7 @@ def stated(policy: str, name: str) -> list[float]:
     """The document's three figures of that policy on that trace."""
     short = name.removeprefix("nab_").removesuffix("_5min").removesuffix("_1min")
     found = []
-    for table in DOCUMENT.read_text(encoding="utf-8").split("| policy | ")[2:5]:
+    for table in DOCUMENT.read_text(encoding="utf-8").split("| policy | ")[1:4]:
         column = table.split("\n", 1)[0].rstrip(" |").split(" | ").index(short)
         row = re.search(rf"^\| {policy} \| (.*) \|$", table, re.MULTILINE)
         assert row is not None

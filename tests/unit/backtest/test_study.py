@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -102,6 +102,13 @@ def test_the_search_stops_after_its_tries_and_is_deterministic() -> None:
     assert first.changes == second.changes
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_rule_set_has_settings_to_search(preset: str) -> None:
+    tuned = tune(trace_of(WAVES), {"preset": preset}, ASSUMED, limit_per_day=100, most_tries=3)
+    assert tuned.tries == 3
+    assert set(tuned.changes) <= {f.name for f in fields(Settings)}
+
+
 def test_while_the_limit_is_out_of_reach_less_waiting_wins() -> None:
     tuned = tune(trace_of(WAVES), {}, ASSUMED, limit_per_day=0, most_tries=20)
     start = tune(trace_of(WAVES), {}, ASSUMED, limit_per_day=0, most_tries=1)
@@ -112,6 +119,7 @@ def test_the_page_answers_first_holds_its_charts_and_asks_no_network() -> None:
     hostile = replace(trace_of(WAVES), name="</script><b>x")
     page = render(study(hostile, Settings(), ASSUMED, ["karpenter"], chart_seconds=600))
     assert page.index('class="lead"') < page.index("<table>") < page.index('id="time"')
+    assert "on five scenarios the same actions, and worker-hours within 3 %" in page
     assert "</script><b>x" not in page
     assert "&lt;/script&gt;&lt;b&gt;x" in page
     head = page[: page.index("<script>")]
