@@ -110,5 +110,5 @@ def judge(folder: Path, allowed: Iterable[Use], arms: Iterable[str] = ()) -> lis
     return [
         *(f"{function} was never exercised" for function in sorted(idle)),
         *("{} may {} on {}, but no test ever needed it".format(*use) for use in unused if use[0] not in idle),
-        *(f"functions/handlers/{arm}: this branch never ran in a Lambda" for arm in sorted(set(arms) - ran)),
+        *(f"functions/handlers/{arm}: no test ran this branch" for arm in sorted(set(arms) - ran)),
     ]

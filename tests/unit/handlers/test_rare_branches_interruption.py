@@ -1,0 +1,87 @@
+"""Rare branches of the interruption workflow and of what stands beside it, each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers import (
+    check_deadline_drain,
+    clean_up,
+    launch_replacement,
+    slack_message,
+    start_deadline_drain,
+    uncordon_survivor,
+)
+from node_fleet.domain.errors import PausedError, ServerUnreachableError
+from node_fleet.domain.state import Pause
+from node_fleet.settings import Settings
+from tests.unit.handlers.fakes_interruption import event, noticed, running
+from tests.unit.handlers.fakes_scale_up import Bench, bench
+
+
+@pytest.fixture
+def fleet() -> Iterator[Bench]:
+    with bench(max_workers=3, spot_percent=100) as made:
+        yield made
+
+
+def begun(fleet: Bench) -> dict[str, Any]:
+    return start_deadline_drain.handler(event(noticed(fleet, running(fleet))), None)
+
+
+def test_a_server_that_cannot_be_asked_for_a_moment_is_asked_again(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.server.says("DrainNode", "")
+    payload = begun(fleet)
+
+    def away(self: object, command_id: str) -> None:
+        raise ServerUnreachableError("SSM: cannot ask for a command's result: ThrottlingException")
+
+    monkeypatch.setattr(type(fleet.server), "result", away)
+    drain = check_deadline_drain.handler(payload, None)["drain"]
+    assert drain["status"] == "waiting"
+    assert "ThrottlingException" in drain["detail"]
+
+
+def test_a_drain_that_a_pod_blocks_counts_as_not_drained(fleet: Bench) -> None:
+    fleet.server.says("DrainNode", "result: blocked shop/orders-db-0")
+    ended = fleet.server.answers["DrainNode"]
+    fleet.server.answers["DrainNode"] = replace(ended, status="Failed", exit_code=3)
+    payload = begun(fleet)
+    fleet.clock.advance(30)
+    assert check_deadline_drain.handler(payload, None)["drain"]["status"] == "failed"
+
+
+def test_while_every_pool_rests_no_replacement_is_launched(fleet: Bench) -> None:
+    planned = noticed(fleet, running(fleet)).with_slot(None)
+    asked = len(fleet.cloud.recorder.of("RunInstances"))
+    assert launch_replacement.handler(event(planned), None)["replacement"]["status"] == "failed"
+    assert len(fleet.cloud.recorder.of("RunInstances")) == asked
+
+
+def test_a_pause_leaves_a_spared_worker_as_it_is(fleet: Bench) -> None:
+    payload = event(noticed(fleet, running(fleet)), response={"drain": {"status": "drained", "node_name": ""}})
+    now = int(fleet.clock.now())
+    fleet.tools.state.set_pause(Pause(reason="moving house", by="mira", since=now, until=now + 600))
+    with pytest.raises(PausedError, match="moving house"):
+        uncordon_survivor.handler(payload, None)
+    assert len(fleet.state().notices) == 1
+
+
+def test_the_notices_of_a_dead_execution_are_settled(fleet: Bench) -> None:
+    noticed(fleet, running(fleet), claimed_by="arn:dead")
+    fleet.server.says("UncordonNode", "result: not-cordoned x")
+    clean_up.handler({"id": "e-1", "detail": {"executionArn": "arn:dead"}}, None)
+    assert not fleet.state().notices
+
+
+def test_an_alarm_is_shown_as_an_alarm() -> None:
+    alarm = {"AlarmName": "node-fleet-NoRuns", "NewStateValue": "ALARM", "NewStateReason": "no run for 10 minutes"}
+    shown = json.dumps(slack_message.payload_of(json.dumps(alarm), "ALARM", Settings()))
+    assert "node-fleet-NoRuns" in shown and "no run for 10 minutes" in shown
