@@ -339,7 +339,7 @@ class Settings:
     )
     change_cost: float = setting(
         "CHANGE_COST",
-        80.0,
+        90.0,
         "adaptive: what letting workers go and starting some again costs, in worker-minutes; more is calmer",
         low=0,
         high=10000,

@@ -77,23 +77,31 @@ def _tolerated(taint: str, tolerations: Sequence[str]) -> bool:
 def pack(shapes: Iterable[PodShape], rooms: Sequence[Room], new: Room, most_new: int) -> tuple[int, int]:
     """(new workers needed, pods that fit nowhere), first-fit decreasing over `rooms` and then over copies of `new`."""
     ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, s.zone, s.node_selector, s.tolerations))
-    opened: list[Room] = []
-    open_rooms, homeless = list(rooms), 0
+    least = ordered[-1].cpu_milli if ordered else 0
+    open_rooms, opened, homeless = list(rooms), 0, 0
     for shape in ordered:
-        rest = shape.count
-        for room in (*open_rooms, *opened):
-            if rest <= 0:
-                break
-            rest -= room.take(shape, rest)
-        while rest > 0 and len(opened) < most_new:
+        rest = _into(open_rooms, shape, shape.count)
+        while rest > 0 and opened < most_new:
             room = replace(new, zone=shape.zone)
             placed = room.take(shape, rest)
             if not placed:
                 break
-            opened.append(room)
+            open_rooms.append(room)
+            opened += 1
             rest -= placed
         homeless += max(0, rest)
-    return len(opened), homeless
+        open_rooms = [room for room in open_rooms if room.pods > 0 and room.cpu_milli >= least]
+    return opened, homeless
+
+
+def _into(rooms: Iterable[Room], shape: PodShape, count: int) -> int:
+    """Put the pods into the first rooms that hold them; returns how many are left."""
+    for room in rooms:
+        if count <= 0:
+            break
+        if room.cpu_milli >= shape.cpu_milli:
+            count -= room.take(shape, count)
+    return count
 
 
 def learn_pods(sums: PodSums, workers: Iterable[Worker], keep: float) -> PodSums:

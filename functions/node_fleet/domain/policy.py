@@ -101,7 +101,7 @@ class Policy:
     drain_back_off_most_seconds: int = 86400
     sizing: str = "steps"
     wait_cost: float = 2.0
-    change_cost: float = 80.0
+    change_cost: float = 90.0
     learning_days: float = 3.0
     cooldown_by: CooldownBy = "next"
     interval_jitter_seconds: int = 30

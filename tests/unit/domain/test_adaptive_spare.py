@@ -57,7 +57,7 @@ def test_room_that_is_there_anyway_counts_as_spare() -> None:
     assert chosen(counts_of(STEADY, r0=900, r3=100), 2.4) == 3
 
 
-def test_a_start_must_save_twice_its_price() -> None:
+def test_a_start_must_save_three_times_its_price() -> None:
     choice = choose_workers(counts_of(STEADY, r0=900, r5=100), STEADY, 3.0, wait_cost=2.0, pods_per_worker=7, most=10)
     assert (choice.start, choice.workers) == (3, 4)
 
