@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from simulator.aws.recorder import AwsCall
+from tests import branches
 from tests.recorded_calls import Ledger, granted, judge, use_of
 
 
@@ -62,3 +63,36 @@ def test_an_unused_grant_and_an_idle_function_are_named(tmp_path: Path) -> None:
         "Notify was never exercised",
         "UndoDrain may ssm:CancelCommand on anything, but no test ever needed it",
     ]
+
+
+def test_what_a_shared_fixture_did_without_leave_is_told_once() -> None:
+    ledger = Ledger()
+    ledger.note(call("prod-Decide", "ec2", "DescribeInstances"))
+    assert len(ledger.new_wrongs()) == 1
+    assert ledger.new_wrongs() == []
+
+
+HANDLER = b"""
+def handler(event):
+    \"\"\"Answers.\"\"\"
+    if event:
+        return 1
+    return 2 if event is None else 3
+"""
+
+
+def test_an_arm_that_never_ran_is_named_with_its_file_and_line(tmp_path: Path) -> None:
+    tree, arms = branches.marked(HANDLER, "toy.py")
+    ran: list[str] = []
+    space: dict[str, Any] = {branches.MARK: ran.append}
+    exec(compile(tree, "toy.py", "exec"), space)
+    assert (space["handler"](None), space["handler"](True)) == (2, 1)
+    Ledger(seen=granted()).write(tmp_path / "gw0.json", ran)
+    assert judge(tmp_path, granted(), arms) == [
+        "functions/handlers/toy.py:6 if-expression, when false: no test ran this branch"
+    ]
+
+
+def test_every_handler_has_its_arms_in_the_judgement() -> None:
+    files = {arm.partition(":")[0] for arm in branches.arms()}
+    assert files == {path.name for path in branches.FOLDER.glob("*.py")} - {"__init__.py"}

@@ -19,9 +19,10 @@ from handlers import (
     select_nodes,
     start_drain,
     terminate_nodes,
+    undo_drain,
 )
 from node_fleet.domain.errors import DrainFailedError, NoCapacityError
-from node_fleet.domain.model import Memory
+from node_fleet.domain.model import Memory, PodShape
 from node_fleet.payload import to_payload
 from tests.unit.handlers.fakes_scale_down import (
     A_CORDONED,
@@ -127,6 +128,37 @@ def test_a_dry_run_that_would_remove_nobody_says_so(wire: Wire) -> None:
     payload = event(tools, inspection=inspected(text))
     payload["run"]["dry_run"] = True
     assert "would remove nobody" in select_nodes.handler(payload, None)["outcome"]["text"]
+
+
+def test_a_fault_during_a_drain_is_what_it_is_undone_for(wire: Wire) -> None:
+    tools = wire(undo_drain)
+    tools.begun("draining")
+    tools.server.says["UncordonNode"] = answer(f"result: uncordoned {A}")
+    failure = {"Error": "DrainFailedError", "Cause": "it broke"}
+    assert "it broke" in str(undo_drain.handler(event(tools, failure=failure), None)["notes"])
+
+
+def test_a_machine_that_did_not_end_in_time_is_the_failure(wire: Wire) -> None:
+    tools = wire(fail_scale_down)
+    tools.begun("terminating")
+    late = {"status": "timeout", "detail": "still shutting-down after 120 s"}
+    failure = fail_scale_down.handler(event(tools, termination=late), None)["failure"]
+    assert failure == {"Error": "Ec2Error", "Cause": "still shutting-down after 120 s"}
+
+
+def test_a_drain_taken_up_without_a_snapshot_is_withdrawn_for_any_pod_that_waits(wire: Wire) -> None:
+    tools = wire(check_drain)
+    tools.begun("draining")
+    tools.prometheus.shapes = (PodShape(cpu_milli=100, memory_mib=64, count=1),)
+    payload = event(tools)
+    del payload["snapshot"]
+    assert check_drain.handler(payload, None)["drain"]["status"] == "withdrawn"
+
+
+def test_room_that_is_taken_meanwhile_leaves_nothing_to_launch() -> None:
+    with bench(min_workers=1, max_workers=1) as made:
+        lost(made)
+        assert launch_nodes.handler(made.event(made.begin(), 1), None)["launch"]["status"] == "none"
 
 
 def test_when_nothing_waits_any_more_nobody_is_asked_again(fleet: Bench) -> None:
