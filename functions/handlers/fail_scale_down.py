@@ -13,7 +13,7 @@ from node_fleet.payload import put, take
 from node_fleet.wiring import wiring
 
 UNDOING_LIMITS = 2
-"""Past its limit an operation is only undone; for as long again the cordon may be taken back before people are asked."""
+"""Past its limit an operation is only undone; as long again the cordon may be taken back before people are asked."""
 NO_FAULT = ("withdrawn", "blocked", "skipped")
 
 
