@@ -135,26 +135,36 @@ def typical_pod(sums: PodSums, shapes: Sequence[PodShape]) -> PodSize | None:
         cpu = sum(s.cpu_milli * s.count for s in shapes) / count
         memory = sum(s.memory_mib * s.count for s in shapes) / count
         return PodSize(cpu_milli=cpu, memory_mib=memory, daemon_cpu_milli=0, daemon_memory_mib=0, daemon_pods=0)
-    daemons = max(0, sums.least)
-    cpu, daemon_cpu = _line(sums, sums.cpu, sums.pods_cpu, daemons)
-    memory, daemon_memory = _line(sums, sums.memory, sums.pods_memory, daemons)
+    cpu, cpu_start = _line(sums, sums.cpu, sums.pods_cpu)
+    memory, memory_start = _line(sums, sums.memory, sums.pods_memory)
+    daemons = _daemon_pods(sums, cpu, cpu_start)
     return PodSize(
         cpu_milli=cpu,
         memory_mib=memory,
-        daemon_cpu_milli=daemon_cpu,
-        daemon_memory_mib=daemon_memory,
+        daemon_cpu_milli=max(0.0, cpu_start + cpu * daemons),
+        daemon_memory_mib=max(0.0, memory_start + memory * daemons),
         daemon_pods=daemons,
     )
 
 
-def _line(sums: PodSums, asked: float, pods_asked: float, daemons: int) -> tuple[float, float]:
-    """(what one more pod asks for, what a worker with its DaemonSets alone asks for), kept between sane bounds."""
+def _line(sums: PodSums, asked: float, pods_asked: float) -> tuple[float, float]:
+    """(what one more pod asks for, where the line starts), the slope kept between sane bounds."""
     mean = asked / sums.pods
     spread = sums.workers * sums.pods_squared - sums.pods * sums.pods
     slope = (sums.workers * pods_asked - sums.pods * asked) / spread if spread > 1e-3 * sums.pods * sums.pods else mean
     slope = min(max(slope, mean), 3 * mean)
-    start = (asked - slope * sums.pods) / sums.workers
-    return slope, max(0.0, start + slope * daemons)
+    return slope, (asked - slope * sums.pods) / sums.workers
+
+
+def _daemon_pods(sums: PodSums, slope: float, start: float) -> int:
+    """Pods of the DaemonSets on one worker: the fewest ever seen if some worker was nearly empty, else by the line.
+
+    A line that starts below nothing says that some pods ask for less than a typical one.
+    """
+    if 3 * sums.least <= sums.pods / sums.workers:
+        return sums.least
+    by_line = math.ceil(-start / slope - _ROUNDING) if slope > 0 and start < 0 else 0
+    return min(sums.least, max(0, by_line))
 
 
 def slots(cpu_milli: float, memory_mib: float, pods: int, size: PodSize) -> int:
@@ -165,13 +175,3 @@ def slots(cpu_milli: float, memory_mib: float, pods: int, size: PodSize) -> int:
     if size.memory_mib > 0:
         fits = min(fits, memory_mib / size.memory_mib)
     return max(0, math.floor(fits + _ROUNDING))
-
-
-def weight(shape: PodShape, size: PodSize) -> float:
-    """How many typical pods one pod of this shape amounts to."""
-    shares = [
-        asked / typical
-        for asked, typical in ((shape.cpu_milli, size.cpu_milli), (shape.memory_mib, size.memory_mib))
-        if typical > 0
-    ]
-    return max(shares, default=1.0) or 1.0

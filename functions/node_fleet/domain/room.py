@@ -11,8 +11,8 @@ from itertools import accumulate
 from node_fleet.domain.adaptive_memory import PodSums
 from node_fleet.domain.demand import Demand
 from node_fleet.domain.instance_shape import offered
-from node_fleet.domain.model import Worker
-from node_fleet.domain.packing import PODS_PER_NODE, PodSize, Room, pack, slots, typical_pod, weight
+from node_fleet.domain.model import PodShape, Worker
+from node_fleet.domain.packing import PODS_PER_NODE, PodSize, Room, pack, slots, typical_pod
 from node_fleet.domain.policy import Policy
 from node_fleet.domain.view import View
 
@@ -50,16 +50,17 @@ def figures(view: View, demand: Demand | None, sums: PodSums) -> Figures | None:
     if size is None or model is None:
         return None
     per_worker = max(1, _empty(model, size))
+    offered_room = _without_daemons(model, size)
     places = sorted((w.pods or 0, w.instance_id, _free(w, size), _whole(w, size)) for w in known)
     free, whole = sum(p[2] for p in places), sum(p[3] for p in places)
-    waiting = sum(weight(s, size) * s.count for s in shapes)
+    waiting = sum(_weight(s, offered_room, per_worker) * s.count for s in shapes)
     used = whole - free + waiting + sum(_leaving(w, size) for w in view.snapshot.workers)
     blind = len(view.usable) - len(known)
     return Figures(
         demand=used / per_worker + blind,
         have=whole / per_worker + blind + len(view.joining),
         pods_per_worker=per_worker,
-        new_workers=_new_workers(view, demand, model, known),
+        new_workers=_new_workers(view, demand, offered_room, known),
         by_pods=tuple((p[2], p[3] - p[2]) for p in places),
     )
 
@@ -87,12 +88,28 @@ def _new_room(view: View, known: list[Worker]) -> Room | None:
 
 
 def _empty(room: Room, size: PodSize) -> int:
-    return slots(
-        room.cpu_milli - size.daemon_cpu_milli,
-        room.memory_mib - size.daemon_memory_mib,
-        room.pods - size.daemon_pods,
-        size,
+    left = _without_daemons(room, size)
+    return slots(left.cpu_milli, left.memory_mib, left.pods, size)
+
+
+def _without_daemons(room: Room, size: PodSize) -> Room:
+    return Room(
+        cpu_milli=room.cpu_milli - size.daemon_cpu_milli,
+        memory_mib=room.memory_mib - size.daemon_memory_mib,
+        pods=room.pods - size.daemon_pods,
     )
+
+
+def _weight(shape: PodShape, empty: Room, per_worker: int) -> float:
+    """How many typical pods' places one pod of this shape takes: by how many of them fill a worker."""
+    asked = PodSize(
+        cpu_milli=shape.cpu_milli,
+        memory_mib=shape.memory_mib,
+        daemon_cpu_milli=0,
+        daemon_memory_mib=0,
+        daemon_pods=0,
+    )
+    return per_worker / max(1, slots(empty.cpu_milli, empty.memory_mib, empty.pods, asked))
 
 
 def _free(w: Worker, size: PodSize) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.adaptive_memory import PodSums
 from node_fleet.domain.model import PodShape
-from node_fleet.domain.packing import PodSize, Room, learn_pods, pack, slots, typical_pod, weight
+from node_fleet.domain.packing import PodSize, Room, learn_pods, pack, slots, typical_pod
 from tests.unit.domain.fakes_decision import worker
 
 
@@ -54,7 +54,7 @@ class TestFirstFitDecreasing:
         assert pack([shape(1, node_selector=selector)], [room(market="on-demand")], room(), 10) == (0, 0)
 
     def test_a_taint_refuses_pods_that_do_not_tolerate_it(self) -> None:
-        tainted = {"taints": ("team=data:NoSchedule",)}
+        tainted: dict[str, Any] = {"taints": ("team=data:NoSchedule",)}
         assert pack([shape(1)], [room(**tainted)], room(), 10) == (1, 0)
         assert pack([shape(1, tolerations=("team",))], [room(**tainted)], room(), 10) == (0, 0)
         assert pack([shape(1)], [room(taints=("team=data:PreferNoSchedule",))], room(), 10) == (0, 0)
@@ -81,6 +81,14 @@ class TestTypicalPod:
         size = typical_pod(learn_pods(PodSums(), [filled(8), filled(8)], 1.0), ())
         assert size is not None and size.cpu_milli == pytest.approx(1770 / 8)
 
+    def test_full_workers_seen_for_the_first_time_are_not_taken_for_daemon_sets(self) -> None:
+        size = typical_pod(learn_pods(PodSums(), [filled(8), filled(8)], 1.0), ())
+        assert size is not None and (size.daemon_pods, size.daemon_cpu_milli) == (0, 0)
+
+    def test_small_daemon_sets_show_in_the_line_although_no_worker_was_ever_empty(self) -> None:
+        size = typical_pod(learn_pods(PodSums(), [filled(5), filled(8)], 1.0), ())
+        assert size is not None and size.daemon_pods == 1 and size.daemon_cpu_milli == pytest.approx(20)
+
     def test_before_any_pod_ran_the_waiting_ones_are_typical(self) -> None:
         size = typical_pod(PodSums(), [shape(3, 100), shape(1, 500)])
         assert size is not None and size.cpu_milli == 200
@@ -106,13 +114,6 @@ SIZE = PodSize(cpu_milli=250, memory_mib=128, daemon_cpu_milli=20, daemon_memory
 )
 def test_places_are_what_the_scarcest_resource_allows(cpu: int, memory: int, pods: int, expected: int) -> None:
     assert slots(cpu, memory, pods, SIZE) == expected
-
-
-@pytest.mark.parametrize(
-    ("cpu", "memory", "expected"), [(250, 128, 1.0), (500, 128, 2.0), (250, 512, 4.0), (0, 0, 1.0)]
-)
-def test_a_pod_weighs_as_many_typical_ones_as_it_asks_for(cpu: int, memory: int, expected: float) -> None:
-    assert weight(shape(1, cpu, memory), SIZE) == expected
 
 
 def filled(count: int) -> Any:

@@ -1,0 +1,56 @@
+"""docs/adaptive.md: its worked numbers are run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from node_fleet.domain import calm, spare
+from node_fleet.settings import Settings
+from tests.unit.domain.doc_examples import BLOCK, answer_of, examples
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "adaptive.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCKS: list[dict[str, Any]] = [yaml.safe_load(match.group(1)) for match in BLOCK.finditer(TEXT)]
+POLICY = Settings.from_mapping({"preset": "adaptive"}).policy()
+STEADY = 1
+
+
+@pytest.mark.parametrize("example", examples(TEXT), ids=lambda e: str(e.data["answer"]))
+def test_the_decision_is_what_the_rules_say(example: Any) -> None:
+    decision = example.decided()
+    assert answer_of(decision) == example.data["answer"]
+    assert decision.sentence == example.data["says"]
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if "rises" in b], ids=lambda b: f"holds {b['holds']}")
+def test_the_sum_of_spare_room_comes_out(block: dict[str, Any]) -> None:
+    rises = list(spare.unlearned())
+    for rise, count in block["rises"].items():
+        rises[STEADY * len(spare.RISES) + spare.RISES.index(rise)] = count
+    least = block["demand"]
+    given = {"wait_cost": POLICY.wait_cost, "pods_per_worker": 7}
+    assert spare.choose_workers(rises, STEADY, least, most=10, **given).workers == block["holds"]
+    held_at_demand = spare.choose_workers(rises, STEADY, least, most=int(least), **given)
+    assert held_at_demand.saved_by_next == pytest.approx(block["saves"], abs=0.01)
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if "pauses" in b], ids=lambda b: f"{b['rest_minutes']} minutes")
+def test_the_sum_of_the_rest_comes_out(block: dict[str, Any]) -> None:
+    seen, workers, times = block["pauses"], calm.unlearned(), calm.unlearned()
+    for _ in range(seen["times"]):
+        workers, times = calm.learn(workers, times, [(seen["minutes"] * 60, seen["workers"])], 0)
+    assert calm.choose_rest(workers, times, change_cost=POLICY.change_cost).seconds == block["rest_minutes"] * 60
+
+
+def test_the_prices_it_names_are_the_settings() -> None:
+    for name, value in (
+        ("WAIT_COST", POLICY.wait_cost),
+        ("CHANGE_COST", POLICY.change_cost),
+        ("LEARNING_DAYS", POLICY.learning_days),
+    ):
+        assert f"`{name}` ({value:g})" in TEXT
+    assert f"saves {spare.START_PRICE:g} times its price" in TEXT
