@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from node_fleet.domain.errors import InvalidInputError
 from node_fleet.domain.model import Alert, Memory, PodShape, Snapshot, Streak, Worker
 from node_fleet.domain.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.run import Run
-from node_fleet.payload import from_payload, put, take, to_payload
+from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, from_payload, put, take, to_payload
 
 FLOATS = st.none() | st.floats(min_value=0, max_value=100).map(lambda x: round(x, 4))
 WHOLE = st.none() | st.integers(min_value=0, max_value=10**6)
@@ -54,6 +55,20 @@ def test_a_snapshot_survives_the_way_through_json(snapshot: Snapshot) -> None:
 def test_records_in_a_list_are_written_as_one_table_that_names_its_columns_once() -> None:
     alerts = (Alert(kind="a", text="x"), Alert(kind="b", text="y"))
     assert to_payload(alerts) == {"columns": ["kind", "text"], "rows": [["a", "x"], ["b", "y"]]}
+
+
+@pytest.mark.parametrize("rows", [LONG_TABLE_ROWS - 1, LONG_TABLE_ROWS, PACKED_TABLE_ROWS - 1, PACKED_TABLE_ROWS, 400])
+def test_a_long_table_says_once_what_all_rows_share_and_a_very_long_one_is_packed(rows: int) -> None:
+    alerts = tuple(Alert(kind="same", text=f"text {n}") for n in range(rows))
+    written = json.loads(json.dumps(to_payload(alerts)))
+    assert ("same" in written, "packed" in written) == (rows >= LONG_TABLE_ROWS, rows >= PACKED_TABLE_ROWS)
+    assert from_payload(tuple[Alert, ...], written) == alerts
+
+
+@pytest.mark.parametrize("packed", ["", "no base64!", "eJwDAAAAAAE=", 5, None])
+def test_a_packed_table_that_cannot_be_read_is_one_clear_error(packed: Any) -> None:
+    with pytest.raises(InvalidInputError, match="expected a table"):
+        from_payload(tuple[Alert, ...], {"columns": ["text"], "same": {"kind": "a"}, "packed": packed})
 
 
 def test_dictionaries_of_records_survive() -> None:
