@@ -32,8 +32,8 @@ class AlarmRule:
     pattern: str = ""
 
 
-def _told(kind: str) -> str:
-    return f'{{ $.alerts = "*{kind}*" }}'
+def _told(*kinds: str) -> str:
+    return "{ " + " || ".join(f'$.alerts = "*{kind}*"' for kind in kinds) + " }"
 
 
 ALARMS = (
@@ -108,7 +108,7 @@ ALARMS = (
         periods=1,
         missing=QUIET,
         log_of="Notify",
-        pattern=_told("drain_failed"),
+        pattern=_told("drain_failed", "drain_unknown", "rbac"),
     ),
     AlarmRule(
         name="QuotaExceeded",

@@ -25,6 +25,7 @@ from cli.target import (
     Where,
     seconds_of,
 )
+from node_fleet.adapters import breaker as breaker_side
 from node_fleet.domain.state import Pause
 from node_fleet.payload import to_payload
 from simulator.report.story import tell
@@ -39,7 +40,7 @@ NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog='Example: node-fleet pause --reason "kernel update" --for 2h')(pause)
-    app.command(epilog="Example: node-fleet resume")(resume)
+    app.command(epilog="Examples: node-fleet resume | node-fleet resume --breaker")(resume)
     app.command(epilog="Examples: node-fleet unlock | node-fleet unlock --yes")(unlock)
     app.command(epilog="Examples: node-fleet run --dry-run | node-fleet run")(run)
 
@@ -80,9 +81,13 @@ def resume(
     local: LocalOption = False,
     scenario: ScenarioOption = DEFAULT_SCENARIO,
     at: AtOption = "14m",
+    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker; launch at once.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause."""
+    """End a pause, or close the circuit breaker that failed joins opened."""
+    if breaker:
+        _close_breaker(Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at), as_json=as_json)
+        return
     with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
         now, order = target.tools.clock.now(), target.tools.state.load().pause
         if order is not None:
@@ -94,6 +99,21 @@ def resume(
         print_json({"ended": to_payload(order)})
         return
     say(f"resumed; the pause by {order.by} had {span(order.until - now)} left: {order.reason}")
+
+
+def _close_breaker(where: Where, *, as_json: bool) -> None:
+    person = getpass.getuser()
+    with where.open() as target:
+        now = target.tools.clock.now()
+        hindered = breaker_side.reset(target.tools.state, person, now)
+        if not hindered:
+            target.tools.records.put_event("breaker", now, {"text": f"circuit breaker closed by {person}"})
+    if hindered:
+        raise CommandError(f"the circuit breaker was not closed: {hindered}", hint="try again when that run has ended")
+    if as_json:
+        print_json({"closed_by": person, "at": now})
+        return
+    say("the circuit breaker is closed; the next tick may launch")
 
 
 def unlock(

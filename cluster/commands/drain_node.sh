@@ -356,7 +356,10 @@ def main():
     node = read("/api/v1/nodes/" + NODE)
     cluster = Cluster(lists, int(os.environ["NODE_FLEET_NOW"]))
     pods = [p for p in lists["pods"] if (p.get("spec") or {}).get("nodeName") == NODE]
-    refusing = "vnxu" if os.environ["DRAIN_MODE"] == "not-ready" else "vnxukscdgpt"
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    dead = os.environ["DRAIN_MODE"] == "not-ready" and not ready
+    refusing = "vnxu" if dead else "vnxukscdgpt"
     found = sorted("/".join(key(p)) + ":" + b for p in pods for b in [cluster.blocker(p, node)] if b and b[0] in refusing)
     mark = node_protected(node, cluster.now)
     if mark:

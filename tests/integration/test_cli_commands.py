@@ -134,6 +134,11 @@ def test_a_pause_is_seen_by_the_next_run_recorded_and_ended(desk: Desk) -> None:
     assert code == ExitCode.NOTHING_DONE and "no pause was in force" in err
 
 
+def test_the_circuit_breaker_is_not_closed_beside_a_run_at_work(desk: Desk) -> None:
+    code, _, err = desk.run("resume", "--breaker")
+    assert code == ExitCode.FAILED and "the circuit breaker was not closed" in err and "lock" in err
+
+
 def test_a_run_while_the_lock_is_held_does_nothing_and_says_so(desk: Desk) -> None:
     code, out, err = desk.run("run", "--dry-run")
     assert code == ExitCode.NOTHING_DONE

@@ -93,8 +93,8 @@ def starts() -> None:
     print(f"import boto3: {base * 1000:.0f} ms processor; decide: {decide / base:.2f} of it")
     for name, clients in CLIENTS.items():
         make = "".join(f"boto3.client('{c}', region_name='ap-southeast-1');" for c in clients)
-        needs = _import_cost(f"import boto3; {make}")
-        own = _import_cost(f"import handlers.{name}; import boto3; {make}")
+        needs = _import_cost(f"import boto3; {make.rstrip(';')}")
+        own = _import_cost(f"import handlers.{name}; import boto3; {make.rstrip(';')}")
         print(f"  {name}: {own / needs:.2f} of boto3 with {', '.join(clients)}")
 
 

@@ -248,6 +248,7 @@ def test_while_pods_still_wait_the_same_run_goes_round_again(fleet: Stage) -> No
     fleet.load(900)
     run = fleet.tick_until(lambda e: e.path.count("LaunchNodes") > 1)
     assert "WaitForScheduling" in run.path
+    assert run.path[-2:] == ["Notify", "ReleaseLock"], "what the earlier rounds did must be told"
     assert run.path.count("LaunchNodes") <= 3
     nothing_left_behind(fleet)
 

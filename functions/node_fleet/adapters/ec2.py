@@ -110,7 +110,8 @@ class Ec2Fleet:
         """
         role, cluster = self._settings.server_role_tag, self._settings.cluster_id
         found = list(self._describe({"tag:Role": (role,), "instance-state-name": ("running",)}))
-        ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster] or found
+        ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster]
+        ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
         if not ours:
             raise ServerNotFoundError(f"no running instance carries the tag Role={role}; tag the K3s server so")
         if len(ours) > 1:

@@ -138,15 +138,22 @@ def _reason(
         return _cordon_reason(node)
     if node.protected_by:
         return f"it is annotated {node.protected_by}"
-    if not node.ready and not dead:
-        return "it is not ready"
-    if node.tainted and not dead:
-        return "it does not take pods yet"
+    if unfit := _readiness_reason(node, dead):
+        return unfit
     if instance.state != "running":
         return f"its instance is {instance.state}"
     if rest := resting.get(f"node:{instance.instance_id}"):
         return f"its last drain failed; it is left alone for another {rest.until - now} s"
     return _pods_reason(node, dead)
+
+
+def _readiness_reason(node: InspectedNode, dead: bool) -> str:
+    """A dead worker must still be dead, any other must be alive."""
+    if dead:
+        return "it is ready again" if node.ready else ""
+    if not node.ready:
+        return "it is not ready"
+    return "it does not take pods yet" if node.tainted else ""
 
 
 def _cordon_reason(node: InspectedNode) -> str:

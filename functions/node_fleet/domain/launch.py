@@ -57,6 +57,8 @@ THROTTLED = frozenset(
         "ConnectionError",
     }
 )
+NO_SPOT_YET = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+"""The account has never used Spot: its service-linked role is missing. On-demand works all the same."""
 MISMATCH = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
 CONFIGURATION = frozenset(
     {
@@ -110,6 +112,8 @@ class Refusal:
     def sentence(self) -> str:
         """What an operator reads."""
         pool = f"{self.pool.instance_type} {self.pool.market} in {self.pool.zone}"
+        if self.code == NO_SPOT_YET:
+            return f"{pool}: this account never used Spot; create the role AWSServiceRoleForEC2Spot once ({self.code})"
         if self.kind in ("quota", "spot_quota"):
             return f"{pool}: the quota {QUOTA_NAMES.get(self.code, self.code)} is used up ({self.code})"
         meaning = {
@@ -176,7 +180,7 @@ def classify(code: str) -> Kind:
         return "capacity"
     if code == "InsufficientFreeAddressesInSubnet":
         return "addresses"
-    if code == "MaxSpotInstanceCountExceeded":
+    if code in ("MaxSpotInstanceCountExceeded", NO_SPOT_YET):
         return "spot_quota"
     if code in QUOTA:
         return "quota"

@@ -232,6 +232,13 @@ def test_of_two_servers_the_one_of_this_cluster_is_taken(fleet: Bench) -> None:
     assert fleet.tools.ec2.server().instance_id == ours
 
 
+def test_another_clusters_server_is_never_taken_for_ours(fleet: Bench) -> None:
+    foreign(fleet, Role="k3s-master", Cluster="another")
+    fleet.clock.advance(30)
+    with pytest.raises(ServerNotFoundError, match="Role=k3s-master"):
+        fleet.tools.ec2.server()
+
+
 def test_40_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fleet: Bench) -> None:
     first, second = launch(fleet, 1), launch(fleet, 2)
     fleet.tools.ec2.terminate([second])

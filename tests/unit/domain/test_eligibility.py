@@ -97,6 +97,11 @@ def test_each_rule_keeps_its_worker_and_says_why(seen: InspectedNode, rules: dic
     assert words in reason(seen, **rules)  # type: ignore[arg-type]
 
 
+def test_a_worker_that_was_to_be_replaced_and_is_ready_again_stays() -> None:
+    assert reason(node(ready=True), not_ready=ID) == "it is ready again"
+    assert reason(node(ready=False), not_ready=ID) == ""
+
+
 def test_the_operators_sentence() -> None:
     judged = judge_workers(
         Inspection(known=True, nodes=(blocked("s"),)), (instance(),), under_notice=frozenset(), back_offs=(), now=NOW

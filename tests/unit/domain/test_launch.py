@@ -8,6 +8,7 @@ import pytest
 
 from node_fleet.domain.launch import (
     CAPACITY,
+    NO_SPOT_YET,
     QUOTA,
     THROTTLED,
     Refusal,
@@ -73,13 +74,18 @@ def test_an_on_demand_slot_never_turns_into_spot() -> None:
     assert following is not None and (following.market, following.zone, following.attempt) == ("on-demand", "b", 1)
 
 
+@pytest.mark.parametrize("code", ["MaxSpotInstanceCountExceeded", NO_SPOT_YET])
 @pytest.mark.parametrize("zone", sorted(ZONES))
-def test_35_the_spot_quota_closes_every_spot_pool_and_leaves_on_demand(zone: str) -> None:
+def test_35_the_spot_quota_closes_every_spot_pool_and_leaves_on_demand(zone: str, code: str) -> None:
     current = slot(outcome="planned", zone=zone)
-    dry = dried_by(refusal("MaxSpotInstanceCountExceeded", Pool(zone, "t3.small", "spot")), placement(), NOW + 600)
+    dry = dried_by(refusal(code, Pool(zone, "t3.small", "spot")), placement(), NOW + 600)
     assert {d.market for d in dry} == {"spot"} and len(dry) == 6
     following = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
     assert following is not None and following.market == "on-demand"
+
+
+def test_an_account_that_never_used_spot_is_told_which_role_is_missing() -> None:
+    assert "AWSServiceRoleForEC2Spot" in refusal(NO_SPOT_YET).sentence
 
 
 def test_a_subnet_without_addresses_closes_its_zone_for_every_type_and_market() -> None:
@@ -104,7 +110,7 @@ def test_other_refusals_say_nothing_about_a_pool(code: str) -> None:
         ("InvalidLaunchTemplateId.NotFound", "LaunchConfigurationError", "launch_configuration"),
         ("InvalidLaunchTemplateId.VersionNotFound", "LaunchConfigurationError", "launch_configuration"),
         ("UnauthorizedOperation", "LaunchConfigurationError", "launch_configuration"),
-        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "LaunchConfigurationError", "launch_configuration"),
+        (NO_SPOT_YET, "NoCapacityError", "quota_exceeded"),
         ("InvalidParameterValue", "LaunchConfigurationError", "launch_configuration"),
         ("RequestLimitExceeded", "LaunchError", ""),
         ("SomethingNewAtAws", "LaunchError", ""),
