@@ -8,7 +8,7 @@ from typing import Any
 from node_fleet.domain.decision import decide
 from node_fleet.domain.model import Memory, Snapshot
 from node_fleet.observability import log
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import from_payload, packed, to_payload
 from node_fleet.wiring import wiring
 
 LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
@@ -17,7 +17,7 @@ LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Adds `decision`, and replaces `memory`; the time is the snapshot's, so that a retry answers the same.
 
-    `memory_before` stays for the record: with it the same decision can be made again.
+    `memory_before` stays, packed, for the record: with it the same decision can be made again.
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
@@ -30,4 +30,4 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    return {**event, "decision": shown, "memory": after, "memory_before": event["memory"]}
+    return {**event, "decision": shown, "memory": after, "memory_before": packed(event["memory"])}

@@ -63,14 +63,13 @@ def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
     kept = [[value for name, value in zip(names, row, strict=True) if name not in same] for row in rows]
     if len(rows) < PACKED_TABLE_ROWS:
         return {"columns": columns, "same": same, "rows": kept}
-    text = json.dumps(kept, separators=(",", ":")).encode()
-    return {"columns": columns, "same": same, "packed": base64.b64encode(zlib.compress(text, 9)).decode()}
+    return {"columns": columns, "same": same, "packed": _pack(kept)}
 
 
 def table_rows(data: Mapping[str, Any], path: str = "table") -> list[dict[str, Any]]:
     """The rows of a table as it was written, each with all its fields. Raises InvalidInputError for a broken one."""
     try:
-        rows = data["rows"] if "rows" in data else json.loads(zlib.decompress(base64.b64decode(data["packed"])))
+        rows = data["rows"] if "rows" in data else _unpack(data["packed"])
         return [{**data.get("same", {}), **dict(zip(data["columns"], row, strict=True))} for row in rows]
     except (TypeError, ValueError, zlib.error) as error:
         raise _fail(path, data, f"a table ({error})") from error
@@ -190,6 +189,29 @@ def _record_reader(cls: type) -> Reader:
         return cls(**{name: fields[name](value, f"{path}.{name}") for name, value in data.items()})
 
     return read
+
+
+def packed(value: Any) -> dict[str, str]:
+    """Something already in payload form that only the record needs, as small as it gets."""
+    return {"packed": _pack(value)}
+
+
+def unpacked(data: Any, path: str = "value") -> Any:
+    """What packed() was given; anything else as it is. Raises InvalidInputError when it cannot be read."""
+    if not isinstance(data, Mapping) or set(data) != {"packed"}:
+        return data
+    try:
+        return _unpack(data["packed"])
+    except (TypeError, ValueError, zlib.error) as error:
+        raise _fail(path, data, f"a packed value ({error})") from error
+
+
+def _pack(value: Any) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)).decode()
+
+
+def _unpack(text: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
 def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:

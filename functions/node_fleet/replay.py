@@ -8,7 +8,7 @@ from typing import Any
 
 from node_fleet.domain.decision import Decision, decide
 from node_fleet.domain.model import Memory, Snapshot
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings
 
 
@@ -19,7 +19,7 @@ def decide_again(record: Mapping[str, Any]) -> Decision:
         InvalidInputError: the event lacks one of them, or holds what this version does not know.
     """
     snapshot: Snapshot = from_payload(Snapshot, record.get("snapshot"), path="snapshot")
-    memory: Memory = from_payload(Memory, record.get("memory_before"), path="memory_before")
+    memory: Memory = from_payload(Memory, unpacked(record.get("memory_before")), path="memory_before")
     policy = Settings.policy_from_env(record.get("decision", {}).get("settings", {}))
     return decide(snapshot, memory, policy, snapshot.at)
 

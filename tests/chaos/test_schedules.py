@@ -27,6 +27,7 @@ from tests.chaos.workflow import AUTOSCALER, TASKS
 RUNS = int(os.environ.get("NODE_FLEET_CHAOS_RUNS", "500"))
 SHARDS = 10
 STEPS = 8
+BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
 DONE = {"schedules": 0, "steps": 0}
 
@@ -44,6 +45,7 @@ class Schedules(RuleBasedStateMachine):
             theatre(workers=3, market="spot", interruption_settle_seconds=60, join_limit_seconds=120)
         )
         self.laptop = self.fleet.laptop
+        self.laptop.clock.advance(BOOTED_SECONDS)
         self.watch = Watch(self.fleet)
         self.watch.begin()
         self.cordoned_by_hand: set[str] = set()

@@ -122,7 +122,7 @@ def test_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
         growing(),
         growing(boot=("boot:", "  - {kind: never_joins}")),
         shrinking(),
-        shrinking(DrainFailedError("it broke: " + "x" * 400)),
+        shrinking(DrainFailedError("it broke: " + "x" * 200)),
         shrinking(StateStoreError("it broke"), "ForgetNodes"),
     )
     most: dict[str, int] = {}

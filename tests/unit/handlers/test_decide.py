@@ -16,7 +16,7 @@ from handlers.decide import handler
 from node_fleet.domain.decision import Decision, decide
 from node_fleet.domain.errors import InvalidInputError
 from node_fleet.domain.model import HourlyLoad, Memory, PodShape
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings
 from tests.unit.domain.fakes_decision import START, pods, snapshot, worker, workers
 
@@ -48,7 +48,7 @@ def test_what_came_in_goes_on_and_the_memory_before_is_kept_for_the_record() -> 
     given = event()
     answer = handler(given, None)
     assert answer["run"] == given["run"] and answer["snapshot"] == given["snapshot"]
-    assert answer["memory_before"] == given["memory"]
+    assert unpacked(answer["memory_before"]) == given["memory"]
 
 
 def test_it_obeys_the_settings_of_its_environment() -> None:
