@@ -118,7 +118,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "TellResponse": FunctionNeeds((RECORD_EVENT, TELL_PEOPLE)),
     "CheckOutcome": FunctionNeeds((READ_STATE, SEE_INSTANCES)),
     "ForgetInterrupted": FunctionNeeds(FORGET),
-    "UncordonSurvivor": FunctionNeeds((*BOTH, *UNCORDON, TERMINATE)),
+    "UncordonSurvivor": FunctionNeeds((*BOTH, *CHECK_NODE, *UNCORDON, TERMINATE)),
     "CloseNotice": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, TELL_PEOPLE)),
     "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, CANCEL_COMMAND), timeout_seconds=120),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),

@@ -16,11 +16,15 @@ from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `reap` ("reaped", "watching" or "dry_run") and the suspects in `memory`. Safe twice."""
+    """Answer `reap` ("reaped", "watching" or "dry_run") and the suspects in `memory`. Safe twice.
+
+    One that is kept for inspection was told of when it was marked, and is no candidate again.
+    """
     tools = wiring()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
-    candidates = {w.instance_id: w for w in take(event, "snapshot", Snapshot).unjoined}
     now, settings = tools.clock.now(), tools.settings
+    unjoined = take(event, "snapshot", Snapshot).unjoined
+    candidates = {w.instance_id: w for w in unjoined if not (w.join_failed and settings.keep_unjoined)}
     reaping = weigh_reaping(
         candidates.values(),
         by_server(tools.server),

@@ -12,7 +12,7 @@ from node_fleet.wiring import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `settle`: "uncordoned", "removed", or "kept" when there is no room and it was not drained."""
+    """Answer `settle`: "uncordoned", "removed", or "kept" when there is no room and it is not empty and ours."""
     tools = wiring()
     interruption = take(event, "interruption", Interruption)
     pause = tools.state.load().pause

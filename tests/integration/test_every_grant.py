@@ -115,6 +115,7 @@ def test_a_spared_worker_serves_again() -> None:
 def test_a_spared_worker_goes_when_its_replacement_has_filled_the_fleet() -> None:
     with stage(workers=3, market="spot", min_workers=3, max_workers=3) as fleet:
         spared = spare(fleet)
+        assert documents(fleet, "UncordonSurvivor") == {"CheckNode"}
         assert calls(fleet, "UncordonSurvivor", "TerminateInstances") == 1
         assert spared not in fleet.workers()
         assert len(fleet.workers()) == 3

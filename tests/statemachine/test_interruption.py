@@ -13,12 +13,14 @@ import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
+from node_fleet.domain.interruption import operation_of
 from node_fleet.domain.model import Instance, Snapshot, Worker
 from node_fleet.domain.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.run import Run
 from node_fleet.domain.state import Notice, Pause
 from node_fleet.payload import to_payload
 from simulator.runner import Execution
+from tests.unit.handlers.fakes_scale_down import look_text
 from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
 
 SOURCE = Path(__file__).parents[2] / "statemachine" / "interruption.asl.json"
@@ -203,6 +205,7 @@ def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(f
     fleet_of = [worker(fleet, n) for n in range(1, 5)]
     taken = fleet_of[0]
     fleet.server.says("DrainNode", f"node/{taken.instance_id} drained")
+    fleet.server.says("CheckNode", look_text(taken.instance_id, owner=operation_of(taken.instance_id)))
     execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "UncordonSurvivor" in execution.path
     assert len(fleet.instances()) == 4

@@ -1,6 +1,6 @@
 """Takes a worker back that AWS announced to take and did not: room first, then the uncordon, then the notice.
 
-Never above the maximum: without room an empty one goes, as its replacement has come; one with pods stays as it is.
+Never above the maximum: without room an empty one under our cordon goes, as its replacement has come; another stays.
 """
 
 from __future__ import annotations
@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.adapters.launcher import Headcount
+from node_fleet.domain.drain import CommandResult, DrainVerdict, judge_look
 from node_fleet.domain.errors import NodeFleetError, ServerUnreachableError
+from node_fleet.domain.inspection import parse_node_look
 from node_fleet.domain.interruption import operation_of
 from node_fleet.domain.join import LIVING
+from node_fleet.domain.operation import Target
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
+SCALE_DOWN = "down-"
+"""So the operation ids of scale-downs begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +48,7 @@ class Survivors:
         if not drained:
             text = f"{instance_id} was not taken, but the fleet is full and it still has pods: decide by hand"
             return "kept", text
-        self.ec2.terminate([instance_id])
-        return "removed", f"{instance_id} was not taken, but its replacement took its place: terminated"
+        return self._let_go(instance_id, node_name)
 
     def settle_orphans(self, dead: str) -> str:
         """Lift the notices that a dead execution was answering; empty, or what became of them in one sentence."""
@@ -60,9 +64,33 @@ class Survivors:
         except NodeFleetError as error:
             return f"the notice of {instance_id} still stands: {error}"
 
+    def _let_go(self, instance_id: str, node_name: str) -> tuple[str, str]:
+        """Minutes passed since the drain: it is looked at again, unless an earlier try has terminated it already."""
+        if self.ec2.states([instance_id])[instance_id] in LIVING:
+            verdict = self._look(instance_id, node_name)
+            if verdict.status != "drained":
+                text = f"{instance_id} was not taken, and the fleet is full, but {verdict.detail}: decide by hand"
+                return "kept", text
+            self.ec2.terminate([instance_id])
+        return "removed", f"{instance_id} was not taken, but its replacement took its place: terminated"
+
+    def _look(self, instance_id: str, node_name: str) -> DrainVerdict:
+        answer = self.server.run("CheckNode", {"NodeName": node_name})
+        seen = parse_node_look(answer.stdout if answer.succeeded else "", node_name)
+        target = Target(instance_id=instance_id, node_name=node_name)
+        return judge_look(seen, target, operation_of(instance_id), dead=False, waited=1, limit=0)
+
     def _uncordon(self, instance_id: str, node_name: str) -> None:
-        parameters = {"NodeName": node_name, "OperationId": operation_of(instance_id)}
-        result = self.server.run("UncordonNode", parameters)
+        """Its own cordon, and one that a scale-down which has ended left behind; nobody else's."""
+        result = self._give_back(node_name, operation_of(instance_id))
+        if result.word == "foreign-cordon" and result.detail.startswith(SCALE_DOWN):
+            operation = self.state.load().operation
+            if operation is None or operation.operation_id != result.detail:
+                self._give_back(node_name, result.detail)
+
+    def _give_back(self, node_name: str, operation_id: str) -> CommandResult:
+        result: CommandResult = self.server.run("UncordonNode", {"NodeName": node_name, "OperationId": operation_id})
         if not result.succeeded or result.word not in GIVEN_BACK:
             said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"
             raise ServerUnreachableError(f"node {node_name} may still be cordoned by us: {said}")
+        return result

@@ -40,7 +40,9 @@ def weigh_reaping(
     if again:
         return Reaping(reap=again[0], suspects=kept, sentence=f"{again[0]} never became a node: seen on two runs")
     text = (
-        f"no node of {', '.join(missing)} yet; looked at again on the next run" if missing else "every one has a node"
+        f"no node of {', '.join(missing)} yet; looked at again on the next run"
+        if missing
+        else "every candidate has a node"
     )
     return Reaping(reap="", suspects=kept, sentence=text)
 

@@ -184,6 +184,7 @@ def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed:
         phase=phase,
         launched_at=instance.launched_at,
         under_notice=instance.under_notice or instance.instance_id in noticed,
+        join_failed=instance.join_failed,
     )
     if node is None:
         return worker

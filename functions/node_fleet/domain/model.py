@@ -77,6 +77,7 @@ class Worker:
     phase: Phase
     launched_at: int
     under_notice: bool = False
+    join_failed: bool = False
     node_name: str = ""
     not_ready_seconds: int = 0
     cores: float | None = None

@@ -143,6 +143,22 @@ def test_an_exporter_restart_that_empties_the_node_list_reaps_nobody(fleet: Benc
     assert live(fleet) == {machine}
 
 
+def test_a_machine_that_is_kept_for_inspection_is_told_of_once() -> None:
+    with bench(keep_unjoined="true") as fleet:
+        machine = lost(fleet)
+        fleet.clock.advance(600)
+        run = fleet.begin()
+        memory, seen = fleet.event(run, 0)["memory"], []
+        for _ in range(6):
+            listed(fleet)
+            answer = tick(fleet, run, memory=memory)
+            memory = answer["memory"]
+            seen.append(answer["reap"]["status"])
+            fleet.clock.advance(120)
+        assert seen == ["watching", "reaped", "watching", "watching", "watching", "watching"]
+        assert live(fleet) == {machine} and memory["suspects"] == {}
+
+
 def worker(number: int = 1, **more: Any) -> Worker:
     fields: dict[str, Any] = {"phase": "unjoined", "launched_at": START, **more}
     return Worker(instance_id=f"i-{number:017x}", zone="a", market="spot", instance_type="t3.small", **fields)

@@ -9,14 +9,31 @@ import pytest
 
 from handlers.uncordon_survivor import handler
 from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.interruption import operation_of
+from node_fleet.domain.operation import Operation
 from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.unit.handlers.fakes_scale_down import look_text
+from tests.unit.handlers.fakes_scale_up import START, Bench, bench
+
+LEFT_BEHIND = "down-3-100"
 
 
 @pytest.fixture
 def fleet() -> Iterator[Bench]:
     with bench(max_workers=2, spot_percent=100) as made:
         yield made
+
+
+def operation(operation_id: str) -> Operation:
+    return Operation(
+        operation_id=operation_id,
+        kind="scale_down",
+        phase="draining",
+        started_at=START,
+        requested=1,
+        reason="idle",
+        execution_id="exec-1",
+    )
 
 
 def drained(status: str) -> dict[str, Any]:
@@ -39,12 +56,75 @@ def test_a_cordon_that_may_still_stand_keeps_the_notice(fleet: Bench) -> None:
     assert len(fleet.state().notices) == 1
 
 
-@pytest.mark.parametrize(("drain", "status", "left"), [("drained", "removed", 2), ("failed", "kept", 3)])
-def test_without_room_an_empty_one_goes_and_a_full_one_waits_for_a_person(
-    fleet: Bench, drain: str, status: str, left: int
+def uncordoned_for(fleet: Bench) -> list[str]:
+    return [p["OperationId"] for document, p in fleet.server.commands if document == "UncordonNode"]
+
+
+@pytest.mark.parametrize(("open_operation", "asked"), [("", 2), ("down-4-200", 2), (LEFT_BEHIND, 1)])
+def test_a_cordon_that_an_ended_scale_down_left_behind_is_lifted_and_an_open_ones_stays(
+    fleet: Bench, open_operation: str, asked: int
 ) -> None:
+    taken = running(fleet)
+    payload = event(noticed(fleet, taken), response=drained("drained"))
+    if open_operation:
+        fleet.tools.state.save_operation(fleet.begin(), operation(open_operation))
+    fleet.server.says("UncordonNode", f"result: foreign-cordon {LEFT_BEHIND}")
+    assert handler(payload, None)["settle"]["status"] == "uncordoned"
+    assert uncordoned_for(fleet) == [operation_of(taken.instance_id), LEFT_BEHIND][:asked]
+
+
+def test_a_persons_cordon_is_not_asked_for_twice(fleet: Bench) -> None:
+    payload = event(noticed(fleet, running(fleet)), response=drained("drained"))
+    fleet.server.says("UncordonNode", "result: foreign-cordon -")
+    handler(payload, None)
+    assert len(uncordoned_for(fleet)) == 1
+
+
+def full(fleet: Bench, drain: str) -> tuple[str, dict[str, Any]]:
+    """A spared worker of a fleet that its replacement filled."""
     taken = running(fleet, 1)
     running(fleet, 2)
     running(fleet, 3)
-    assert handler(event(noticed(fleet, taken), response=drained(drain)), None)["settle"]["status"] == status
-    assert len(fleet.instances()) == left
+    return taken.instance_id, event(noticed(fleet, taken), response=drained(drain))
+
+
+def test_without_room_one_that_was_not_drained_waits_for_a_person(fleet: Bench) -> None:
+    _, payload = full(fleet, "failed")
+    assert handler(payload, None)["settle"]["status"] == "kept"
+    assert len(fleet.instances()) == 3
+
+
+def test_without_room_an_empty_one_under_our_cordon_goes_and_a_second_call_answers_the_same(fleet: Bench) -> None:
+    taken, payload = full(fleet, "drained")
+    fleet.server.says("CheckNode", look_text(taken, owner=operation_of(taken)))
+    assert handler(payload, None)["settle"]["status"] == "removed"
+    assert taken not in {i.instance_id for i in fleet.instances()}
+    fleet.server.says("CheckNode", f"node {taken} absent\nend\n")
+    assert handler(payload, None)["settle"]["status"] == "removed"
+    assert len(fleet.cloud.recorder.of("TerminateInstances")) == 1
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param({"owner": ""}, id="a person uncordoned it meanwhile"),
+        pytest.param({"owner": "-"}, id="a person cordoned it"),
+        pytest.param({"owner": LEFT_BEHIND}, id="a scale-down cordoned it"),
+        pytest.param({"left": 1}, id="a pod is left"),
+        pytest.param({"left": 1, "going": 1}, id="a pod still shuts down"),
+        pytest.param({"instance_id": "i-0fedcba9876543210"}, id="another node answered"),
+    ],
+)
+def test_without_room_one_that_is_not_empty_and_ours_any_more_is_kept(fleet: Bench, found: dict[str, Any]) -> None:
+    taken, payload = full(fleet, "drained")
+    fleet.server.says("CheckNode", look_text(**{"instance_id": taken, "owner": operation_of(taken), **found}))
+    settle = handler(payload, None)["settle"]
+    assert settle["status"] == "kept" and "decide by hand" in settle["detail"]
+    assert len(fleet.instances()) == 3 and len(fleet.state().notices) == 1
+
+
+def test_without_room_and_with_a_server_that_is_away_nothing_is_terminated(fleet: Bench) -> None:
+    _, payload = full(fleet, "drained")
+    with pytest.raises(ServerUnreachableError):
+        handler(payload, None)
+    assert len(fleet.instances()) == 3
