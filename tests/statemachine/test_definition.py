@@ -75,7 +75,7 @@ def test_every_task_has_a_time_limit_of_its_own(file: str, name: str, state: dic
 
 
 @named(LAMBDAS)
-def test_every_lambda_task_retries_all_transient_errors_with_back_off_and_jitter(
+def test_case_52_every_lambda_task_retries_all_transient_errors_with_back_off_and_jitter(
     file: str, name: str, state: dict[str, Any]
 ) -> None:
     (retry,) = [r for r in state["Retry"] if TRANSIENT & set(r["ErrorEquals"])]
@@ -86,7 +86,7 @@ def test_every_lambda_task_retries_all_transient_errors_with_back_off_and_jitter
 
 
 @named(LAMBDAS)
-def test_every_lambda_task_catches_everything_last(file: str, name: str, state: dict[str, Any]) -> None:
+def test_case_52_every_lambda_task_catches_everything_last(file: str, name: str, state: dict[str, Any]) -> None:
     assert state["Catch"][-1]["ErrorEquals"] == ["States.ALL"]
     assert all("ResultPath" in catcher for catcher in state["Catch"]), "a catch must keep the payload"
 

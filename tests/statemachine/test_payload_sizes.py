@@ -117,7 +117,7 @@ def shrinking(error: Exception | None = None, state: str = "CheckDrain") -> dict
         return sizes_of(f)
 
 
-def test_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
+def test_case_53_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
     stories = (
         growing(),
         growing(boot=("boot:", "  - {kind: never_joins}")),
