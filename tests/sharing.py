@@ -1,7 +1,7 @@
-"""Which tests must share a process, and which start first, so that all workers of pytest-xdist end together.
+"""In which order the test files go to the workers of pytest-xdist, so that all of them end together.
 
-A module's tests stay together: they share what is dear to make. Tests that share nothing go one by one, last, as
-they fill the gaps.
+A file's tests stay in one process (`--dist loadfile`): they share what is dear to make, and the walk over the edges
+of the workflow counts what its neighbours walked. The long files go first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from __future__ import annotations
 import pytest
 
 LONG_FIRST = (
+    "tests/chaos/test_matrix.py",
+    "tests/integration/test_drain_scenarios.py",
+    "tests/integration/test_drain_random_clusters.py",
+    "tests/chaos/test_schedules.py",
+    "tests/integration/test_scenarios_up.py",
     "tests/statemachine/test_paths.py",
+    "tests/integration/test_every_grant.py",
+    "tests/integration/test_backtest_against_laptop.py",
     "tests/integration/test_real_prometheus.py",
     "tests/integration/test_cli_commands.py",
     "tests/integration/test_cli_demo.py",
@@ -17,23 +24,11 @@ LONG_FIRST = (
     "tests/integration/test_template_runs.py",
     "tests/statemachine/test_interruption.py",
 )
-ALONE = (
-    "tests/integration/test_drain_random_clusters.py",
-    "tests/integration/test_backtest_against_laptop.py",
-    "tests/integration/test_scenarios_up.py",
-    "tests/integration/test_drain_scenarios.py",
-    "tests/integration/test_every_grant.py",
-    "tests/chaos/",
-)
 
 
 def distribute(items: list[pytest.Item]) -> None:
-    """Group and order the tests. The order is the same in every process."""
-    for item in items:
-        module = module_of(item)
-        if not module.startswith(ALONE):
-            item.add_marker(pytest.mark.xdist_group(module))
-    items.sort(key=lambda item: turn(module_of(item)))  # stable: within a turn as collected
+    """Put the long files first. The order is the same in every process."""
+    items.sort(key=lambda item: turn(module_of(item)))  # stable: within a file as collected
 
 
 def module_of(item: pytest.Item) -> str:
@@ -41,11 +36,6 @@ def module_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def turn(module: str) -> tuple[int, int]:
-    """Long modules, then long tests, then the other modules, then the many short tests."""
-    if module in LONG_FIRST:
-        return 0, LONG_FIRST.index(module)
-    for number, start in enumerate(ALONE):
-        if module.startswith(start):
-            return (3, 0) if start.endswith("/") else (1, number)
-    return 2, 0
+def turn(module: str) -> int:
+    """Long files in their order, then all others."""
+    return LONG_FIRST.index(module) if module in LONG_FIRST else len(LONG_FIRST)
