@@ -17,6 +17,7 @@ from tests.chaos.workflow import AUTOSCALER, TASKS
 
 LATE_SECONDS = 5.0
 RETRIES_OF_LAMBDA_ERRORS = 4
+"""Of most states: five refusals end them. Those that settle a notice have time and try longer."""
 
 
 class ChaosError(Exception):
@@ -248,7 +249,7 @@ FAULTS = (
     Fault("times out", times_out),
     Fault("returns garbage", returns_garbage),
     Fault("is throttled twice", throttled(2)),
-    Fault("is throttled beyond its retries", throttled(RETRIES_OF_LAMBDA_ERRORS + 1)),
+    Fault("is throttled five times", throttled(RETRIES_OF_LAMBDA_ERRORS + 1)),
     Fault(
         "loses its lease",
         loses_lease,
