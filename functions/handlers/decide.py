@@ -30,4 +30,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    return {**event, "decision": shown, "memory": after, "memory_before": packed(event["memory"])}
+    tell = decision.tell or bool(event.get("notes"))  # what an earlier round or the lock has to say is not lost
+    return {**event, "decision": shown, "tell": tell, "memory": after, "memory_before": packed(event["memory"])}

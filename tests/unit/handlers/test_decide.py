@@ -99,3 +99,8 @@ def test_it_loads_no_aws_client_and_nothing_third_party() -> None:
         [sys.executable, "-S", "-c", IMPORTED], env=path, capture_output=True, text=True, check=True
     ).stdout
     assert not {"boto3", "botocore", "requests", "aws_lambda_powertools"} & set(json.loads(shown.replace("'", '"')))
+
+
+def test_what_an_earlier_round_or_the_lock_has_to_say_is_told_on_a_quiet_tick_too() -> None:
+    assert handler({**event(), "notes": ["scaled up from 4 to 6 workers"]}, None)["tell"] is True
+    assert handler({**event(), "notes": []}, None)["tell"] is handler(event(), None)["decision"]["tell"]
