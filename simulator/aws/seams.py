@@ -171,10 +171,16 @@ class Interpreter:
     def _stoppable_programs(self) -> Iterator[None]:
         program = importlib.import_module(ASL + "component.program.program").Program
         state = importlib.import_module(EXECUTION_STATE).ExecutionState
+        worker = importlib.import_module(PARSER + "backend.execution_worker").ExecutionWorker
         run_program = expect(program, "_eval_body", "self", "env")
         run_state = expect(state, "_evaluate_with_timeout", "self", "env")
+        stop_worker = expect(worker, "stop", "self", "stop_date", "error", "cause")
+        stops: dict[str, dict[str, Any]] = {}
 
         def eval_body(this: Any, env: Any) -> None:
+            unheard = stops.pop(_context(env)["Execution"]["Id"], None)
+            if unheard is not None:
+                env.set_stop(**unheard)
             try:
                 run_program(this, env)
             except StoppedError:
@@ -184,7 +190,19 @@ class Interpreter:
             self._evaluating = env
             run_state(this, env)
 
-        with swapped(program, "_eval_body", eval_body), swapped(state, "_evaluate_with_timeout", evaluate):
+        def stop(this: Any, stop_date: Any, error: str | None, cause: str | None) -> None:
+            """moto cannot stop what has not entered a state yet; such a stop is heard when the program begins."""
+            if this.env is None or "State" not in _context(this.env):
+                arn = this._evaluation_details.execution_details.arn
+                stops[arn] = {"stop_date": stop_date, "error": error, "cause": cause}
+            else:
+                stop_worker(this, stop_date=stop_date, error=error, cause=cause)
+
+        with (
+            swapped(program, "_eval_body", eval_body),
+            swapped(state, "_evaluate_with_timeout", evaluate),
+            swapped(worker, "stop", stop),
+        ):
             yield
 
     @contextlib.contextmanager
@@ -259,7 +277,7 @@ class Interpreter:
         )
 
         def integration(env: Any, parameters: dict[str, Any], region: str, state_credentials: Any) -> None:
-            self._state = env.states.context_object.context_object_data["State"]["Name"]
+            self._state = _context(env)["State"]["Name"]
             integrate(env=env, parameters=parameters, region=region, state_credentials=state_credentials)
             if not env.is_running():
                 raise StoppedError("the state went on without this task")
@@ -306,6 +324,11 @@ class Interpreter:
 
 def _uncatchable(failure_event: Any) -> bool:
     return failure_event.error_name is not None and failure_event.error_name.error_name in UNCATCHABLE
+
+
+def _context(env: Any) -> dict[str, Any]:
+    data: dict[str, Any] = env.states.context_object.context_object_data
+    return data
 
 
 def _any_error_name(error_name: str | None) -> Any:

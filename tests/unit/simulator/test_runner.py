@@ -204,6 +204,17 @@ def test_a_stop_during_a_task_ends_the_execution_while_the_function_goes_on(clou
     assert [invocation.ended_at for invocation in cloud.lambdas.invocations] == [execution.started_at + 40]
 
 
+def test_a_stop_before_the_first_state_ends_the_execution_without_entering_one(cloud: Cloud) -> None:
+    look = Script({"go": "wait"})
+    machine(cloud, look)
+    execution = cloud.runner.start()
+    cloud.runner.stop(execution)
+    cloud.runner.finish(execution)
+    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at)
+    assert [event["type"] for event in execution.events] == ["ExecutionStarted", "ExecutionAborted"]
+    assert (execution.path, look.times) == ([], [])
+
+
 def test_a_stop_during_a_retry_does_not_wait_for_the_back_off(cloud: Cloud) -> None:
     machine(cloud, Script(ThrottledError("slow down")))
     execution = cloud.runner.start()
