@@ -79,8 +79,8 @@ class KubectlDouble:
         if not self.reachable:
             raise ServerUnreachableError(_REFUSED)
 
-    def run(self, argv: list[str], stdin: str | None = None) -> CommandResult:
-        """stdin is taken for symmetry: none of these verbs reads it."""
+    def run(self, argv: list[str]) -> CommandResult:
+        """Runs one command line, without the word kubectl. It reads no standard input: none of its verbs does."""
         self.commands.append(list(argv))
         output = Output()
         code = 1

@@ -6,7 +6,6 @@ time, `sleep` and `flock` wait in it. All of it happens in the caller's thread, 
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import shutil
@@ -26,27 +25,28 @@ from simulator.world import OUR_ACTOR, World
 
 Sleep = Callable[[float], None]
 
-_ASK: Final = """#!{python} -ISE
-import fcntl, json, os, socket, sys
-def ask(words, stdin=None):
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(os.environ["NODE_FLEET_SHELL_SOCKET"])
-        connection.sendall(json.dumps([words, stdin]).encode() + b"\\n")
-        answer = json.loads(connection.makefile("rb").read())
-    return answer
+_ASK: Final = """#!{bash}
+# Asks the laptop cloud for a command: the words lie in a file, the answer's two streams in two more.
+ask() {
+  call="$NODE_FLEET_SHELL_CALLS/$BASHPID"
+  printf '%s\\0' "$@" >"$call.words"
+  exec 3<>"/dev/tcp/127.0.0.1/$NODE_FLEET_SHELL_PORT"
+  echo "$BASHPID" >&3
+  read -r code <&3 || exit 1
+  exec 3>&-
+}
 """
 _KUBECTL: Final = """
-words = sys.argv[1:]
-code, out, err = ask(["kubectl", *words], sys.stdin.read() if "-" in words else None)
-sys.stdout.write(out)
-sys.stdout.flush()
-sys.stderr.write(err)
-sys.exit(code)
+ask kubectl "$@"
+if [ -s "$call.out" ]; then cat "$call.out"; fi
+if [ -s "$call.err" ]; then cat "$call.err" >&2; fi
+exit "$code"
 """
 _SLEEP: Final = """
-ask(["sleep", str(sum(float(word.rstrip("s")) for word in sys.argv[1:]))])
+ask sleep "$@"
 """
-_FLOCK: Final = """
+_FLOCK: Final = """#!{python} -ISE
+import fcntl, sys
 words, left = sys.argv[1:], float("inf")
 mode = fcntl.LOCK_EX
 while words and words[0].startswith("-"):
@@ -70,7 +70,8 @@ while True:
     except BlockingIOError:
         if left <= 0:
             sys.exit(1)
-        ask(["sleep", str(min(1.0, left))])
+        import subprocess  # slow to load, and seldom needed
+        subprocess.run(["sleep", str(min(1.0, left))], check=True)
         left -= 1.0
 """
 _DATE: Final = """#!/bin/sh
@@ -114,9 +115,10 @@ class ServerShell:
 
     def _write_shims(self, directory: Path) -> None:
         directory.mkdir()
-        ask = _ASK.replace("{python}", sys.executable)
+        ask = _ASK.replace("{bash}", shutil.which("bash") or "/bin/bash")
+        flock = _FLOCK.replace("{python}", sys.executable)
         date = _DATE.replace("{date}", shutil.which("date") or "/bin/date")
-        texts = {"kubectl": ask + _KUBECTL, "sleep": ask + _SLEEP, "flock": ask + _FLOCK, "date": date}
+        texts = {"kubectl": ask + _KUBECTL, "sleep": ask + _SLEEP, "flock": flock, "date": date}
         for name, text in texts.items():
             (directory / name).write_text(text)
             (directory / name).chmod(0o755)
@@ -144,14 +146,14 @@ class _Run:
         self._sleep = sleep
         self._end = None if limit is None else shell.world.now() + limit
         self._clock = directory / "now"
+        self._calls = directory / "calls"
         self._double = KubectlDouble(shell.world, self._wait, actor=shell.double.actor)
 
     def to_the_end(self, script: str, environment: Mapping[str, str], shell: str) -> ShellResult:
         self._tell_time()
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(self._directory / "ask"))
-            listener.listen(16)
-            process = self._start(script, environment, shell)
+        self._calls.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            process = self._start(script, environment, shell, port=listener.getsockname()[1])
             timed_out = False
             try:
                 self._serve(listener, process)
@@ -166,7 +168,7 @@ class _Run:
             timed_out=timed_out,
         )
 
-    def _start(self, script: str, environment: Mapping[str, str], shell: str) -> subprocess.Popen[bytes]:
+    def _start(self, script: str, environment: Mapping[str, str], shell: str, *, port: int) -> subprocess.Popen[bytes]:
         path = self._directory / "script"
         path.write_text(script)
         shims = self._shell.directory / "bin"
@@ -176,7 +178,8 @@ class _Run:
             "TMPDIR": str(self._directory),
             "NODE_FLEET_LOCK_DIRECTORY": str(self._shell.directory / "lock"),
             **environment,
-            "NODE_FLEET_SHELL_SOCKET": str(self._directory / "ask"),
+            "NODE_FLEET_SHELL_PORT": str(port),
+            "NODE_FLEET_SHELL_CALLS": str(self._calls),
             "NODE_FLEET_SHELL_CLOCK": str(self._clock),
         }
         with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
@@ -196,28 +199,34 @@ class _Run:
                 selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ)
             while process.poll() is None:
                 if any(key.fileobj is listener for key, _ in selector.select(timeout=0.05)):
-                    self._answer(listener)
+                    self._answer(listener, process)
             for key in list(selector.get_map().values()):
                 if isinstance(key.fileobj, int):
                     os.close(key.fileobj)
 
-    def _answer(self, listener: socket.socket) -> None:
+    def _answer(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> None:
         connection, _ = listener.accept()
-        with connection, connection.makefile("rwb") as stream:
-            words, stdin = json.loads(stream.readline())
-            result = self._command(words, stdin)
+        with connection, connection.makefile("rw") as stream:
+            call = self._calls / str(int(stream.readline()))
+            try:
+                result = self._command(call.with_suffix(".words").read_text().split("\0")[:-1])
+            except BaseException:
+                self._kill(process)  # before the connection closes: the script must not go on without an answer
+                raise
             self._tell_time()
+            call.with_suffix(".out").write_text(result.stdout)
+            call.with_suffix(".err").write_text(result.stderr)
             with suppress(OSError):
-                stream.write(json.dumps([result.exit_code, result.stdout, result.stderr]).encode())
+                stream.write(f"{result.exit_code}\n")
                 stream.flush()
 
-    def _command(self, words: list[str], stdin: str | None) -> CommandResult:
+    def _command(self, words: list[str]) -> CommandResult:
         if words[0] == "sleep":
-            self._wait(float(words[1]))
+            self._wait(sum(float(word.rstrip("s")) for word in words[1:]))
             return CommandResult(exit_code=0, stdout="", stderr="")
         self._double.reachable = self._shell.double.reachable
         self._shell.double.commands.append(words[1:])
-        return self._double.run(words[1:], stdin)
+        return self._double.run(words[1:])
 
     def _wait(self, seconds: float) -> None:
         now = self._shell.world.now()

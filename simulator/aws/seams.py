@@ -394,10 +394,24 @@ def quick_interpreter() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quick_dispatch() -> Iterator[None]:
-    """moto looks up the methods of a service's class by inspection for every request; here once for each class."""
+    """What moto finds out anew for every request, found out once: methods of a service, fields of a reply."""
     responses = importlib.import_module("moto.core.responses")
+    picker = importlib.import_module("moto.core.serialize").XFormedAttributePicker
     names = expect(responses, "method_names_from_class", "clazz")
-    with swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)):
+    keys = expect(picker, "get_possible_keys", "self", "context")
+    found: dict[Any, tuple[str, ...]] = {}
+
+    def possible_keys(this: Any, context: Any) -> tuple[str, ...]:
+        shape = context.shape
+        asked = (type(context.obj), shape, getattr(shape, "parent", None), context.key)
+        if asked not in found:
+            found[asked] = tuple(dict.fromkeys(keys(this, context)))
+        return found[asked]
+
+    with (
+        swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
+        swapped(picker, "get_possible_keys", possible_keys),
+    ):
         yield
 
 
