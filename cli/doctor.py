@@ -183,7 +183,8 @@ def prometheus(target: Target) -> Finding:
     if reading.missing:
         fix = "see docs/cluster.md for what exports each series"
         saw = f"no value for {', '.join(reading.missing)}"
-        return Finding(name="Prometheus queries", verdict="warn", saw=saw, fix=fix)
+        verdict: Verdict = "fail" if "nodes" in reading.missing else "warn"  # without nodes nothing is ever sized
+        return Finding(name="Prometheus queries", verdict=verdict, saw=saw, fix=fix)
     return Finding(name="Prometheus queries", verdict="ok", saw=f"all answered, {len(reading.nodes)} workers seen")
 
 

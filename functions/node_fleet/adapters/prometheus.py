@@ -75,7 +75,8 @@ class PrometheusReader:
         """
         nodes, missing = self._nodes(now, self._api.budget(), with_load=False)
         if missing:
-            raise MetricsUnavailableError("Prometheus has no data of kube-state-metrics: no node is known")
+            lacking = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
+            raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {lacking}")
         return nodes
 
     def pending(self, now: int) -> tuple[PodShape, ...] | None:
@@ -83,14 +84,20 @@ class PrometheusReader:
         return self._pending(now, self._api.budget())
 
     def _nodes(self, now: int, budget: Budget, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
-        """Nodes, and what is missing. Live workers that kube-state-metrics does not name come with an empty name."""
+        """Nodes, and what is missing. Live workers that kube-state-metrics does not name come with an empty name.
+
+        A series that no node has, the server included, is not exported: then nothing is known of any node. Taking
+        its default instead would make every worker unusable, and a whole fleet would be launched beside them.
+        """
         shown = self._ask(queries.NODES, now, budget)
         pods = self._ask(queries.PODS, now, budget) if with_load else {}
         workers = self._ask(queries.WORKERS, now, budget) if with_load else {}
         loads = _by(workers, "instance_id")
-        if not shown.get("nodes_known"):
+        if not all(shown.get(part) for part in queries.NODE_SERIES.values()):
             unnamed = (NodeReading(node_name="", provider_id="", ready=True, **_load(load)) for load in loads.values())
-            return tuple(unnamed), ["nodes", *([] if pods.get("pods_known") or not with_load else ["requested"])]
+            lacking = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
+            gone = lacking if shown.get("nodes_known") else []
+            return tuple(unnamed), ["nodes", *gone, *([] if pods.get("pods_known") or not with_load else ["requested"])]
         cpu = self._cadvisor(now, budget) if with_load and self._settings.cpu_source == "cadvisor" else {}
         nodes = _node_readings(shown, pods, loads, cpu)
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]

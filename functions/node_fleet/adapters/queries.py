@@ -173,6 +173,12 @@ NODES: Final = Batch(
         "allocatable": NODE_ALLOCATABLE,
     },
 )
+# The series that every node has, the server included, and the part of NODES that asks for each.
+NODE_SERIES: Final = {
+    "kube_node_info": "nodes_known",
+    "kube_node_status_condition": "ready",
+    "kube_node_spec_unschedulable": "unschedulable",
+}
 PODS: Final = Batch(name="pods", parts={"pods_known": PODS_KNOWN, "requested": NODE_REQUESTED, "pods": NODE_PODS})
 PENDING: Final = Batch(name="pending", parts={"pods_known": PODS_KNOWN, "age": PENDING_AGE})
 WORKERS: Final = Batch(

@@ -122,7 +122,7 @@ def worker_rows(name: str, **figures: float) -> dict[str, Rows]:
 def fleet_rows(*workers: dict[str, Rows]) -> dict[str, Rows]:
     """A cluster of these workers and its server, with nothing waiting."""
     found: dict[str, Rows] = {"nodes_known": [({}, len(workers) + 1)], "pods_known": [({}, 20)]}
-    found["ready"] = [({"node": "server"}, 1)]
+    found |= {"ready": [({"node": "server"}, 1)], "unschedulable": [({"node": "server"}, 0)]}
     for rows in workers:
         for name, some in rows.items():
             found[name] = [*found.get(name, []), *some]

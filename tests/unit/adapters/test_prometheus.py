@@ -157,9 +157,9 @@ def test_a_value_that_is_not_finite_is_missing(value: str) -> None:
     ("change", "usable"),
     [
         ({"ready": [({"node": "i-a"}, 0)]}, False),
-        ({"ready": []}, False),
+        ({"ready": [({"node": "server"}, 1), ({"node": "i-b"}, 1)]}, False),
         ({"unschedulable": [({"node": "i-a"}, 1)]}, False),
-        ({"unschedulable": []}, False),
+        ({"unschedulable": [({"node": "server"}, 0), ({"node": "i-b"}, 0)]}, False),
         ({"taint": [({"node": "i-a", "key": "node.cloudprovider.kubernetes.io/uninitialized"}, 1)]}, True),
         (
             {
@@ -221,6 +221,17 @@ def test_without_node_data_the_load_of_every_live_worker_still_counts() -> None:
 def test_nodes_raises_when_nothing_is_known_of_any_node() -> None:
     with pytest.raises(MetricsUnavailableError, match="no data of kube-state-metrics"):
         bench(nodes_known=[], node=[]).reader.nodes(NOW)
+
+
+@pytest.mark.parametrize(
+    ("part", "series"), [("ready", "kube_node_status_condition"), ("unschedulable", "kube_node_spec_unschedulable")]
+)
+def test_a_series_that_is_not_exported_makes_nodes_unknown_not_unusable(part: str, series: str) -> None:
+    found = bench(**{part: []})
+    reading = found.reader.read(NOW)
+    assert (reading.nodes, reading.cpu_percent, reading.missing) == ((), 50, ("nodes", series))
+    with pytest.raises(MetricsUnavailableError, match=rf"no data of kube-state-metrics: {series}$"):
+        found.reader.nodes(NOW)
 
 
 def test_a_cluster_without_workers_is_no_failure() -> None:
