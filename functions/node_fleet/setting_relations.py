@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from typing import TYPE_CHECKING
 
 from node_fleet.domain.policy import CustomMetric
@@ -52,11 +51,20 @@ def contradictions(s: Settings) -> list[str]:
         if a > b or (strict and a == b):
             found.append(f"{s.env_name(low)}={a:g} must be {'below' if strict else 'at most'} {s.env_name(high)}={b:g}")
     if not _is_zone(s.timezone):
+        import zoneinfo
+
         near = nearest(s.timezone, zoneinfo.available_timezones())
         found.append(f"TIMEZONE={s.timezone}: expected an IANA zone such as Asia/Dhaka{near}")
     if not s.launch_template_version.isdigit():
         found.append(
             f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
+        )
+    if "@" in s.prometheus_url.partition("//")[2].partition("/")[0]:
+        address = s.prometheus_url.partition("//")[0] + "//" + s.prometheus_url.rpartition("@")[2]
+        secret = s.env_name("prometheus_secret")
+        found.append(
+            f"PROMETHEUS_URL={address} came with a user or password, which would stand in the environment and in logs:"
+            f" put them in the secret that {secret} names"
         )
     found += _decision_problems(s)
     found += _lease_problems(s)
@@ -104,6 +112,10 @@ def _lease_problems(s: Settings) -> list[str]:
 
 def _is_zone(name: str) -> bool:
     """Asks for the one zone: the list of all is a walk through a directory, too slow for every start."""
+    if name == "UTC":
+        return True
+    import zoneinfo
+
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

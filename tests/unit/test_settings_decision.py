@@ -38,6 +38,11 @@ def problem(**raw: Any) -> str:
         ({"cpu_urgent_percent": 60}, "SCALE_UP_THRESHOLD_CPU=70 must be at most URGENT_THRESHOLD_CPU=60"),
         ({"min_workers": 9, "max_workers": 4}, "MIN_NODES=9 must be at most MAX_NODES=4"),
         ({"step_normal": 3}, "STEP_NORMAL=3 must be at most STEP_URGENT=2"),
+        (
+            {"prometheus_url": "https://ann:hunter2@metrics.example:9090/p"},
+            "PROMETHEUS_URL=https://metrics.example:9090/p came with a user or password",
+        ),
+        ({"prometheus_url": "http://hunter2@metrics.example"}, "put them in the secret that PROMETHEUS_SECRET names"),
         ({"interval_seconds": 300}, "INTERVAL_SECONDS=300 must be below READING_GAP_SECONDS=300"),
         ({"cpu_readings": 0}, "CPU_READINGS=0: expected 1 to 30"),
         ({"pending_readings": 0}, "PENDING_READINGS=0: expected 1 to 30"),
