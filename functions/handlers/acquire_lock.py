@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model import Alert
 from node_fleet.domain.operation import resume_state
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Timing, read_input
 from node_fleet.observability import log
 from node_fleet.payload import put, to_payload

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.drain import DrainLimits, judge_drain
 from node_fleet.domain.errors import ServerUnreachableError
 from node_fleet.domain.interruption import DeadlineDrain, Interruption
 from node_fleet.domain.operation import Target
+from node_fleet.domain.record import replace
 from node_fleet.payload import put, take
 from node_fleet.wiring import Wiring, wiring
 

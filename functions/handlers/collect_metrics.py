@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,6 +9,7 @@ from zoneinfo import ZoneInfo
 from node_fleet.domain.errors import MetricsUnavailableError
 from node_fleet.domain.fleet import assemble, refresh
 from node_fleet.domain.model import HourlyLoad, Snapshot
+from node_fleet.domain.record import replace
 from node_fleet.observability import log
 from node_fleet.payload import put
 from node_fleet.wiring import Wiring, wiring

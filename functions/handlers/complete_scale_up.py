@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.costing import begun_with
@@ -12,6 +11,7 @@ from node_fleet.domain.message import Outcome
 from node_fleet.domain.model import Memory
 from node_fleet.domain.operation import Operation
 from node_fleet.domain.outcome import succeeded
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Run
 from node_fleet.payload import put, take
 from node_fleet.telling import tell

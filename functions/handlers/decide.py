@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.decision import decide
 from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.domain.record import replace
 from node_fleet.observability import log
 from node_fleet.payload import from_payload, packed, to_payload
 from node_fleet.wiring import wiring

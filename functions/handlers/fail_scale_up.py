@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.join import failure_key, failure_of
@@ -10,6 +9,7 @@ from node_fleet.domain.launch import breaker_alert, failure_alert, keys_to_retur
 from node_fleet.domain.message import Outcome, plain_failure
 from node_fleet.domain.model import Memory
 from node_fleet.domain.outcome import failed
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Run
 from node_fleet.payload import put, take
 from node_fleet.telling import tell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.launcher import Launcher, Listing, found_by_tag, placement_of
@@ -20,6 +19,7 @@ from node_fleet.domain.message import Outcome
 from node_fleet.domain.model import Instance, Memory
 from node_fleet.domain.operation import LaunchSlot, Operation
 from node_fleet.domain.placement import plan_slots
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Run
 from node_fleet.observability import log
 from node_fleet.payload import put, take

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.node_sight import by_server
 from node_fleet.domain.adoption import Reaping, reaped_alert, weigh_reaping
 from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Run
 from node_fleet.observability import log
 from node_fleet.payload import put, take

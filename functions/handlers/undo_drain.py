@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.cordon import give_back
@@ -12,6 +11,7 @@ from node_fleet.domain.drain import after_target, moved, told_once, undone_sente
 from node_fleet.domain.message import plain_failure
 from node_fleet.domain.model import Alert, Memory
 from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Run
 from node_fleet.payload import put, take
 from node_fleet.wiring import Wiring, wiring

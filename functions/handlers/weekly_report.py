@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,6 +16,7 @@ from node_fleet.domain.cost import Money
 from node_fleet.domain.errors import Ec2Error, InvalidInputError
 from node_fleet.domain.message import Message
 from node_fleet.domain.model import Snapshot
+from node_fleet.domain.record import field, record
 from node_fleet.domain.weekly import Facts, Sample, Volume, Week, headline, lines, summarise
 from node_fleet.observability import log
 from node_fleet.payload import from_payload, to_payload
@@ -27,7 +27,7 @@ DAY_SECONDS = 86400
 DAYS = 7
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Read:
     """What is kept of a week's events."""
 

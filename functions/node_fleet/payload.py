@@ -6,7 +6,6 @@ One codec serves the state machine's payload, the state item and the records. No
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import json
 import math
@@ -17,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
 
 from node_fleet.domain.errors import InvalidInputError
+from node_fleet.domain.record import fields, has_default, is_record
 
 Reader = Callable[[Any, str], Any]
 Writer = Callable[[Any], Any]
@@ -25,7 +25,7 @@ LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 50, 150
 
 def to_payload(value: Any) -> Any:
     """The JSON form of a dataclass, tuple, dict or scalar of ours. Floats are rounded to 4 digits."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_record(value) and not isinstance(value, type):
         return _writer(type(value))(value)
     if isinstance(value, tuple | list):
         return _write_sequence(value)
@@ -46,8 +46,8 @@ def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
 
 
 def _write_sequence(items: typing.Sequence[Any]) -> Any:
-    if items and all(dataclasses.is_dataclass(item) for item in items):
-        names = [f.name for f in dataclasses.fields(items[0])]
+    if items and all(is_record(item) for item in items):
+        names = [f.name for f in fields(items[0])]
         rows = [[to_payload(getattr(item, name)) for name in names] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
     return [to_payload(item) for item in items]
@@ -77,14 +77,14 @@ def table_rows(data: Mapping[str, Any], path: str = "table") -> list[dict[str, A
 
 @functools.cache
 def _writer(cls: type) -> Writer:
-    names = [f.name for f in dataclasses.fields(cls)]
+    names = [f.name for f in fields(cls)]
     return lambda value: {name: to_payload(getattr(value, name)) for name in names}
 
 
 @functools.cache
 def _reader(kind: Any) -> Reader:
     origin = typing.get_origin(kind)
-    if dataclasses.is_dataclass(kind):
+    if is_record(kind):
         return _record_reader(typing.cast(type, kind))
     if origin is Literal:
         return _literal_reader(typing.get_args(kind))
@@ -172,21 +172,17 @@ def _dict_reader(kind: Any) -> Reader:
 
 def _record_reader(cls: type) -> Reader:
     hints = typing.get_type_hints(cls)
-    fields = {f.name: _reader(hints[f.name]) for f in dataclasses.fields(cls)}
-    required = {
-        f.name
-        for f in dataclasses.fields(cls)
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    }
+    readers = {f.name: _reader(hints[f.name]) for f in fields(cls)}
+    required = {f.name for f in fields(cls) if not has_default(f)}
 
     def read(data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             raise _fail(path, data, "an object")
-        if unknown := sorted(set(data) - set(fields)):
-            raise InvalidInputError(f"{path} has unknown field {unknown[0]!r}, expected {', '.join(sorted(fields))}")
+        if unknown := sorted(set(data) - set(readers)):
+            raise InvalidInputError(f"{path} has unknown field {unknown[0]!r}, expected {', '.join(sorted(readers))}")
         if absent := sorted(required - set(data)):
             raise InvalidInputError(f"{path} lacks field {absent[0]!r}")
-        return cls(**{name: fields[name](value, f"{path}.{name}") for name, value in data.items()})
+        return cls(**{name: readers[name](value, f"{path}.{name}") for name, value in data.items()})
 
     return read
 

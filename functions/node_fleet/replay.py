@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.decision import Decision, decide
 from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.domain.record import replace
 from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings
 

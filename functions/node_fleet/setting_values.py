@@ -5,23 +5,20 @@ Knows no setting by name beyond how its value is formed; what contradicts what s
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import json
 import math
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from node_fleet.domain.built_in_metrics import BUILT_IN, completed
 from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.policy import CustomMetric, ScheduleWindow
-from node_fleet.domain.schedule import DAY_NAMES, parse_schedules
+from node_fleet.domain.policy import DAY_NAMES, CustomMetric, ScheduleWindow
+from node_fleet.domain.record import Field, field, record
 from node_fleet.payload import from_payload, to_payload
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Spec:
     """How one setting is written and what it may be. low and high are inclusive."""
 
@@ -38,12 +35,12 @@ def setting(env: str, default: Any, meaning: str, **limits: Any) -> Any:
     return field(default=default, metadata={"spec": Spec(env, meaning, **limits)})
 
 
-def spec_of(f: dataclasses.Field[Any]) -> Spec:
+def spec_of(f: Field[Any]) -> Spec:
     """The Spec that a Settings field carries."""
     return typing.cast(Spec, f.metadata["spec"])
 
 
-def parsed(f: dataclasses.Field[Any], value: Any) -> Any:
+def parsed(f: Field[Any], value: Any) -> Any:
     """The value of that field; ValueError says what would be right."""
     spec, kind = spec_of(f), str(f.type)
     found = _PARSERS[f.name](value) if f.name in _PARSERS else _PARSERS[kind](value)
@@ -132,6 +129,12 @@ def _custom_metric(entry: Any, index: int) -> CustomMetric:
     return typing.cast(CustomMetric, from_payload(CustomMetric, fields, path=f"metric {name or index + 1}"))
 
 
+def _schedules(value: Any) -> tuple[ScheduleWindow, ...]:
+    from node_fleet.domain.schedule import parse_schedules
+
+    return parse_schedules(value)
+
+
 def _weekend_days(value: Any) -> tuple[str, ...]:
     names = tuple(name.lower()[:3] for name in _texts(value))
     if unknown := [name for name in names if name not in DAY_NAMES]:
@@ -147,7 +150,7 @@ _PARSERS: dict[str, Any] = {
     "tuple[str, ...]": _texts,
     "subnets": _subnets,
     "custom_metrics": _custom_metrics,
-    "schedules": parse_schedules,
+    "schedules": _schedules,
     "weekend_days": _weekend_days,
 }
 
@@ -172,5 +175,7 @@ def shown(value: Any) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known name nearest to a wrong one, in brackets; empty when none is near."""
+    import difflib  # nobody needs it while every setting is right
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" (nearest: {near[0]})" if near else ""

@@ -5,15 +5,14 @@ The deployment writes what to_env() gives; the functions read it back with from_
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.built_in_metrics import BUILT_IN
 from node_fleet.domain.errors import InvalidSettingsError
 from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.presets import PRESETS
+from node_fleet.domain.record import fields, record
 from node_fleet.domain.rule_sets import RULE_SETS
 from node_fleet.setting_relations import contradictions
 from node_fleet.setting_values import Spec, nearest, parsed, setting, shown, spec_of, written
@@ -21,7 +20,7 @@ from node_fleet.setting_values import Spec, nearest, parsed, setting, shown, spe
 __all__ = ["Settings", "Spec", "spec_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of one cluster. Fields named as in Policy take their default from the preset."""
 
@@ -446,7 +445,7 @@ class Settings:
         Raises:
             InvalidSettingsError: lists all wrong settings, each with name, value and what is allowed.
         """
-        raw = {f.name: env[spec_of(f).env] for f in dataclasses.fields(cls) if spec_of(f).env in env}
+        raw = {f.name: env[spec_of(f).env] for f in fields(cls) if spec_of(f).env in env}
         return cls.from_mapping(raw)
 
     @classmethod
@@ -461,9 +460,7 @@ class Settings:
     @classmethod
     def policy_from_env(cls, env: Mapping[str, str]) -> Policy:
         """The policy that policy_env() was written from. What binds it to other settings was checked then."""
-        settings, problems = cls._read(
-            {f.name: env[e] for f in dataclasses.fields(cls) if (e := spec_of(f).env) in env}
-        )
+        settings, problems = cls._read({f.name: env[e] for f in fields(cls) if (e := spec_of(f).env) in env})
         if problems:
             raise InvalidSettingsError("; ".join(problems))
         return settings.policy()
@@ -471,7 +468,7 @@ class Settings:
     @classmethod
     def _read(cls, raw: Mapping[str, Any]) -> tuple[Settings, list[str]]:
         problems: list[str] = []
-        known = {f.name: f for f in dataclasses.fields(cls)}
+        known = {f.name: f for f in fields(cls)}
         values: dict[str, Any] = {}
         for name, value in raw.items():
             if name not in known:
@@ -489,26 +486,27 @@ class Settings:
         base = Settings(**{**PRESETS[self.preset], "preset": self.preset})
         return {
             spec_of(f).env: written(getattr(self, f.name))
-            for f in dataclasses.fields(self)
+            for f in fields(self)
             if f.name in ("cluster_id", "preset") or getattr(self, f.name) != getattr(base, f.name)
         }
 
     def env_of(self, names: Iterable[str]) -> dict[str, str]:
         """The environment of just these settings, by field name, whether or not they differ from a default."""
-        return {spec_of(f).env: written(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name in names}
+        return {spec_of(f).env: written(getattr(self, f.name)) for f in fields(self) if f.name in names}
 
     def env_name(self, name: str) -> str:
         """The environment name of the field of that name."""
-        return spec_of(self.__dataclass_fields__[name]).env
+        return next(spec_of(f).env for f in fields(self) if f.name == name)
 
     def policy(self) -> Policy:
         """The numbers that decide() obeys."""
-        names = {f.name for f in dataclasses.fields(Policy)} & {f.name for f in dataclasses.fields(self)}
+        names = {f.name for f in fields(Policy)} & {f.name for f in fields(self)}
         return Policy(**{name: getattr(self, name) for name in names})
 
     def policy_env(self) -> dict[str, str]:
         """The part of to_env() that decisions obey: with it the same policy can be had again."""
-        decisive = {spec_of(f).env for f in dataclasses.fields(self) if f.name in Policy.__dataclass_fields__}
+        names = {f.name for f in fields(Policy)}
+        decisive = {spec_of(f).env for f in fields(self) if f.name in names}
         return {name: value for name, value in self.to_env().items() if name in decisive}
 
     @property

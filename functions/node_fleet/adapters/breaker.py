@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.outcome import reset_breaker
+from node_fleet.domain.record import replace
 from node_fleet.domain.run import Run
 
 

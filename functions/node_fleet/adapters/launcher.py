@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchAnswer
@@ -27,6 +26,7 @@ from node_fleet.domain.launch import (
 from node_fleet.domain.model import Instance
 from node_fleet.domain.operation import LaunchSlot, Operation
 from node_fleet.domain.placement import Placement, dry_now, layout_of, zone_order
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.state import FleetState
 from node_fleet.settings import Settings
 
@@ -52,7 +52,7 @@ def found_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
     return take_up(operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Listing:
     """Instances as EC2 listed them after the state item was read at that version of its reservations."""
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import requests
 
 from node_fleet.domain.errors import NotificationError
+from node_fleet.domain.record import record
 from node_fleet.domain.slack import fallback_payload
 
 CONNECT_SECONDS = 3.0
@@ -42,7 +42,7 @@ class TimeLeft(Protocol):
     def __call__(self) -> float: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Sent:
     """How it ended. detail never holds the address."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from node_fleet.adapters.dynamo import ConditionFailed, table_errors
@@ -16,6 +15,7 @@ from node_fleet.domain.errors import LeaseLostError, PausedError, StateStoreErro
 from node_fleet.domain.lease import describe_takeover, readable_lease
 from node_fleet.domain.model import Memory
 from node_fleet.domain.operation import Operation
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.run import Run
 from node_fleet.domain.state import FleetState, Lease, Notice, Pause, Reservation
 from node_fleet.payload import from_payload, to_payload
@@ -34,7 +34,7 @@ _NOTICE = "notice#"
 _RESERVE_TRIES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Acquired:
     """What became of asking for the lock. `state` is the item as it is now, None when there is no item."""
 

@@ -5,7 +5,6 @@ Never above the maximum: without room an empty one under our cordon goes, as its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.adapters.launcher import Headcount
@@ -15,13 +14,14 @@ from node_fleet.domain.inspection import parse_node_look
 from node_fleet.domain.interruption import operation_of
 from node_fleet.domain.join import LIVING
 from node_fleet.domain.operation import Target
+from node_fleet.domain.record import record
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
 SCALE_DOWN = "down-"
 """So the operation ids of scale-downs begin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Survivors:
     """The tools that taking a worker back needs."""
 

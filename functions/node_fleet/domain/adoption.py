@@ -6,13 +6,13 @@ Certain means: past the join limit, and kubectl on the server listed nodes witho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from node_fleet.domain.join import Sight
 from node_fleet.domain.model import Alert, Worker
+from node_fleet.domain.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Reaping:
     """What one look came to: whom to reap (at most one), whom to look at again, and why in one sentence."""
 

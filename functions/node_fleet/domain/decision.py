@@ -5,17 +5,16 @@ Here stands the order of the rules and what binds all of them; how each is weigh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from node_fleet.domain import alerts, explain
 from node_fleet.domain.cooldown import cooldown, launch_back_off
 from node_fleet.domain.demand import listed_checks, weigh_demand
 from node_fleet.domain.evidence import Action, Check, Decision, Verdict
 from node_fleet.domain.floor import Floor, effective_minimum
+from node_fleet.domain.foreseen import foresee
 from node_fleet.domain.model import Alert, Memory, Snapshot
 from node_fleet.domain.not_ready import weigh_not_ready
 from node_fleet.domain.policy import Policy
-from node_fleet.domain.prediction import foresee
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.remembering import newly_usable, note_missing, remembered
 from node_fleet.domain.rule_sets import RULE_SETS
 from node_fleet.domain.sizing import Wanted
@@ -24,7 +23,7 @@ from node_fleet.domain.view import View, look
 __all__ = ["Action", "Check", "Decision", "Verdict", "decide"]
 
 
-@dataclass(slots=True, kw_only=True)
+@record(slots=True, kw_only=True)
 class _Answer:
     """The outcome while it is put together."""
 

@@ -5,18 +5,17 @@ Pods too large for any worker, and pods that earlier launches did not help, are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from node_fleet.domain.evidence import Check
 from node_fleet.domain.instance_shape import offered
 from node_fleet.domain.model import LaunchedFor, PodShape, Worker
 from node_fleet.domain.policy import Policy
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.view import View
 
 _PODS_PER_NODE = 110
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Demand:
     """waiting: pods a worker would help. left: those no joining or fresh worker will hold; left_shapes: their shapes.
     helpful: the shapes of all that wait.
@@ -39,7 +38,7 @@ class Demand:
 _NONE = Demand()
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Room:
     """Free room of one worker while pods are packed into it."""
 

@@ -6,12 +6,12 @@ An outcome that is not known is never success. Sending, cancelling and looking a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.inspection import NodeLook
 from node_fleet.domain.model import Alert, Memory
 from node_fleet.domain.operation import DownPhase, Operation, Target, TargetPhase
+from node_fleet.domain.record import record, replace
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
 
@@ -37,7 +37,7 @@ _WORDS: dict[str, tuple[DrainStatus, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CommandResult:
     """How a command on the server stands. exit_code is -1 while there is none.
 
@@ -70,7 +70,7 @@ class CommandResult:
         return found[-1]["detail"] if found else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class DrainVerdict:
     """Where a drain stands, in one sentence. alert: kind of alert that a person should get, if any."""
 
@@ -79,7 +79,7 @@ class DrainVerdict:
     alert: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class TerminationVerdict:
     """Where a termination stands; phase: what the target becomes, None while nothing changes."""
 
@@ -88,7 +88,7 @@ class TerminationVerdict:
     phase: TargetPhase | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class DrainLimits:
     """kubectl's timeout < the command's execution timeout < how long the state machine waits for it. In seconds."""
 

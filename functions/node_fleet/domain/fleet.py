@@ -6,11 +6,11 @@ Pure: it fetches nothing. A value that is not known stays None; it never becomes
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from node_fleet.domain.model import HourlyLoad, Instance, NodeReading, Phase, Reading, Snapshot, Worker
 from node_fleet.domain.policy import Policy
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.state import Notice
 
 # Taints that say the node is not able to run pods yet, or no longer. A team's own taints are not among them: workers
@@ -46,7 +46,7 @@ class Loaded(Protocol):
     def memory_total_mib(self) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Load:
     """The load of several workers as one. None: not known of any of them."""
 

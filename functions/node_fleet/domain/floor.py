@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from node_fleet.domain.schedule import floor_at
+from node_fleet.domain.policy import ScheduleWindow
+from node_fleet.domain.record import record
 from node_fleet.domain.view import View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Floor:
     """How many workers must be there, by which rule, and in words."""
 
@@ -24,7 +23,7 @@ def effective_minimum(view: View) -> Floor:
     best = Floor(
         workers=policy.min_workers, rule="minimum", text=f"the minimum of {policy.min_workers}", setting="MIN_NODES"
     )
-    window = floor_at(policy.schedules, policy.timezone, view.now)
+    window = _open_window(view) if policy.schedules else None
     if window and window.minimum > best.workers:
         best = Floor(
             workers=window.minimum,
@@ -42,3 +41,9 @@ def effective_minimum(view: View) -> Floor:
     if best.workers > policy.max_workers:
         return Floor(workers=policy.max_workers, rule=best.rule, text=best.text, setting=best.setting)
     return best
+
+
+def _open_window(view: View) -> ScheduleWindow | None:
+    from node_fleet.domain.schedule import floor_at  # with it come dates and zones: not in a start without windows
+
+    return floor_at(view.policy.schedules, view.policy.timezone, view.now)

@@ -5,17 +5,16 @@ Which worker goes is not decided here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from node_fleet.domain.demand import Demand
 from node_fleet.domain.evidence import Check, Verdict
 from node_fleet.domain.explain import counted
 from node_fleet.domain.model import Streak, Worker
+from node_fleet.domain.record import field, record
 from node_fleet.domain.sustained import advance
 from node_fleet.domain.view import View, known
 
 
-@dataclass(slots=True, kw_only=True)
+@record(slots=True, kw_only=True)
 class Idle:
     """How many workers may go, what was weighed, and the run of idle readings to remember."""
 

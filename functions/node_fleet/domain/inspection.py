@@ -9,8 +9,9 @@ import base64
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from node_fleet.domain.record import record
 
 PLAIN_CHARACTERS = 4000
 
@@ -27,7 +28,7 @@ class UnreadableAnswerError(ValueError):
     """The server's answer cannot be trusted: cut, damaged or of another form. Never leaves domain/ and handlers/."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Blocker:
     """One pod that keeps its worker. `pod` is namespace/name; `letter` is explained in eligibility.REASONS."""
 
@@ -36,7 +37,7 @@ class Blocker:
     budget: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class InspectedNode:
     """One node as the server sees it now. room None: no budget covers its pods. cordoned_by "?": somebody else.
 
@@ -73,7 +74,7 @@ class InspectedNode:
         return 100.0 * max(0, self.cpu_allocatable_milli - self.cpu_requested_milli) / self.cpu_allocatable_milli
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """What one look at the cluster gave. known False: nothing may be concluded, `detail` says why.
 
@@ -89,7 +90,7 @@ class Inspection:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class NodeLook:
     """One node as check_node.sh saw it. known False: the answer cannot be trusted."""
 

@@ -6,7 +6,6 @@ Spot warnings end in minutes, scheduled changes in days, recommendations often i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from node_fleet.domain.message import Message
 from node_fleet.domain.model import Alert, DryPool, Instance
 from node_fleet.domain.operation import LaunchSlot, Operation
 from node_fleet.domain.placement import Placement, Pool, plan_slots
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.state import FleetState, Notice
 
 Kind = Literal["spot", "rebalance", "scheduled", "gone", "stopped"]
@@ -46,7 +46,7 @@ WORDS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Announcement:
     """One event about one or more instances. deadline: epoch seconds, 0 when the event names none."""
 
@@ -56,7 +56,7 @@ class Announcement:
     deadline: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Times:
     """The settings that an answer to an announcement obeys, in seconds."""
 
@@ -67,7 +67,7 @@ class Times:
     join_limit_seconds: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Interruption:
     """What is done about one worker: the plan that the workflow carries, written for who opens it in the console.
 
@@ -95,7 +95,7 @@ class Interruption:
         return replace(self, slot=slot)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class DeadlineDrain:
     """How the drain stands: "waiting", "drained", "failed", "skipped"; started_at and until in epoch seconds."""
 
@@ -107,7 +107,7 @@ class DeadlineDrain:
     until: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Replacement:
     """What became of the replacement: "launched", "none" or "failed"."""
 

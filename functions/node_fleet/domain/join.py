@@ -6,20 +6,20 @@ Unknown is not unjoined: without a list of nodes nothing is given up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.back_off import JOIN, SCALE_UP
 from node_fleet.domain.launch import BLAMELESS, FRESH_SECONDS
 from node_fleet.domain.model import Alert, NodeReading
 from node_fleet.domain.operation import FINISHED_SLOT_OUTCOMES, LaunchSlot, Operation
+from node_fleet.domain.record import record, replace
 
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
 LIVING = ("pending", "running")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Join:
     """How the wait stands. seconds: launch to usable of the slowest that joined; pods_waiting: None when not known."""
 
@@ -31,7 +31,7 @@ class Join:
     seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Sight:
     """The nodes as somebody saw them, and who that was. None: nobody could look, or the list cannot be believed."""
 

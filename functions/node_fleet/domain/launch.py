@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.back_off import JOIN, active
@@ -22,6 +21,7 @@ from node_fleet.domain.model import Alert, DryPool, Instance, Memory
 from node_fleet.domain.operation import LaunchSlot, Operation
 from node_fleet.domain.placement import Placement, Pool, dry_now, pools_in_order
 from node_fleet.domain.policy import Policy
+from node_fleet.domain.record import record, replace
 from node_fleet.domain.state import FleetState, Notice
 
 FRESH_SECONDS = 120
@@ -99,7 +99,7 @@ FINAL: dict[Kind, type[NodeFleetError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """One refused RunInstances: which pool, EC2's code and words, and what that means."""
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from node_fleet.domain.model import DryPool, Instance, Market
 from node_fleet.domain.operation import LaunchSlot
 from node_fleet.domain.policy import PlacementOrder
+from node_fleet.domain.record import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Placement:
     """The user's wishes. zones: zone -> subnet id in the configured order; instance_types in order of preference."""
 
@@ -34,7 +35,7 @@ class Pool:
     market: Market
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Layout:
     """How the fleet stands while a plan grows: counted once, then kept up to date slot by slot."""
 

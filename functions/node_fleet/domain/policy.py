@@ -5,16 +5,18 @@ A preset changes decisions, never safety. Values come from settings.py, which ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from node_fleet.domain.record import record
 
 WhenAbsent = Literal["ignore", "hold"]
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
 CooldownBy = Literal["next", "last"]
+DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class CustomMetric:
     """A metric of the user's own. `high` asks for a worker after `readings`; under `low`, one may go.
 
@@ -33,7 +35,7 @@ class CustomMetric:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ScheduleWindow:
     """A floor under the worker count while the window is open: local times in the configured zone.
 
@@ -48,7 +50,7 @@ class ScheduleWindow:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds.
 

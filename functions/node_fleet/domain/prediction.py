@@ -9,20 +9,20 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from node_fleet.domain.evidence import Check, Verdict
+from node_fleet.domain.foreseen import Foreseen
 from node_fleet.domain.model import HourlyLoad
-from node_fleet.domain.policy import Policy
+from node_fleet.domain.policy import DAY_NAMES, Policy
+from node_fleet.domain.record import record
 from node_fleet.domain.schedule import zone
 from node_fleet.domain.view import View
 
 _HOUR, _DAY = 3600, 86400
-_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What is expected of one hour, in the unit of the history, and how the method did over the last week.
 
@@ -44,35 +44,10 @@ class Forecast:
         return self.load / max(1, workers) if self.per_worker else self.load
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
-    """The answer for this tick: whether one worker more is wanted, how long how many are held, and the check."""
-
-    check: Check | None = None
-    add: bool = False
-    hour_judged: int = 0
-    hold_until: int = 0
-    hold_workers: int = 0
-
-
-def foresee(view: View) -> Foreseen:
-    """Judge the coming hour, once, from the configured minute on; only on live data."""
-    policy, memory = view.policy, view.memory
-    kept = Foreseen(
-        hour_judged=memory.predicted_hour,
-        hold_until=memory.predictive_hold_until,
-        hold_workers=memory.predictive_hold_workers,
-    )
-    coming = view.now - view.now % _HOUR + _HOUR
-    if not policy.predictive or (view.now % _HOUR) // 60 < policy.predictive_minute:
-        return kept
-    if memory.predicted_hour == coming or not view.live or not view.usable:
-        return kept
-    return _judge(view, forecast(view.snapshot.hourly, coming, policy), kept)
-
-
-def _judge(view: View, expected: Forecast, kept: Foreseen) -> Foreseen:
-    policy, have, coming = view.policy, view.have, expected.hour_epoch
+def judge(view: View, coming: int, kept: Foreseen) -> Foreseen:
+    """What the hour that starts at `coming` asks for; of `kept` stays what it does not change."""
+    expected = forecast(view.snapshot.hourly, coming, view.policy)
+    policy, have = view.policy, view.have
     if expected.abstains:
         return Foreseen(
             check=_check("missing", f"no prediction: {expected.abstains}", None, policy),
@@ -194,4 +169,4 @@ def _middle(ordered: list[float]) -> float:
 @functools.lru_cache(maxsize=16384)
 def _bucket(hour_epoch: int, timezone: str, weekend: tuple[str, ...]) -> tuple[bool, int]:
     local = datetime.fromtimestamp(hour_epoch, zone(timezone))
-    return _NAMES[local.weekday()] in weekend, local.hour
+    return DAY_NAMES[local.weekday()] in weekend, local.hour

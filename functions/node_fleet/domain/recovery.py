@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from node_fleet.domain.model import Memory
 from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.record import replace
 
 
 def may_close(operation: Operation, dead_execution_id: str) -> bool:

@@ -5,14 +5,13 @@ Nothing here decides; the store keeps what comes back.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from node_fleet.domain.adaptive_memory import Learned
 from node_fleet.domain.alerts import missing_names
 from node_fleet.domain.back_off import node_key
 from node_fleet.domain.demand import Demand, remember_launch
+from node_fleet.domain.foreseen import Foreseen
 from node_fleet.domain.model import BackOff, Memory, ReadingPoint, Streak
-from node_fleet.domain.prediction import Foreseen
+from node_fleet.domain.record import replace
 from node_fleet.domain.sustained import advance
 from node_fleet.domain.view import View, known
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import re
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any
 
-from node_fleet.domain.policy import ScheduleWindow
+from node_fleet.domain.policy import DAY_NAMES, ScheduleWindow
 
-DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_WINDOW = re.compile(r"^(?P<days>\S+)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d):\s*(?P<minimum>\d+)$")
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+_WINDOW = r"^(?P<days>\S+)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d):\s*(?P<minimum>\d+)$"
 
 
 def parse_schedules(value: Any) -> tuple[ScheduleWindow, ...]:
@@ -29,7 +30,7 @@ def parse_schedules(value: Any) -> tuple[ScheduleWindow, ...]:
 
 
 def _window(text: str) -> ScheduleWindow:
-    match = _WINDOW.match(text)
+    match = re.match(_WINDOW, text)
     if not match:
         raise ValueError(
             f"cannot read window {text!r}, expected e.g. 'Mon-Sat 09:00-21:00: 4' or '2026-11-27 18:00-24:00: 8'"
@@ -88,6 +89,8 @@ def floor_at(windows: tuple[ScheduleWindow, ...], timezone: str, now: int) -> Sc
 @functools.cache
 def zone(name: str) -> ZoneInfo:
     """The IANA zone of that name."""
+    from zoneinfo import ZoneInfo  # only windows and predictions have local times
+
     return ZoneInfo(name)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.eligibility import Candidate, Eligibility
 from node_fleet.domain.inspection import Inspection
 from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.record import record
 
 _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Who goes, in order, and why nobody or fewer go. sentence is what the operator reads."""
 

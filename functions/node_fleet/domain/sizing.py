@@ -7,7 +7,6 @@ and stand in decision.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 from node_fleet.domain.adaptive_memory import Learned
 from node_fleet.domain.custom import weigh_custom
@@ -16,11 +15,12 @@ from node_fleet.domain.evidence import Check, Verdict
 from node_fleet.domain.explain import counted
 from node_fleet.domain.idle import weigh_idle
 from node_fleet.domain.model import Streak
+from node_fleet.domain.record import field, record, replace
 from node_fleet.domain.sustained import advance, is_sustained
 from node_fleet.domain.view import View, known
 
 
-@dataclass(slots=True, kw_only=True)
+@record(slots=True, kw_only=True)
 class Wanted:
     """What a rule set answers: workers to add (0: none) or to remove, by which rule, and all it weighed.
 
@@ -144,7 +144,7 @@ def weigh_memory(view: View, wanted: Wanted) -> None:
     wanted.checks.append(_load_check(view, load))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class _Load:
     """A load in percent with its marks and its run of readings over the high one."""
 

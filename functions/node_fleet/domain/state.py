@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from node_fleet.domain.model import Memory
 from node_fleet.domain.operation import Operation
+from node_fleet.domain.record import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The lock as one run holds it. Only the owner with this very fence may change or release anything."""
 
@@ -18,7 +17,7 @@ class Lease:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Pause:
     """An operator's order to change nothing until `until` (epoch seconds), with the reason and who gave it."""
 
@@ -28,7 +27,7 @@ class Pause:
     until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """Capacity promised to a launch that EC2 may not show yet: both workflows count it against the maximum."""
 
@@ -37,7 +36,7 @@ class Reservation:
     until: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Notice:
     """AWS has announced to take this instance, or may: `deadline` in epoch seconds, 0 when none was given.
 
@@ -51,7 +50,7 @@ class Notice:
     claimed_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class FleetState:
     """One cluster's state item. `slots_version` grows with every change of `reservations`."""
 

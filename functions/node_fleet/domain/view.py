@@ -6,13 +6,13 @@ Counts and trust only; what follows from them is for the rules.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from node_fleet.domain.model import Memory, Snapshot, Worker
 from node_fleet.domain.policy import Policy
+from node_fleet.domain.record import record
 
 
-@dataclass(slots=True, kw_only=True)
+@record(slots=True, kw_only=True)
 class View:
     """Facts that several rules need. Workers under notice are left out of every count.
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from node_fleet.domain.cost import HOURS_PER_MONTH, Money, fixed_usd, saved_percent, usd_per_hour
 from node_fleet.domain.instance_shape import offered
 from node_fleet.domain.prices import USD_PER_HOUR
+from node_fleet.domain.record import record
 
 DAY_HOURS = 24
 HOUR_SECONDS = 3600
@@ -22,7 +22,7 @@ GP3_USD_PER_GIB_MONTH = 0.096
 LEAST_SHARE_KNOWN = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Sample:
     """The fleet as one run saw it. kinds: (instance type, market) of each worker; hour: of the day, local."""
 
@@ -32,7 +32,7 @@ class Sample:
     cpu_percent: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Volume:
     """A volume of ours that hangs on no instance."""
 
@@ -40,7 +40,7 @@ class Volume:
     gib: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the week is judged by. Times are epoch seconds."""
 
@@ -61,7 +61,7 @@ class Facts:
     volumes: tuple[Volume, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """What to change, and what that saves in a month at this week's load."""
 
@@ -70,7 +70,7 @@ class Recommendation:
     usd_per_month: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Week:
     """The report as data. known_hours: how much of the week the samples cover."""
 
