@@ -5,7 +5,7 @@ One codec serves the state machine's payload, the state item and the records. No
 
 from __future__ import annotations
 
-import base64
+import binascii
 import functools
 import json
 import math
@@ -203,11 +203,12 @@ def unpacked(data: Any, path: str = "value") -> Any:
 
 
 def _pack(value: Any) -> str:
-    return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)).decode()
+    text = json.dumps(value, separators=(",", ":"))
+    return binascii.b2a_base64(zlib.compress(text.encode(), 9), newline=False).decode()
 
 
 def _unpack(text: str) -> Any:
-    return json.loads(zlib.decompress(base64.b64decode(text)))
+    return json.loads(zlib.decompress(binascii.a2b_base64(text)))
 
 
 def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:

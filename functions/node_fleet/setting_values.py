@@ -32,7 +32,7 @@ class Spec:
 
 def setting(env: str, default: Any, meaning: str, **limits: Any) -> Any:
     """A dataclass field that carries its Spec."""
-    return field(default=default, metadata={"spec": Spec(env, meaning, **limits)})
+    return field(default=default, metadata={"spec": Spec(env=env, meaning=meaning, **limits)})
 
 
 def spec_of(f: Field[Any]) -> Spec:

@@ -10,10 +10,9 @@ from typing import Any
 
 from node_fleet.domain.built_in_metrics import BUILT_IN
 from node_fleet.domain.errors import InvalidSettingsError
-from node_fleet.domain.policy import CustomMetric, Policy, ScheduleWindow
+from node_fleet.domain.policy import SIZINGS, CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.presets import PRESETS
 from node_fleet.domain.record import fields, record
-from node_fleet.domain.rule_sets import RULE_SETS
 from node_fleet.setting_relations import contradictions
 from node_fleet.setting_values import Spec, nearest, parsed, setting, shown, spec_of, written
 
@@ -326,9 +325,7 @@ class Settings:
         low=1,
         high=20,
     )
-    sizing: str = setting(
-        "SIZING", "steps", "the rule set that says how many workers are wanted", choices=tuple(RULE_SETS)
-    )
+    sizing: str = setting("SIZING", "steps", "the rule set that says how many workers are wanted", choices=SIZINGS)
     wait_cost: float = setting(
         "WAIT_COST",
         2.0,

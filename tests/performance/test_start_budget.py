@@ -38,7 +38,7 @@ def test_decide_loads_no_aws_client_and_starts_in_a_fraction_of_boto3() -> None:
     modules, seconds = loaded("import handlers.decide; from node_fleet.wiring import wiring; wiring().settings")
     _, boto3_seconds = loaded("import boto3")
     assert modules == set()
-    assert seconds < 0.8 * boto3_seconds
+    assert seconds < 0.6 * boto3_seconds
 
 
 @pytest.mark.parametrize("name", HANDLERS)

@@ -13,6 +13,8 @@ WhenAbsent = Literal["ignore", "hold"]
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
 CooldownBy = Literal["next", "last"]
+SIZINGS = ("steps", "adaptive")
+"""The rule sets by name; what each is stands in rule_sets.py, which settings do not need."""
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 

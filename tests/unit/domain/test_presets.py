@@ -14,7 +14,8 @@ import pytest
 from node_fleet.domain.decision import Decision, decide
 from node_fleet.domain.model import CustomReading, HourlyLoad, Memory, Snapshot, Streak
 from node_fleet.domain.outcome import failed
-from node_fleet.domain.policy import Policy
+from node_fleet.domain.policy import SIZINGS, Policy
+from node_fleet.domain.rule_sets import RULE_SETS
 from node_fleet.settings import Settings
 from tests.unit.domain.fakes_decision import START, TICK, Fleet, pods, snapshot, worker, workers
 
@@ -416,3 +417,7 @@ class TestNoPresetTouchesSafety:
         assert {fleet.tick(replace(full, at=START + k * TICK, read_at=START + k * TICK)).action for k in range(5)} == {
             "none"
         }
+
+
+def test_settings_know_every_rule_set_by_name() -> None:
+    assert tuple(RULE_SETS) == SIZINGS

@@ -207,7 +207,7 @@ def test_post_init_runs() -> None:
 def test_init_is_compiled_once_there_are_many_values() -> None:
     first = Undocumented(value=3)
     assert not inspect.isfunction(vars(Undocumented)["__init__"])
-    later = [Undocumented(value=3) for _ in range(100)]
+    later = [Undocumented(value=3) for _ in range(1000)]
     assert inspect.isfunction(vars(Undocumented)["__init__"])
     assert {first, *later} == {Undocumented(value=3)}
 
@@ -220,7 +220,7 @@ def test_a_wrong_call_is_told_alike_before_and_after() -> None:
     for _ in range(2):
         with pytest.raises(TypeError, match=r"Counted.__init__\(\) missing 1 required keyword-only argument: 'count'"):
             Counted()  # type: ignore[call-arg]
-    assert [Counted(count=n).count for n in range(100)] == list(range(100))
+    assert [Counted(count=n).count for n in range(1000)] == list(range(1000))
 
 
 def _with_class_variable() -> type:
