@@ -126,6 +126,7 @@ class LambdaRuntime:
         self._account = account
         self._random = random.Random(seed)
         self._managed: set[str] = set()
+        self._published: dict[str, LambdaFunction] = {}
 
     def register(
         self,
@@ -138,7 +139,10 @@ class LambdaRuntime:
         role: str = "",
         version: str = "1",
     ) -> LambdaFunction:
-        """Makes a function known; a string names its module and attribute as Lambda's Handler setting does."""
+        """Publishes a version; a string names its module and attribute as Lambda's Handler setting does.
+
+        What was published before under another version stays, and is found by its ARN.
+        """
         function = LambdaFunction(
             name=name,
             arn=f"arn:aws:lambda:{self._region}:{self._account}:function:{name}:{version}",
@@ -148,17 +152,22 @@ class LambdaRuntime:
             memory_mib=memory_mib,
             role=role,
         )
-        self.functions[name] = function
+        self.functions[name] = self._published[function.arn] = function
         self._managed |= set(function.environment)
         return function
 
     def find(self, reference: str) -> LambdaFunction:
-        """By name, by ARN, or by ARN with a version."""
+        """By name or ARN the newest; by an ARN with a version that one."""
         name = reference.split(":")[6] if reference.startswith("arn:") else reference.split(":", maxsplit=1)[0]
         if name not in self.functions:
             known = ", ".join(sorted(self.functions)) or "none"
             raise UnknownFunctionError(f"no function {reference!r}; known: {known}")
-        return self.functions[name]
+        newest = self.functions[name]
+        if reference.startswith(f"{newest.arn.rpartition(':')[0]}:") and reference != newest.arn:
+            if reference not in self._published:
+                raise UnknownFunctionError(f"no function {reference!r}; the newest is {newest.arn}")
+            return self._published[reference]
+        return newest
 
     def invoke(self, reference: str, payload: bytes, *, state: str | None = None) -> LambdaReply:
         """Runs a function to its end in virtual time, at most for its Timeout, and answers as Invoke does."""
