@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 __all__ = ["Field", "field", "fields", "has_default", "is_record", "record", "replace"]
 
 MISSING: Any = object()
-_UNCOMPILED = 128
-"""So many values of a class are filled field by field; about then the time spent is that of compiling its __init__."""
+_FILLED = 300
+"""So many fields of a class's values are filled one by one, which takes as long as compiling its __init__ does."""
 
 
 class PlainField:
@@ -137,8 +137,8 @@ class _Init:
     def __get__(self, instance: object, owner: type) -> Any:
         if instance is None:
             return self.compiled()
-        self.filled += 1
-        return partial(self.fill if self.filled <= _UNCOMPILED else self.compiled(), instance)
+        self.filled += len(self.cls.__record_fields__)
+        return partial(self.fill if self.filled <= _FILLED else self.compiled(), instance)
 
     def compiled(self) -> Any:
         from node_fleet.domain.record_compiled import compiled_init
@@ -148,14 +148,20 @@ class _Init:
 
     def fill(self, value: Any, /, *unnamed: Any, **given: Any) -> None:
         fields = self.cls.__record_fields__
-        missing = [name for name, f in fields.items() if name not in given and not has_default(f)]
-        if unnamed or missing or not given.keys() <= fields.keys():
+        if unnamed or not given.keys() <= fields.keys():
             self.compiled()(value, *unnamed, **given)  # by position, or an error to be told as any other
             return
+        fill = object.__setattr__
         for name, f in fields.items():
-            own = given[name] if name in given else f.default if f.default_factory is MISSING else f.default_factory()
-            object.__setattr__(value, name, own)
-        if hasattr(value, "__post_init__"):
+            if name in given:
+                fill(value, name, given[name])
+            elif f.default is not MISSING:
+                fill(value, name, f.default)
+            elif f.default_factory is not MISSING:
+                fill(value, name, f.default_factory())
+            else:
+                self.compiled()(value, **given)
+        if hasattr(self.cls, "__post_init__"):
             value.__post_init__()
 
 
