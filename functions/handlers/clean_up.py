@@ -9,7 +9,7 @@ from typing import Any
 
 from node_fleet.adapters.cordon import give_back
 from node_fleet.adapters.survivor import Survivors
-from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.errors import NoticeStandsError, ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.launch import keys_to_return
 from node_fleet.domain.message import Outcome
 from node_fleet.domain.operation import Operation, Target
@@ -21,26 +21,38 @@ from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Take EventBridge's execution status event; answer what was done, in one sentence."""
+    """Take EventBridge's execution status event; answer what was done, in one sentence.
+
+    Raises:
+        NoticeStandsError: all else is done, but a notice could not be settled; the same event is due again.
+    """
     tools = wiring()
     dead = event["detail"]["executionArn"]
-    notices = _notices(tools, dead)
+    settled, standing = _notices(tools, dead)
+    told = _lock(tools, event, dead, [*settled, *standing])
+    if standing:
+        raise NoticeStandsError("; ".join(standing))
+    return told
+
+
+def _lock(tools: Wiring, event: dict[str, Any], dead: str, notices: list[str]) -> dict[str, Any]:
+    """Free the lock of the dead execution and close its operation; a lock that is another's is left alone."""
     run = tools.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
-        standing = left_open(tools.state.load().operation)
-        return _told(dead, "nothing to do: the lock is not that execution's", standing, notices)
+        open_still = left_open(tools.state.load().operation)
+        return _told(dead, "nothing to do: the lock is not that execution's", open_still, *notices)
     operation = tools.state.renew(run, even_paused=True).operation
     done = _close(tools, run, operation) if operation and may_close(operation, dead) else left_open(operation)
     tools.state.release(run)
-    told = _told(dead, f"freed the lock of {dead}", done, notices)
+    told = _told(dead, f"freed the lock of {dead}", done, *notices)
     tools.records.put_event("clean_up", tools.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"])
     return told
 
 
-def _notices(tools: Wiring, dead: str) -> str:
+def _notices(tools: Wiring, dead: str) -> tuple[list[str], list[str]]:
     """A worker whose announcement a dead execution was answering must not stay out of every count for ever."""
     if not any(notice.claimed_by == dead for notice in tools.state.load().notices):
-        return ""
+        return [], []
     survivors = Survivors(
         ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
     )

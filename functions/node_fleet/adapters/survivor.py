@@ -9,12 +9,13 @@ from typing import Any
 
 from node_fleet.adapters.launcher import Headcount
 from node_fleet.domain.drain import CommandResult, DrainVerdict, judge_look
-from node_fleet.domain.errors import NodeFleetError, ServerUnreachableError
+from node_fleet.domain.errors import NodeFleetError, NoticeStandsError, ServerUnreachableError
 from node_fleet.domain.inspection import parse_node_look
 from node_fleet.domain.interruption import operation_of
 from node_fleet.domain.join import LIVING
 from node_fleet.domain.operation import Target
 from node_fleet.domain.record import record
+from node_fleet.domain.state import Notice
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
 SCALE_DOWN = "down-"
@@ -50,19 +51,32 @@ class Survivors:
             return "kept", text
         return self._let_go(instance_id, node_name)
 
-    def settle_orphans(self, dead: str) -> str:
-        """Lift the notices that a dead execution was answering; empty, or what became of them in one sentence."""
-        notices = [n for n in self.state.load().notices if n.claimed_by == dead]
-        return "; ".join(self._orphan(notice.instance_id) for notice in notices)
+    def settle_orphans(self, dead: str) -> tuple[list[str], list[str]]:
+        """Lift the notices that a dead execution was answering: what became of each, and why one still stands.
 
-    def _orphan(self, instance_id: str) -> str:
+        Before the date of a Spot notice nothing is lifted: AWS is about to take the machine, and pods must not
+        come back to it. A drain that the dead execution began goes on by itself.
+        """
+        settled: list[str] = []
+        standing: list[str] = []
+        for notice in self.state.load().notices:
+            if notice.claimed_by != dead:
+                continue
+            try:
+                settled.append(self._orphan(notice))
+            except NodeFleetError as error:
+                standing.append(f"the notice of {notice.instance_id} still stands: {error}")
+        return settled, standing
+
+    def _orphan(self, notice: Notice) -> str:
+        instance_id = notice.instance_id
         if self.ec2.states([instance_id])[instance_id] not in LIVING:
             self.state.remove_notice(instance_id)
             return f"lifted the notice of {instance_id}, which is gone"
-        try:
-            return self.take_back(instance_id, node_name=instance_id, drained=False)[1]
-        except NodeFleetError as error:
-            return f"the notice of {instance_id} still stands: {error}"
+        left = notice.deadline - self.clock.now()
+        if notice.kind == "spot" and left > 0:
+            raise NoticeStandsError(f"AWS takes it in {left} s")
+        return self.take_back(instance_id, node_name=instance_id, drained=False)[1]
 
     def _let_go(self, instance_id: str, node_name: str) -> tuple[str, str]:
         """Minutes passed since the drain: it is looked at again, unless an earlier try has terminated it already."""

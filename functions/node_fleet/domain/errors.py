@@ -70,6 +70,10 @@ class DrainFailedError(NodeFleetError):
     """A drain did not end with an empty node; nothing was terminated."""
 
 
+class NoticeStandsError(NodeFleetError):
+    """A dead execution's notice cannot be settled yet; Lambda gives the clean-up two more tries, minutes apart."""
+
+
 class NotificationError(NodeFleetError):
     """The message could not be published; it never changes a scaling result."""
 
