@@ -394,6 +394,7 @@ seconds_left() {
 
 drain_before_deadline() {
   drain $(($1 * 2 / 3 + 1)) --force && return 0
+  cordon # kubectl drain would cordon again, in nobody's name, a node that somebody uncordoned meanwhile
   left="$(seconds_left)"
   [ "$left" -ge 1 ] || return 1
   drain "$left" --force --disable-eviction

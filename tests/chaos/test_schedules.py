@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis
@@ -19,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from node_fleet.domain.state import Pause
 from tests.chaos.blows import FAULTS, Fault
-from tests.chaos.cell import FAILED_AFTER_SECONDS, not_settled
+from tests.chaos.cell import FAILED_AFTER_SECONDS, not_home, not_settled
 from tests.chaos.invariants import Watch
 from tests.chaos.theatre import theatre
 from tests.chaos.workflow import AUTOSCALER, TASKS
@@ -159,13 +160,17 @@ class Schedules(RuleBasedStateMachine):
         self._calm()
         settings = self.fleet.settings
         limit = settings.lease_seconds + FAILED_AFTER_SECONDS + settings.cooldown_up_seconds
-        begun, told = self.fleet.laptop.clock.now(), "nothing yet"
-        while told and self.laptop.clock.now() - begun <= limit:
-            self.fleet.tick()
-            told = not_settled(self.fleet)
-        assert told == "", f"not settled: {told}\n{self._story()}"
+        self._tick_until(limit, lambda: not_settled(self.fleet))
+        self._tick_until(limit, lambda: not_home(self.fleet, settings.min_workers))
         self.watch.finish()
         assert self.watch.broken == [], self._story()
+
+    def _tick_until(self, limit_seconds: float, still: Callable[[], str]) -> None:
+        begun, told = self.laptop.clock.now(), "no tick yet"
+        while told and self.laptop.clock.now() - begun <= limit_seconds:
+            self.fleet.tick()
+            told = still()
+        assert told == "", f"after {limit_seconds:.0f} s of clean ticks: {told}\n{self._story()}"
 
     def _calm(self) -> None:
         self.fleet.mend()

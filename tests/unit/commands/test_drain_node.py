@@ -204,6 +204,22 @@ def test_before_a_deadline_nothing_refuses_and_budgets_give_way_at_last(site: Si
     assert all("--force" in words for words in drains(site))
 
 
+@pytest.mark.parametrize("after", [0, 20, None])
+def test_a_hand_that_lifts_its_own_cordon_during_a_deadline_drain_leaves_none_of_nobody(
+    site: Site, after: int | None
+) -> None:
+    settle(site, ApplicationSpec(name="web", replicas=2, min_available=2))
+    site.world.cordon(FIRST, actor="mira")
+    now = int(site.clock.now())
+    if after is not None:
+        site.clock.at(now + after + 0.5, lambda: site.world.uncordon(FIRST, actor="mira"))
+    result = site.drain(DRAIN_MODE="deadline", NOT_AFTER=str(now + 105), DRAIN_TIMEOUT_SECONDS="105")
+    assert (result.exit_code, site.look().cordoned) == (0, True)
+    assert site.mark(FIRST).get("cordoned-by", "mira's") == ("mira's" if after is None else "down-1-100")
+    site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100")
+    assert site.look().cordoned is (after is None)
+
+
 def test_an_unreachable_api_changes_nothing(site: Site) -> None:
     site.shell.double.reachable = False
     assert site.drain().exit_code == 69
