@@ -16,7 +16,14 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from node_fleet.domain.state import Pause
 from tests.chaos.blows import FAULTS, Fault
@@ -52,7 +59,13 @@ class Schedules(RuleBasedStateMachine):
         self.watch = Watch(self.fleet)
         self.watch.begin()
         self.cordoned_by_hand: set[str] = set()
+        self.to_the_minimum = False
         DONE["schedules"] += 1
+
+    @initialize(shrinks=st.sampled_from([False, False, False, True]))
+    def one_in_four_is_watched_to_its_minimum(self, shrinks: bool) -> None:
+        """Each scale-down costs more than the whole schedule before it."""
+        self.to_the_minimum = shrinks
 
     # what happens --------------------------------------------------------------------------------------------------
 
@@ -156,12 +169,13 @@ class Schedules(RuleBasedStateMachine):
         self.watch.disturbed()
 
     def _clean_ticks(self) -> None:
-        """No more faults, nobody's hand, little load: the fleet settles in time, and then shrinks to its minimum."""
+        """No more faults, nobody's hand, little load: the fleet settles in time, and shrinks to its minimum."""
         self._calm()
         settings = self.fleet.settings
         limit = settings.lease_seconds + FAILED_AFTER_SECONDS + settings.cooldown_up_seconds
         self._tick_until(limit, lambda: not_settled(self.fleet))
-        self._tick_until(limit, lambda: not_home(self.fleet, settings.min_workers))
+        if self.to_the_minimum:
+            self._tick_until(limit, lambda: not_home(self.fleet, settings.min_workers))
         self.watch.finish()
         assert self.watch.broken == [], self._story()
 
