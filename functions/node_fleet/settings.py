@@ -335,8 +335,8 @@ class Settings:
     )
     change_cost: float = setting(
         "CHANGE_COST",
-        90.0,
-        "adaptive: what letting workers go and starting some again costs, in worker-minutes; more is calmer",
+        115.0,
+        "adaptive: what one change of direction costs, in worker-minutes; more is calmer",
         low=0,
         high=10000,
     )

@@ -30,7 +30,7 @@ SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
     },
     "adaptive": {
         "wait_cost": (0.5, 1.0, 4.0, 8.0),
-        "change_cost": (20.0, 40.0, 160.0),
+        "change_cost": (60.0, 90.0, 180.0),
         "learning_days": (1.0, 7.0),
         "max_targets": (1, 2, 5),
     },

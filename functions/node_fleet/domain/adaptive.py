@@ -109,8 +109,8 @@ def _sums(view: View, result: Weighed) -> list[Check]:
         f"expected waiting costs {choice.waiting:.2f} worker-minutes a minute (from {choice.samples:.0f} rises)"
     )
     rested = (
-        f"room goes after {rest.seconds} s unneeded: holding it so long cost {rest.holding:.0f} worker-minutes and "
-        f"starting it anew {rest.starting_anew:.0f} over the last {rest.times:.0f} times it was needed again"
+        f"room goes after {rest.seconds} s unneeded: over the last days this rest would have cost {rest.holding:.0f} "
+        f"worker-minutes of held room and {rest.changing:.0f} of changed direction, the shortest {rest.at_once:.0f}"
     )
     return [
         Check(name="spare", verdict="ok", text=spared, value=round(choice.spare, 4), setting="WAIT_COST", aside=True),

@@ -30,12 +30,14 @@ class Weighed:
 
 def filled(learned: Learned) -> Learned:
     """What was learned, with the starting counts where nothing was, or where their number has changed."""
-    rises, pauses = spare.unlearned(), calm.unlearned()
+    rises, tried, counts = spare.unlearned(), learned.tried, len(calm.RESTS)
+    whole = all(len(row) == counts for row in (tried.workers, tried.moved, tried.held, tried.turns))
+    if whole and len(learned.rises) == len(rises):
+        return learned
     return replace(
         learned,
         rises=learned.rises if len(learned.rises) == len(rises) else rises,
-        regained_workers=learned.regained_workers if len(learned.regained_workers) == len(pauses) else pauses,
-        regained_times=learned.regained_times if len(learned.regained_times) == len(pauses) else pauses,
+        tried=tried if whole else calm.untried(),
     )
 
 
@@ -72,8 +74,9 @@ def weigh(view: View, seen: Figures, learned: Learned, floor: int) -> Weighed:
     )
     needed = min(policy.max_workers, max(floor, choice.workers))
     if new:
-        learned = _learn_pauses(learned, now, needed)
-    rest = calm.choose_rest(learned.regained_workers, learned.regained_times, change_cost=policy.change_cost)
+        start = min(policy.max_workers, max(floor, choice.start))
+        learned = _try_rests(learned, now, start=start, hold=needed, policy=policy)
+    rest = calm.choose_rest(learned.tried, change_cost=policy.change_cost)
     keep = max(needed, calm.still_needed(learned.needs, now, rest.seconds))
     return Weighed(choice=choice, rest=rest, keep=keep, learned=learned)
 
@@ -113,9 +116,8 @@ def _learn_rises(view: View, learned: Learned, demand: float, speed: int) -> Lea
     )
 
 
-def _learn_pauses(learned: Learned, now: int, needed: int) -> Learned:
-    pauses = list(calm.regained(learned.needs, now, needed))
-    gone = calm.forgotten(learned.needs, now)
-    workers, times = calm.learn(learned.regained_workers, learned.regained_times, pauses, gone)
-    needs = calm.next_staircase(learned.needs, now, needed)
-    return replace(learned, needs=needs, regained_workers=workers, regained_times=times)
+def _try_rests(learned: Learned, now: int, *, start: int, hold: int, policy: Policy) -> Learned:
+    needs = calm.next_staircase(learned.needs, now, hold)
+    minutes = (now - learned.before_at) / 60 if learned.before_at else 0.0
+    tried = calm.tried_on(learned.tried, needs, now, start=start, hold=hold, minutes=minutes, keep=_fading(policy))
+    return replace(learned, needs=needs, tried=tried)

@@ -44,13 +44,26 @@ class PodSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What each rest of calm.RESTS would have led to: its workers now, its last way, and two sums that fade.
+
+    moved: 1 up, -1 down, 0 neither yet. held: worker-minutes of room that nobody needed. turns: changes of direction.
+    """
+
+    workers: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
+    held: tuple[float, ...] = ()
+    turns: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
     """places: typical pods that a worker holds; demand seen with another number cannot be compared.
 
     rises: for each pace, row by row, how often demand rose by each of spare.RISES within the horizon.
 
-    needs: the falling staircase of needs, newest and lowest last. regained_workers, regained_times: by the pause, how
-    many workers were needed again after it, and how often any was. boot_seconds: from a decision to the join.
+    needs: the falling staircase of needs, newest and lowest last. tried: the rests, on paper. boot_seconds: from a
+    decision to the join.
     """
 
     read_at: int = 0
@@ -61,8 +74,7 @@ class Learned:
     rises: tuple[float, ...] = ()
     open: tuple[OpenRise, ...] = ()
     needs: tuple[Needed, ...] = ()
-    regained_workers: tuple[float, ...] = ()
-    regained_times: tuple[float, ...] = ()
+    tried: Tried = Tried()
     pods: PodSums = PodSums()
     boot_seconds: float = 90.0
     adding_since: int = 0

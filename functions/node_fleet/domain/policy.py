@@ -57,8 +57,8 @@ class Policy:
     """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds.
 
     sizing names the rule set that says how many workers are wanted. cooldown_by: whose cooldown counts, that of the
-    next action or that of the last one. In worker-minutes, wait_cost: a pod that waits one minute, change_cost: letting
-    workers go and starting some again. learning_days: after so many, what was learned counts half.
+    next action or that of the last one. In worker-minutes, wait_cost: a pod that waits one minute, change_cost: one
+    change of direction. learning_days: after so many, what was learned counts half.
     """
 
     preset: str = "node-fleet"
@@ -105,7 +105,7 @@ class Policy:
     drain_back_off_most_seconds: int = 86400
     sizing: str = "steps"
     wait_cost: float = 2.0
-    change_cost: float = 90.0
+    change_cost: float = 115.0
     learning_days: float = 3.0
     cooldown_by: CooldownBy = "next"
     interval_jitter_seconds: int = 30

@@ -19,8 +19,9 @@ PACES = (-0.3, 0.15, 0.5, 1.5)
 PACE_SECONDS = 120
 STALE_SECONDS = 1800
 SLACK_SECONDS = 60
-START_PRICE = 3.0
-"""A worker that is started is paid for while it boots, rests and drains: it must save this many times its price."""
+START_PRICE = 4.5
+"""A worker that is started is paid for while it boots, rests and drains, and may be a change of direction: it must save
+this many times its price."""
 
 _GRANTED: tuple[dict[float, float], ...] = (
     {0.0: 4.0, 0.5: 1.0},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.adaptive_memory import Learned, Needed
+from node_fleet.domain.adaptive_memory import Learned, Needed, Tried
 from node_fleet.domain.decision import Decision, decide
 from node_fleet.domain.model import Memory, Snapshot, Worker
 from node_fleet.domain.room import Figures
@@ -194,7 +194,7 @@ class TestMemory:
         assert from_payload(Memory, old).learned == Learned()
 
     def test_counts_of_another_shape_start_anew(self) -> None:
-        odd = replace(Memory(), learned=Learned(rises=(1.0, 2.0), regained_times=(3.0,)))
+        odd = replace(Memory(), learned=Learned(rises=(1.0, 2.0), tried=Tried(turns=(3.0,))))
         assert decided(fleet_of(5, 5), odd).memory.learned.rises == decided(fleet_of(5, 5)).memory.learned.rises
 
     def test_the_same_reading_twice_counts_once(self) -> None:

@@ -1,4 +1,4 @@
-"""Going down: how long room must have been unneeded, learned from the pauses after which it was needed again."""
+"""Going down: how long room must have been unneeded, the one that would have cost least on what the fleet met."""
 
 from __future__ import annotations
 
@@ -9,30 +9,22 @@ from hypothesis import strategies as st
 from node_fleet.domain.adaptive_memory import Needed
 from node_fleet.domain.calm import (
     FORGET_SECONDS,
-    PAUSES,
+    GAP_MINUTES,
+    RESTS,
     STEPS_KEPT,
     choose_rest,
-    forgotten,
-    learn,
     next_staircase,
-    regained,
     still_needed,
-    unlearned,
+    tried_on,
+    untried,
 )
+from tests.unit.domain.calm_days import after, met
 
 MINUTE = 60
 
 
 def staircase(*steps: tuple[int, int]) -> tuple[Needed, ...]:
     return tuple(Needed(at=at, workers=workers) for at, workers in steps)
-
-
-def after(pauses: int, *, minutes: int, workers: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What is known after so many pauses of that length, each of that many workers."""
-    counts, times = unlearned(), unlearned()
-    for _ in range(pauses):
-        counts, times = learn(counts, times, [(minutes * MINUTE, workers)], 0)
-    return counts, times
 
 
 class TestStaircase:
@@ -45,14 +37,6 @@ class TestStaircase:
     def test_needs_are_forgotten_after_eight_hours(self) -> None:
         assert next_staircase(staircase((0, 5)), FORGET_SECONDS, 3) == staircase((0, 5), (FORGET_SECONDS, 3))
         assert next_staircase(staircase((0, 5)), FORGET_SECONDS + 1, 3) == staircase((FORGET_SECONDS + 1, 3))
-        assert forgotten(staircase((0, 5), (60, 3)), FORGET_SECONDS + 1) == 2
-
-    def test_each_worker_that_is_needed_again_has_its_own_pause(self) -> None:
-        assert list(regained(staircase((0, 6), (600, 4), (900, 2)), 1200, 5)) == [(600, 2), (1200, 1)]
-
-    def test_what_was_never_needed_before_is_no_pause(self) -> None:
-        assert list(regained(staircase((0, 3), (900, 2)), 1200, 9)) == [(1200, 1)]
-        assert list(regained((), 1200, 9)) == []
 
     @given(st.lists(st.tuples(st.integers(1, 4000), st.integers(0, 60)), max_size=80))
     def test_it_falls_stays_short_and_ends_at_the_present(self, moves: list[tuple[int, int]]) -> None:
@@ -68,46 +52,60 @@ class TestStaircase:
 
 class TestRest:
     def test_a_fleet_that_never_went_up_again_lets_go_at_once(self) -> None:
-        assert choose_rest(unlearned(), unlearned(), change_cost=80).seconds == PAUSES[0] * MINUTE
+        assert choose_rest(untried(), change_cost=100).seconds == RESTS[0] * MINUTE
+        assert choose_rest(after(1, minutes=480, workers=1), change_cost=100).seconds == RESTS[0] * MINUTE
 
     def test_one_worker_needed_again_after_half_an_hour_is_held(self) -> None:
-        """Holding costs 30 worker-minutes each time, starting anew 80."""
-        assert choose_rest(*after(20, minutes=30, workers=1), change_cost=80).seconds == 30 * MINUTE
+        """Holding costs 30 worker-minutes each time, going and coming back two changes."""
+        assert choose_rest(after(20, minutes=30, workers=1), change_cost=100).seconds == 30 * MINUTE
 
-    def test_four_workers_needed_again_after_half_an_hour_are_started_anew(self) -> None:
-        """Holding costs 120 worker-minutes each time, starting anew 80."""
-        assert choose_rest(*after(20, minutes=30, workers=4), change_cost=80).seconds == PAUSES[0] * MINUTE
+    def test_eight_workers_needed_again_after_half_an_hour_are_started_anew(self) -> None:
+        """Holding costs 240 worker-minutes each time, going and coming back two changes."""
+        assert choose_rest(after(20, minutes=30, workers=8), change_cost=100).seconds == RESTS[0] * MINUTE
 
-    @pytest.mark.parametrize(("cost", "minutes"), [(55, PAUSES[0]), (58, 30)])
+    @pytest.mark.parametrize(("cost", "minutes"), [(52, RESTS[0]), (60, 30)])
     def test_the_price_of_a_change_decides_between_them(self, cost: float, minutes: int) -> None:
-        """Two workers over the 28 minutes beyond the shortest rest are 56 worker-minutes."""
-        assert choose_rest(*after(20, minutes=30, workers=2), change_cost=cost).seconds == minutes * MINUTE
+        """Four workers held 26 minutes longer than by the shortest rest are 104 worker-minutes for two changes."""
+        assert choose_rest(after(20, minutes=30, workers=4), change_cost=cost).seconds == minutes * MINUTE
 
-    def test_workers_that_were_never_needed_again_shorten_the_rest(self) -> None:
-        workers, times = after(3, minutes=20, workers=1)
-        assert choose_rest(workers, times, change_cost=80).seconds == 20 * MINUTE
-        workers, times = learn(workers, times, [], 40)
-        assert choose_rest(workers, times, change_cost=80).seconds == PAUSES[0] * MINUTE
-
-    def test_a_pause_shorter_than_any_rest_teaches_nothing(self) -> None:
-        assert learn(unlearned(), unlearned(), [(PAUSES[0] * MINUTE, 3)], 0) == (unlearned(), unlearned())
-
-    def test_a_pause_longer_than_any_rest_teaches_nothing(self) -> None:
-        assert learn(unlearned(), unlearned(), [(PAUSES[-1] * MINUTE + 1, 3)], 0) == (unlearned(), unlearned())
+    def test_the_sum_is_told(self) -> None:
+        """Four pauses are eight ways, of which the first is no change yet; a pause of 30 minutes has 14 readings."""
+        rest = choose_rest(after(4, minutes=30, workers=1), change_cost=100)
+        assert (rest.holding, rest.changing, rest.at_once) == (4 * 28, 0, 4 * 2 + 7 * 100)
 
     def test_old_pauses_fade_as_new_ones_come(self) -> None:
-        workers, times = after(200, minutes=30, workers=1)
-        for _ in range(200):
-            workers, times = learn(workers, times, [(30 * MINUTE, 4)], 0)
-        assert choose_rest(workers, times, change_cost=80).seconds == PAUSES[0] * MINUTE
+        known = after(100, minutes=30, workers=1, keep=0.99)
+        assert choose_rest(known, change_cost=100).seconds == 30 * MINUTE
+        known = after(100, minutes=30, workers=8, keep=0.99, tried=known)
+        assert choose_rest(known, change_cost=100).seconds == RESTS[0] * MINUTE
 
-    @given(st.integers(1, 30), st.integers(1, 480), st.integers(1, 9), st.floats(0, 500), st.floats(1, 3))
+    def test_a_gap_between_readings_counts_for_little(self) -> None:
+        tried = tried_on(untried(), staircase((0, 3)), 0, start=3, hold=3, minutes=0, keep=1.0)
+        tried = tried_on(tried, staircase((0, 3), (120, 2)), 86400, start=2, hold=2, minutes=1440, keep=1.0)
+        assert set(tried.held) == {GAP_MINUTES}
+
+    def test_spare_room_that_would_not_be_started_is_no_change_of_direction(self) -> None:
+        """It is held while it is worth holding; nobody starts it once it has gone."""
+        tried, needs = untried(), staircase()
+        for at, hold in enumerate((3, 2, 3, 2, 3)):
+            needs = next_staircase(needs, at * 600, hold)
+            tried = tried_on(tried, needs, at * 600, start=2, hold=hold, minutes=10, keep=1.0)
+        assert set(tried.turns) == {0.0} and set(tried.workers) == {2}
+
+    @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=60), st.floats(0, 500), st.floats(1, 3))
     def test_a_dearer_change_never_shortens_the_rest(
-        self, pauses: int, minutes: int, workers: int, cost: float, factor: float
+        self, moves: list[tuple[int, int]], cost: float, factor: float
     ) -> None:
-        known = after(pauses, minutes=minutes, workers=workers)
-        cheap, dear = choose_rest(*known, change_cost=cost), choose_rest(*known, change_cost=cost * factor)
+        known = met(moves)
+        cheap, dear = choose_rest(known, change_cost=cost), choose_rest(known, change_cost=cost * factor)
         assert cheap.seconds <= dear.seconds
+
+    @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), min_size=1, max_size=60))
+    def test_a_longer_rest_holds_no_less_and_never_too_little(self, moves: list[tuple[int, int]]) -> None:
+        known = met(moves)
+        assert list(known.held) == sorted(known.held)
+        assert list(known.workers) == sorted(known.workers)
+        assert min(known.workers) >= moves[-1][1]
 
 
 @pytest.mark.parametrize(("rest", "expected"), [(600, 2), (601, 4), (1201, 6)])

@@ -10,6 +10,7 @@ import yaml
 
 from node_fleet.domain import calm, spare
 from node_fleet.settings import Settings
+from tests.unit.domain.calm_days import after
 from tests.unit.domain.doc_examples import BLOCK, answer_of, examples
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "adaptive.md"
@@ -40,10 +41,8 @@ def test_the_sum_of_spare_room_comes_out(block: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if "pauses" in b], ids=lambda b: f"{b['rest_minutes']} minutes")
 def test_the_sum_of_the_rest_comes_out(block: dict[str, Any]) -> None:
-    seen, workers, times = block["pauses"], calm.unlearned(), calm.unlearned()
-    for _ in range(seen["times"]):
-        workers, times = calm.learn(workers, times, [(seen["minutes"] * 60, seen["workers"])], 0)
-    assert calm.choose_rest(workers, times, change_cost=POLICY.change_cost).seconds == block["rest_minutes"] * 60
+    tried = after(**block["pauses"])
+    assert calm.choose_rest(tried, change_cost=POLICY.change_cost).seconds == block["rest_minutes"] * 60
 
 
 def test_the_prices_it_names_are_the_settings() -> None:
