@@ -110,12 +110,19 @@ def choose_workers(
     """
     price = wait_cost * pods_per_worker
     rows = [_row(rises, row) for row in (range(1, pace_now + 1) if pace_now else (0,))]
+    known: dict[int, list[float]] = {}
 
-    def saved_by_next(row: Sequence[float], workers: int) -> float:
-        return price * (_short(row, workers, demand) - _short(row, workers + 1, demand))
+    def short(workers: int) -> list[float]:
+        """Row by row; each count of workers is asked about more than once."""
+        if workers not in known:
+            known[workers] = [_short(row, workers, demand) for row in rows]
+        return known[workers]
+
+    def saved_by_next(workers: int) -> float:
+        return max(price * (now - then) for now, then in zip(short(workers), short(workers + 1), strict=True))
 
     def worth(least: int, mark: float) -> int:
-        while least < most and any(saved_by_next(row, least) > mark for row in rows):
+        while least < most and saved_by_next(least) > mark:
             least += 1
         return least
 
@@ -126,8 +133,8 @@ def choose_workers(
         workers=held,
         start=start,
         spare=held - demand,
-        waiting=price * max(_short(row, held, demand) for row in rows),
-        saved_by_next=max(saved_by_next(row, held) for row in rows),
+        waiting=price * max(short(held)),
+        saved_by_next=saved_by_next(held),
         samples=sum(rises[pace_now * len(RISES) : (pace_now + 1) * len(RISES)]),
     )
 
@@ -143,4 +150,9 @@ def _row(rises: Sequence[float], row: int) -> list[float]:
 def _short(shares: Sequence[float], workers: int, demand: float) -> float:
     """Room expected to be missing within the horizon with so many workers."""
     size, spare = unit(demand), workers - demand
-    return sum(n * (rise * size - spare) for rise, n in zip(RISES, shares, strict=True) if rise * size > spare)
+    missing = 0.0
+    for rise, share in zip(reversed(RISES), reversed(shares), strict=True):
+        if rise * size <= spare:
+            break
+        missing += share * (rise * size - spare)
+    return missing
