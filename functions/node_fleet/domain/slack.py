@@ -146,4 +146,5 @@ def _payload(title: str, blocks: list[dict[str, Any]], *, fallback: str) -> dict
     if len(whole) > BLOCKS_LIMIT:
         more = len(whole) - BLOCKS_LIMIT + 1
         whole = [*whole[: BLOCKS_LIMIT - 1], _context(f"{more} more blocks {CUT}")]
-    return {"text": cut(escaped(" ".join(fallback.split())), SECTION_LIMIT), "blocks": whole}
+    plain = " ".join(fallback.split()) or "node-fleet"  # Slack refuses a message without text
+    return {"text": cut(escaped(plain), SECTION_LIMIT), "blocks": whole}

@@ -146,6 +146,11 @@ def test_no_text_ever_breaks_a_limit_or_leaves_a_control_character(
                 assert part.startswith(("amp;", "lt;", "gt;"))
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\r", "\n\t", "\u2028"])
+def test_a_message_of_blanks_still_has_a_text(blank: str) -> None:
+    check_limits(shown(message(what=blank, why=blank)))
+
+
 def test_case_59_long_and_raw_text_is_cut_with_a_mark_and_escaped() -> None:
     text = 'pods <none> & "quota"\nline2'
     payload = shown(message(what="h" * 212, why=(text * 201)[:5400]))
