@@ -392,13 +392,20 @@ def quick_interpreter() -> Iterator[None]:
         yield
 
 
+@functools.lru_cache(maxsize=1)
+def _signing_key(make: Callable[[Any], Any]) -> Any:
+    return make(None)
+
+
 @contextlib.contextmanager
 def quick_dispatch() -> Iterator[None]:
-    """What moto finds out anew for every request, found out once: methods of a service, fields of a reply."""
+    """What moto works out anew, worked out once: a service's methods, a reply's fields, the key that signs for SNS."""
     responses = importlib.import_module("moto.core.responses")
     picker = importlib.import_module("moto.core.serialize").XFormedAttributePicker
     names = expect(responses, "method_names_from_class", "clazz")
     keys = expect(picker, "get_possible_keys", "self", "context")
+    subscription = importlib.import_module("moto.sns.models").Subscription
+    new_key = expect(subscription, "private_key", "self").__wrapped__
     found: dict[Any, tuple[str, ...]] = {}
 
     def possible_keys(this: Any, context: Any) -> tuple[str, ...]:
@@ -411,6 +418,7 @@ def quick_dispatch() -> Iterator[None]:
     with (
         swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
         swapped(picker, "get_possible_keys", possible_keys),
+        swapped(subscription, "private_key", lambda _: _signing_key(new_key)),
     ):
         yield
 
