@@ -77,6 +77,7 @@ def test_a_pause_leaves_a_spared_worker_as_it_is(fleet: Bench) -> None:
 def test_the_notices_of_a_dead_execution_are_settled(fleet: Bench) -> None:
     noticed(fleet, running(fleet), claimed_by="arn:dead")
     fleet.server.says("UncordonNode", "result: not-cordoned x")
+    fleet.clock.advance(120)
     clean_up.handler({"id": "e-1", "detail": {"executionArn": "arn:dead"}}, None)
     assert not fleet.state().notices
 
