@@ -6,6 +6,7 @@ It drives and looks. What may never happen is said in `invariants`, what is done
 from __future__ import annotations
 
 import contextvars
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,7 +43,10 @@ applications:
     budget: {{max_unavailable: 1}}
 {boot}
 """
+PRESET = os.environ.get("NODE_FLEET_CHAOS_PRESET", "node-fleet")
+"""The rule set under which all of this is played."""
 QUICK = {
+    "preset": PRESET,
     "min_workers": 2,
     "max_workers": 5,
     "spot_percent": 50,
