@@ -24,7 +24,6 @@ NOBODY = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
 LEDGERS = "NODE_FLEET_TEST_LEDGERS"
-STRICT_LEDGER = "NODE_FLEET_STRICT_LEDGER"
 LEDGER = Ledger()
 
 
@@ -61,13 +60,16 @@ def _functions_stay_within_their_roles() -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Each process leaves its ledger; the first one, which ends last, judges them all if everything ran and passed."""
+    """Each process leaves its ledger; the first one, which ends last, judges them all if everything ran and passed.
+
+    In CI a finding fails the run.
+    """
     folder = Path(os.environ[LEDGERS])
     LEDGER.write(folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json", branches.SEEN)
     if "PYTEST_XDIST_WORKER" in os.environ or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
         return
     session.config.stash[FINDINGS] = findings = judge(folder, granted(), branches.arms())
-    if findings and os.environ.get(STRICT_LEDGER):
+    if findings and os.environ.get("CI"):  # a laptop may lack a program that some tests need
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if failure is None and status != "kept":
         tools.state.remove_notice(interruption.instance_id)
     data = {"interruption": event["interruption"], "settle": event.get("settle", {}), "text": text}
-    tools.records.put_event("interruption_end", tools.clock.now(), data, key=interruption.operation_id)
+    tools.records.put_event("interruption_end", tools.clock.now(), data, key=interruption.event_key)
     if alerts:
         message = interruption_message(interruption, tools.settings.cluster_id, text, alerts)
         tools.publisher.publish(f"node-fleet {tools.settings.cluster_id}: {interruption.why}", to_payload(message))

@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     text = response_sentence(interruption, drain, replacement)
     alerts = interruption_alerts(interruption, drain, replacement)
     data = {"interruption": event["interruption"], **event["response"], "text": text}
-    tools.records.put_event("interruption", interruption.at, data, key=interruption.operation_id)
+    tools.records.put_event("interruption", interruption.at, data, key=interruption.event_key)
     message = interruption_message(interruption, tools.settings.cluster_id, text, alerts)
     tools.publisher.publish(f"node-fleet {tools.settings.cluster_id}: {interruption.why}", to_payload(message))
     return event

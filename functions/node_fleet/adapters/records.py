@@ -87,8 +87,11 @@ class Records:
         return (*stored, *new)
 
     def put_event(self, kind: str, at: int, data: Mapping[str, Any], *, key: str = "") -> None:
-        """Store one event; the same time and key overwrite, so that a retry leaves one. `data` is in payload form."""
-        name = f"{_key('event', at)}#{key or kind}"
+        """Store one event; the same time, kind and key overwrite: a retry leaves one. `data` is in payload form.
+
+        The key must tell one execution from another, or two that end in the same second leave one event.
+        """
+        name = f"{_key('event', at)}#{kind}#{key}"
         fields = {"kind": kind, "at": at, "key": key, "data": _text(data)}
         self._put(self._settings.events_table, name, at, self._settings.event_days, fields)
 

@@ -90,6 +90,11 @@ class Interruption:
     market: str = ""
     slot: LaunchSlot | None = None
 
+    @property
+    def event_key(self) -> str:
+        """What tells this answer's events from those of another execution about the same worker."""
+        return f"{self.operation_id}#{self.claimed_by.rpartition(':')[2]}"
+
     def with_slot(self, slot: LaunchSlot | None) -> Interruption:
         """The same with the place of its replacement."""
         return replace(self, slot=slot)

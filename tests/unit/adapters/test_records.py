@@ -156,8 +156,15 @@ def test_an_event_stored_twice_is_there_once_and_expires_after_90_days(dynamo: A
     for _ in range(2):
         records.put_event("decision", START, {"x": 1}, key="run-1")
     items = stored(dynamo, SETTINGS.events_table)
-    assert list(items) == [f"event#{START:010d}#run-1"]
-    assert items[f"event#{START:010d}#run-1"]["expires_at"] == START + 90 * 86400
+    assert list(items) == [f"event#{START:010d}#decision#run-1"]
+    assert items[f"event#{START:010d}#decision#run-1"]["expires_at"] == START + 90 * 86400
+
+
+def test_two_kinds_of_event_with_one_time_and_key_are_two(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    for kind in ("interruption", "interruption_end"):
+        records.put_event(kind, START, {}, key="int-i-1#run-1")
+    assert [e.kind for e in records.events(START, START + 1)] == ["interruption", "interruption_end"]
 
 
 def test_other_clusters_are_not_seen(dynamo: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from handlers.close_notice import handler as close_notice
 from handlers.tell_response import handler
 from tests.unit.handlers.fakes_interruption import event, noticed, running
 from tests.unit.handlers.fakes_scale_up import Bench, bench
@@ -35,3 +36,17 @@ def test_people_hear_what_was_done(fleet: Bench, drain: str, replacement: str, l
     assert "AWS takes this Spot instance back" in subject
     assert message["level"] == level and f"drain {drain}" in message["what"]
     assert [kind for kind, _ in fleet.records.events] == ["interruption"]
+
+
+def test_two_executions_about_one_worker_in_the_same_second_leave_two_events(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[str] = []
+    monkeypatch.setattr(fleet.records, "put_event", lambda kind, at, data, *, key: keys.append(f"{at}#{kind}#{key}"))
+    taken = running(fleet)
+    for execution in ("rebalance-1", "spot-2", "spot-2"):
+        payload = event(noticed(fleet, taken, claimed_by=f"arn:aws:states:r:1:execution:m:{execution}"))
+        handler({**payload, "response": response("drained", "launched")}, None)
+        close_notice({**payload, "settle": {"status": "uncordoned", "detail": "d"}}, None)
+    assert len(set(keys)) == 4, "one of each kind for each execution; a retry overwrites"
+    assert all(key.endswith(("#rebalance-1", "#spot-2")) for key in keys)
