@@ -47,6 +47,10 @@ def essential(text: str) -> tuple[str, ...]:
 
 
 def _without_order(line: str) -> str:
+    """kubectl walks through maps: what it lists, and the parts of a warning, come in any order."""
+    word, colon, parts = line.partition("Warning: ")
+    if colon and not word:
+        line = colon + "; ".join(sorted(parts.split("; ")))
     return re.sub(r"\[(.*)\]", lambda found: f"[{', '.join(sorted(found[1].split(', ')))}]", line)
 
 
