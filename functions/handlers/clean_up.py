@@ -51,12 +51,13 @@ def _lock(tools: Wiring, event: dict[str, Any], dead: str, notices: list[str]) -
 
 def _notices(tools: Wiring, dead: str) -> tuple[list[str], list[str]]:
     """A worker whose announcement a dead execution was answering must not stay out of every count for ever."""
-    if not any(notice.claimed_by == dead for notice in tools.state.load().notices):
+    orphans = [notice for notice in tools.state.load().notices if notice.claimed_by == dead]
+    if not orphans:
         return [], []
     survivors = Survivors(
         ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
     )
-    return survivors.settle_orphans(dead)
+    return survivors.settle_orphans(orphans)
 
 
 def _close(tools: Wiring, run: Run, operation: Operation) -> str:

@@ -59,13 +59,7 @@ def contradictions(s: Settings) -> list[str]:
         found.append(
             f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
         )
-    if "@" in s.prometheus_url.partition("//")[2].partition("/")[0]:
-        address = s.prometheus_url.partition("//")[0] + "//" + s.prometheus_url.rpartition("@")[2]
-        secret = s.env_name("prometheus_secret")
-        found.append(
-            f"PROMETHEUS_URL={address} came with a user or password, which would stand in the environment and in logs:"
-            f" put them in the secret that {secret} names"
-        )
+    found += _address_problems(s)
     found += _decision_problems(s)
     found += _lease_problems(s)
     found += _history_problems(s)
@@ -107,6 +101,21 @@ def _lease_problems(s: Settings) -> list[str]:
     return [
         f"LEASE_SECONDS={s.lease_seconds} must be above {needed}: the longest step ({LONGEST_STEP_SECONDS} s) and "
         f"pause between renewals, with SCHEDULING_GRACE_SECONDS={s.scheduling_grace_seconds} and the margin for clocks"
+    ]
+
+
+def _address_problems(s: Settings) -> list[str]:
+    if "@" not in s.prometheus_url:
+        return []
+    from urllib.parse import urlsplit
+
+    address = urlsplit(s.prometheus_url)
+    if address.username is None:
+        return []
+    bare = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
+    return [
+        f"PROMETHEUS_URL={bare} came with a user or password, which would stand in the environment and in logs:"
+        f" put them in the secret that {s.env_name('prometheus_secret')} names"
     ]
 
 

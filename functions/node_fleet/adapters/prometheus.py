@@ -93,9 +93,9 @@ class PrometheusReader:
         pods = self._ask(queries.PODS, now, budget) if with_load else {}
         workers = self._ask(queries.WORKERS, now, budget) if with_load else {}
         loads = _by(workers, "instance_id")
-        if not all(shown.get(part) for part in queries.NODE_SERIES.values()):
+        lacking = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
+        if lacking:
             unnamed = (NodeReading(node_name="", provider_id="", ready=True, **_load(load)) for load in loads.values())
-            lacking = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
             gone = lacking if shown.get("nodes_known") else []
             return tuple(unnamed), ["nodes", *gone, *([] if pods.get("pods_known") or not with_load else ["requested"])]
         cpu = self._cadvisor(now, budget) if with_load and self._settings.cpu_source == "cadvisor" else {}

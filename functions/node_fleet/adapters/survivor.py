@@ -5,6 +5,7 @@ Never above the maximum: without room an empty one under our cordon goes, as its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from node_fleet.adapters.launcher import Headcount
@@ -51,7 +52,7 @@ class Survivors:
             return "kept", text
         return self._let_go(instance_id, node_name)
 
-    def settle_orphans(self, dead: str) -> tuple[list[str], list[str]]:
+    def settle_orphans(self, notices: Sequence[Notice]) -> tuple[list[str], list[str]]:
         """Lift the notices that a dead execution was answering: what became of each, and why one still stands.
 
         Before the date of a Spot notice nothing is lifted: AWS is about to take the machine, and pods must not
@@ -59,9 +60,7 @@ class Survivors:
         """
         settled: list[str] = []
         standing: list[str] = []
-        for notice in self.state.load().notices:
-            if notice.claimed_by != dead:
-                continue
+        for notice in notices:
             try:
                 settled.append(self._orphan(notice))
             except NodeFleetError as error:
