@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import branches
-from tests.recorded_calls import Ledger, granted, judge
+from tests.recorded_calls import LEDGER, granted, judge
 from tests.sharing import distribute
 
 # No test may find somebody's account: fakes and moto want credentials, and these are nobody's.
@@ -24,7 +24,6 @@ NOBODY = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
 LEDGERS = "NODE_FLEET_TEST_LEDGERS"
-LEDGER = Ledger()
 
 
 def pytest_configure(config: pytest.Config) -> None:

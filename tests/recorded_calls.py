@@ -89,6 +89,11 @@ class Ledger:
         if use not in self.allowed:
             self.wrong.append("{} calls {} on {}, which cdk_app/permissions.py does not grant it".format(*use))
 
+    def merge(self, other: Ledger) -> None:
+        """What a forked process, which had a copy of this, has noted since."""
+        self.seen |= other.seen
+        self.wrong += other.wrong[len(self.wrong) :]
+
     def new_wrongs(self) -> list[str]:
         """What was done without leave since this was last asked, by tests and by fixtures that many tests share."""
         found = sorted(set(self.wrong[self.told :]))
@@ -98,6 +103,10 @@ class Ledger:
     def write(self, file: Path, arms: Iterable[str] = ()) -> None:
         """Leave what was seen for `judge`, with the arms of the handlers that ran."""
         file.write_text(json.dumps({"uses": sorted(self.seen), "arms": sorted(arms)}), encoding="utf-8")
+
+
+LEDGER = Ledger()
+"""This process's."""
 
 
 def judge(folder: Path, allowed: Iterable[Use], arms: Iterable[str] = ()) -> list[str]:

@@ -397,15 +397,22 @@ def _signing_key(make: Callable[[Any], Any]) -> Any:
     return make(None)
 
 
+@functools.lru_cache(maxsize=8)
+def _disk_key(make: Callable[[str], Any], key_spec: str) -> Any:
+    return make(key_spec)
+
+
 @contextlib.contextmanager
 def quick_dispatch() -> Iterator[None]:
-    """What moto works out anew, worked out once: a service's methods, a reply's fields, the key that signs for SNS."""
+    """What moto works out anew, worked out once: a service's methods, a reply's fields, the keys of SNS and KMS."""
     responses = importlib.import_module("moto.core.responses")
     picker = importlib.import_module("moto.core.serialize").XFormedAttributePicker
     names = expect(responses, "method_names_from_class", "clazz")
     keys = expect(picker, "get_possible_keys", "self", "context")
     subscription = importlib.import_module("moto.sns.models").Subscription
     new_key = expect(subscription, "private_key", "self").__wrapped__
+    kms = importlib.import_module("moto.kms.models")
+    disk_key = expect(kms, "generate_private_key", "key_spec")
     found: dict[Any, tuple[str, ...]] = {}
 
     def possible_keys(this: Any, context: Any) -> tuple[str, ...]:
@@ -419,6 +426,7 @@ def quick_dispatch() -> Iterator[None]:
         swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
         swapped(picker, "get_possible_keys", possible_keys),
         swapped(subscription, "private_key", lambda _: _signing_key(new_key)),
+        swapped(kms, "generate_private_key", functools.partial(_disk_key, disk_key)),
     ):
         yield
 

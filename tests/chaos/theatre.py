@@ -89,13 +89,19 @@ class Fleet(Stage):
         return (function_name or "").rpartition("-")[2]
 
     def tick(self) -> Execution | None:  # type: ignore[override]
-        """The next scheduled run, to the end of all that runs; None when the autoscaler did not start."""
+        """The next scheduled run, to the end of all that runs; None when the autoscaler did not start.
+
+        A spared worker may wait for room for hours, which the next ticks make: nobody waits for that.
+        """
         known = len(self.laptop.executions)
         wanted = len(self.laptop.ticks) + 1
         self.laptop.run_until(lambda: len(self.laptop.ticks) >= wanted, limit_seconds=600)
-        self.laptop.settle()
+        self.laptop.run_until(self._nothing_moves)
         mine = [e for e in self.laptop.executions[known:] if e.machine.endswith("autoscaler")]
         return mine[0] if mine else None
+
+    def _nothing_moves(self) -> bool:
+        return all(execution.path[-1:] == ["WaitForRoom"] for execution in self.cloud.runner.running())
 
     def raw(self) -> dict[str, Any]:
         """The state item as the table holds it, read past every client, fault and recorder."""
