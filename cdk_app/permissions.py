@@ -120,7 +120,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "ForgetInterrupted": FunctionNeeds(FORGET),
     "UncordonSurvivor": FunctionNeeds((*BOTH, *CHECK_NODE, *UNCORDON, TERMINATE)),
     "CloseNotice": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, TELL_PEOPLE)),
-    "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, CANCEL_COMMAND), timeout_seconds=120),
+    "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND), timeout_seconds=120),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((SLACK_HOOK,)),
     "WeeklyReport": FunctionNeeds((READ_EVENTS, SEE_VOLUMES, TELL_PEOPLE), timeout_seconds=120),

@@ -1,37 +1,55 @@
 """CleanUp: after an execution died, takes its lock, closes its operation, and only then undoes its own cordons.
 
+The notices that it was answering are settled, and the nodes of machines that ended meanwhile are forgotten.
+
 Started by the rule on FAILED, TIMED_OUT and ABORTED. Safe twice, late, and beside a run that already resumed.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
 from node_fleet.adapters.cordon import give_back
+from node_fleet.adapters.forget import forget_node
 from node_fleet.adapters.survivor import Survivors
-from node_fleet.domain.errors import NoticeStandsError, ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.errors import (
+    CleanUpUnfinishedError,
+    InvalidInputError,
+    NodeFleetError,
+    ServerNotFoundError,
+    ServerUnreachableError,
+)
+from node_fleet.domain.interruption import read_announcement
 from node_fleet.domain.launch import keys_to_return
 from node_fleet.domain.message import Outcome
 from node_fleet.domain.operation import Operation, Target
 from node_fleet.domain.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.domain.run import Run
+from node_fleet.domain.state import Notice
 from node_fleet.observability import log
 from node_fleet.payload import to_payload
 from node_fleet.wiring import Wiring, wiring
+
+ENDED = ("shutting-down", "terminated")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Take EventBridge's execution status event; answer what was done, in one sentence.
 
     Raises:
-        NoticeStandsError: all else is done, but a notice could not be settled; the same event is due again.
+        CleanUpUnfinishedError: all else is done, but a notice or a dead worker's node still stands; the same event
+            is due again.
     """
     tools = wiring()
     dead = event["detail"]["executionArn"]
-    settled, standing = _notices(tools, dead)
+    orphans = [notice for notice in tools.state.load().notices if notice.claimed_by == dead]
+    settled, standing = _notices(tools, orphans)
     told = _lock(tools, event, dead, [*settled, *standing])
+    standing += _dead_workers(tools, [*_announced(event), *(notice.instance_id for notice in orphans)])
     if standing:
-        raise NoticeStandsError("; ".join(standing))
+        raise CleanUpUnfinishedError("; ".join(standing))
     return told
 
 
@@ -49,15 +67,35 @@ def _lock(tools: Wiring, event: dict[str, Any], dead: str, notices: list[str]) -
     return told
 
 
-def _notices(tools: Wiring, dead: str) -> tuple[list[str], list[str]]:
+def _notices(tools: Wiring, orphans: list[Notice]) -> tuple[list[str], list[str]]:
     """A worker whose announcement a dead execution was answering must not stay out of every count for ever."""
-    orphans = [notice for notice in tools.state.load().notices if notice.claimed_by == dead]
     if not orphans:
         return [], []
     survivors = Survivors(
         ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
     )
     return survivors.settle_orphans(orphans)
+
+
+def _announced(event: dict[str, Any]) -> tuple[str, ...]:
+    """The instances of the announcement that the dead execution was started with; none for the autoscaler's."""
+    try:
+        return read_announcement(json.loads(event["detail"]["input"])).instance_ids
+    except (KeyError, TypeError, ValueError, InvalidInputError):
+        return ()
+
+
+def _dead_workers(tools: Wiring, instance_ids: Iterable[str]) -> list[str]:
+    """Forget the nodes of those that have ended, as the dead execution would have; why a node still stands."""
+    standing: list[str] = []
+    for instance_id in dict.fromkeys(instance_ids):
+        try:
+            worker = tools.ec2.managed(instance_id)
+            if worker is not None and worker.state in ENDED:
+                forget_node(tools.server, instance_id, instance_id)
+        except NodeFleetError as error:
+            standing.append(str(error))
+    return standing
 
 
 def _close(tools: Wiring, run: Run, operation: Operation) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.adapters.forget import forget_node
 from node_fleet.domain.interruption import Interruption
 from node_fleet.payload import take
 from node_fleet.wiring import wiring
@@ -20,8 +20,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     interruption = take(event, "interruption", Interruption)
     instance_id = interruption.instance_id
     name = event.get("response", {}).get("drain", {}).get("node_name") or instance_id
-    result = tools.server.run("ForgetNode", {"NodeName": name, "InstanceId": instance_id})
-    if not result.succeeded and result.word != "other-instance":
-        said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"
-        raise ServerUnreachableError(f"node {name} of {instance_id} is not forgotten: {said}")
+    forget_node(tools.server, name, instance_id)
     return {**event, "settle": {"status": "gone", "detail": f"node {name} is forgotten"}}

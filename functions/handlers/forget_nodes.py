@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.adapters.forget import forget_node
 from node_fleet.domain.drain import after_target, moved
 from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model import Alert
@@ -38,12 +39,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def _forget(tools: Wiring, target: Target) -> str:
     """Empty, or why the node stands for now."""
-    parameters = {"NodeName": target.node_name, "InstanceId": target.instance_id}
     try:
-        result = tools.server.run("ForgetNode", parameters)
-    except (ServerUnreachableError, ServerNotFoundError) as error:
+        forget_node(tools.server, target.node_name, target.instance_id)
+    except ServerUnreachableError as error:
+        return str(error)
+    except ServerNotFoundError as error:
         return f"node {target.node_name} of {target.instance_id} is not forgotten: {error}"
-    if result.succeeded and result.word in ("forgotten", "other-instance"):
-        return ""
-    said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"
-    return f"node {target.node_name} of {target.instance_id} is not forgotten: {said}"
+    return ""

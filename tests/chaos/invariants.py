@@ -19,6 +19,7 @@ CORDONED_BY = "node-fleet.io/cordoned-by"
 LOOK_SECONDS = 5.0
 LOOKS_ONLY = ("InspectNodes", "CheckNode")
 """Documents that change nothing on the server."""
+FORGET = "ForgetNode"
 
 ONE_HOLDER = "at most one lease holder"
 ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
@@ -111,7 +112,10 @@ class Watch:
 
     def _answers_a_notice(self, call: AwsCall) -> bool:
         """What is done about an announced worker needs no lock, in the clean-up as in the workflow that died."""
-        operation = call.parameters.get("Parameters", {}).get("OperationId", [""])[0]
+        said = call.parameters.get("Parameters", {})
+        if self.fleet.state_of(call.function) == "CleanUp" and call.parameters.get("DocumentName", "").endswith(FORGET):
+            return not {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE} & set(said["InstanceId"])
+        operation = said.get("OperationId", [""])[0]
         return operation.startswith("int-") or set(call.parameters.get("InstanceIds", ["?"])) <= self.noticed
 
     def _may_end(self, ids: list[str]) -> None:

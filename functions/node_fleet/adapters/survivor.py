@@ -10,7 +10,7 @@ from typing import Any
 
 from node_fleet.adapters.launcher import Headcount
 from node_fleet.domain.drain import CommandResult, DrainVerdict, judge_look
-from node_fleet.domain.errors import NodeFleetError, NoticeStandsError, ServerUnreachableError
+from node_fleet.domain.errors import CleanUpUnfinishedError, NodeFleetError, ServerUnreachableError
 from node_fleet.domain.inspection import parse_node_look
 from node_fleet.domain.interruption import operation_of
 from node_fleet.domain.join import LIVING
@@ -74,8 +74,11 @@ class Survivors:
             return f"lifted the notice of {instance_id}, which is gone"
         left = notice.deadline - self.clock.now()
         if notice.kind == "spot" and left > 0:
-            raise NoticeStandsError(f"AWS takes it in {left} s")
-        return self.take_back(instance_id, node_name=instance_id, drained=False)[1]
+            raise CleanUpUnfinishedError(f"AWS takes it in {left} s")
+        status, detail = self.take_back(instance_id, node_name=instance_id, drained=False)
+        if status == "kept":
+            raise CleanUpUnfinishedError(detail)
+        return detail
 
     def _let_go(self, instance_id: str, node_name: str) -> tuple[str, str]:
         """Minutes passed since the drain: it is looked at again, unless an earlier try has terminated it already."""

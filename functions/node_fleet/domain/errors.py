@@ -70,8 +70,8 @@ class DrainFailedError(NodeFleetError):
     """A drain did not end with an empty node; nothing was terminated."""
 
 
-class NoticeStandsError(NodeFleetError):
-    """A dead execution's notice cannot be settled yet; Lambda gives the clean-up two more tries, minutes apart."""
+class CleanUpUnfinishedError(NodeFleetError):
+    """Something of a dead execution cannot be settled yet; Lambda gives the clean-up two more tries, minutes apart."""
 
 
 class NotificationError(NodeFleetError):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from handlers.clean_up import handler as clean_up
-from node_fleet.domain.errors import NoticeStandsError
+from node_fleet.domain.errors import CleanUpUnfinishedError
 from node_fleet.domain.model import Instance
 from node_fleet.domain.run import Run
 from node_fleet.domain.state import Notice
@@ -37,12 +37,13 @@ def settled(made: Bench) -> str:
     return str(clean_up(ENDED, None)["outcome"]["text"])
 
 
-def test_a_machine_that_is_gone_needs_no_notice(fleet: Bench) -> None:
+def test_a_machine_that_is_gone_needs_no_notice_and_no_node(fleet: Bench) -> None:
     taken = running(fleet)
+    fleet.server.says("ForgetNode", "result: forgotten x")
     orphaned(fleet, taken)
     fleet.cloud.ec2.reclaim(taken.instance_id)
     assert "which is gone" in settled(fleet)
-    assert not fleet.state().notices and not fleet.server.commands
+    assert not fleet.state().notices and [document for document, _ in fleet.server.commands] == ["ForgetNode"]
 
 
 def test_a_living_worker_is_uncordoned_and_counted_again(fleet: Bench) -> None:
@@ -51,21 +52,21 @@ def test_a_living_worker_is_uncordoned_and_counted_again(fleet: Bench) -> None:
     assert not fleet.state().notices and not fleet.state().reservations
 
 
-def test_without_room_it_stays_and_a_person_is_asked(fleet: Bench) -> None:
-    taken = running(fleet, 1)
-    running(fleet, 2)
-    running(fleet, 3)
-    orphaned(fleet, taken)
-    assert "decide by hand" in settled(fleet)
-    assert len(fleet.state().notices) == 1 and len(fleet.instances()) == 3
-
-
 def still_stands(made: Bench) -> str:
     """The clean-up fails, so that Lambda delivers its event again."""
-    with pytest.raises(NoticeStandsError) as caught:
+    with pytest.raises(CleanUpUnfinishedError) as caught:
         clean_up(ENDED, None)
     assert len(made.state().notices) == 1
     return str(caught.value)
+
+
+def test_without_room_it_stays_and_the_event_comes_again(fleet: Bench) -> None:
+    taken, other = running(fleet, 1), running(fleet, 2)
+    running(fleet, 3)
+    orphaned(fleet, taken)
+    assert "decide by hand" in still_stands(fleet) and len(fleet.instances()) == 3
+    fleet.cloud.ec2.reclaim(other.instance_id)
+    assert "works again" in settled(fleet)
 
 
 def test_a_server_that_is_away_leaves_the_notice_and_the_event_comes_again(fleet: Bench) -> None:
