@@ -10,10 +10,11 @@ from node_fleet.wiring import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `settle`: "gone", "survived", or "superseded" when a later notice took over."""
+    """Answer `settle`: "gone", "survived", or "superseded" when a later notice took over; its `looks` stay."""
     tools = wiring()
     interruption = take(event, "interruption", Interruption)
     found = tools.ec2.states([interruption.instance_id])[interruption.instance_id]
     notices = {notice.instance_id: notice for notice in tools.state.load().notices}
     status = what_happened(found, notices.get(interruption.instance_id), interruption.claimed_by)
-    return {**event, "settle": {"status": status, "detail": f"EC2 says {found}"}}
+    looks = event.get("settle", {}).get("looks", 0)
+    return {**event, "settle": {"status": status, "detail": f"EC2 says {found}", "looks": looks}}

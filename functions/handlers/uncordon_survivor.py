@@ -1,30 +1,45 @@
-"""UncordonSurvivor: takes a spared worker back if there is room for it; else it goes, as its replacement has come."""
+"""UncordonSurvivor: takes a spared worker back if there is room; else an empty one goes, as its replacement has come.
+
+One that still has pods waits for room; after hours a person decides.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from node_fleet.adapters.survivor import Survivors
-from node_fleet.domain.errors import PausedError
-from node_fleet.domain.interruption import Interruption
+from node_fleet.domain.interruption import Interruption, room_to_wait_for
 from node_fleet.payload import take
-from node_fleet.wiring import wiring
+from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `settle`: "uncordoned", "removed", or "kept" when there is no room and it is not empty and ours."""
+    """Answer `settle`: "uncordoned", "removed", "waiting" for room or for the end of a pause, at last "kept".
+
+    looks counts the tries; wait_seconds is there when it is waiting.
+    """
     tools = wiring()
     interruption = take(event, "interruption", Interruption)
+    status, detail = _settled(tools, interruption, event.get("response", {}).get("drain", {}))
+    looks = event.get("settle", {}).get("looks", 0) + 1
+    wait_seconds = room_to_wait_for(looks) if status == "kept" else None
+    if wait_seconds is None:
+        return {**event, "settle": {"status": status, "detail": detail, "looks": looks}}
+    waiting = {"status": "waiting", "detail": detail, "looks": looks, "wait_seconds": wait_seconds}
+    return {**event, "settle": waiting}
+
+
+def _settled(tools: Wiring, interruption: Interruption, drain: Mapping[str, Any]) -> tuple[str, str]:
+    """What became of it now, and a sentence."""
     pause = tools.state.load().pause
     if pause is not None and pause.until > tools.clock.now():
-        raise PausedError(f"paused by {pause.by}: {pause.reason}")
-    drain = event.get("response", {}).get("drain", {})
+        return "kept", f"paused by {pause.by}: {pause.reason}; decide by hand about {interruption.instance_id}"
     survivors = Survivors(
         ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
     )
-    status, detail = survivors.take_back(
+    return survivors.take_back(
         interruption.instance_id,
         node_name=drain.get("node_name") or interruption.instance_id,
         drained=drain.get("status") == "drained",
     )
-    return {**event, "settle": {"status": status, "detail": detail}}

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 from node_fleet.domain.errors import InvalidSettingsError
-from node_fleet.domain.interruption import MOST_LOOKS, POLL_SECONDS
+from node_fleet.domain.interruption import MOST_LOOKS, POLL_SECONDS, ROOM_LOOKS
 from node_fleet.setting_relations import (
     AWS_HISTORY_LIMIT,
     BESIDE_EVENTS,
@@ -38,6 +38,7 @@ INTERRUPTION = json.loads((FOLDER / "interruption.asl.json").read_text())
 EVENTS = {"Task": 5, "Choice": 2, "Wait": 2, "Pass": 2, "Succeed": 2, "Fail": 1, "Parallel": 4, "Map": 4}
 """Task: entered, scheduled, started, succeeded, exited. An execution adds its own start and end."""
 EVENTS_OF_A_FAILED_TRY = 3
+ROOM_RING = ("CheckOutcome", "OutcomeStatus", "UncordonSurvivor", "SurvivorStatus", "WaitForRoom")
 LOOPS = {
     "join": ("WaitForJoin", "CheckJoin", "JoinStatus"),
     "drain": ("WaitForDrain", "CheckDrain", "DrainStatus"),
@@ -173,4 +174,12 @@ def test_a_notice_for_many_workers_stays_below_the_limit() -> None:
     branches = [*item["States"]["Respond"]["Branches"], item]
     once = sum(EVENTS[s["Type"]] for branch in branches for s in branch["States"].values()) + 4
     look = sum(EVENTS[kind] for kind in ("Wait", "Task", "Choice"))
-    assert (10 * (once + (MOST_LOOKS + 5) * look) < HISTORY_LIMIT) and POLL_SECONDS * MOST_LOOKS >= 120
+    room = sum(EVENTS[item["States"][name]["Type"]] for name in ROOM_RING)
+    assert 10 * (once + (MOST_LOOKS + 5) * look + len(ROOM_LOOKS) * room) < HISTORY_LIMIT
+    assert POLL_SECONDS * MOST_LOOKS >= 120
+
+
+def test_the_interruption_workflow_goes_round_only_for_a_drain_and_for_room() -> None:
+    item = INTERRUPTION["States"]["EachNotice"]["ItemProcessor"]
+    drain = ("WaitForDeadlineDrain", "CheckDeadlineDrain", "DeadlineDrainStatus")
+    assert sorted(sorted(ring) for ring in rings(all_edges(item))) == [sorted(drain), sorted(ROOM_RING)]

@@ -13,7 +13,7 @@ import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.interruption import operation_of
+from node_fleet.domain.interruption import ROOM_LOOKS, operation_of
 from node_fleet.domain.model import Instance, Snapshot, Worker
 from node_fleet.domain.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.run import Run
@@ -27,6 +27,7 @@ SOURCE = Path(__file__).parents[2] / "statemachine" / "interruption.asl.json"
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
+WARNING_SECONDS = 120
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def start(made: Bench, what: dict[str, Any], name: str = "notice") -> Execution:
     return made.cloud.runner.start(what, name)
 
 
-def finish(made: Bench, *executions: Execution, seconds: float = 7200) -> Execution:
+def finish(made: Bench, *executions: Execution, seconds: float = 8 * 3600) -> Execution:
     limit = made.clock.now() + seconds
     made.clock.run_until(lambda: not any(e.running for e in executions), limit=limit)
     for execution in executions:
@@ -212,14 +213,53 @@ def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(f
     assert taken.instance_id not in {i.instance_id for i in fleet.instances()}
 
 
-def test_a_survivor_with_pods_and_no_room_is_left_to_a_person(fleet: Bench) -> None:
-    fleet_of = [worker(fleet, n) for n in range(1, 5)]
-    taken = fleet_of[0]
+def spared_and_full(fleet: Bench) -> tuple[Instance, Execution]:
+    """A worker that AWS did not take, with pods that did not move, in a fleet that its replacement filled."""
+    taken, *_ = [worker(fleet, n) for n in range(1, 5)]
     fleet.server.says("DrainNode", "result: unreadable the pods")
-    finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.advance(WARNING_SECONDS + fleet.settings.interruption_settle_seconds + 30)
+    assert execution.path[-2:] == ["SurvivorStatus", "WaitForRoom"]
+    assert taken.instance_id in {i.instance_id for i in fleet.instances()} and "DrainNode" in commands(fleet)
+    return taken, execution
+
+
+def test_a_survivor_with_pods_and_no_room_is_left_to_a_person_in_the_end(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    begun = fleet.clock.now()
+    finish(fleet, execution)
+    assert execution.path.count("UncordonSurvivor") == len(ROOM_LOOKS) + 1
+    assert sum(ROOM_LOOKS) - 60 <= fleet.clock.now() - begun <= sum(ROOM_LOOKS) + 60
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
     assert "decide by hand" in told(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
+
+
+def test_a_survivor_works_again_as_soon_as_there_is_room(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    others = [i for i in fleet.instances() if i.operation_id == "up-before" and i.instance_id != taken.instance_id]
+    fleet.cloud.ec2.reclaim(others[0].instance_id)
+    finish(fleet, execution)
+    assert execution.path.count("WaitForRoom") == 1 and commands(fleet)[-1] == "UncordonNode"
+    assert not fleet.state().notices and "decide by hand" not in told(fleet)
+
+
+def test_a_survivor_that_dies_while_it_waits_for_room_is_forgotten(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    fleet.cloud.ec2.reclaim(taken.instance_id)
+    finish(fleet, execution)
+    assert execution.path[-2:] == ["ForgetInterrupted", "CloseNotice"] and not fleet.state().notices
+
+
+def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
+    taken = worker(fleet)
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.advance(WARNING_SECONDS)
+    now = int(fleet.clock.now())
+    fleet.tools.state.set_pause(Pause(reason="a look", by="mira", since=now, until=now + 7200))
+    finish(fleet, execution)
+    assert execution.path.count("WaitForRoom") > 11 and fleet.clock.now() >= now + 7200
+    assert not fleet.state().notices
 
 
 def test_a_notice_does_not_wait_for_the_lock_of_a_scale_up(fleet: Bench) -> None:

@@ -31,6 +31,8 @@ LEAST_DRAIN_SECONDS = 10
 POLL_SECONDS = 5
 MOST_LOOKS = 60
 """A drain that may take an hour is looked at less often than one of two minutes: each look is nine history events."""
+ROOM_LOOKS = (*[300] * 11, *[3600] * 5)
+"""Seconds between the looks for room for a spared worker: for an hour every five minutes, then for five hours."""
 RANK: dict[str, int] = {"rebalance": 0, "scheduled": 1, "spot": 2}
 KINDS: dict[str, Kind] = {
     "EC2 Spot Instance Interruption Warning": "spot",
@@ -313,6 +315,11 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
         workers_after=0,
         alerts=alerts,
     )
+
+
+def room_to_wait_for(looks: int) -> int | None:
+    """Seconds until the next look, after so many; None when people must decide."""
+    return ROOM_LOOKS[looks - 1] if looks <= len(ROOM_LOOKS) else None
 
 
 def closing_sentence(interruption: Interruption, status: str, detail: str, failure: Mapping[str, str] | None) -> str:

@@ -32,3 +32,9 @@ def test_a_notice_that_another_execution_answers_is_not_settled_here(fleet: Benc
     payload = event(noticed(fleet, taken))
     fleet.tools.state.replace_notice(Notice(instance_id=taken.instance_id, kind="spot", at=1, claimed_by="other"))
     assert handler(payload, None)["settle"]["status"] == "superseded"
+
+
+@pytest.mark.parametrize(("before", "looks"), [({}, 0), ({"settle": {"status": "waiting", "looks": 7}}, 7)])
+def test_the_looks_for_room_are_counted_on(fleet: Bench, before: dict[str, Any], looks: int) -> None:
+    payload = event(noticed(fleet, running(fleet)), **before)
+    assert handler(payload, None)["settle"]["looks"] == looks

@@ -88,10 +88,26 @@ def full(fleet: Bench, drain: str) -> tuple[str, dict[str, Any]]:
     return taken.instance_id, event(noticed(fleet, taken), response=drained(drain))
 
 
-def test_without_room_one_that_was_not_drained_waits_for_a_person(fleet: Bench) -> None:
+def test_without_room_one_that_was_not_drained_waits_for_room_and_works_again_when_there_is_some(fleet: Bench) -> None:
+    taken, payload = full(fleet, "failed")
+    payload = handler(payload, None)
+    assert payload["settle"] | {"detail": ""} == {"status": "waiting", "detail": "", "looks": 1, "wait_seconds": 300}
+    assert len(fleet.instances()) == 3 and len(fleet.state().notices) == 1
+    fleet.cloud.ec2.reclaim(next(i.instance_id for i in fleet.instances() if i.instance_id != taken))
+    fleet.server.says("UncordonNode", "result: uncordoned x")
+    assert handler(payload, None)["settle"]["status"] == "uncordoned"
+    assert not fleet.state().notices
+
+
+@pytest.mark.parametrize(
+    ("looks", "status", "wait_seconds"),
+    [(10, "waiting", 300), (11, "waiting", 3600), (15, "waiting", 3600), (16, "kept", None), (99, "kept", None)],
+)
+def test_after_hours_without_room_a_person_decides(fleet: Bench, looks: int, status: str, wait_seconds: int) -> None:
     _, payload = full(fleet, "failed")
-    assert handler(payload, None)["settle"]["status"] == "kept"
-    assert len(fleet.instances()) == 3
+    settle = handler({**payload, "settle": {"status": "survived", "looks": looks}}, None)["settle"]
+    assert (settle["status"], settle.get("wait_seconds"), settle["looks"]) == (status, wait_seconds, looks + 1)
+    assert "decide by hand" in settle["detail"]
 
 
 def test_without_room_an_empty_one_under_our_cordon_goes_and_a_second_call_answers_the_same(fleet: Bench) -> None:
@@ -119,7 +135,7 @@ def test_without_room_one_that_is_not_empty_and_ours_any_more_is_kept(fleet: Ben
     taken, payload = full(fleet, "drained")
     fleet.server.says("CheckNode", look_text(**{"instance_id": taken, "owner": operation_of(taken), **found}))
     settle = handler(payload, None)["settle"]
-    assert settle["status"] == "kept" and "decide by hand" in settle["detail"]
+    assert settle["status"] == "waiting" and "decide by hand" in settle["detail"]
     assert len(fleet.instances()) == 3 and len(fleet.state().notices) == 1
 
 

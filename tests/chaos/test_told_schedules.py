@@ -1,0 +1,58 @@
+"""Schedules that once broke an invariant, each played in every form of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.blows import FAULTS
+from tests.chaos.play import BUSY, Play, Stage, stage
+
+STOPPED = next(fault for fault in FAULTS if fault.name == "the execution is stopped")
+
+
+@pytest.fixture(scope="module")
+def set_stage() -> Iterator[Stage]:
+    with stage() as found:
+        yield found
+
+
+@pytest.mark.parametrize("state", ["ClaimNotices", "ForgetInterrupted", "CloseNotice"])
+def test_a_dead_worker_is_forgotten_although_its_execution_is_stopped(set_stage: Stage, state: str) -> None:
+    set_stage.perform(
+        [
+            lambda play: STOPPED.aim(play.fleet, state),
+            lambda play: play.worker_dies(0),
+            lambda play: play.time_passes(20),
+        ],
+        to_the_minimum=False,
+    )
+
+
+def test_a_dead_worker_is_forgotten_although_somebody_stops_its_execution_between_two_tries(set_stage: Stage) -> None:
+    set_stage.perform(
+        [lambda play: play.worker_dies(0), lambda play: play.time_passes(20), lambda play: play.stop_a_run(0)],
+        to_the_minimum=False,
+    )
+
+
+def test_a_spared_worker_that_had_no_room_works_again_once_the_fleet_has_shrunk(set_stage: Stage) -> None:
+    """A person cordoned it before the notice; the load fills the fleet while nobody knows yet that it stays."""
+    set_stage.perform(
+        [
+            lambda play: play.cordon_by_hand(0),
+            lambda play: play.cordon_by_hand(0),
+            lambda play: play.load_changes(BUSY),
+            lambda play: play.notice(0, taken=False),
+            Play.tick,
+        ],
+        to_the_minimum=False,
+    )
+
+
+def test_a_spared_worker_works_again_after_a_pause_that_outlasts_every_retry(set_stage: Stage) -> None:
+    set_stage.perform(
+        [lambda play: play.notice(0, taken=False), lambda play: play.pause(600), lambda play: play.time_passes(590)],
+        to_the_minimum=False,
+    )
