@@ -45,6 +45,7 @@ SEE_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "looks for volumes of 
 PROMETHEUS_LOGIN = Grant(("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus asks for a password")
 SLACK_HOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the webhook's address is a secret")
 TELL_PEOPLE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
+GIVEN_UP = Grant(("sns:Publish",), "topic", "Lambda tells people when the last try has failed", by_aws=True)
 START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the workflow")
 WATCH_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads how a command ended")
 SEE_MANAGED = Grant(
@@ -120,7 +121,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "ForgetInterrupted": FunctionNeeds(FORGET),
     "UncordonSurvivor": FunctionNeeds((*BOTH, *CHECK_NODE, *UNCORDON, TERMINATE)),
     "CloseNotice": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, TELL_PEOPLE)),
-    "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND), timeout_seconds=120),
+    "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, GIVEN_UP), timeout_seconds=120),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((SLACK_HOOK,)),
     "WeeklyReport": FunctionNeeds((READ_EVENTS, SEE_VOLUMES, TELL_PEOPLE), timeout_seconds=120),

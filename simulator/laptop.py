@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -16,6 +17,7 @@ from simulator.aws import eventbridge
 from simulator.aws.cloud import Cloud
 from simulator.aws.deployment import Deployment
 from simulator.aws.ec2 import InstanceListener
+from simulator.aws.lambdas import LambdaReply
 from simulator.aws.recorder import AwsCall, current_function
 from simulator.aws.ssm import CommandRunner
 from simulator.clock import DEFAULT_START, VirtualClock
@@ -288,16 +290,35 @@ class Laptop:
                 self._invoke_later(target["Arn"], value)
 
     def _invoke_later(self, reference: str, value: Any) -> None:
-        """An asynchronous invocation, tried again after one and after two more minutes, as Lambda does."""
-        payload = json.dumps(value).encode()
+        """An asynchronous invocation, tried again after one and after two more minutes, as Lambda does.
+
+        When the last try has failed, the function's destination hears of it.
+        """
+        payload, function = json.dumps(value).encode(), reference.split(":")[6]
 
         def run() -> None:
             for pause in (*ASYNC_RETRIES, 0.0):
-                if self.cloud.lambdas.invoke(reference, payload).function_error is None:
+                reply = self.cloud.lambdas.invoke(reference, payload)
+                if reply.function_error is None:
                     return
                 self.clock.wait(pause)
+            if topic := self.deployment.given_up.get(function):
+                self.publish(topic, json.dumps(self._given_up(reference, value, reply)))
 
-        self.clock.spawn(run, name=f"async {reference.split(':')[6]}")
+        self.clock.spawn(run, name=f"async {function}")
+
+    def _given_up(self, reference: str, value: Any, reply: LambdaReply) -> dict[str, Any]:
+        """What Lambda sends to a destination. Source: AWS Lambda Developer Guide, "Configuring destinations"."""
+        tries = len(ASYNC_RETRIES) + 1
+        context = {"functionArn": reference, "condition": "RetriesExhausted", "approximateInvokeCount": tries}
+        return {
+            "version": "1.0",
+            "timestamp": datetime.fromtimestamp(self.clock.now(), UTC).isoformat(),
+            "requestContext": context,
+            "requestPayload": value,
+            "responseContext": {"statusCode": 200, "functionError": reply.function_error},
+            "responsePayload": reply.payload,
+        }
 
     def _announce(self, execution: Execution) -> None:
         detail: dict[str, Any] = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cdk_app.stacks.autoscaler import AutoscalerStack
 
 UNCLEAN_ENDS = ["FAILED", "TIMED_OUT", "ABORTED"]
+TRIES_AGAIN = 2
+"""Lambda's own, one and two minutes after a failure; after the last one the topic is told what still stands."""
 # Monday 03:00 UTC is morning in Dhaka, before the working week's first stand-up in Europe.
 WEEKLY = {"week_day": "MON", "hour": "3", "minute": "0"}
 
@@ -90,7 +93,18 @@ def _clean_up(stack: AutoscalerStack) -> None:
             },
         ),
     )
-    rule.add_target(targets.LambdaFunction(stack.functions["CleanUp"].version, retry_attempts=5))
+    clean_up = stack.functions["CleanUp"]
+    rule.add_target(targets.LambdaFunction(clean_up.version, retry_attempts=5))
+    lambda_.CfnEventInvokeConfig(
+        stack,
+        "CleanUpGivenUp",
+        function_name=clean_up.function.function_name,
+        qualifier=clean_up.version.version,
+        maximum_retry_attempts=TRIES_AGAIN,
+        destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+            on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=stack.topic.topic_arn)
+        ),
+    )
 
 
 def _notices(stack: AutoscalerStack) -> None:

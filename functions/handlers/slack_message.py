@@ -12,7 +12,7 @@ from node_fleet.adapters.slack_hook import Sent, SlackHook
 from node_fleet.domain.cost import Money
 from node_fleet.domain.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.message import Message
-from node_fleet.domain.slack import alarm_payload, message_payload, text_payload
+from node_fleet.domain.slack import alarm_payload, given_up_payload, message_payload, text_payload
 from node_fleet.observability import log
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
@@ -46,13 +46,15 @@ def _send(tools: Wiring, message: dict[str, Any], context: Any) -> Sent:
 
 
 def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
-    """The webhook body for one message of the topic: a run's message, a CloudWatch alarm, or any other text."""
+    """The webhook body for one message of the topic: of a run, an alarm, an event that Lambda gave up, or any text."""
     try:
         data = json.loads(text)
     except ValueError:
         return text_payload(text, subject)
     if isinstance(data, dict) and "AlarmName" in data:
         return alarm_payload(data)
+    if isinstance(data, dict) and "requestContext" in data:
+        return given_up_payload(data)
     try:
         message: Message = from_payload(Message, data)
     except InvalidInputError:

@@ -42,6 +42,8 @@ class Deployment:
         self.functions: dict[str, LambdaFunction] = {}
         self.subscriptions: list[Subscription] = []
         self.rules: list[RuleSpec] = []
+        self.given_up: dict[str, str] = {}
+        """By function: the topic that hears of an asynchronous event when its last try has failed."""
         self._environment = dict(environment or {})
         self._fake = FakeNames(cloud.region, cloud.account)
         self._made: dict[str, Made] = {}
@@ -78,6 +80,9 @@ class Deployment:
         self.subscriptions = [self._subscription(one) for one in self.template.resources("AWS::SNS::Subscription")]
         self.subscriptions += list(self._inline_subscriptions())
         self.rules = [rule for rule in self.template.rules() if rule.enabled]
+        for one in map(self.template.properties, self.template.resources("AWS::Lambda::EventInvokeConfig")):
+            if "DestinationConfig" in one:
+                self.given_up[one["FunctionName"]] = one["DestinationConfig"]["OnFailure"]["Destination"]
 
     def override_environment(self, values: Mapping[str, str]) -> None:
         """Sets variables for every function, those already created too."""

@@ -162,3 +162,17 @@ def test_every_unclean_end_of_every_workflow_starts_the_clean_up(app: App) -> No
     version = app.resources(f"{NEW}-autoscaler", "AWS::Lambda::Version")[rule["Targets"][0]["Arn"]["Ref"]]
     target = app.resources(f"{NEW}-autoscaler", "AWS::Lambda::Function")[version["FunctionName"]["Ref"]]
     assert target["Handler"] == "handlers.clean_up.handler"
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_people_hear_of_a_clean_up_whose_last_try_failed(app: App, cluster: str) -> None:
+    stack = f"{cluster}-autoscaler"
+    (given,) = app.resources(stack, "AWS::Lambda::EventInvokeConfig").values()
+    resources = app.templates[stack]["Resources"]
+    assert resources[given["FunctionName"]["Ref"]]["Properties"]["FunctionName"] == f"{cluster}-CleanUp"
+    assert resources[given["Qualifier"]["Fn::GetAtt"][0]]["Type"] == "AWS::Lambda::Version"
+    assert given["MaximumRetryAttempts"] == 2
+    topic = resources[given["DestinationConfig"]["OnFailure"]["Destination"]["Ref"]]
+    assert topic["Type"] == "AWS::SNS::Topic"
+    role = resources[resources[given["FunctionName"]["Ref"]]["Properties"]["Role"]["Fn::GetAtt"][0]]
+    assert "sns:Publish" in json.dumps(role["Properties"]["Policies"])

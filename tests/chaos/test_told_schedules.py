@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.chaos.blows import FAULTS
-from tests.chaos.play import BUSY, Play, Stage, stage
+from tests.chaos.play import BUSY, FLOOD, Play, Stage, stage
 
 STOPPED = next(fault for fault in FAULTS if fault.name == "the execution is stopped")
 
@@ -55,4 +56,30 @@ def test_a_spared_worker_works_again_after_a_pause_that_outlasts_every_retry(set
     set_stage.perform(
         [lambda play: play.notice(0, taken=False), lambda play: play.pause(600), lambda play: play.time_passes(590)],
         to_the_minimum=False,
+    )
+
+
+def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_removal_sweeps_it(
+    set_stage: Stage,
+) -> None:
+    def nobody_can_ask_the_server(play: Play) -> None:
+        play.fleet.cloud.commands.offline.add(play.laptop.server_id)
+
+    def people_hear_of_it(play: Play) -> None:
+        (given_up,) = [m for m in play.laptop.messages if "RetriesExhausted" in m["Message"]]
+        assert "is not forgotten" in json.loads(given_up["Message"])["responsePayload"]["errorMessage"]
+
+    set_stage.perform(
+        [
+            lambda play: play.worker_dies(0),
+            lambda play: play.time_passes(20),
+            nobody_can_ask_the_server,
+            lambda play: play.stop_a_run(0),
+            lambda play: play.time_passes(900),
+            people_hear_of_it,
+            lambda play: play.fleet.cloud.commands.offline.clear(),
+            lambda play: play.load_changes(FLOOD),
+            *[Play.tick] * 3,
+        ],
+        to_the_minimum=True,
     )

@@ -64,6 +64,18 @@ def alarm_payload(alarm: Mapping[str, Any]) -> dict[str, Any]:
     return _payload(f"{sign} {name}: {state}", blocks, fallback=f"{name}: {state}")
 
 
+def given_up_payload(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What Lambda sends when the last try of an asynchronous event has failed: which function, why, after how many."""
+    context, answer = event["requestContext"], event.get("responsePayload") or {}
+    function = str(context.get("functionArn", "a function")).partition(":function:")[2].partition(":")[0]
+    why = str(answer.get("errorMessage") or context.get("condition") or "no answer")
+    kind = str(answer.get("errorType") or "no answer")
+    tries = context.get("approximateInvokeCount", "all")
+    title = f"⚠️ {function} gave up after {tries} tries"
+    blocks = [_section(why), _section(f"What to do: docs/operations.md, row {kind}")]
+    return _payload(title, blocks, fallback=f"{title}: {why}")
+
+
 def fallback_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
     """One short plain message, for when Slack refused the blocks."""
     return {"text": cut(f"{payload['text']} (details were refused by Slack, see the execution)", FALLBACK_LIMIT)}

@@ -86,3 +86,29 @@ def test_an_alarm_is_shown_as_an_alarm() -> None:
     alarm = {"AlarmName": "node-fleet-NoRuns", "NewStateValue": "ALARM", "NewStateReason": "no run for 10 minutes"}
     shown = json.dumps(slack_message.payload_of(json.dumps(alarm), "ALARM", Settings()))
     assert "node-fleet-NoRuns" in shown and "no run for 10 minutes" in shown
+
+
+GIVEN_UP: dict[str, Any] = {
+    "requestContext": {
+        "functionArn": "arn:aws:lambda:eu-central-1:123456789012:function:node-fleet-CleanUp:7",
+        "condition": "RetriesExhausted",
+        "approximateInvokeCount": 3,
+    },
+    "responsePayload": {
+        "errorType": "CleanUpUnfinishedError",
+        "errorMessage": "node i-1 of i-1 is not forgotten: ready",
+    },
+}
+
+
+def test_an_event_that_lambda_gave_up_is_shown_with_its_reason() -> None:
+    shown = slack_message.payload_of(json.dumps(GIVEN_UP), "", Settings())
+    assert shown["text"] == "⚠️ node-fleet-CleanUp gave up after 3 tries: node i-1 of i-1 is not forgotten: ready"
+    assert "docs/operations.md, row CleanUpUnfinishedError" in json.dumps(shown)
+
+
+def test_an_event_that_grew_too_old_has_no_answer_to_show() -> None:
+    context = {**GIVEN_UP["requestContext"], "condition": "EventAgeExceeded"}
+    assert (
+        "EventAgeExceeded" in slack_message.payload_of(json.dumps({"requestContext": context}), "", Settings())["text"]
+    )
