@@ -68,7 +68,7 @@ def _claim(tools: Wiring, announcement: Announcement, instance_id: str, executio
     known = next((n for n in tools.state.load().notices if n.instance_id == instance_id), notice)
     if known.claimed_by == execution_id:
         return ""
-    if announcement.kind is not None and outranks(announcement.kind, known):
+    if outranks(announcement, known):
         tools.state.replace_notice(notice)
         return ""
     return f"already being answered by {known.claimed_by} ({known.kind})"

@@ -251,6 +251,14 @@ def test_a_survivor_that_dies_while_it_waits_for_room_is_forgotten(fleet: Bench)
     assert execution.path[-2:] == ["ForgetInterrupted", "CloseNotice"] and not fleet.state().notices
 
 
+def test_a_survivor_that_is_announced_again_while_it_waits_is_answered_again(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    again = fleet.cloud.runner.start(event(fleet, WARNING, taken.instance_id), "again")
+    finish(fleet, execution, again)
+    assert execution.path[-1] == "Superseded" and "StartDeadlineDrain" in again.path
+    assert len(replacements(fleet, taken.instance_id)) == 1
+
+
 def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
     taken = worker(fleet)
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))

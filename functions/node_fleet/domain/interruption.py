@@ -144,9 +144,13 @@ def read_announcement(event: Mapping[str, Any]) -> Announcement:
     return Announcement(instance_ids=(instance_id,), kind=KINDS.get(name), at=at, deadline=deadline)
 
 
-def outranks(new: Kind, known: Notice) -> bool:
-    """True when the new announcement leaves less time than the one being answered: that one must make way."""
-    return RANK.get(new, -1) > RANK.get(known.kind, 99)
+def outranks(new: Announcement, known: Notice) -> bool:
+    """True when the one being answered must make way: the new one leaves less time, or comes after that one's date.
+
+    The second is a worker that was spared once and waits for room: now AWS takes it after all.
+    """
+    rank, before = RANK.get(new.kind or "", -1), RANK.get(known.kind, 99)
+    return rank > before or (rank == before and 0 < known.deadline < new.at)
 
 
 def operation_of(instance_id: str) -> str:

@@ -99,7 +99,23 @@ def test_an_event_that_cannot_be_read_is_refused_by_name(broken: dict[str, Any],
     ],
 )
 def test_only_a_notice_with_less_time_takes_over(new: str, known: str, wins: bool) -> None:
-    assert outranks(new, Notice(instance_id="i", kind=known, at=0)) is wins  # type: ignore[arg-type]
+    announcement = Announcement(instance_ids=("i",), kind=new, at=NOW)  # type: ignore[arg-type]
+    assert outranks(announcement, Notice(instance_id="i", kind=known, at=0)) is wins
+
+
+@pytest.mark.parametrize(("late", "wins"), [(-120, False), (0, False), (1, True), (7200, True)])
+@pytest.mark.parametrize(("new", "known"), [("spot", "spot"), ("scheduled", "scheduled"), ("rebalance", "spot")])
+def test_the_same_again_takes_over_only_after_the_date_of_the_first(
+    new: str, known: str, late: int, wins: bool
+) -> None:
+    announcement = Announcement(instance_ids=("i",), kind=new, at=NOW + late)  # type: ignore[arg-type]
+    notice = Notice(instance_id="i", kind=known, at=NOW - 120, deadline=NOW)
+    assert outranks(announcement, notice) is (wins and new == known)
+
+
+def test_a_recommendation_has_no_date_after_which_the_next_would_count() -> None:
+    announcement = Announcement(instance_ids=("i",), kind="rebalance", at=NOW)
+    assert not outranks(announcement, Notice(instance_id="i", kind="rebalance", at=NOW - 9000))
 
 
 def answer(kind: str, deadline: int = 0, *, now: int = NOW, **changes: Any) -> Any:
