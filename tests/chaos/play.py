@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+from node_fleet.domain.errors import StateStoreError
 from node_fleet.domain.state import Pause
 from tests import branches
 from tests.chaos.cell import FAILED_AFTER_SECONDS, not_home, not_settled
@@ -27,6 +28,8 @@ BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
 FORK = multiprocessing.get_context("fork")
 Step = Callable[["Play"], Any]
+TOLD_TO_TRY_LATER = contextlib.suppress(StateStoreError)
+"""A person reads the error; the fleet must do without what he wanted."""
 
 
 @dataclass(slots=True)
@@ -67,15 +70,18 @@ class Play:
 
     def pause(self, seconds: int) -> None:
         now = self.fleet.now()
-        self.fleet.store.set_pause(Pause(reason="a look", by="mira", since=now, until=now + seconds))
+        with TOLD_TO_TRY_LATER:
+            self.fleet.store.set_pause(Pause(reason="a look", by="mira", since=now, until=now + seconds))
 
     def resume(self) -> None:
-        self.fleet.store.clear_pause()
+        with TOLD_TO_TRY_LATER:
+            self.fleet.store.clear_pause()
 
     def unlock(self) -> None:
-        lease = self.fleet.store.load().lease
-        if lease is not None:
-            self.fleet.store.force_unlock(lease)
+        with TOLD_TO_TRY_LATER:
+            lease = self.fleet.store.load().lease
+            if lease is not None:
+                self.fleet.store.force_unlock(lease)
 
     def stop_a_run(self, number: int) -> None:
         if running := self.fleet.cloud.runner.running():
