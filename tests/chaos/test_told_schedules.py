@@ -10,7 +10,10 @@ import pytest
 from tests.chaos.blows import FAULTS
 from tests.chaos.play import BUSY, FLOOD, Play, Stage, stage
 
-STOPPED = next(fault for fault in FAULTS if fault.name == "the execution is stopped")
+STOPPED, GARBAGE, THROTTLED = (
+    next(fault for fault in FAULTS if fault.name == name)
+    for name in ("the execution is stopped", "returns garbage", "EC2 is throttled")
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,4 +85,18 @@ def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_r
             *[Play.tick] * 3,
         ],
         to_the_minimum=True,
+    )
+
+
+def test_a_dead_worker_is_forgotten_although_the_claim_answered_garbage(set_stage: Stage) -> None:
+    set_stage.perform(
+        [lambda play: GARBAGE.aim(play.fleet, "ClaimNotices"), lambda play: play.worker_dies(1), Play.tick],
+        to_the_minimum=False,
+    )
+
+
+def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_became_of_it(set_stage: Stage) -> None:
+    set_stage.perform(
+        [lambda play: THROTTLED.aim(play.fleet, "CheckOutcome"), lambda play: play.notice(1, taken=False)],
+        to_the_minimum=False,
     )
