@@ -95,6 +95,7 @@ def _clean_up(stack: AutoscalerStack) -> None:
     )
     clean_up = stack.functions["CleanUp"]
     rule.add_target(targets.LambdaFunction(clean_up.version, retry_attempts=5))
+    # Not version.configure_async_invoke: that grants by itself, and every grant stands in permissions.py.
     lambda_.CfnEventInvokeConfig(
         stack,
         "CleanUpGivenUp",

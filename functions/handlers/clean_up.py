@@ -13,7 +13,6 @@ from typing import Any
 
 from node_fleet.adapters.cordon import give_back
 from node_fleet.adapters.forget import forget_node
-from node_fleet.adapters.survivor import Survivors
 from node_fleet.domain.errors import (
     CleanUpUnfinishedError,
     InvalidInputError,
@@ -21,18 +20,15 @@ from node_fleet.domain.errors import (
     ServerNotFoundError,
     ServerUnreachableError,
 )
-from node_fleet.domain.interruption import read_announcement
+from node_fleet.domain.interruption import ENDED, read_announcement
 from node_fleet.domain.launch import keys_to_return
 from node_fleet.domain.message import Outcome
 from node_fleet.domain.operation import Operation, Target
 from node_fleet.domain.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.domain.run import Run
-from node_fleet.domain.state import Notice
 from node_fleet.observability import log
 from node_fleet.payload import to_payload
 from node_fleet.wiring import Wiring, wiring
-
-ENDED = ("shutting-down", "terminated")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -45,7 +41,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     tools = wiring()
     dead = event["detail"]["executionArn"]
     orphans = [notice for notice in tools.state.load().notices if notice.claimed_by == dead]
-    settled, standing = _notices(tools, orphans)
+    settled, standing = tools.survivors.settle_orphans(orphans) if orphans else ([], [])
     told = _lock(tools, event, dead, [*settled, *standing])
     standing += _dead_workers(tools, [*_announced(event), *(notice.instance_id for notice in orphans)])
     if standing:
@@ -65,16 +61,6 @@ def _lock(tools: Wiring, event: dict[str, Any], dead: str, notices: list[str]) -
     told = _told(dead, f"freed the lock of {dead}", done, *notices)
     tools.records.put_event("clean_up", tools.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"])
     return told
-
-
-def _notices(tools: Wiring, orphans: list[Notice]) -> tuple[list[str], list[str]]:
-    """A worker whose announcement a dead execution was answering must not stay out of every count for ever."""
-    if not orphans:
-        return [], []
-    survivors = Survivors(
-        ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
-    )
-    return survivors.settle_orphans(orphans)
 
 
 def _announced(event: dict[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from node_fleet.adapters.survivor import Survivors
 from node_fleet.domain.interruption import Interruption, room_to_wait_for
 from node_fleet.payload import take
 from node_fleet.wiring import Wiring, wiring
@@ -35,10 +34,7 @@ def _settled(tools: Wiring, interruption: Interruption, drain: Mapping[str, Any]
     pause = tools.state.load().pause
     if pause is not None and pause.until > tools.clock.now():
         return "kept", f"paused by {pause.by}: {pause.reason}; decide by hand about {interruption.instance_id}"
-    survivors = Survivors(
-        ec2=tools.ec2, state=tools.state, server=tools.server, clock=tools.clock, settings=tools.settings
-    )
-    return survivors.take_back(
+    return tools.survivors.take_back(
         interruption.instance_id,
         node_name=drain.get("node_name") or interruption.instance_id,
         drained=drain.get("status") == "drained",

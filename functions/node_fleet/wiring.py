@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from node_fleet.adapters.secrets import Secrets
     from node_fleet.adapters.server import ServerCommands
     from node_fleet.adapters.state_store import StateStore
+    from node_fleet.adapters.survivor import Survivors
 
 
 class Wiring:
@@ -56,6 +57,13 @@ class Wiring:
         from node_fleet.adapters.server import ServerCommands
 
         return ServerCommands(self._client("ssm"), self.ec2, self.settings, self.clock)
+
+    @property
+    def survivors(self) -> Survivors:
+        """What takes a worker back that was announced and not taken."""
+        from node_fleet.adapters.survivor import Survivors
+
+        return Survivors(ec2=self.ec2, state=self.state, server=self.server, clock=self.clock, settings=self.settings)
 
     @cached_property
     def secrets(self) -> Secrets:

@@ -392,14 +392,9 @@ def quick_interpreter() -> Iterator[None]:
         yield
 
 
-@functools.lru_cache(maxsize=1)
-def _signing_key(make: Callable[[Any], Any]) -> Any:
-    return make(None)
-
-
 @functools.lru_cache(maxsize=8)
-def _disk_key(make: Callable[[str], Any], key_spec: str) -> Any:
-    return make(key_spec)
+def _private_key(make: Callable[..., Any], *arguments: Any) -> Any:
+    return make(*arguments)
 
 
 @contextlib.contextmanager
@@ -425,8 +420,8 @@ def quick_dispatch() -> Iterator[None]:
     with (
         swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
         swapped(picker, "get_possible_keys", possible_keys),
-        swapped(subscription, "private_key", lambda _: _signing_key(new_key)),
-        swapped(kms, "generate_private_key", functools.partial(_disk_key, disk_key)),
+        swapped(subscription, "private_key", lambda _: _private_key(new_key, None)),
+        swapped(kms, "generate_private_key", functools.partial(_private_key, disk_key)),
     ):
         yield
 

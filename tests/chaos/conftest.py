@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.chaos.play import PreparedFleet, prepared_fleet
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[PreparedFleet]:
+    """Made once for a file: each schedule is played on a copy."""
+    with prepared_fleet() as found:
+        yield found
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:

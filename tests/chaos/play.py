@@ -1,6 +1,6 @@
-"""A schedule on the stage: three workers, at least two, at most five; what is done to them, and clean ticks after it.
+"""A schedule on a fleet of three workers, at least two, at most five: what is done to it, and clean ticks after that.
 
-To set the stage takes longer than to play most schedules. So it is set once, and each schedule is played in a forked
+To make the fleet takes longer than to play most schedules. So it is made once, and each schedule is played in a forked
 process, on a copy that nobody else sees: whatever it does, the next one finds the same instant of the same fleet.
 """
 
@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from node_fleet.domain.errors import StateStoreError
 from node_fleet.domain.state import Pause
@@ -143,20 +143,31 @@ class Play:
         )
 
 
+class Ran(NamedTuple):
+    """One execution of a play: "autoscaler" or "interruption", how it ended, its states in order."""
+
+    machine: str
+    status: str
+    path: list[str]
+
+
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PreparedFleet:
     """A fleet that stands and is watched, and that no schedule has touched."""
 
     play: Play
 
-    def perform(self, schedule: Sequence[Step], *, to_the_minimum: bool) -> None:
-        """Play it on a copy. Raises AssertionError with the other process's own account when anything is broken."""
+    def perform(self, schedule: Sequence[Step], *, to_the_minimum: bool = False) -> list[Ran]:
+        """Play it on a copy; every execution of the play.
+
+        Raises AssertionError with the other process's own account when anything is broken.
+        """
         mine, theirs = FORK.Pipe(duplex=False)
         process = FORK.Process(target=self._perform, args=(theirs, schedule, to_the_minimum))
         process.start()
         theirs.close()
         try:
-            account, ledger, arms = mine.recv()
+            account, ran, ledger, arms = mine.recv()
         except EOFError:
             raise AssertionError("the process that played it died without a word") from None
         finally:
@@ -165,6 +176,7 @@ class Stage:
         LEDGER.merge(ledger)
         branches.SEEN.update(arms)
         assert account == "", account
+        return [Ran(*each) for each in ran]
 
     def _perform(self, answer: Connection, schedule: Sequence[Step], to_the_minimum: bool) -> None:
         random.seed(0)  # a fork has a seed of its own otherwise
@@ -175,12 +187,13 @@ class Stage:
             self.play.clean_ticks(to_the_minimum=to_the_minimum)
         except BaseException:  # whatever it is, the test that waits must hear of it
             account = traceback.format_exc()
-        answer.send((account, LEDGER, branches.SEEN))
+        ran = [(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.laptop.executions]
+        answer.send((account, ran, LEDGER, branches.SEEN))
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Stage]:
-    """Set it. Its three workers are Spot: each may go at any time.
+def prepared_fleet() -> Iterator[PreparedFleet]:
+    """Three workers, all of them Spot: each may go at any time.
 
     A rehearsal comes first: what it leaves in the caches of this process, no copy has to work out again.
     """
@@ -191,7 +204,7 @@ def stage() -> Iterator[Stage]:
         gc.collect()
         gc.freeze()  # what a copy never changes, its collector need not look at
         try:
-            yield Stage(play)
+            yield PreparedFleet(play)
         finally:
             gc.unfreeze()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -18,7 +17,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.chaos.blows import FAULTS, Fault
-from tests.chaos.play import BUSY, FLOOD, IDLE, Play, Stage, Step, stage
+from tests.chaos.play import BUSY, FLOOD, IDLE, Play, PreparedFleet, Step
 from tests.chaos.workflow import AUTOSCALER, TASKS
 
 RUNS = int(os.environ.get("NODE_FLEET_CHAOS_RUNS", "500"))
@@ -34,9 +33,9 @@ faults = st.sampled_from(FAULTS)
 
 
 class Schedules(RuleBasedStateMachine):
-    """Writes a schedule; when hypothesis has ended it, it is played on a copy of the stage."""
+    """Writes a schedule; when hypothesis has ended it, it is played on a copy of the prepared fleet."""
 
-    stage: Stage
+    prepared: PreparedFleet
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,21 +110,15 @@ class Schedules(RuleBasedStateMachine):
         if sys.exception() is None:  # hypothesis gives some schedules up while it writes them
             DONE["schedules"] += 1
             DONE["steps"] += len(self.schedule)
-            self.stage.perform(self.schedule, to_the_minimum=self.to_the_minimum)
-
-
-@pytest.fixture(scope="module")
-def set_stage() -> Iterator[Stage]:
-    with stage() as found:
-        yield found
+            self.prepared.perform(self.schedule, to_the_minimum=self.to_the_minimum)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_any_schedule_keeps_every_invariant(
-    shard: int, set_stage: Stage, record_property: pytest.RecordProperty
+    shard: int, prepared: PreparedFleet, record_property: pytest.RecordProperty
 ) -> None:
     begun, before = processor_seconds(), dict(DONE)
-    machine: Any = type(f"Schedules{shard}", (Schedules,), {"stage": set_stage})
+    machine: Any = type(f"Schedules{shard}", (Schedules,), {"prepared": prepared})
     if "NODE_FLEET_CHAOS_SEED" not in os.environ:
         hypothesis.seed(shard)(machine)
     chosen = hypothesis.settings(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 from node_fleet.domain.errors import InvalidSettingsError
-from node_fleet.domain.interruption import MOST_LOOKS, POLL_SECONDS, ROOM_LOOKS
+from node_fleet.domain.interruption import MOST_LOOKS, POLL_SECONDS, ROOM_WAITS
 from node_fleet.setting_relations import (
     AWS_HISTORY_LIMIT,
     BESIDE_EVENTS,
@@ -175,7 +175,7 @@ def test_a_notice_for_many_workers_stays_below_the_limit() -> None:
     once = sum(EVENTS[s["Type"]] for branch in branches for s in branch["States"].values()) + 4
     look = sum(EVENTS[kind] for kind in ("Wait", "Task", "Choice"))
     room = sum(EVENTS[item["States"][name]["Type"]] for name in ROOM_RING)
-    assert 10 * (once + (MOST_LOOKS + 5) * look + len(ROOM_LOOKS) * room) < HISTORY_LIMIT
+    assert 10 * (once + (MOST_LOOKS + 5) * look + len(ROOM_WAITS) * room) < HISTORY_LIMIT
     assert POLL_SECONDS * MOST_LOOKS >= 120
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.interruption import ROOM_LOOKS, operation_of
+from node_fleet.domain.interruption import ROOM_WAITS, operation_of
 from node_fleet.domain.model import Instance, Snapshot, Worker
 from node_fleet.domain.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.run import Run
@@ -228,8 +228,8 @@ def test_a_survivor_with_pods_and_no_room_is_left_to_a_person_in_the_end(fleet: 
     taken, execution = spared_and_full(fleet)
     begun = fleet.clock.now()
     finish(fleet, execution)
-    assert execution.path.count("UncordonSurvivor") == len(ROOM_LOOKS) + 1
-    assert sum(ROOM_LOOKS) - 60 <= fleet.clock.now() - begun <= sum(ROOM_LOOKS) + 60
+    assert execution.path.count("UncordonSurvivor") == len(ROOM_WAITS) + 1
+    assert sum(ROOM_WAITS) - 60 <= fleet.clock.now() - begun <= sum(ROOM_WAITS) + 60
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
     assert "decide by hand" in told(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]

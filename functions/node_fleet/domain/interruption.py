@@ -31,8 +31,10 @@ LEAST_DRAIN_SECONDS = 10
 POLL_SECONDS = 5
 MOST_LOOKS = 60
 """A drain that may take an hour is looked at less often than one of two minutes: each look is nine history events."""
-ROOM_LOOKS = (*[300] * 11, *[3600] * 5)
+ROOM_WAITS = (*[300] * 11, *[3600] * 5)
 """Seconds between the looks for room for a spared worker: for an hour every five minutes, then for five hours."""
+ENDED = ("shutting-down", "terminated")
+"""States of an instance that never runs again."""
 RANK: dict[str, int] = {"rebalance": 0, "scheduled": 1, "spot": 2}
 KINDS: dict[str, Kind] = {
     "EC2 Spot Instance Interruption Warning": "spot",
@@ -164,7 +166,7 @@ def answer_to(
     """What is done about one claimed worker, without the slot of its replacement."""
     kind = announcement.kind
     assert kind is not None
-    gone = kind == "gone" or instance.state not in ("pending", "running", "stopping", "stopped")
+    gone = kind == "gone" or instance.state in ENDED
     drain_at, drain_until, settle_at = _dates(announcement, now, times)
     path: Path = "forget" if gone else "tell" if kind == "stopped" else "respond"
     return Interruption(
@@ -323,7 +325,7 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
 
 def room_to_wait_for(looks: int) -> int | None:
     """Seconds until the next look, after so many; None when people must decide."""
-    return ROOM_LOOKS[looks - 1] if looks <= len(ROOM_LOOKS) else None
+    return ROOM_WAITS[looks - 1] if looks <= len(ROOM_WAITS) else None
 
 
 def closing_sentence(interruption: Interruption, status: str, detail: str, failure: Mapping[str, str] | None) -> str:
