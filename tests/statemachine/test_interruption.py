@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.interruption import ROOM_WAITS, operation_of
-from node_fleet.domain.model import Instance, Snapshot, Worker
-from node_fleet.domain.operation import LaunchSlot, Operation, Target
+from node_fleet.domain.model import Snapshot, Worker
+from node_fleet.domain.operation import Operation, Target
 from node_fleet.domain.run import Run
 from node_fleet.domain.state import Notice, Pause
 from node_fleet.payload import to_payload
-from simulator.runner import Execution
-from tests.unit.handlers.fakes_scale_down import look_text
+from tests.statemachine.interruptions import (
+    REBALANCE,
+    STATE_CHANGE,
+    WARNING,
+    commands,
+    event,
+    finish,
+    prepare,
+    replacements,
+    scheduled,
+    start,
+    told,
+    worker,
+)
 from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
-
-SOURCE = Path(__file__).parents[2] / "statemachine" / "interruption.asl.json"
-WARNING = "EC2 Spot Instance Interruption Warning"
-REBALANCE = "EC2 Instance Rebalance Recommendation"
-STATE_CHANGE = "EC2 Instance State-change Notification"
-WARNING_SECONDS = 120
 
 
 @pytest.fixture
@@ -35,78 +35,6 @@ def fleet() -> Iterator[Bench]:
     with bench(max_workers=4, spot_percent=100) as made:
         prepare(made)
         yield made
-
-
-def prepare(made: Bench) -> None:
-    text = SOURCE.read_text()
-    for name in sorted(set(re.findall(r"\$\{(\w+)FunctionArn\}", text))):
-        module = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-        function = made.cloud.lambdas.register(name, f"handlers.{module}.handler", environment=made.environment())
-        text = text.replace(f"${{{name}FunctionArn}}", function.arn)
-    made.cloud.create_state_machine("interruption", json.loads(text))
-    made.server.says("DrainNode", "")
-    for document, word in (("UncordonNode", "uncordoned"), ("ForgetNode", "forgotten")):
-        made.server.says(document, f"result: {word} node")
-
-
-def worker(made: Bench, number: int = 1, *, zone: str = ZONES[0], market: str = "spot") -> Instance:
-    """One running worker of the fleet."""
-    slot = LaunchSlot(
-        number=number,
-        zone=zone,
-        subnet_id=made.settings.zones[zone],
-        instance_type="t3.small",
-        market="spot" if market == "spot" else "on-demand",
-    )
-    answer = made.tools.ec2.launch(slot, operation_id="up-before", token=f"before-{number}")
-    made.clock.advance(60)
-    found = made.tools.ec2.managed(answer.instance_id)
-    assert found is not None
-    made.server.says("DrainNode", f"node/{answer.instance_id} drained\nresult: drained {answer.instance_id}")
-    return found
-
-
-def event(made: Bench, kind: str, instance_id: str, *, at: float | None = None, **detail: Any) -> dict[str, Any]:
-    time = iso(made.clock.now() if at is None else at)
-    return {"detail-type": kind, "time": time, "source": "aws.ec2", "detail": {"instance-id": instance_id, **detail}}
-
-
-def scheduled(made: Bench, when: float, *instance_ids: str) -> dict[str, Any]:
-    detail = {
-        "service": "EC2",
-        "eventTypeCategory": "scheduledChange",
-        "startTime": dt.datetime.fromtimestamp(when, dt.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),
-        "affectedEntities": [{"entityValue": i} for i in instance_ids],
-    }
-    return {"detail-type": "AWS Health Event", "time": iso(made.clock.now()), "source": "aws.health", "detail": detail}
-
-
-def iso(epoch: float) -> str:
-    return dt.datetime.fromtimestamp(epoch, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def start(made: Bench, what: dict[str, Any], name: str = "notice") -> Execution:
-    return made.cloud.runner.start(what, name)
-
-
-def finish(made: Bench, *executions: Execution, seconds: float = 8 * 3600) -> Execution:
-    limit = made.clock.now() + seconds
-    made.clock.run_until(lambda: not any(e.running for e in executions), limit=limit)
-    for execution in executions:
-        assert execution.status == "SUCCEEDED", f"{execution.path}: {execution.error} {execution.cause}"
-    return executions[0]
-
-
-def replacements(made: Bench, instance_id: str) -> list[Instance]:
-    return [i for i in made.instances() if i.operation_id == f"int-{instance_id}"]
-
-
-def commands(made: Bench) -> list[str]:
-    return [document for document, _ in made.server.commands]
-
-
-def told(made: Bench) -> str:
-    return "\n".join(message["what"] for _, message in made.publisher.messages)
 
 
 def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Bench) -> None:
@@ -191,83 +119,6 @@ def test_a_notice_that_leaves_under_ten_seconds_replaces_without_draining(
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id, at=at)))
     assert ("DrainNode" in commands(fleet)) is drained
     assert len(replacements(fleet, taken.instance_id)) == 1
-
-
-def test_a_cancelled_notice_gives_the_worker_back(fleet: Bench) -> None:
-    taken = worker(fleet)
-    execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
-    assert "UncordonSurvivor" in execution.path
-    assert commands(fleet) == ["DrainNode", "UncordonNode"]
-    assert not fleet.state().notices and not fleet.state().reservations[1:]
-    assert taken.instance_id in {i.instance_id for i in fleet.instances()}
-
-
-def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(fleet: Bench) -> None:
-    fleet_of = [worker(fleet, n) for n in range(1, 5)]
-    taken = fleet_of[0]
-    fleet.server.says("DrainNode", f"node/{taken.instance_id} drained")
-    fleet.server.says("CheckNode", look_text(taken.instance_id, owner=operation_of(taken.instance_id)))
-    execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
-    assert "UncordonSurvivor" in execution.path
-    assert len(fleet.instances()) == 4
-    assert taken.instance_id not in {i.instance_id for i in fleet.instances()}
-
-
-def spared_and_full(fleet: Bench) -> tuple[Instance, Execution]:
-    """A worker that AWS did not take, with pods that did not move, in a fleet that its replacement filled."""
-    taken, *_ = [worker(fleet, n) for n in range(1, 5)]
-    fleet.server.says("DrainNode", "result: unreadable the pods")
-    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
-    fleet.clock.advance(WARNING_SECONDS + fleet.settings.interruption_settle_seconds + 30)
-    assert execution.path[-2:] == ["SurvivorStatus", "WaitForRoom"]
-    assert taken.instance_id in {i.instance_id for i in fleet.instances()} and "DrainNode" in commands(fleet)
-    return taken, execution
-
-
-def test_a_survivor_with_pods_and_no_room_is_left_to_a_person_in_the_end(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
-    begun = fleet.clock.now()
-    finish(fleet, execution)
-    assert execution.path.count("UncordonSurvivor") == len(ROOM_WAITS) + 1
-    assert sum(ROOM_WAITS) - 60 <= fleet.clock.now() - begun <= sum(ROOM_WAITS) + 60
-    assert taken.instance_id in {i.instance_id for i in fleet.instances()}
-    assert "decide by hand" in told(fleet)
-    assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
-
-
-def test_a_survivor_works_again_as_soon_as_there_is_room(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
-    others = [i for i in fleet.instances() if i.operation_id == "up-before" and i.instance_id != taken.instance_id]
-    fleet.cloud.ec2.reclaim(others[0].instance_id)
-    finish(fleet, execution)
-    assert execution.path.count("WaitForRoom") == 1 and commands(fleet)[-1] == "UncordonNode"
-    assert not fleet.state().notices and "decide by hand" not in told(fleet)
-
-
-def test_a_survivor_that_dies_while_it_waits_for_room_is_forgotten(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
-    fleet.cloud.ec2.reclaim(taken.instance_id)
-    finish(fleet, execution)
-    assert execution.path[-2:] == ["ForgetInterrupted", "CloseNotice"] and not fleet.state().notices
-
-
-def test_a_survivor_that_is_announced_again_while_it_waits_is_answered_again(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
-    again = fleet.cloud.runner.start(event(fleet, WARNING, taken.instance_id), "again")
-    finish(fleet, execution, again)
-    assert execution.path[-1] == "Superseded" and "StartDeadlineDrain" in again.path
-    assert len(replacements(fleet, taken.instance_id)) == 1
-
-
-def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
-    taken = worker(fleet)
-    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
-    fleet.clock.advance(WARNING_SECONDS)
-    now = int(fleet.clock.now())
-    fleet.tools.state.set_pause(Pause(reason="a look", by="mira", since=now, until=now + 7200))
-    finish(fleet, execution)
-    assert execution.path.count("WaitForRoom") > 11 and fleet.clock.now() >= now + 7200
-    assert not fleet.state().notices
 
 
 def test_a_notice_does_not_wait_for_the_lock_of_a_scale_up(fleet: Bench) -> None:
