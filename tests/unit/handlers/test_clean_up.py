@@ -13,7 +13,7 @@ from moto import mock_aws
 from handlers import clean_up
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.drain import CommandResult
-from node_fleet.domain.errors import LeaseLostError, ServerUnreachableError, StateStoreError
+from node_fleet.domain.errors import LeaseLostError, ServerNotFoundError, ServerUnreachableError, StateStoreError
 from node_fleet.domain.operation import LaunchSlot, Operation, Target, resume_state
 from node_fleet.domain.run import Run
 from node_fleet.settings import Settings
@@ -190,10 +190,13 @@ def test_an_operation_that_the_dead_run_had_only_taken_up_stays_open(tools: Tool
     assert tools.server.log == []
 
 
-def test_a_server_that_cannot_be_asked_leaves_the_operation_given_up_for_the_next_run_to_undo(tools: Tools) -> None:
+@pytest.mark.parametrize("error", [ServerUnreachableError("SSM: no answer"), ServerNotFoundError("no server")])
+def test_a_server_that_cannot_be_asked_leaves_the_operation_given_up_for_the_next_run_to_undo(
+    tools: Tools, error: Exception
+) -> None:
     tools.state.save_operation(held(tools), removal("draining", "selected"))
-    tools.server.error = ServerUnreachableError("SSM: no answer")
-    assert "the next run undoes the rest: SSM: no answer" in cleaned(tools)
+    tools.server.error = error
+    assert f"the next run undoes the rest: {error}" in cleaned(tools)
     state = tools.state.load()
     assert state.lease is None
     assert state.operation is not None and state.operation.phase == "fail"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers import confirm_termination
-from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from tests.unit.handlers.fakes_scale_down import A, Tools, answer, event, look_text, wired
 
 
@@ -41,10 +41,11 @@ def test_case_2_the_node_is_forgotten_only_after_machine_and_agent_are_gone(
     assert (answered["termination"]["status"], tools.state.item.operation.targets[0].phase) == (status, phase)
 
 
-def test_a_server_that_is_away_does_not_hold_up_what_ec2_knows(tools: Tools) -> None:
+@pytest.mark.parametrize("error", [ServerUnreachableError("away"), ServerNotFoundError("no server")])
+def test_a_server_that_is_away_does_not_hold_up_what_ec2_knows(tools: Tools, error: Exception) -> None:
     tools.begun("terminating")
     tools.ec2.state[A] = "terminated"
-    tools.server.says["CheckNode"] = ServerUnreachableError("away")
+    tools.server.says["CheckNode"] = error
     assert call(event(tools))["termination"]["status"] == "terminated"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers import forget_nodes
-from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from tests.unit.handlers.fakes_scale_down import A, Tools, answer, event, wired
 
 
@@ -31,9 +31,11 @@ def test_case_1_node_and_password_go_by_one_command(tools: Tools) -> None:
 
 
 AWAY = ServerUnreachableError("server_not_managed: away")
+NONE = ServerNotFoundError("no running instance carries the tag Role=k3s-master")
+UNSURE = [answer("result: ready x", 71), answer("", 1), answer(status="InProgress")]
 
 
-@pytest.mark.parametrize("said", [answer("result: ready x", 71), answer("", 1), answer(status="InProgress"), AWAY])
+@pytest.mark.parametrize("said", [*UNSURE, AWAY, NONE])
 def test_a_server_that_is_away_does_not_hold_up_the_fleet_and_is_told(tools: Tools, said: Any) -> None:
     tools.begun("terminated")
     tools.server.says["ForgetNode"] = said

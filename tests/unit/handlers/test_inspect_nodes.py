@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers import inspect_nodes
-from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
 from tests.unit.handlers.fakes_scale_down import ALL_FREE, Tools, answer, event, inspected, wired
 
 
@@ -35,10 +35,19 @@ def test_case_44_what_is_cut_late_or_failed_is_unknown(tools: Tools, said: Any) 
     assert found["detail"]
 
 
-def test_case_47_an_unmanaged_server_is_an_answer_with_an_alert_not_a_failed_run(tools: Tools) -> None:
-    tools.server.says["InspectNodes"] = ServerUnreachableError("server_not_managed: the K3s server i-1 runs")
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServerUnreachableError("server_not_managed: the K3s server i-1 runs"),
+        ServerNotFoundError("no running instance carries the tag Role=k3s-master"),
+    ],
+)
+def test_case_47_a_server_that_cannot_be_asked_is_an_answer_with_an_alert_not_a_failed_run(
+    tools: Tools, error: Exception
+) -> None:
+    tools.server.says["InspectNodes"] = error
     answered = call(event(tools))
-    assert "server_not_managed" in answered["inspection"]["detail"]
+    assert str(error) in answered["inspection"]["detail"]
     assert answered["alerts"]["rows"][0][0] == "server_unreachable"
 
 
