@@ -62,6 +62,7 @@ def _claim(tools: Wiring, announcement: Announcement, instance_id: str, executio
         at=announcement.at,
         deadline=announcement.deadline,
         claimed_by=execution_id,
+        event=announcement.event,
     )
     if tools.state.add_notice(notice):
         return ""

@@ -7,7 +7,7 @@ from typing import Any
 from node_fleet.domain.interruption import Interruption, closing_alerts, closing_sentence, interruption_message
 from node_fleet.domain.message import plain_failure
 from node_fleet.payload import take, to_payload
-from node_fleet.wiring import wiring
+from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -19,10 +19,18 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     text = closing_sentence(interruption, status, detail, failure)
     alerts = closing_alerts(interruption, status, text, failed=failure is not None)
     if failure is None and status != "kept":
-        tools.state.remove_notice(interruption.instance_id)
+        _lift(tools, interruption)
     data = {"interruption": event["interruption"], "settle": event.get("settle", {}), "text": text}
     tools.records.put_event("interruption_end", tools.clock.now(), data, key=interruption.event_key)
     if alerts:
         message = interruption_message(interruption, tools.settings.cluster_id, text, alerts)
         tools.publisher.publish(f"node-fleet {tools.settings.cluster_id}: {interruption.why}", to_payload(message))
     return {"interruption": event["interruption"], "sentence": text}
+
+
+def _lift(tools: Wiring, interruption: Interruption) -> None:
+    """Its own notice; that of a machine that has ended is nobody's matter any more."""
+    if interruption.path == "forget":
+        tools.state.drop_notice(interruption.instance_id)
+    else:
+        tools.state.remove_notice(interruption.instance_id, claimed_by=interruption.claimed_by)

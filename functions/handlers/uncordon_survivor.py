@@ -16,7 +16,7 @@ from node_fleet.wiring import Wiring, wiring
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `settle`: "uncordoned", "removed", "waiting" for room or for the end of a pause, at last "kept".
 
-    looks counts the tries; wait_seconds is there when it is waiting.
+    Or "superseded": a later notice took over. looks counts the tries; wait_seconds is there when it is waiting.
     """
     tools = wiring()
     interruption = take(event, "interruption", Interruption)
@@ -36,6 +36,7 @@ def _settled(tools: Wiring, interruption: Interruption, drain: Mapping[str, Any]
         return "kept", f"paused by {pause.by}: {pause.reason}; decide by hand about {interruption.instance_id}"
     return tools.survivors.take_back(
         interruption.instance_id,
+        claimed_by=interruption.claimed_by,
         node_name=drain.get("node_name") or interruption.instance_id,
         drained=drain.get("status") == "drained",
     )

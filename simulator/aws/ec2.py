@@ -179,9 +179,12 @@ class Ec2Side:
 
     def schedule_change(self, instance_id: str, *, not_before: float) -> None:
         """AWS Health announces maintenance that will end the instance."""
+        code = "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED"
         detail = {
+            "eventArn": f"arn:aws:health:{self._region}::event/EC2/{code}/{code}_{instance_id}",
             "service": "EC2",
-            "eventTypeCode": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",
+            "eventTypeCode": code,
+            "statusCode": "upcoming",
             "eventTypeCategory": "scheduledChange",
             "startTime": dt.datetime.fromtimestamp(not_before, tz=dt.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),
             "affectedEntities": [{"entityValue": instance_id}],

@@ -54,8 +54,10 @@ def event(made: Bench, kind: str, instance_id: str, *, at: float | None = None, 
     return {"detail-type": kind, "time": time, "source": "aws.ec2", "detail": {"instance-id": instance_id, **detail}}
 
 
-def scheduled(made: Bench, when: float, *instance_ids: str) -> dict[str, Any]:
+def scheduled(made: Bench, when: float, *instance_ids: str, status: str = "upcoming") -> dict[str, Any]:
     detail = {
+        "eventArn": "arn:aws:health:ap-southeast-1::event/EC2/AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED/A_1",
+        "statusCode": status,
         "service": "EC2",
         "eventTypeCategory": "scheduledChange",
         "startTime": dt.datetime.fromtimestamp(when, dt.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),

@@ -282,6 +282,30 @@ def test_a_scheduled_change_replaces_at_once_and_drains_near_its_date(fleet: Ben
     assert not replacements(fleet, other.instance_id)
 
 
+@pytest.mark.parametrize("days", [2, 6])
+def test_a_scheduled_change_whose_date_is_moved_is_drained_near_its_new_date_and_replaced_once(
+    fleet: Bench, days: int
+) -> None:
+    taken = worker(fleet)
+    begun = fleet.clock.now()
+    first = start(fleet, scheduled(fleet, begun + 4 * 86_400, taken.instance_id))
+    fleet.clock.advance(3600)
+    moved_to = begun + days * 86_400
+    moved = start(fleet, scheduled(fleet, moved_to, taken.instance_id), "moved")
+    fleet.clock.run_until(lambda: "DrainNode" in commands(fleet), limit=moved_to)
+    assert moved_to - fleet.settings.scheduled_drain_lead_seconds <= fleet.server.sent_at[0] < moved_to
+    fleet.cloud.ec2.reclaim(taken.instance_id)
+    finish(fleet, first, moved, seconds=8 * 86_400)
+    assert commands(fleet) == ["DrainNode", "ForgetNode"] and not fleet.state().notices
+    assert first.path[-1] == "Superseded" and len(replacements(fleet, taken.instance_id)) == 1
+
+
+def test_news_that_a_scheduled_change_is_over_replaces_nothing(fleet: Bench) -> None:
+    taken = worker(fleet)
+    finish(fleet, start(fleet, scheduled(fleet, fleet.clock.now() - 60, taken.instance_id, status="closed")))
+    assert not replacements(fleet, taken.instance_id) and not fleet.state().notices
+
+
 def test_a_terminated_instance_is_forgotten_in_the_cluster(fleet: Bench) -> None:
     taken = worker(fleet)
     fleet.cloud.ec2.reclaim(taken.instance_id)

@@ -99,6 +99,19 @@ def test_a_survivor_that_is_announced_again_while_it_waits_is_answered_again(fle
     assert len(replacements(fleet, taken.instance_id)) == 1
 
 
+def test_a_survivor_that_is_announced_again_while_the_server_is_away_stays_cordoned(fleet: Bench) -> None:
+    taken = worker(fleet)
+    fleet.server.says("UncordonNode", "result: unreadable the server")
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.run_until(lambda: "UncordonNode" in commands(fleet), limit=fleet.clock.now() + 3600)
+    again = start(fleet, event(fleet, WARNING, taken.instance_id), "again")
+    finish(fleet, execution)
+    assert execution.path[-2:] == ["SurvivorStatus", "Superseded"]
+    fleet.cloud.ec2.reclaim(taken.instance_id)
+    finish(fleet, again)
+    assert "StartDeadlineDrain" in again.path and commands(fleet).count("UncordonNode") == 1
+
+
 def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
     taken = worker(fleet)
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))

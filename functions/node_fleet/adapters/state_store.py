@@ -249,8 +249,22 @@ class StateStore:
         values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
         self._update("SET #notice = :notice", "", values, names, action="store the notice")
 
-    def remove_notice(self, instance_id: str) -> None:
-        """Forget a notice; an unknown one is already gone."""
+    def remove_notice(self, instance_id: str, *, claimed_by: str) -> bool:
+        """Forget that execution's notice; an unknown one is already gone. False when another execution answers it."""
+        try:
+            self._update(
+                "REMOVE #notice",
+                "attribute_not_exists(#notice) OR #notice.claimed_by = :me",
+                {":me": claimed_by},
+                {"#notice": _NOTICE + instance_id},
+                action="remove the notice",
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def drop_notice(self, instance_id: str) -> None:
+        """Forget the notice of an instance that has ended, whoever answers it."""
         self._update("REMOVE #notice", "", {}, {"#notice": _NOTICE + instance_id}, action="remove the notice")
 
     def set_pause(self, pause: Pause) -> None:

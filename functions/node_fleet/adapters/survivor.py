@@ -12,7 +12,7 @@ from node_fleet.adapters.launcher import Headcount
 from node_fleet.domain.drain import CommandResult, DrainVerdict, judge_look
 from node_fleet.domain.errors import CleanUpUnfinishedError, NodeFleetError, ServerUnreachableError
 from node_fleet.domain.inspection import parse_node_look
-from node_fleet.domain.interruption import operation_of
+from node_fleet.domain.interruption import is_anothers, operation_of
 from node_fleet.domain.join import LIVING
 from node_fleet.domain.operation import Target
 from node_fleet.domain.record import record
@@ -33,19 +33,27 @@ class Survivors:
     clock: Any
     settings: Any
 
-    def take_back(self, instance_id: str, *, node_name: str, drained: bool) -> tuple[str, str]:
-        """What became of it ("uncordoned", "removed" or "kept") and a sentence.
+    def take_back(self, instance_id: str, *, claimed_by: str, node_name: str, drained: bool) -> tuple[str, str]:
+        """What became of it ("uncordoned", "removed", "kept" or "superseded") and a sentence.
+
+        Only for the execution whose notice stands: AWS may announce the worker again while its server is away.
 
         Raises:
             ServerUnreachableError: the cordon may still stand; the notice stays.
         """
+        superseded = "superseded", f"a later notice about {instance_id} is being answered"
+        notice = next((n for n in self.state.load().notices if n.instance_id == instance_id), None)
+        if notice is not None and is_anothers(notice, claimed_by):
+            return superseded
         key = f"{operation_of(instance_id)}:survivor"
         until = self.clock.now() + self.settings.join_limit_seconds
         count = Headcount(self.ec2, self.clock)
         if self.state.reserve(key, count, maximum=self.settings.max_workers, until=until):
             self._uncordon(instance_id, node_name)
-            self.state.remove_notice(instance_id)
+            lifted = self.state.remove_notice(instance_id, claimed_by=claimed_by)
             self.state.unreserve([key])
+            if not lifted:
+                return superseded
             return "uncordoned", f"{instance_id} was not taken and works again"
         if not drained:
             text = f"{instance_id} was not taken, but the fleet is full and it still has pods: decide by hand"
@@ -70,12 +78,12 @@ class Survivors:
     def _orphan(self, notice: Notice) -> str:
         instance_id = notice.instance_id
         if self.ec2.states([instance_id])[instance_id] not in LIVING:
-            self.state.remove_notice(instance_id)
+            self.state.drop_notice(instance_id)
             return f"lifted the notice of {instance_id}, which is gone"
         left = notice.deadline - self.clock.now()
         if notice.kind == "spot" and left > 0:
             raise CleanUpUnfinishedError(f"AWS takes it in {left} s")
-        status, detail = self.take_back(instance_id, node_name=instance_id, drained=False)
+        status, detail = self.take_back(instance_id, claimed_by=notice.claimed_by, node_name=instance_id, drained=False)
         if status == "kept":
             raise CleanUpUnfinishedError(detail)
         return detail

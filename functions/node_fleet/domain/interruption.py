@@ -52,12 +52,16 @@ WORDS: dict[str, str] = {
 
 @record(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """One event about one or more instances. deadline: epoch seconds, 0 when the event names none."""
+    """One event about one or more instances. deadline: epoch seconds, 0 when the event names none.
+
+    event: the name that AWS Health gives a change and keeps when its date moves; empty for others.
+    """
 
     instance_ids: tuple[str, ...]
     kind: Kind | None
     at: int
     deadline: int = 0
+    event: str = ""
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -147,12 +151,23 @@ def read_announcement(event: Mapping[str, Any]) -> Announcement:
 
 
 def outranks(new: Announcement, known: Notice) -> bool:
-    """True when the one being answered must make way: the new one leaves less time, or comes after that one's date.
+    """True when the one being answered must make way.
 
-    The second is a worker that was spared once and waits for room: now AWS takes it after all.
+    The new one leaves less time; or comes after that one's date: a worker was spared once, and now AWS takes it after
+    all; or is the same scheduled change with its date moved.
     """
-    rank, before = RANK.get(new.kind or "", -1), RANK.get(known.kind, 99)
-    return rank > before or (rank == before and 0 < known.deadline < new.at)
+    if RANK.get(new.kind or "", -1) > RANK.get(known.kind, 99):
+        return True
+    if new.kind not in ("spot", "scheduled"):
+        return False
+    return 0 < known.deadline < new.at or (new.kind == known.kind == "scheduled" and _moved_or_sooner(new, known))
+
+
+def _moved_or_sooner(new: Announcement, known: Notice) -> bool:
+    """News of one change count in their order; of two changes the sooner one does."""
+    if new.event == known.event:
+        return new.at > known.at and new.deadline != known.deadline
+    return new.deadline < known.deadline
 
 
 def operation_of(instance_id: str) -> str:
@@ -235,9 +250,14 @@ def replacement_of(operation: Operation) -> Replacement:
     return Replacement(status=status, detail=f"{text} {slot.detail}".strip(), instance_id=slot.instance_id)
 
 
+def is_anothers(notice: Notice, claimed_by: str) -> bool:
+    """True when another execution answers it by now: this one must neither lift it nor touch the worker."""
+    return notice.claimed_by not in ("", claimed_by)
+
+
 def what_happened(ec2_state: str, notice: Notice | None, claimed_by: str) -> OutcomeStatus:
     """After the date: taken, spared, or settled by another execution: a later notice, or the end of the instance."""
-    if notice is None or notice.claimed_by not in ("", claimed_by):
+    if notice is None or is_anothers(notice, claimed_by):
         return "superseded"
     return "survived" if ec2_state in ("pending", "running") else "gone"
 
@@ -265,11 +285,13 @@ def interruption_alerts(
 
 
 def _health(detail: Mapping[str, Any], at: int) -> Announcement:
-    if detail.get("service") != "EC2" or detail.get("eventTypeCategory") != "scheduledChange":
+    """A change that is over or cancelled is "closed": whoever answers it asks EC2 after its date what became of it."""
+    asks = detail.get("service") == "EC2" and detail.get("eventTypeCategory") == "scheduledChange"
+    if not asks or detail.get("statusCode") == "closed":
         return Announcement(instance_ids=(), kind=None, at=at)
     ids = tuple(entity["entityValue"] for entity in detail.get("affectedEntities", ()))
     when = int(parsedate_to_datetime(detail["startTime"]).timestamp())
-    return Announcement(instance_ids=ids, kind="scheduled", at=at, deadline=when)
+    return Announcement(instance_ids=ids, kind="scheduled", at=at, deadline=when, event=detail.get("eventArn", ""))
 
 
 def _mode(kind: Kind) -> DrainMode:
@@ -299,8 +321,8 @@ def why_no_drain(interruption: Interruption, state: FleetState, now: int, *, lea
     notice = next((n for n in state.notices if n.instance_id == interruption.instance_id), None)
     if notice is None:
         return "the notice was lifted meanwhile"
-    if notice.claimed_by not in ("", interruption.claimed_by):
-        return "a later notice with less time took over"
+    if is_anothers(notice, interruption.claimed_by):
+        return "a later notice took over"
     if state.pause is not None and state.pause.until > now:
         return f"paused by {state.pause.by}: {state.pause.reason}"
     if interruption.drain_until - now < least_seconds:

@@ -41,6 +41,7 @@ class Notice:
     """AWS has announced to take this instance, or may: `deadline` in epoch seconds, 0 when none was given.
 
     claimed_by: the execution that answers it, so that a repeated claim of its own is not taken for a duplicate.
+    event: names the scheduled change, which AWS may move or cancel later; empty for others.
     """
 
     instance_id: str
@@ -48,6 +49,7 @@ class Notice:
     at: int
     deadline: int = 0
     claimed_by: str = ""
+    event: str = ""
 
 
 @record(frozen=True, slots=True, kw_only=True)

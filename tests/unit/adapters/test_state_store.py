@@ -270,8 +270,28 @@ def test_a_notice_is_claimed_once_for_each_instance(store: StateStore) -> None:
     notice = Notice(instance_id="i-0abc", kind="spot", at=START, deadline=START + 120)
     assert [store.add_notice(notice), store.add_notice(notice)] == [True, False]
     assert store.load().notices == (notice,)
-    store.remove_notice("i-0abc")
+    store.drop_notice("i-0abc")
     assert store.load().notices == ()
+
+
+def test_a_notice_is_lifted_by_the_execution_that_answers_it_and_by_no_other(store: StateStore) -> None:
+    notice = Notice(instance_id="i-0abc", kind="spot", at=START, deadline=START + 120, claimed_by="second")
+    assert store.add_notice(notice)
+    assert store.remove_notice("i-0abc", claimed_by="first") is False
+    assert store.load().notices == (notice,)
+    assert [store.remove_notice("i-0abc", claimed_by=who) for who in ("second", "second", "first")] == [True] * 3
+    assert store.load().notices == ()
+
+
+def test_a_notice_written_before_changes_had_names_is_still_read(store: StateStore, dynamo: Any) -> None:
+    store.add_notice(Notice(instance_id="i-0abc", kind="spot", at=START, event="arn:1"))
+    dynamo.update_item(
+        TableName=SETTINGS.state_table,
+        Key={"cluster_id": {"S": SETTINGS.cluster_id}},
+        UpdateExpression="REMOVE #notice.#event",
+        ExpressionAttributeNames={"#notice": "notice#i-0abc", "#event": "event"},
+    )
+    assert store.load().notices[0].event == ""
 
 
 def test_the_clean_up_takes_over_only_from_the_dead_owner(store: StateStore) -> None:

@@ -68,11 +68,12 @@ def health(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_scheduled_change_may_name_several_instances_and_its_date() -> None:
-    found = read_announcement(health())
+    found = read_announcement(health(statusCode="upcoming", eventArn="arn:aws:health:::event/EC2/X/X_1"))
     assert (found.instance_ids, found.kind, found.deadline) == (("i-1", "i-2"), "scheduled", AT + 3 * 86_400)
+    assert found.event == "arn:aws:health:::event/EC2/X/X_1"
 
 
-@pytest.mark.parametrize("changes", [{"service": "RDS"}, {"eventTypeCategory": "issue"}])
+@pytest.mark.parametrize("changes", [{"service": "RDS"}, {"eventTypeCategory": "issue"}, {"statusCode": "closed"}])
 def test_other_health_events_ask_for_nothing(changes: dict[str, str]) -> None:
     assert read_announcement(health(**changes)).kind is None
 
@@ -104,13 +105,37 @@ def test_only_a_notice_with_less_time_takes_over(new: str, known: str, wins: boo
 
 
 @pytest.mark.parametrize(("late", "wins"), [(-120, False), (0, False), (1, True), (7200, True)])
-@pytest.mark.parametrize(("new", "known"), [("spot", "spot"), ("scheduled", "scheduled"), ("rebalance", "spot")])
-def test_the_same_again_takes_over_only_after_the_date_of_the_first(
+@pytest.mark.parametrize(("new", "known"), [("spot", "spot"), ("scheduled", "scheduled"), ("scheduled", "spot")])
+def test_another_with_no_less_time_takes_over_only_after_the_date_of_the_first(
     new: str, known: str, late: int, wins: bool
 ) -> None:
-    announcement = Announcement(instance_ids=("i",), kind=new, at=NOW + late)  # type: ignore[arg-type]
-    notice = Notice(instance_id="i", kind=known, at=NOW - 120, deadline=NOW)
-    assert outranks(announcement, notice) is (wins and new == known)
+    announcement = Announcement(instance_ids=("i",), kind=new, at=NOW + late, deadline=NOW + 9000, event="b")  # type: ignore[arg-type]
+    notice = Notice(instance_id="i", kind=known, at=NOW - 120, deadline=NOW, event="a")
+    assert outranks(announcement, notice) is wins
+
+
+def test_a_recommendation_about_a_worker_that_was_spared_adds_nothing() -> None:
+    announcement = Announcement(instance_ids=("i",), kind="rebalance", at=NOW + 1)
+    assert not outranks(announcement, Notice(instance_id="i", kind="spot", at=NOW - 120, deadline=NOW))
+
+
+@pytest.mark.parametrize(("moved_by", "wins"), [(-3600, True), (-1, True), (0, False), (1, True), (86_400, True)])
+@pytest.mark.parametrize("age", [-60, 0, 60])
+def test_a_scheduled_change_whose_date_moves_is_answered_again_unless_the_news_is_old(
+    moved_by: int, wins: bool, age: int
+) -> None:
+    due = NOW + 2 * 86_400
+    news = Announcement(instance_ids=("i",), kind="scheduled", at=NOW + age, deadline=due + moved_by, event="a")
+    known = Notice(instance_id="i", kind="scheduled", at=NOW, deadline=due, event="a")
+    assert outranks(news, known) is (wins and age > 0)
+
+
+@pytest.mark.parametrize(("later_by", "wins"), [(-1, True), (0, False), (1, False)])
+def test_of_two_scheduled_changes_the_sooner_one_is_answered(later_by: int, wins: bool) -> None:
+    due = NOW + 2 * 86_400
+    other = Announcement(instance_ids=("i",), kind="scheduled", at=NOW + 60, deadline=due + later_by, event="b")
+    known = Notice(instance_id="i", kind="scheduled", at=NOW, deadline=due, event="a")
+    assert outranks(other, known) is wins
 
 
 def test_a_recommendation_has_no_date_after_which_the_next_would_count() -> None:

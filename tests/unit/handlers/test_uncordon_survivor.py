@@ -11,6 +11,7 @@ from handlers.uncordon_survivor import handler
 from node_fleet.domain.errors import ServerUnreachableError
 from node_fleet.domain.interruption import operation_of
 from node_fleet.domain.operation import Operation
+from node_fleet.domain.state import Notice
 from tests.unit.handlers.fakes_interruption import event, noticed, running
 from tests.unit.handlers.fakes_scale_down import look_text
 from tests.unit.handlers.fakes_scale_up import START, Bench, bench
@@ -54,6 +55,38 @@ def test_a_cordon_that_may_still_stand_keeps_the_notice(fleet: Bench) -> None:
     with pytest.raises(ServerUnreachableError):
         handler(payload, None)
     assert len(fleet.state().notices) == 1
+
+
+def take_over(fleet: Bench, instance_id: str) -> Notice:
+    """AWS announces the same worker again, and another execution answers it."""
+    later = Notice(instance_id=instance_id, kind="spot", at=int(fleet.clock.now()), claimed_by="a later execution")
+    fleet.tools.state.replace_notice(later)
+    return later
+
+
+def test_a_worker_that_is_announced_again_is_left_to_the_execution_that_answers_it(fleet: Bench) -> None:
+    taken = running(fleet)
+    payload = event(noticed(fleet, taken), response=drained("drained"))
+    later = take_over(fleet, taken.instance_id)
+    assert handler(payload, None)["settle"]["status"] == "superseded"
+    assert (fleet.server.commands, fleet.state().notices, fleet.state().reservations) == ([], (later,), ())
+
+
+def test_an_announcement_that_comes_while_the_node_is_uncordoned_stands(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = running(fleet)
+    payload = event(noticed(fleet, taken), response=drained("drained"))
+    fleet.server.says("UncordonNode", "result: uncordoned x")
+    run, later = fleet.server.run, []
+
+    def meanwhile(document: str, parameters: dict[str, str]) -> Any:
+        later.append(take_over(fleet, taken.instance_id))
+        return run(document, parameters)
+
+    monkeypatch.setattr(fleet.server, "run", meanwhile)
+    assert handler(payload, None)["settle"]["status"] == "superseded"
+    assert (list(fleet.state().notices), fleet.state().reservations) == (later, ())
 
 
 def uncordoned_for(fleet: Bench) -> list[str]:
