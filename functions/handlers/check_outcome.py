@@ -14,7 +14,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     tools = wiring()
     interruption = take(event, "interruption", Interruption)
     found = tools.ec2.states([interruption.instance_id])[interruption.instance_id]
-    notices = {notice.instance_id: notice for notice in tools.state.load().notices}
-    status = what_happened(found, notices.get(interruption.instance_id), interruption.claimed_by)
+    notice = tools.state.load().notice_of(interruption.instance_id)
+    status = what_happened(found, notice, interruption.claimed_by)
     looks = event.get("settle", {}).get("looks", 0)
     return {**event, "settle": {"status": status, "detail": f"EC2 says {found}", "looks": looks}}

@@ -66,7 +66,7 @@ def _claim(tools: Wiring, announcement: Announcement, instance_id: str, executio
     )
     if tools.state.add_notice(notice):
         return ""
-    known = next((n for n in tools.state.load().notices if n.instance_id == instance_id), notice)
+    known = tools.state.load().notice_of(instance_id) or notice
     if known.claimed_by == execution_id:
         return ""
     if outranks(announcement, known):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from handlers.check_drain import handler as check_drain
@@ -28,13 +26,6 @@ from tests.statemachine.interruptions import (
     worker,
 )
 from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
-
-
-@pytest.fixture
-def fleet() -> Iterator[Bench]:
-    with bench(max_workers=4, spot_percent=100) as made:
-        prepare(made)
-        yield made
 
 
 def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Bench) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from node_fleet.domain.interruption import ROOM_WAITS, operation_of
 from node_fleet.domain.model import Instance
 from node_fleet.domain.state import Pause
@@ -16,21 +12,13 @@ from tests.statemachine.interruptions import (
     commands,
     event,
     finish,
-    prepare,
     replacements,
     start,
     told,
     worker,
 )
 from tests.unit.handlers.fakes_scale_down import look_text
-from tests.unit.handlers.fakes_scale_up import Bench, bench
-
-
-@pytest.fixture
-def fleet() -> Iterator[Bench]:
-    with bench(max_workers=4, spot_percent=100) as made:
-        prepare(made)
-        yield made
+from tests.unit.handlers.fakes_scale_up import Bench
 
 
 def test_a_cancelled_notice_gives_the_worker_back(fleet: Bench) -> None:

@@ -42,7 +42,7 @@ class Survivors:
             ServerUnreachableError: the cordon may still stand; the notice stays.
         """
         superseded = "superseded", f"a later notice about {instance_id} is being answered"
-        notice = next((n for n in self.state.load().notices if n.instance_id == instance_id), None)
+        notice = self.state.load().notice_of(instance_id)
         if notice is not None and is_anothers(notice, claimed_by):
             return superseded
         key = f"{operation_of(instance_id)}:survivor"

@@ -318,7 +318,7 @@ def _iso(epoch: int) -> str:
 
 def why_no_drain(interruption: Interruption, state: FleetState, now: int, *, least_seconds: int) -> str:
     """Why the drain is not begun; empty when it is."""
-    notice = next((n for n in state.notices if n.instance_id == interruption.instance_id), None)
+    notice = state.notice_of(interruption.instance_id)
     if notice is None:
         return "the notice was lifted meanwhile"
     if is_anothers(notice, interruption.claimed_by):

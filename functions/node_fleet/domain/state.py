@@ -68,3 +68,7 @@ class FleetState:
     notices: tuple[Notice, ...] = ()
     node_count: int = 0
     problems: tuple[str, ...] = ()
+
+    def notice_of(self, instance_id: str) -> Notice | None:
+        """What AWS has announced about that instance; None when nothing stands."""
+        return next((notice for notice in self.notices if notice.instance_id == instance_id), None)
