@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from node_fleet.domain.errors import InvalidSettingsError
+from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
 
 SUBNET_PREFIX_LENGTH = 20

@@ -1,6 +1,6 @@
 """backtest: what a configuration would cost and hurt on a load trace, beside other policies, before it is deployed.
 
-Reads the words typed and shows what the study says; the model stands in simulator/backtest.
+Reads the words typed and shows what the study says; the model stands in backtest.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from urllib.parse import urlsplit
 import typer
 import yaml
 
+from backtest.compare import Assumptions, Study, policy_names, study
+from backtest.model import Capacity, ModelError, Scaling
+from backtest.page import render
+from backtest.sources import Range, from_history, from_prometheus
+from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
+from backtest.trace import Trace, TraceError, read_csv
+from backtest.tune import tune
 from cli.output import CommandError, WrongUseError, note, print_json, say, table
 from cli.target import DEFAULT_CLUSTER, Where, seconds_of
-from node_fleet.domain.errors import InvalidSettingsError, StateStoreError
+from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
 from node_fleet.settings import Settings
-from simulator.backtest.compare import Assumptions, Study, policy_names, study
-from simulator.backtest.model import Capacity, ModelError, Scaling
-from simulator.backtest.page import render
-from simulator.backtest.sources import Range, from_history, from_prometheus
-from simulator.backtest.telling import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
-from simulator.backtest.trace import Trace, TraceError, read_csv
-from simulator.backtest.tune import tune
 
 HISTORY = "history"
 POINTS_SHOWN = 1500

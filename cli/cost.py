@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.counted import PROFILES, STORED_GB_PER_RUN
 from cli.output import console, print_json, say, table
 from cli.target import (
     DEFAULT_CLUSTER,
@@ -24,9 +23,18 @@ from cli.target import (
     ScenarioOption,
     Where,
 )
-from node_fleet.domain.control_plane import PRICED_IN, Line, Use, bill, month, totals
-from node_fleet.domain.cost import DATED, HOURS_PER_MONTH, Money, fixed_usd, fleet_cost, saved_percent, usd_per_hour
-from node_fleet.domain.model import Instance
+from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
+from node_fleet.domain.cost.control_plane_cost import PRICED_IN, Line, Use, bill, month, totals
+from node_fleet.domain.cost.fleet_cost import (
+    DATED,
+    HOURS_PER_MONTH,
+    Money,
+    fixed_usd,
+    fleet_cost,
+    saved_percent,
+    usd_per_hour,
+)
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.settings import Settings
 
 DAYS_PER_MONTH = HOURS_PER_MONTH / 24

@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from cli.acting import acted
+from cli.live_view import acted
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
-from node_fleet.domain.cost import Money
+from node_fleet.domain.cost.fleet_cost import Money
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, definitions, render
 from simulator.report.story import Row, changed_something, tell
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
-    from simulator.scenario import Scenario
+    from simulator.scenario.files import Scenario
     from simulator.simulation import Simulation
 
 DEMO = "flash-sale"
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(as_json: JsonOption = False, report: ReportOption = None, fixed: FixedOption = 5) -> None:
     """Show a flash sale: two workers, load rises, the fleet grows, holds, and drains back to two."""
-    from simulator.scenario import load_scenario
+    from simulator.scenario.files import load_scenario
 
     _act(load_scenario(DEMO), as_json=as_json, report=report, fixed=fixed)
 
@@ -57,7 +57,7 @@ def simulate(
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
 ) -> None:
     """Run a scenario file through the real workflow on the laptop cloud."""
-    from simulator.scenario import scenario_names
+    from simulator.scenario.files import scenario_names
 
     if listed:
         _list(as_json)
@@ -69,7 +69,7 @@ def simulate(
 
 def read_scenario(name: str) -> Scenario:
     """The scenario of that name or file; every mistake of a file is listed, one in a line."""
-    from simulator.scenario import ScenarioError, load_scenario
+    from simulator.scenario.files import ScenarioError, load_scenario
 
     try:
         return load_scenario(name)
@@ -87,7 +87,7 @@ def read_scenario(name: str) -> Scenario:
 
 
 def _list(as_json: bool) -> None:
-    from simulator.scenario import load_scenario, scenario_names
+    from simulator.scenario.files import load_scenario, scenario_names
 
     shipped = [load_scenario(name) for name in scenario_names()]
     if as_json:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cli.look import ago
 from cli.output import CommandError, console, print_json
+from cli.status import ago
 from cli.target import (
     DEFAULT_CLUSTER,
     DEFAULT_SCENARIO,
@@ -27,11 +27,11 @@ from cli.target import (
     Where,
 )
 from node_fleet.adapters.secrets import SecretError
-from node_fleet.adapters.slack_hook import address_in
-from node_fleet.domain.cost import usd_per_hour
-from node_fleet.domain.errors import NodeFleetError
-from node_fleet.domain.inspection import parse_inspection
-from node_fleet.domain.instance_shape import offered
+from node_fleet.adapters.slack import address_in
+from node_fleet.domain.cost.fleet_cost import usd_per_hour
+from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.scale_down.inspection import parse_inspection
 
 Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
@@ -123,7 +123,7 @@ def checks(target: Target, token_secret: str) -> Iterator[tuple[str, Callable[[]
     yield "subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy"
     yield "quotas", lambda: quotas(target), "ask for more in Service Quotas, EC2"
     yield "message topic", lambda: topic(target), "run cdk deploy"
-    yield "prices", lambda: prices(target), "add the type to functions/node_fleet/domain/prices.py"
+    yield "prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py"
 
 
 def state(target: Target) -> Finding:
@@ -271,6 +271,6 @@ def prices(target: Target) -> Finding:
     unknown = [one for one in settings.instance_types if usd_per_hour(settings.region, one, "spot") is None]
     if unknown:
         saw = f"no price for {', '.join(unknown)} in {settings.region}"
-        fix = "add the type to functions/node_fleet/domain/prices.py"
+        fix = "add the type to functions/node_fleet/domain/cost/prices.py"
         return Finding(name="prices", verdict="warn", saw=saw, fix=fix)
     return Finding(name="prices", verdict="ok", saw=f"known for {', '.join(settings.instance_types)}")

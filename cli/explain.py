@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.look import LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.output import CommandError, console, facts, print_json, say, table
+from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import (
     DEFAULT_CLUSTER,
     DEFAULT_SCENARIO,
@@ -26,12 +26,16 @@ from cli.target import (
     Where,
 )
 from node_fleet.adapters.records import Event
-from node_fleet.domain.decision import Check, Decision, decide
-from node_fleet.domain.eligibility import Eligibility, judge_workers
-from node_fleet.domain.errors import MetricsUnavailableError, ServerNotFoundError, ServerUnreachableError
-from node_fleet.domain.fleet import assemble
-from node_fleet.domain.inspection import parse_inspection
-from node_fleet.domain.model import Snapshot
+from node_fleet.domain.model.errors import (
+    MetricsUnavailableError,
+    ServerNotFoundError,
+    ServerUnreachableError,
+)
+from node_fleet.domain.model.fleet import assemble
+from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
+from node_fleet.domain.scale_down.inspection import parse_inspection
+from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, definitions, render
 from simulator.report.story import tell

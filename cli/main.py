@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import build, cost, demo, doctor, explain, look, operate
+from cli import build, cost, demo, doctor, explain, operate, status
 from cli.output import CommandError, ExitCode, WrongUseError, refuse
 
 COMMANDS = (
     demo.register,
-    look.register,
+    status.register,
     explain.register,
     operate.register,
     doctor.register,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cli.look import ago, clock, short, span
 from cli.output import CommandError, ExitCode, WrongUseError, print_json, say
+from cli.status import ago, clock, short, span
 from cli.target import (
     DEFAULT_CLUSTER,
     DEFAULT_SCENARIO,
@@ -26,7 +26,7 @@ from cli.target import (
     seconds_of,
 )
 from node_fleet.adapters import breaker as breaker_side
-from node_fleet.domain.state import Pause
+from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.payload import to_payload
 from simulator.report.story import tell
 

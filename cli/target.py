@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from cli.output import CommandError, WrongUseError, note
+from node_fleet.services import Wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import Wiring
 
 if TYPE_CHECKING:
     from simulator.runner import Execution

@@ -12,19 +12,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from node_fleet.settings import Settings
-from simulator.alert_face import AlertFace
-from simulator.aws.ssm import CommandResult
+from simulator.aws.moto_patches.ssm import CommandResult
+from simulator.aws.template import Template
 from simulator.clock import VirtualClock
-from simulator.happenings import Happenings
-from simulator.k3s.views import SnapshotLine
-from simulator.laptop import CREDENTIALS, Laptop
-from simulator.prometheus_face import PrometheusFace
+from simulator.cluster.model import World
+from simulator.cluster.views import SnapshotLine
+from simulator.fakes.alertmanager import AlertFace
+from simulator.fakes.prometheus import PrometheusFace
+from simulator.fakes.scrapes import Scrapes
+from simulator.fakes.shell import ServerShell
+from simulator.local_deployment import CREDENTIALS, Laptop
 from simulator.runner import Execution
-from simulator.scenario import Scenario, build_world
-from simulator.scrapes import Scrapes
-from simulator.server_shell import ServerShell
-from simulator.template import Template
-from simulator.world import World
+from simulator.scenario.events import Happenings
+from simulator.scenario.files import Scenario, build_world
 
 SAMPLE_SECONDS = 30.0
 SETTLE_LIMIT_SECONDS = 3600.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import branches
-from tests.recorded_calls import LEDGER, granted, judge
-from tests.sharing import distribute
+from tests.support import branches
+from tests.support.file_order import distribute
+from tests.support.recorded_calls import LEDGER, granted, judge
 
 # No test may find somebody's account: fakes and moto want credentials, and these are nobody's.
 NOBODY = {

@@ -26,7 +26,7 @@ from cdk_app.stacks.facts import ClusterFacts
 from cdk_app.workflow import ROOT
 
 BUNDLE = ROOT / "cluster"
-NOT_IN_BUNDLE = ("**/__pycache__", "**/*.pyc", "load", "demo_app/test*")
+NOT_IN_BUNDLE = ("**/__pycache__", "**/*.pyc", "demo/load")
 DEVICE = "/dev/xvda"
 USER_DATA_LIMIT_BYTES = 16 * 1024
 

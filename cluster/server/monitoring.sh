@@ -42,31 +42,31 @@ put() {
 # The web file's salt is new in every run, so the password stands for it.
 config_hash() {
   (cd "$WORK" && cat secret.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/* &&
-    cat "$BUNDLE"/grafana/dashboards/*.json) | sha256sum | cut -c1-16
+    cat "$BUNDLE"/monitoring/grafana/dashboards/*.json) | sha256sum | cut -c1-16
 }
 
-apply "$BUNDLE/manifests/00-namespace.yaml"
+apply "$BUNDLE/monitoring/manifests/00-namespace.yaml"
 fetch_credentials
 for part in prometheus alertmanager grafana; do
-  python3 "$BUNDLE/render.py" "$BUNDLE/$part" "$WORK/rendered/$part"
+  python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/$part" "$WORK/rendered/$part"
 done
 CONFIG_HASH="$(config_hash)"
 export CONFIG_HASH
-python3 "$BUNDLE/render.py" "$BUNDLE/manifests" "$WORK/rendered/manifests"
+python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/manifests" "$WORK/rendered/manifests"
 
 put secret prometheus-web "$WORK/credentials/web.yml"
 put secret prometheus-auth "$WORK/credentials/username" "$WORK/credentials/password"
 put configmap prometheus-config "$WORK/rendered/prometheus"
 put configmap alertmanager-config "$WORK/rendered/alertmanager"
 put configmap grafana-provisioning "$WORK/rendered/grafana"
-put configmap grafana-dashboards "$BUNDLE/grafana/dashboards"
+put configmap grafana-dashboards "$BUNDLE/monitoring/grafana/dashboards"
 mkdir -p "$MANIFESTS"
 for manifest in "$WORK"/rendered/manifests/*.yaml; do
   install -m 0600 "$manifest" "$MANIFESTS/node-fleet-$(basename "$manifest")"
 done
 
 if [ -n "$FLUX_GIT_URL" ]; then
-  python3 "$BUNDLE/render.py" "$BUNDLE/flux" "$WORK/rendered/flux"
+  python3 "$BUNDLE/render.py" "$BUNDLE/demo/flux" "$WORK/rendered/flux"
   curl -fsSL --retry 5 --max-time 120 -o "$WORK/flux-install.yaml" \
     "https://github.com/fluxcd/flux2/releases/download/$FLUX_VERSION/install.yaml"
   kubectl apply --server-side --force-conflicts --field-manager=flux-install -f "$WORK/flux-install.yaml" >/dev/null

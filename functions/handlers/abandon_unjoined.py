@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import found_by_tag
-from node_fleet.adapters.node_sight import look_closely, pods_waiting
-from node_fleet.domain.join import NOBODY_LOOKED, after_giving_up, give_up, join_alerts, judge
-from node_fleet.domain.launch import slot_key
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
+from node_fleet.adapters.node_listing import look_closely, pods_waiting
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.scale_up.join import NOBODY_LOOKED, after_giving_up, give_up, join_alerts, judge
+from node_fleet.domain.scale_up.launch import slot_key
 from node_fleet.payload import put, take
+from node_fleet.services import Wiring, wiring
 from node_fleet.telling import tell
-from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model import Alert
-from node_fleet.domain.operation import resume_state
+from node_fleet.domain.model.operation import resume_state
+from node_fleet.domain.model.run import Timing, read_input
+from node_fleet.domain.model.snapshot import Alert
 from node_fleet.domain.record import replace
-from node_fleet.domain.run import Timing, read_input
-from node_fleet.observability import log
+from node_fleet.logs import log
 from node_fleet.payload import put, to_payload
+from node_fleet.services import wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

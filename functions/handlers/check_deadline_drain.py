@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.drain import DrainLimits, judge_drain
-from node_fleet.domain.errors import ServerUnreachableError
-from node_fleet.domain.interruption import DeadlineDrain, Interruption
-from node_fleet.domain.operation import Target
+from node_fleet.domain.interruption.response import DeadlineDrain, Interruption
+from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.operation import Target
 from node_fleet.domain.record import replace
+from node_fleet.domain.scale_down.drain import DrainLimits, judge_drain
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

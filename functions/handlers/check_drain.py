@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.drain import DrainLimits, DrainVerdict, after_target, judge_drain, judge_look, moved
-from node_fleet.domain.errors import MetricsUnavailableError, ServerUnreachableError
-from node_fleet.domain.inspection import NodeLook, parse_node_look
-from node_fleet.domain.model import PodShape, Snapshot
-from node_fleet.domain.operation import Operation, Target
-from node_fleet.domain.run import Run
-from node_fleet.domain.state import FleetState
+from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
+from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import PodShape, Snapshot
+from node_fleet.domain.scale_down.drain import (
+    DrainLimits,
+    DrainVerdict,
+    after_target,
+    judge_drain,
+    judge_look,
+    moved,
+)
+from node_fleet.domain.scale_down.inspection import NodeLook, parse_node_look
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

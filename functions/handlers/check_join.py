@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.node_sight import look, pods_waiting
-from node_fleet.domain.join import join_of, judge
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
+from node_fleet.adapters.node_listing import look, pods_waiting
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.scale_up.join import join_of, judge
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.interruption import Interruption, what_happened
+from node_fleet.domain.interruption.response import Interruption, what_happened
 from node_fleet.payload import take
-from node_fleet.wiring import wiring
+from node_fleet.services import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import placement_of
-from node_fleet.domain.interruption import (
+from node_fleet.domain.interruption.response import (
     Announcement,
     Interruption,
     Times,
@@ -14,11 +14,11 @@ from node_fleet.domain.interruption import (
     read_announcement,
     replacement_slot,
 )
-from node_fleet.domain.model import Instance
-from node_fleet.domain.state import Notice
-from node_fleet.observability import log
+from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.snapshot import Instance
+from node_fleet.logs import log
 from node_fleet.payload import to_payload
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -13,22 +13,22 @@ from typing import Any
 
 from node_fleet.adapters.cordon import give_back
 from node_fleet.adapters.forget import forget_node
-from node_fleet.domain.errors import (
+from node_fleet.domain.interruption.response import ENDED, read_announcement
+from node_fleet.domain.model.errors import (
     CleanUpUnfinishedError,
     InvalidInputError,
     NodeFleetError,
     ServerNotFoundError,
     ServerUnreachableError,
 )
-from node_fleet.domain.interruption import ENDED, read_announcement
-from node_fleet.domain.launch import keys_to_return
-from node_fleet.domain.message import Outcome
-from node_fleet.domain.operation import Operation, Target
-from node_fleet.domain.recovery import cordons_to_undo, given_up, left_open, may_close
-from node_fleet.domain.run import Run
-from node_fleet.observability import log
+from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, left_open, may_close
+from node_fleet.domain.scale_up.launch import keys_to_return
+from node_fleet.logs import log
 from node_fleet.payload import to_payload
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.interruption import Interruption, closing_alerts, closing_sentence, interruption_message
-from node_fleet.domain.message import plain_failure
+from node_fleet.domain.interruption.response import (
+    Interruption,
+    closing_alerts,
+    closing_sentence,
+    interruption_message,
+)
+from node_fleet.domain.notify.message import plain_failure
 from node_fleet.payload import take, to_payload
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

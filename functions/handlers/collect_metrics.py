@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from node_fleet.domain.errors import MetricsUnavailableError
-from node_fleet.domain.fleet import assemble, refresh
-from node_fleet.domain.model import HourlyLoad, Snapshot
+from node_fleet.domain.model.errors import MetricsUnavailableError
+from node_fleet.domain.model.fleet import assemble, refresh
+from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
 from node_fleet.domain.record import replace
-from node_fleet.observability import log
+from node_fleet.logs import log
 from node_fleet.payload import put
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 LEAST_HOURLY_DAYS = 14
 

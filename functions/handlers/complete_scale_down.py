@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain import outcome
-from node_fleet.domain.drain import removal_sentence
-from node_fleet.domain.message import Outcome
-from node_fleet.domain.model import Memory
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Memory
+from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.scale_down.drain import removal_sentence
+from node_fleet.domain.scaling import outcome
 from node_fleet.payload import put, take
-from node_fleet.wiring import wiring
+from node_fleet.services import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.costing import begun_with
-from node_fleet.domain.join import Join, completed_sentence, more_demand
-from node_fleet.domain.launch import keys_to_return, remember_dry
-from node_fleet.domain.message import Outcome
-from node_fleet.domain.model import Memory
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.outcome import succeeded
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Memory
+from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.record import replace
-from node_fleet.domain.run import Run
+from node_fleet.domain.scale_up.join import Join, completed_sentence, more_demand
+from node_fleet.domain.scale_up.launch import keys_to_return, remember_dry
+from node_fleet.domain.scaling.outcome import succeeded
 from node_fleet.payload import put, take
+from node_fleet.run_cost import begun_with
+from node_fleet.services import Wiring, wiring
 from node_fleet.telling import tell
-from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

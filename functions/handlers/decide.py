@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.decision import decide
-from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.domain.model.snapshot import Memory, Snapshot
 from node_fleet.domain.record import replace
-from node_fleet.observability import log
+from node_fleet.domain.scaling.decision import decide
+from node_fleet.logs import log
 from node_fleet.payload import from_payload, packed, to_payload
-from node_fleet.wiring import wiring
+from node_fleet.services import wiring
 
 LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 

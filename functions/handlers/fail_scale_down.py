@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.drain import must_stay_open, removal_sentence
-from node_fleet.domain.message import Outcome
-from node_fleet.domain.model import Alert, Memory
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.scale_down.drain import must_stay_open, removal_sentence
 from node_fleet.payload import put, take
-from node_fleet.wiring import wiring
+from node_fleet.services import wiring
 
 UNDOING_LIMITS = 2
 """Past its limit an operation is only undone; as long again the cordon may be taken back before people are asked."""

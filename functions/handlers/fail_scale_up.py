@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.join import failure_key, failure_of
-from node_fleet.domain.launch import breaker_alert, failure_alert, keys_to_return, remember_dry
-from node_fleet.domain.message import Outcome, plain_failure
-from node_fleet.domain.model import Memory
-from node_fleet.domain.outcome import failed
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Memory
+from node_fleet.domain.notify.message import Outcome, plain_failure
 from node_fleet.domain.record import replace
-from node_fleet.domain.run import Run
+from node_fleet.domain.scale_up.join import failure_key, failure_of
+from node_fleet.domain.scale_up.launch import breaker_alert, failure_alert, keys_to_return, remember_dry
+from node_fleet.domain.scaling.outcome import failed
 from node_fleet.payload import put, take
+from node_fleet.services import wiring
 from node_fleet.telling import tell
-from node_fleet.wiring import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

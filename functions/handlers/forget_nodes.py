@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.forget import forget_node
-from node_fleet.domain.drain import after_target, moved
-from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
-from node_fleet.domain.model import Alert
-from node_fleet.domain.operation import Operation, Target
-from node_fleet.domain.run import Run
+from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.scale_down.drain import after_target, moved
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

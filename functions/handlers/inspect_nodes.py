@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.drain import told_once
-from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
-from node_fleet.domain.inspection import parse_inspection, written_down
-from node_fleet.domain.model import Alert, Memory
+from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.scale_down.drain import told_once
+from node_fleet.domain.scale_down.inspection import parse_inspection, written_down
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import Launcher, Listing, found_by_tag, placement_of
-from node_fleet.domain.errors import NoCapacityError
-from node_fleet.domain.launch import (
+from node_fleet.domain.model.errors import NoCapacityError
+from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Instance, Memory
+from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.record import replace
+from node_fleet.domain.scale_up.launch import (
     alerts_for,
     dry_run_sentence,
     launch_notes,
@@ -15,16 +20,11 @@ from node_fleet.domain.launch import (
     operation_id_of,
     under_notice,
 )
-from node_fleet.domain.message import Outcome
-from node_fleet.domain.model import Instance, Memory
-from node_fleet.domain.operation import LaunchSlot, Operation
-from node_fleet.domain.placement import plan_slots
-from node_fleet.domain.record import replace
-from node_fleet.domain.run import Run
-from node_fleet.observability import log
+from node_fleet.domain.scale_up.placement import plan_slots
+from node_fleet.logs import log
 from node_fleet.payload import put, take
+from node_fleet.services import Wiring, wiring
 from node_fleet.telling import tell
-from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

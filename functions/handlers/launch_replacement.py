@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import Launcher, found_by_tag
-from node_fleet.domain.errors import PausedError
-from node_fleet.domain.interruption import (
+from node_fleet.domain.interruption.response import (
     Interruption,
     Replacement,
     needs_no_replacement,
     replacement_of,
     replacement_operation,
 )
-from node_fleet.observability import log
+from node_fleet.domain.model.errors import PausedError
+from node_fleet.logs import log
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

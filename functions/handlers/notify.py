@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.costing import begun_with, usd_per_hour_after
-from node_fleet.domain.message import Message, Outcome, compose, plain_failure
-from node_fleet.domain.model import Alert, Snapshot
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
-from node_fleet.observability import log
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Alert, Snapshot
+from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
+from node_fleet.logs import log
 from node_fleet.payload import from_payload, put, take, to_payload
+from node_fleet.run_cost import begun_with, usd_per_hour_after
+from node_fleet.services import wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

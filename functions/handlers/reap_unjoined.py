@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.node_sight import by_server
-from node_fleet.domain.adoption import Reaping, reaped_alert, weigh_reaping
-from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.adapters.node_listing import by_server
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Memory, Snapshot
 from node_fleet.domain.record import replace
-from node_fleet.domain.run import Run
-from node_fleet.observability import log
+from node_fleet.domain.scale_up.orphans import Reaping, reaped_alert, weigh_reaping
+from node_fleet.logs import log
 from node_fleet.payload import put, take
+from node_fleet.services import Wiring, wiring
 from node_fleet.telling import tell
-from node_fleet.wiring import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

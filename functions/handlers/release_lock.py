@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.costing import usd_per_hour_after
-from node_fleet.domain.errors import LeaseLostError, RunFailedError, StateStoreError
-from node_fleet.domain.message import plain_failure
-from node_fleet.domain.model import Memory
-from node_fleet.domain.recovery import newest
-from node_fleet.domain.report import run_metrics
-from node_fleet.domain.run import Run
-from node_fleet.observability import metrics_line
+from node_fleet.domain.model.errors import LeaseLostError, RunFailedError, StateStoreError
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Memory
+from node_fleet.domain.notify.message import plain_failure
+from node_fleet.domain.notify.run_metrics import run_metrics
+from node_fleet.domain.scale_down.recovery import newest
+from node_fleet.logs import metrics_line
 from node_fleet.payload import take, to_payload
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.run_cost import usd_per_hour_after
+from node_fleet.services import Wiring, wiring
 
 RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "begun_with")
 

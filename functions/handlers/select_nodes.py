@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.decision import Decision
-from node_fleet.domain.eligibility import Eligibility, judge_workers
-from node_fleet.domain.floor import effective_minimum
-from node_fleet.domain.inspection import Inspection, parse_inspection, taken_up
-from node_fleet.domain.message import Outcome
-from node_fleet.domain.model import Instance, Memory, Snapshot
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
-from node_fleet.domain.selection import Plan, begin_removal, choose, leftovers, stray_cordons
-from node_fleet.domain.state import FleetState
-from node_fleet.domain.view import look
+from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Instance, Memory, Snapshot
+from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
+from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, taken_up
+from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, leftovers, stray_cordons
+from node_fleet.domain.scaling.decision import Decision
+from node_fleet.domain.scaling.minimum_size import effective_minimum
+from node_fleet.domain.scaling.tick import look
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 KEPT_SHOWN = 20
 

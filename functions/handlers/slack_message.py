@@ -8,15 +8,20 @@ from typing import Any
 import requests
 
 from node_fleet.adapters.secrets import SecretError
-from node_fleet.adapters.slack_hook import Sent, SlackHook
-from node_fleet.domain.cost import Money
-from node_fleet.domain.errors import InvalidInputError, NodeFleetError
-from node_fleet.domain.message import Message
-from node_fleet.domain.slack import alarm_payload, given_up_payload, message_payload, text_payload
-from node_fleet.observability import log
+from node_fleet.adapters.slack import Sent, SlackHook
+from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
+from node_fleet.domain.notify.message import Message
+from node_fleet.domain.notify.slack_blocks import (
+    alarm_payload,
+    given_up_payload,
+    message_payload,
+    text_payload,
+)
+from node_fleet.logs import log
 from node_fleet.payload import from_payload
+from node_fleet.services import Wiring, wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import Wiring, wiring
 
 MARGIN_SECONDS = 2.0
 UNWRITTEN = "the Slack secret cannot be used"

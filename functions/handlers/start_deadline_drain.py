@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.interruption import LEAST_DRAIN_SECONDS, DeadlineDrain, Interruption, why_no_drain
-from node_fleet.domain.operation import Operation
+from node_fleet.domain.interruption.response import (
+    LEAST_DRAIN_SECONDS,
+    DeadlineDrain,
+    Interruption,
+    why_no_drain,
+)
+from node_fleet.domain.model.operation import Operation
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

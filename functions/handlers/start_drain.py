@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.drain import DrainLimits, moved
-from node_fleet.domain.operation import Target
-from node_fleet.domain.run import Run
+from node_fleet.domain.model.operation import Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.scale_down.drain import DrainLimits, moved
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

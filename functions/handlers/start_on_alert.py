@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.workflows import Workflows
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.scaling_alert import execution_name, read_alert, reason_to_ignore
-from node_fleet.observability import log
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.adapters.step_functions import Workflows
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.notify.alert_input import execution_name, read_alert, reason_to_ignore
+from node_fleet.logs import log
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

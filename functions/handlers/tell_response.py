@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.interruption import (
+from node_fleet.domain.interruption.response import (
     DeadlineDrain,
     Interruption,
     Replacement,
@@ -13,7 +13,7 @@ from node_fleet.domain.interruption import (
     response_sentence,
 )
 from node_fleet.payload import from_payload, take, to_payload
-from node_fleet.wiring import wiring
+from node_fleet.services import wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

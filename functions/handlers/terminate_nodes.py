@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.drain import judge_look, moved
-from node_fleet.domain.eligibility import judge_workers
-from node_fleet.domain.errors import DrainFailedError
-from node_fleet.domain.floor import effective_minimum
-from node_fleet.domain.inspection import Inspection, parse_inspection, parse_node_look
-from node_fleet.domain.model import Memory, Snapshot
-from node_fleet.domain.operation import Operation, Target
-from node_fleet.domain.run import Run
-from node_fleet.domain.selection import stays_above
-from node_fleet.domain.state import FleetState
-from node_fleet.domain.view import look
+from node_fleet.domain.model.errors import DrainFailedError
+from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Memory, Snapshot
+from node_fleet.domain.scale_down.drain import judge_look, moved
+from node_fleet.domain.scale_down.eligibility import judge_workers
+from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, parse_node_look
+from node_fleet.domain.scale_down.selection import stays_above
+from node_fleet.domain.scaling.minimum_size import effective_minimum
+from node_fleet.domain.scaling.tick import look
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from node_fleet.domain.interruption import Interruption, room_to_wait_for
+from node_fleet.domain.interruption.response import Interruption, room_to_wait_for
 from node_fleet.payload import take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

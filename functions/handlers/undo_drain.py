@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.cordon import give_back
-from node_fleet.domain import outcome
-from node_fleet.domain.back_off import node_key
-from node_fleet.domain.drain import after_target, moved, told_once, undone_sentence
-from node_fleet.domain.message import plain_failure
-from node_fleet.domain.model import Alert, Memory
-from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.model.back_off import node_key
+from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.record import replace
-from node_fleet.domain.run import Run
+from node_fleet.domain.scale_down.drain import after_target, moved, told_once, undone_sentence
+from node_fleet.domain.scaling import outcome
 from node_fleet.payload import put, take
-from node_fleet.wiring import Wiring, wiring
+from node_fleet.services import Wiring, wiring
 
 TRY_THE_NEXT = ("failed", "blocked")
 

@@ -12,16 +12,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from node_fleet.adapters.records import Event
-from node_fleet.domain.cost import Money
-from node_fleet.domain.errors import Ec2Error, InvalidInputError
-from node_fleet.domain.message import Message
-from node_fleet.domain.model import Snapshot
+from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.cost.weekly_report import Facts, Sample, Volume, Week, headline, lines, summarise
+from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
+from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.message import Message
 from node_fleet.domain.record import field, record
-from node_fleet.domain.weekly import Facts, Sample, Volume, Week, headline, lines, summarise
-from node_fleet.observability import log
+from node_fleet.logs import log
 from node_fleet.payload import from_payload, to_payload
+from node_fleet.services import Wiring, wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import Wiring, wiring
 
 DAY_SECONDS = 86400
 DAYS = 7

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
 
-from node_fleet.domain.errors import InvalidInputError
+from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.record import fields, has_default, is_record
 
 Reader = Callable[[Any, str], Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.model import Memory, Snapshot
+from node_fleet.domain.model.snapshot import Memory, Snapshot
 from node_fleet.domain.record import replace
+from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from node_fleet.domain.model import Alert
+from node_fleet.domain.model.snapshot import Alert
 from node_fleet.payload import from_payload, to_payload
 
 

@@ -17,12 +17,18 @@ from unittest import mock
 import boto3
 from moto import mock_aws
 
-from simulator.aws.ec2 import Ec2Side
 from simulator.aws.faults import Faults
 from simulator.aws.lambdas import LambdaReply, LambdaRuntime
+from simulator.aws.moto_patches.ec2 import Ec2Side
+from simulator.aws.moto_patches.interpreter import (
+    Interpreter,
+    WatchedCalls,
+    quick_dispatch,
+    real_commands,
+    slow_instances,
+)
+from simulator.aws.moto_patches.ssm import RunCommand
 from simulator.aws.recorder import Recorder
-from simulator.aws.seams import Interpreter, WatchedCalls, quick_dispatch, real_commands, slow_instances
-from simulator.aws.ssm import RunCommand
 from simulator.clock import VirtualClock
 from simulator.runner import Runner
 

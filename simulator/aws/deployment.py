@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.aws.cloud import Cloud
 from simulator.aws.lambdas import LambdaFunction
-from simulator.template import FakeNames, FunctionSpec, Resource, RuleSpec, Template
+from simulator.aws.template import FakeNames, FunctionSpec, Resource, RuleSpec, Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

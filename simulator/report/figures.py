@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from node_fleet.domain.cost import Money, Stay, fixed_usd, saved_percent, spent_usd
-from simulator.k3s.views import SnapshotLine
+from node_fleet.domain.cost.fleet_cost import Money, Stay, fixed_usd, saved_percent, spent_usd
+from simulator.cluster.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
 
 if TYPE_CHECKING:

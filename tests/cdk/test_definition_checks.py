@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cdk_app.workflow import Workflow, workflows
-from tests.cdk import definition_checks
 from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.support import definition_checks
 
 FLOWS = workflows()
 ACCEPTED = {

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cdk_app.alarms import ALARMS
-from cdk_app.documentation import DOCS, picture, renewed
 from cdk_app.workflow import Workflow, workflows
-from node_fleet.domain import errors
+from node_fleet.domain.model import errors
+from tools.generate_docs import DOCS, picture, renewed
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("name", DOCS)
 def test_what_is_written_from_the_code_is_fresh(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    assert renewed(text) == text, "run: python -m cdk_app.documentation"
+    assert renewed(text) == text, "run: python -m tools.generate_docs"
 
 
 @pytest.mark.parametrize("flow", workflows(), ids=lambda flow: flow.name)

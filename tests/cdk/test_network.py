@@ -14,7 +14,7 @@ from botocore.exceptions import ConnectTimeoutError
 
 from cdk_app.permissions import NEEDS
 from cdk_app.workflow import handlers
-from node_fleet import wiring
+from node_fleet import services
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.adapters.records import Records
 from node_fleet.adapters.secrets import Secrets
@@ -111,7 +111,7 @@ def test_case_57_each_service_has_a_dual_stack_name(service: str) -> None:
 def test_case_57_a_client_gives_up_well_inside_the_shortest_function(app: App, service: str) -> None:
     deployed = app.resources(f"{NEW}-autoscaler", "AWS::Lambda::Function").values()
     shortest = min(f["Timeout"] for f in deployed if NEEDS[f["FunctionName"].removeprefix(f"{NEW}-")].grants)
-    config = wiring._client(service, REGION, 3).meta.config
+    config = services._client(service, REGION, 3).meta.config
     attempts = config.retries["total_max_attempts"]
     assert 3 <= config.connect_timeout <= 5
     assert config.read_timeout <= 10

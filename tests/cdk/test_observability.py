@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from node_fleet.observability import NAMESPACE, UNITS
+from node_fleet.logs import NAMESPACE, UNITS
 from tests.cdk.conftest import ATTACHED, NEW, App
 
 EIGHT = {

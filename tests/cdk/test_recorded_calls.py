@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simulator.aws.recorder import AwsCall
-from tests import branches
-from tests.recorded_calls import Ledger, granted, judge, use_of
+from tests.support import branches
+from tests.support.recorded_calls import Ledger, granted, judge, use_of
 
 
 def call(function: str | None, service: str, operation: str, **parameters: Any) -> AwsCall:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.play import PreparedFleet, prepared_fleet
+from tests.support.chaos.schedule import PreparedFleet, prepared_fleet
 
 
 @pytest.fixture(scope="module")

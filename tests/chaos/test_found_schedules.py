@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.chaos.blows import FAULTS, Blow
-from tests.chaos.play import FLOOD, Play, PreparedFleet, Ran
+from tests.support.chaos.faults import FAULTS, Blow
+from tests.support.chaos.schedule import FLOOD, Play, PreparedFleet, Ran
 
 STOPPED, GARBAGE, THROTTLED = (
     next(fault for fault in FAULTS if fault.name == name)

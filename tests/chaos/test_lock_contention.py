@@ -22,8 +22,8 @@ from moto.dynamodb.models import dynamodb_backends
 
 from node_fleet.adapters.items import from_attributes, to_attributes
 from node_fleet.adapters.state_store import Acquired, StateStore
-from node_fleet.domain.run import Run
-from node_fleet.domain.state import FleetState, Lease
+from node_fleet.domain.model.fleet_state import FleetState, Lease
+from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
 
 SETTINGS = Settings()

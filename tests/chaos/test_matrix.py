@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from tests.chaos.blows import FAULTS, Fault
-from tests.chaos.cell import play
-from tests.chaos.stories import STORIES, Story, course
-from tests.chaos.workflow import TASKS
+from tests.support.chaos.faults import FAULTS, Fault
+from tests.support.chaos.matrix_cell import play
+from tests.support.chaos.stories import STORIES, Story, course
+from tests.support.chaos.task_states import TASKS
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))

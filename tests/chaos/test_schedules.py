@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tests.chaos.blows import FAULTS, Fault
-from tests.chaos.play import BUSY, FLOOD, IDLE, Play, PreparedFleet, Step
-from tests.chaos.workflow import AUTOSCALER, TASKS
+from tests.support.chaos.faults import FAULTS, Fault
+from tests.support.chaos.schedule import BUSY, FLOOD, IDLE, Play, PreparedFleet, Step
+from tests.support.chaos.task_states import AUTOSCALER, TASKS
 
 RUNS = int(os.environ.get("NODE_FLEET_CHAOS_RUNS", "500"))
 SHARDS = max(10, RUNS // 100)

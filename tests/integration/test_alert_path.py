@@ -24,9 +24,9 @@ from botocore.credentials import Credentials
 from moto import mock_aws
 
 from handlers import start_on_alert
+from node_fleet.services import Wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import Wiring
-from tests.integration.real_servers import (
+from tests.support.real_servers import (
     VALUES,
     Prometheus,
     alertmanager,
@@ -129,7 +129,7 @@ def executions(tools: Wiring) -> list[dict[str, Any]]:
 
 def scraping(exporter_port: int, alertmanager_port: int) -> dict[str, Any]:
     """The shipped configuration with this machine's addresses and a 5 s scrape."""
-    configuration = rendered("prometheus/prometheus.yml")
+    configuration = rendered("monitoring/prometheus/prometheus.yml")
     configuration["global"]["scrape_interval"] = f"{SCRAPE_SECONDS}s"
     configuration["global"]["scrape_timeout"] = "2s"
     (exporter,) = [one for one in configuration["scrape_configs"] if one["job_name"] == "kube-state-metrics"]
@@ -141,7 +141,7 @@ def scraping(exporter_port: int, alertmanager_port: int) -> dict[str, Any]:
 
 def notifying(sns_port: int) -> dict[str, Any]:
     """The shipped configuration with the local SNS, repeating every few seconds."""
-    configuration = rendered("alertmanager/alertmanager.yml")
+    configuration = rendered("monitoring/alertmanager/alertmanager.yml")
     (route,) = configuration["route"]["routes"]
     route.update(group_interval="2s", repeat_interval="3s")
     (receiver,) = [one for one in configuration["receivers"] if one["name"] == "start-workflow"]

@@ -11,9 +11,9 @@ import pytest
 
 from cli.main import main
 from simulator.clock import VirtualClock
-from simulator.scenario import build_world, load_scenario
-from tests.integration.browser import Browser, browser
-from tests.integration.prometheus_fixture import PASSWORD, USERNAME, History, real_prometheus
+from simulator.scenario.files import build_world, load_scenario
+from tests.support.browser import Browser, browser
+from tests.support.prometheus_fixture import PASSWORD, USERNAME, History, real_prometheus
 
 HOUR = 3600
 DEMO = "flash-sale"

@@ -13,13 +13,13 @@ import pytest
 
 from cli import main as program
 from cli import target as targets
-from cli.counted import PROFILES
 from cli.output import ExitCode
 from cli.target import Deployed, OnLaptop
-from node_fleet.domain.state import Pause
-from simulator.scenario import load_scenario
+from cli.usage_per_run import PROFILES
+from node_fleet.domain.model.fleet_state import Pause
+from simulator.report.billed_usage import counted
+from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
-from simulator.usage import counted
 
 MINUTES = 60
 SCALING_AT = 12 * MINUTES + 45

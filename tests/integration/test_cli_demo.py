@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.acting import acted
 from cli.demo import DEMO, as_data, report_of, write_report
-from node_fleet.domain.cost import Money, usd_per_hour
+from cli.live_view import acted
+from node_fleet.domain.cost.fleet_cost import Money, usd_per_hour
 from simulator.report.figures import Figures, figures_of, headline
 from simulator.report.story import Row, changed_something, tell
 from simulator.runner import Execution
-from simulator.scenario import load_scenario
+from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
 
 

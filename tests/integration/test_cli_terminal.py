@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.simulation import synthesised_template
-from tests.integration.terminal import Terminal, terminal
+from tests.support.terminal import Terminal, terminal
 
 SCENARIO = """\
 name: small-rush

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.grafana.dashboards import files
-from node_fleet.adapters import queries
-from node_fleet.observability import NAMESPACE, UNITS
+from node_fleet.adapters.prometheus import queries
+from node_fleet.logs import NAMESPACE, UNITS
 from simulator.clock import VirtualClock
-from simulator.k3s.curves import flash_sale
-from simulator.k3s.workloads import pod_object
-from simulator.world import ApplicationSpec, World
-from tests.integration.prometheus_fixture import History, RealPrometheus, real_prometheus
-from tests.integration.real_servers import CLUSTER
+from simulator.cluster.load.curves import flash_sale
+from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.workloads import pod_object
+from tests.support.prometheus_fixture import History, RealPrometheus, real_prometheus
+from tests.support.real_servers import CLUSTER
+from tools.dashboards import files
 
 SPOT, ON_DEMAND = ("i-0aaa", "i-0bbb", "i-0ccc"), ("i-0ddd",)
 SEED_PANELS = {
@@ -148,7 +148,7 @@ def test_the_gated_pod_is_not_counted_as_unschedulable(recorded: Recorded) -> No
 
 
 def test_the_alert_fires_for_exactly_the_pods_that_a_reading_counts(recorded: Recorded) -> None:
-    groups = yaml.safe_load((CLUSTER / "prometheus/rules.yml").read_text())["groups"]
+    groups = yaml.safe_load((CLUSTER / "monitoring/prometheus/rules.yml").read_text())["groups"]
     (alert,) = [rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == "UnschedulablePods"]
     counted = recorded.ask(queries.PENDING_AGE)
     assert recorded.value(alert) == len(counted) > 0
@@ -194,7 +194,7 @@ def test_no_error_reads_as_0_percent_not_as_nothing(recorded: Recorded) -> None:
 
 
 def test_the_committed_files_are_what_the_generator_makes() -> None:
-    folder = CLUSTER / "grafana/dashboards"
+    folder = CLUSTER / "monitoring/grafana/dashboards"
     assert {file.name: file.read_text() for file in folder.iterdir()} == files()
 
 
@@ -240,7 +240,7 @@ def test_metric_math_names_only_metrics_of_its_own_panel_and_every_identifier_on
 
 
 def test_every_source_and_variable_that_a_panel_uses_exists() -> None:
-    text = (CLUSTER / "grafana/datasources.yml").read_text()
+    text = (CLUSTER / "monitoring/grafana/datasources.yml").read_text()
     sources = {one["uid"]: one["type"] for one in yaml.safe_load(text)["datasources"]}
     for dashboard in dashboards().values():
         variables = {one["name"] for one in dashboard["templating"]["list"]}

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.real_servers import CLUSTER, answers, free_port, prometheus, tool, wait_until
+from tests.support.real_servers import CLUSTER, answers, free_port, prometheus, tool, wait_until
 
-APP = CLUSTER / "demo_app/app.py"
+APP = CLUSTER / "demo/app/app.py"
 PAGES = 40
 ORDERS = 30
 LIMIT = 20
@@ -147,7 +147,7 @@ def load_test(tmp_path: Path, name: str) -> dict[str, object]:
     (tmp_path / "node_modules/k6/package.json").write_text(
         '{"type": "module", "exports": {".": "./index.js", "./http": "./http/index.js"}}'
     )
-    (tmp_path / "script.mjs").write_text((CLUSTER / "load" / name).read_text())
+    (tmp_path / "script.mjs").write_text((CLUSTER / "demo/load" / name).read_text())
     (tmp_path / "run.mjs").write_text(RUN_K6.format(script="./script.mjs"))
     command = [tool("node"), str(tmp_path / "run.mjs")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -173,12 +173,12 @@ def test_the_ramp_has_the_stages_of_its_seed(tmp_path: Path) -> None:
 def test_the_flash_sale_goes_from_20_to_500_and_to_nobody(tmp_path: Path) -> None:
     loaded = load_test(tmp_path, "load-test-flash-sale.js")
     assert [target for _, target in stages(loaded)] == [20, 500, 500, 0, 0]
-    text = (CLUSTER / "load/load-test-flash-sale.js").read_text()
+    text = (CLUSTER / "demo/load/load-test-flash-sale.js").read_text()
     assert re.search(r"startVUs: 20\b", text)
 
 
 def test_burning_uses_cpu_time_not_waiting_time() -> None:
-    from cluster.demo_app.app import burn
+    from cluster.demo.app.app import burn
 
     before = time.thread_time()
     burn(20)

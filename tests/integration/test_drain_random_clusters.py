@@ -14,11 +14,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from simulator.clock import VirtualClock
-from simulator.k3s.budget_checker import BudgetChecker
-from simulator.kubernetes_api import kubernetes_api, realtime_pump
-from simulator.server_shell import ServerShell
-from simulator.world import World
-from tests.integration.drain_clusters import (
+from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
+from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.model import World
+from simulator.fakes.shell import ServerShell
+from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
+from tests.support.drain_clusters import (
     Mutation,
     Plan,
     as_shipped,
@@ -28,7 +29,6 @@ from tests.integration.drain_clusters import (
     remove_one,
     terminating_early,
 )
-from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
 
 CHUNKS = 4
 CLUSTERS = 200

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from simulator.k3s.budget_checker import BudgetChecker
+from simulator.aws.template import Template
+from simulator.cluster.control.budget_checker import BudgetChecker
 from simulator.runner import Execution
-from simulator.scenario import Scenario, load_scenario, parse_scenario, scenario_names
+from simulator.scenario.files import Scenario, load_scenario, parse_scenario, scenario_names
 from simulator.simulation import Simulation, synthesised_template
-from simulator.template import Template
 
 
 @dataclass

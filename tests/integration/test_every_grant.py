@@ -1,6 +1,6 @@
 """What functions may do and seldom need, each needed here once on the laptop cloud with the deployed template.
 
-tests/recorded_calls.py fails a whole run of the suite in which a grant was not used; these stories use the rare ones.
+tests/support/recorded_calls.py fails a whole run in which a grant was not used; these stories use the rare ones.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from node_fleet.domain.state import Pause
+from node_fleet.domain.model.fleet_state import Pause
 from simulator.runner import Execution
-from tests.statemachine.stage import Stage, stage
+from tests.support.workflow_harness import Stage, stage
 
 SOON_IDLE: dict[str, Any] = {"idle_seconds": 240, "cooldown_down_seconds": 0}
 SLOW: dict[str, Any] = {"shutdown": 200, "drain_timeout_seconds": 280}

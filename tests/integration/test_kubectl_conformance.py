@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.kubectl_double import KubectlDouble
-from simulator.kubernetes_api import kubernetes_api, realtime_pump
-from simulator.world import World
-from tests.integration.kubectl_cases import CASES, Case
+from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
+from simulator.cluster.kubectl.double import KubectlDouble
+from simulator.cluster.model import World
+from tests.support.kubectl_cases import CASES, Case
 
 KUBECTL = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 needs_kubectl = pytest.mark.skipif(

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.k3s.budget_checker import BudgetChecker
-from simulator.kubernetes_api import kubernetes_api, realtime_pump
-from simulator.server_shell import ServerShell
-from simulator.world import ApplicationSpec, World
+from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
+from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.model import ApplicationSpec, World
+from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
 
 COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"

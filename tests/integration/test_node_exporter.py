@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from node_fleet.adapters import queries
-from tests.integration.prometheus_fixture import RealPrometheus, real_prometheus
-from tests.integration.real_servers import answers, free_port, process, tool, wait_until
+from node_fleet.adapters.prometheus import queries
+from tests.support.prometheus_fixture import RealPrometheus, real_prometheus
+from tests.support.real_servers import answers, free_port, process, tool, wait_until
 
 INSTANCE = "i-0123456789abcdef0"
 LABELS = {"instance_id": INSTANCE}

@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.real_servers import CLUSTER, VALUES, free_port, process, prometheus, rendered, tool, wait_until
+from tests.support.real_servers import (
+    CLUSTER,
+    VALUES,
+    free_port,
+    process,
+    prometheus,
+    rendered,
+    tool,
+    wait_until,
+)
 
 PASSWORD = "correct-horse"
 RULE_TESTS = Path(__file__).resolve().parents[1] / "unit/cluster/rules_test.yml"
@@ -42,8 +51,8 @@ def web_file(tmp_path: Path) -> Path:
 
 
 def test_promtool_accepts_the_configuration_and_its_rules(tmp_path: Path) -> None:
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(rendered("prometheus/prometheus.yml")))
-    (tmp_path / "rules.yml").write_text((CLUSTER / "prometheus/rules.yml").read_text())
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(rendered("monitoring/prometheus/prometheus.yml")))
+    (tmp_path / "rules.yml").write_text((CLUSTER / "monitoring/prometheus/rules.yml").read_text())
     check(tool("promtool"), "check", "config", str(tmp_path / "prometheus.yml"))
     check(tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(tmp_path / "rules.yml"))
 
@@ -61,18 +70,18 @@ def test_every_alert_rule_has_a_promtool_test_in_which_it_fires_and_one_in_which
     for case in yaml.safe_load(RULE_TESTS.read_text())["tests"]:
         for one in case.get("alert_rule_test", []):
             tested.setdefault(one["alertname"], set()).add(bool(one["exp_alerts"]))
-    rules = yaml.safe_load((CLUSTER / "prometheus/rules.yml").read_text())["groups"]
+    rules = yaml.safe_load((CLUSTER / "monitoring/prometheus/rules.yml").read_text())["groups"]
     assert tested == {rule["alert"]: {True, False} for group in rules for rule in group["rules"]}
 
 
 def test_amtool_accepts_the_alertmanager_configuration(tmp_path: Path) -> None:
-    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(rendered("alertmanager/alertmanager.yml")))
+    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(rendered("monitoring/alertmanager/alertmanager.yml")))
     check(tool("amtool"), "check-config", str(tmp_path / "alertmanager.yml"))
 
 
 def test_amtool_routes_unschedulable_pods_to_the_workflow_and_everything_else_nowhere(tmp_path: Path) -> None:
     file = tmp_path / "alertmanager.yml"
-    file.write_text(yaml.safe_dump(rendered("alertmanager/alertmanager.yml")))
+    file.write_text(yaml.safe_dump(rendered("monitoring/alertmanager/alertmanager.yml")))
     for alert, receiver in {"UnschedulablePods": "start-workflow", "WorkerNotScraped": "shown-only"}.items():
         command = [tool("amtool"), "config", "routes", "test", f"--config.file={file}", f"alertname={alert}"]
         routed = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -80,7 +89,7 @@ def test_amtool_routes_unschedulable_pods_to_the_workflow_and_everything_else_no
 
 
 def test_the_scrape_interval_is_that_of_the_seeds_and_targets_are_discovered() -> None:
-    configuration = rendered("prometheus/prometheus.yml")
+    configuration = rendered("monitoring/prometheus/prometheus.yml")
     assert configuration["global"]["scrape_interval"] == "15s"
     (discovery,) = job(configuration, "node-exporter")["ec2_sd_configs"]
     filters = {one["name"]: one["values"] for one in discovery["filters"]}
@@ -89,13 +98,13 @@ def test_the_scrape_interval_is_that_of_the_seeds_and_targets_are_discovered() -
         "tag:Cluster": [VALUES["CLUSTER_ID"]],
         "instance-state-name": ["running"],
     }
-    addresses = re.findall(r"\d+\.\d+\.\d+\.\d+", (CLUSTER / "prometheus/prometheus.yml").read_text())
+    addresses = re.findall(r"\d+\.\d+\.\d+\.\d+", (CLUSTER / "monitoring/prometheus/prometheus.yml").read_text())
     assert set(addresses) == {"127.0.0.1"}, "no worker's address is written down"
 
 
 def test_ec2s_facts_become_the_labels_that_the_queries_join_on(tmp_path: Path) -> None:
     """EC2's answers are replaced by a file; the relabelling is the shipped one, run by a real Prometheus."""
-    configuration = rendered("prometheus/prometheus.yml")
+    configuration = rendered("monitoring/prometheus/prometheus.yml")
     workers = job(configuration, "node-exporter")
     del workers["ec2_sd_configs"]
     facts = [("i-0aa", "spot", "a"), ("i-0bb", None, "b"), ("i-0cc", "scheduled", "b")]
@@ -159,7 +168,7 @@ def test_prometheus_with_the_bootstraps_web_file_answers_nobody_without_the_pass
 
 def arguments(workload: str) -> list[str]:
     """The command line that the manifest gives to the program."""
-    for document in yaml.safe_load_all((CLUSTER / f"manifests/{workload}.yaml").read_text()):
+    for document in yaml.safe_load_all((CLUSTER / f"monitoring/manifests/{workload}.yaml").read_text()):
         if document["kind"] in ("Deployment", "DaemonSet"):
             found = document["spec"]["template"]["spec"]["containers"][0]["args"]
             assert isinstance(found, list)
@@ -177,11 +186,11 @@ PROGRAMS = {
 @pytest.mark.parametrize("workload", PROGRAMS)
 def test_the_real_program_starts_with_the_manifests_command_line(tmp_path: Path, web_file: Path, workload: str) -> None:
     """Only places and ports are this machine's; EC2 discovery is left out, since it would leave the machine."""
-    configuration = rendered("prometheus/prometheus.yml")
+    configuration = rendered("monitoring/prometheus/prometheus.yml")
     configuration["scrape_configs"] = [job(configuration, "alertmanager")]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
-    (tmp_path / "rules.yml").write_text((CLUSTER / "prometheus/rules.yml").read_text())
-    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(rendered("alertmanager/alertmanager.yml")))
+    (tmp_path / "rules.yml").write_text((CLUSTER / "monitoring/prometheus/rules.yml").read_text())
+    (tmp_path / "alertmanager.yml").write_text(yaml.safe_dump(rendered("monitoring/alertmanager/alertmanager.yml")))
     port = free_port()
     places = {
         r"/etc/prometheus-web/web\.yml": str(web_file),

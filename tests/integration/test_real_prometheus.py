@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 from handlers import collect_metrics
-from node_fleet.adapters import queries
-from node_fleet.adapters.prometheus import PrometheusReader
-from node_fleet.adapters.prometheus_api import plain_session
-from node_fleet.domain.errors import MetricsUnavailableError
-from node_fleet.domain.model import Instance, Snapshot
-from node_fleet.domain.policy import CustomMetric
-from node_fleet.domain.state import FleetState
+from node_fleet.adapters.prometheus import queries
+from node_fleet.adapters.prometheus.http import plain_session
+from node_fleet.adapters.prometheus.reader import PrometheusReader
+from node_fleet.domain.model.errors import MetricsUnavailableError
+from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.policy import CustomMetric
+from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
-from simulator.k3s.curves import constant
-from simulator.k3s.meters import BUSY_SHARES
-from simulator.k3s.shapes import LABEL_HOSTNAME, USAGE_CPU_MILLI, USAGE_MEMORY_MIB
-from simulator.k3s.workloads import pod_object
-from simulator.prometheus_face import PrometheusFace
-from simulator.scrapes import Scrapes
-from simulator.world import ApplicationSpec, World
-from tests.integration.prometheus_fixture import PASSWORD, USERNAME, History, RealPrometheus, real_prometheus
-from tests.integration.real_servers import free_port, local_server
+from simulator.cluster.load.curves import constant
+from simulator.cluster.load.meters import BUSY_SHARES
+from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.objects import LABEL_HOSTNAME, USAGE_CPU_MILLI, USAGE_MEMORY_MIB
+from simulator.cluster.workloads import pod_object
+from simulator.fakes.prometheus import PrometheusFace
+from simulator.fakes.scrapes import Scrapes
+from tests.support.prometheus_fixture import PASSWORD, USERNAME, History, RealPrometheus, real_prometheus
+from tests.support.real_servers import free_port, local_server
 
 CPU_TOLERANCE_POINTS = 0.5
 MEMORY_TOLERANCE_POINTS = 0.1

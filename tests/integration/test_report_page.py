@@ -10,8 +10,8 @@ import pytest
 
 from cli.explain import execution_report
 from simulator.report.page import Report, render
-from tests.integration.browser import PHONE, Browser, browser
-from tests.integration.report_pages import FAILED, NASTY, UP, execution, report
+from tests.support.browser import PHONE, Browser, browser
+from tests.support.report_pages import FAILED, NASTY, UP, execution, report
 
 PNG = b"\x89PNG"
 CONTRASTS = r"""

@@ -14,9 +14,9 @@ import pytest
 from handlers.launch_nodes import handler
 from handlers.launch_replacement import handler as launch_replacement
 from simulator.aws.recorder import AwsCall
-from tests.unit.handlers.fakes_interruption import event as event_of
-from tests.unit.handlers.fakes_interruption import noticed, running
-from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
+from tests.support.handlers.interruption import event as event_of
+from tests.support.handlers.interruption import noticed, running
+from tests.support.handlers.scale_up import ZONES, Bench, bench
 
 WANTED = 2
 Step = Callable[[dict[str, Any], object], object]

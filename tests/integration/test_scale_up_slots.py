@@ -16,12 +16,12 @@ from handlers.launch_nodes import handler as launch_nodes
 from handlers.launch_replacement import handler as launch_replacement
 from node_fleet.adapters.launcher import placement_of
 from node_fleet.adapters.state_store import StateStore
-from node_fleet.domain.interruption import Interruption, operation_of, replacement_slot
-from node_fleet.domain.operation import LaunchSlot
-from node_fleet.domain.state import FleetState, Notice, Reservation
+from node_fleet.domain.interruption.response import Interruption, operation_of, replacement_slot
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
+from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.payload import to_payload
 from simulator.aws.recorder import AwsCall
-from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
+from tests.support.handlers.scale_up import ZONES, Bench, bench
 
 MAXIMUM = 4
 SEEDS = range(8)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.scenario_watch import FleetWatch, watched
+from tests.support.scenario_watch import FleetWatch, watched
 
 NAMES = ("flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join")
 

@@ -16,8 +16,8 @@ import pytest
 
 from cdk_app.synth import synthesise
 from simulator.runner import Execution
-from simulator.scenario import load_scenario
-from simulator.scenario_model import Event, WorkerGroup
+from simulator.scenario.files import load_scenario
+from simulator.scenario.model import Event, WorkerGroup
 from simulator.simulation import Simulation
 
 WARNED_AT_SECONDS = 22 * 60

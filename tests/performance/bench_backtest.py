@@ -15,15 +15,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "functions")]
 
-from node_fleet.domain.presets import PRESETS  # noqa: E402
+from backtest.bound import clairvoyant  # noqa: E402
+from backtest.compare import REFERENCES, preset_settings  # noqa: E402
+from backtest.deployed import Deployed  # noqa: E402
+from backtest.load import plan_load  # noqa: E402
+from backtest.model import Capacity, Scaling  # noqa: E402
+from backtest.replay import Sizer, replay  # noqa: E402
+from backtest.trace import Trace, from_rows  # noqa: E402
+from node_fleet.domain.model.presets import PRESETS  # noqa: E402
 from node_fleet.settings import Settings  # noqa: E402
-from simulator.backtest.bound import clairvoyant  # noqa: E402
-from simulator.backtest.compare import REFERENCES, preset_settings  # noqa: E402
-from simulator.backtest.deployed import Deployed  # noqa: E402
-from simulator.backtest.load import plan_load  # noqa: E402
-from simulator.backtest.model import Capacity, Scaling  # noqa: E402
-from simulator.backtest.replay import Sizer, replay  # noqa: E402
-from simulator.backtest.trace import Trace, from_rows  # noqa: E402
 
 DAYS, MINUTE = 30, 60
 SECONDS_ALLOWED, MEGABYTES_ALLOWED = 10.0, 500.0

@@ -11,11 +11,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-from node_fleet.domain.decision import decide
-from node_fleet.domain.model import Memory, PodShape, Snapshot, Worker
-from node_fleet.domain.outcome import succeeded
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.schedule import parse_schedules
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Memory, PodShape, Snapshot, Worker
+from node_fleet.domain.scaling.decision import decide
+from node_fleet.domain.scaling.outcome import succeeded
+from node_fleet.domain.scaling.schedule import parse_schedules
 from node_fleet.settings import Settings
 
 START = 1_767_225_600

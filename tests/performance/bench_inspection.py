@@ -28,10 +28,10 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "functions")]
 
-from node_fleet.domain.eligibility import judge_workers  # noqa: E402
-from node_fleet.domain.inspection import InspectedNode, Inspection, parse_inspection  # noqa: E402
-from node_fleet.domain.model import Instance  # noqa: E402
-from node_fleet.domain.selection import choose  # noqa: E402
+from node_fleet.domain.model.snapshot import Instance  # noqa: E402
+from node_fleet.domain.scale_down.eligibility import judge_workers  # noqa: E402
+from node_fleet.domain.scale_down.inspection import InspectedNode, Inspection, parse_inspection  # noqa: E402
+from node_fleet.domain.scale_down.selection import choose  # noqa: E402
 
 SCRIPT = ROOT / "cluster" / "commands" / "inspect_nodes.sh"
 CPU_LIMIT_SECONDS = 1.5

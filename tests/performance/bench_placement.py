@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "functions")]
 
-from node_fleet.domain.model import Instance  # noqa: E402
-from node_fleet.domain.operation import LaunchSlot  # noqa: E402
-from node_fleet.domain.placement import Placement, plan_slots  # noqa: E402
+from node_fleet.domain.model.operation import LaunchSlot  # noqa: E402
+from node_fleet.domain.model.snapshot import Instance  # noqa: E402
+from node_fleet.domain.scale_up.placement import Placement, plan_slots  # noqa: E402
 
 WORKERS, LAUNCHES, NOW = 1_000, 10, 1_790_000_000
 ZONES = {"eu-central-1a": "subnet-a", "eu-central-1b": "subnet-b", "eu-central-1c": "subnet-c"}

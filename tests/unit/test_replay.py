@@ -12,13 +12,13 @@ import pytest
 
 from handlers.decide import handler
 from node_fleet.adapters.records import Records
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.model import CustomReading, HourlyLoad, Memory, Snapshot
-from node_fleet.domain.outcome import failed, succeeded
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Memory, Snapshot
+from node_fleet.domain.scaling.outcome import failed, succeeded
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.replay import decide_again, differences
 from node_fleet.settings import Settings
-from tests.unit.domain.fakes_decision import TICK, pods, snapshot, worker
+from tests.support.decisions import TICK, pods, snapshot, worker
 
 MIDNIGHT = 1_789_948_800
 TICKS = 720

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.built_in_metrics import BUILT_IN
-from node_fleet.domain.errors import InvalidSettingsError
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.presets import PRESETS
+from node_fleet.domain.model.built_in_metrics import BUILT_IN
+from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings, spec_of
 
 QUEUE = {"name": "jobs", "query": "q", "high": 10, "low": 1}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from node_fleet.adapters.state_store import StateStore
-from node_fleet.domain.outcome import reset_breaker
+from node_fleet.domain.model.run import Run
 from node_fleet.domain.record import replace
-from node_fleet.domain.run import Run
+from node_fleet.domain.scaling.outcome import reset_breaker
 
 
 def reset(state: StateStore, person: str, now: int) -> str:

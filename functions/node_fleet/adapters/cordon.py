@@ -6,8 +6,8 @@ Both the undoing run and the clean-up come through here. Whose cordon it is, the
 from __future__ import annotations
 
 from node_fleet.adapters.server import ServerCommands, stop_and_uncordon
-from node_fleet.domain.errors import ServerUnreachableError
-from node_fleet.domain.operation import Operation, Target
+from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.operation import Operation, Target
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from node_fleet.domain.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
-from node_fleet.domain.model import Instance
-from node_fleet.domain.operation import LaunchSlot
+from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
+from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.record import record
 from node_fleet.settings import Settings
 

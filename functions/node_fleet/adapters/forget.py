@@ -6,7 +6,7 @@ Pods of a StatefulSet stay bound to a dead node until its Node object goes.
 from __future__ import annotations
 
 from node_fleet.adapters.server import ServerCommands
-from node_fleet.domain.errors import ServerUnreachableError
+from node_fleet.domain.model.errors import ServerUnreachableError
 
 FORGOTTEN = ("forgotten", "other-instance")
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from node_fleet.domain.errors import InvalidInputError
+from node_fleet.domain.model.errors import InvalidInputError
 
 Attribute = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Launches what was planned: reserves room, asks EC2, goes on to the next pool, and records each step before the next.
 
-Both workflows launch through here. What a refusal means is domain/launch.py's business.
+Both workflows launch through here. What a refusal means is domain/scale_up/launch.py's business.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchAnswer
-from node_fleet.domain.launch import (
+from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.record import record, replace
+from node_fleet.domain.scale_up.launch import (
     Refusal,
     back_off_seconds,
     classify,
@@ -23,11 +27,7 @@ from node_fleet.domain.launch import (
     slot_key,
     take_up,
 )
-from node_fleet.domain.model import Instance
-from node_fleet.domain.operation import LaunchSlot, Operation
-from node_fleet.domain.placement import Placement, dry_now, layout_of, zone_order
-from node_fleet.domain.record import record, replace
-from node_fleet.domain.state import FleetState
+from node_fleet.domain.scale_up.placement import Placement, dry_now, layout_of, zone_order
 from node_fleet.settings import Settings
 
 STOPPING = ("quota", "configuration", "throttled", "other")

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from node_fleet.adapters.dynamo import table_errors
+from node_fleet.adapters.dynamodb import table_errors
 from node_fleet.adapters.items import from_attributes, to_attributes
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.model import HourlyLoad, Snapshot
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
 from node_fleet.domain.record import record
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from node_fleet.domain.errors import NodeFleetError
+from node_fleet.domain.model.errors import NodeFleetError
 
 
 class SecretError(NodeFleetError):

@@ -1,6 +1,6 @@
 """Commands on the K3s server through SSM Run Command: our own documents only, never free text.
 
-What an answer means for a worker is domain/drain.py's matter. ClientError goes no further than this module.
+What an answer means for a worker is domain/scale_down/drain.py's matter. ClientError goes no further than this module.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from node_fleet.domain.drain import CommandResult
-from node_fleet.domain.errors import InvalidInputError, ServerUnreachableError
-from node_fleet.domain.operation import Target
+from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
+from node_fleet.domain.model.operation import Target
+from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.settings import Settings
 
 __all__ = ["CommandResult", "ServerCommands", "checked", "stop_and_uncordon"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from node_fleet.adapters.breaker import reset
-from node_fleet.domain.model import BackOff, Memory
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from node_fleet.domain.model.snapshot import BackOff, Memory
+from tests.support.handlers.scale_up import Bench, bench
 
 OPEN = Memory(
     last_action="scale_up",

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from node_fleet.adapters.ec2 import Ec2Fleet
-from node_fleet.domain.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
-from node_fleet.domain.operation import LaunchSlot
+from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
+from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
-from tests.unit.handlers.fakes_scale_up import MOTO_IMAGE, ZONES, Bench, bench
+from tests.support.handlers.scale_up import MOTO_IMAGE, ZONES, Bench, bench
 
 REFUSALS = {
     "InsufficientInstanceCapacity": 500,

@@ -11,13 +11,13 @@ import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.adapters.launcher import placement_of
-from node_fleet.domain.errors import LaunchError, NodeFleetError
-from node_fleet.domain.launch import CAPACITY
-from node_fleet.domain.placement import Pool
+from node_fleet.domain.model.errors import LaunchError, NodeFleetError
+from node_fleet.domain.scale_up.launch import CAPACITY
+from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from simulator.aws.recorder import AwsCall
-from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
+from tests.support.handlers.scale_up import ZONES, Bench, bench
 
 TYPES = ("t3.small", "t3a.small")
 

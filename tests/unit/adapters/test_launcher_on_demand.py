@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.errors import NodeFleetError
-from node_fleet.domain.launch import CAPACITY
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.domain.scale_up.launch import CAPACITY
+from tests.support.handlers.scale_up import Bench, bench
 
 TYPES = ("t3.small", "t3a.small")
 

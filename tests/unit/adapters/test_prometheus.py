@@ -9,13 +9,13 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.adapters import queries
-from node_fleet.adapters.prometheus import MAX_SHAPES, PodKey, pod_shapes
+from node_fleet.adapters.prometheus import queries
+from node_fleet.adapters.prometheus.reader import MAX_SHAPES, PodKey, pod_shapes
 from node_fleet.adapters.secrets import SecretError
-from node_fleet.domain.errors import MetricsUnavailableError, ServerNotFoundError
-from node_fleet.domain.policy import CustomMetric
+from node_fleet.domain.model.errors import MetricsUnavailableError, ServerNotFoundError
+from node_fleet.domain.model.policy import CustomMetric
 from node_fleet.settings import Settings
-from tests.unit.adapters.fakes_prometheus import NOW, Bench, Rows, fleet_rows, reply, vector, worker_rows
+from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, reply, vector, worker_rows
 
 QUIET_REQUESTS = 5
 

@@ -11,8 +11,8 @@ from moto import mock_aws
 
 from node_fleet.adapters.items import from_attributes, to_attributes
 from node_fleet.adapters.records import Records
-from node_fleet.domain.errors import StateStoreError
-from node_fleet.domain.model import CustomReading, Snapshot, Worker
+from node_fleet.domain.model.errors import StateStoreError
+from node_fleet.domain.model.snapshot import CustomReading, Snapshot, Worker
 from node_fleet.settings import Settings
 
 SETTINGS = Settings()

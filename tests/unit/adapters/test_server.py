@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from node_fleet.adapters.ec2 import Server
 from node_fleet.adapters.server import ServerCommands
-from node_fleet.domain.errors import InvalidInputError, ServerUnreachableError
+from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
 from node_fleet.settings import Settings
 
 SERVER = "i-0000000000000000f"

@@ -15,14 +15,14 @@ from statistics import fmean
 
 import pytest
 
+from backtest.bound import clairvoyant
+from backtest.compare import REFERENCES
+from backtest.deployed import Deployed
+from backtest.load import plan_load
+from backtest.model import Capacity, Scaling
+from backtest.replay import Sizer, replay
+from backtest.trace import DAY_SECONDS, Trace, TraceError, from_rows, read_csv
 from node_fleet.settings import Settings
-from simulator.backtest.bound import clairvoyant
-from simulator.backtest.compare import REFERENCES
-from simulator.backtest.deployed import Deployed
-from simulator.backtest.load import plan_load
-from simulator.backtest.model import Capacity, Scaling
-from simulator.backtest.replay import Sizer, replay
-from simulator.backtest.trace import DAY_SECONDS, Trace, TraceError, from_rows, read_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(os.environ.get("NODE_FLEET_TRACES") or ROOT.parent / "shared" / "traces")

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_fleet.domain.presets import PRESETS
+from backtest.bound import clairvoyant
+from backtest.deployed import Deployed
+from backtest.load import Load
+from backtest.measures import Measures
+from backtest.model import STEP_SECONDS, Capacity
+from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter
+from backtest.replay import replay
+from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings
-from simulator.backtest.bound import clairvoyant
-from simulator.backtest.deployed import Deployed
-from simulator.backtest.load import Load
-from simulator.backtest.measures import Measures
-from simulator.backtest.model import STEP_SECONDS, Capacity
-from simulator.backtest.references import ClusterAutoscaler, FixedFleet, Karpenter
-from simulator.backtest.replay import replay
-from tests.unit.backtest.loads_backtest import CAPACITY, HOUR, load_of
+from tests.support.backtest_loads import CAPACITY, HOUR, load_of
 
 RESTART = CAPACITY.boot_seconds + CAPACITY.drain_seconds
 

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from node_fleet.domain.decision import decide
+from backtest.deployed import Deployed, Workflow
+from backtest.fleet import Fleet
+from backtest.measures import Measures
+from backtest.model import Capacity, ModelError
+from backtest.replay import replay
+from node_fleet.domain.scaling.decision import decide
 from node_fleet.settings import Settings
-from simulator.backtest.deployed import Deployed, Workflow
-from simulator.backtest.fleet import Fleet
-from simulator.backtest.measures import Measures
-from simulator.backtest.model import Capacity, ModelError
-from simulator.backtest.replay import replay
-from tests.unit.backtest.loads_backtest import BY_WORKERS, CAPACITY, START, load_of
+from tests.support.backtest_loads import BY_WORKERS, CAPACITY, START, load_of
 
 
 def ran(values: list[float], *, step: int = 600, capacity: Capacity = CAPACITY, **changes: object) -> Measures:

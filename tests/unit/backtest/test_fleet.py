@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.backtest.fleet import Fleet
-from simulator.backtest.model import STEP_SECONDS
-from tests.unit.backtest.loads_backtest import CAPACITY, START, load_of
+from backtest.fleet import Fleet
+from backtest.model import STEP_SECONDS
+from tests.support.backtest_loads import CAPACITY, START, load_of
 
 
 def fleet_of(workers: int, wanted: int) -> Fleet:

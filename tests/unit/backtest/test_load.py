@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.backtest.load import plan_load, quantile
-from simulator.backtest.model import Capacity, ModelError, Scaling
-from tests.unit.backtest.loads_backtest import BY_WORKERS, CAPACITY, START, load_of, trace_of
+from backtest.load import plan_load, quantile
+from backtest.model import Capacity, ModelError, Scaling
+from tests.support.backtest_loads import BY_WORKERS, CAPACITY, START, load_of, trace_of
 
 
 def replicas_at(values: list[float], at: int, scaling: Scaling = BY_WORKERS, step: int = 600) -> int:

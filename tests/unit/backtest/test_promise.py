@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from node_fleet.domain.cost import usd_per_hour
+from backtest.compare import FIXED, Assumptions, Study, study
+from backtest.model import Scaling
+from backtest.trace import read_csv
+from node_fleet.domain.cost.fleet_cost import usd_per_hour
 from node_fleet.settings import Settings
-from simulator.backtest.compare import FIXED, Assumptions, Study, study
-from simulator.backtest.model import Scaling
-from simulator.backtest.trace import read_csv
-from tests.unit.backtest.loads_backtest import WORKER
+from tests.support.backtest_loads import WORKER
 
 ROOT = Path(__file__).resolve().parents[3]
 LOAD = ROOT / "tests" / "fixtures" / "day_and_night.csv"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from backtest.compare import Assumptions, study
+from backtest.trace import Trace, read_csv
 from node_fleet.settings import Settings
-from simulator.backtest.compare import Assumptions, study
-from simulator.backtest.trace import Trace, read_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "backtest.md"

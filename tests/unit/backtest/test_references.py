@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.backtest.measures import Measures
-from simulator.backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, TargetTracking
-from simulator.backtest.replay import Sizer, replay
-from tests.unit.backtest.loads_backtest import CAPACITY, START, load_of
+from backtest.measures import Measures
+from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, TargetTracking
+from backtest.replay import Sizer, replay
+from tests.support.backtest_loads import CAPACITY, START, load_of
 
 
 def ran(sizer: Sizer, values: list[float], step: int = 1200) -> Measures:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import requests
 
-from simulator.backtest.sources import POINTS_AT_ONCE, Range, from_history, from_prometheus
-from simulator.backtest.trace import TraceError
+from backtest.sources import POINTS_AT_ONCE, Range, from_history, from_prometheus
+from backtest.trace import TraceError
 
 URL = "http://prometheus.test:9090"
 ASKED = Range(query="sum(load)", since=0, until=600, step_seconds=60)

@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from node_fleet.domain.presets import PRESETS
+from backtest.compare import MINE, REFERENCES, Assumptions, mixed_price, policy_names, study
+from backtest.model import Scaling
+from backtest.page import render
+from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
+from backtest.tune import tune
+from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings
-from simulator.backtest.compare import MINE, REFERENCES, Assumptions, mixed_price, policy_names, study
-from simulator.backtest.model import Scaling
-from simulator.backtest.page import render
-from simulator.backtest.telling import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
-from simulator.backtest.tune import tune
-from tests.unit.backtest.loads_backtest import BY_WORKERS, START, trace_of
+from tests.support.backtest_loads import BY_WORKERS, START, trace_of
 
 WAVES = [2.0, 5.0, 5.0, 1.0, 1.0, 1.0] * 6
 ASSUMED = Assumptions(scaling=BY_WORKERS)

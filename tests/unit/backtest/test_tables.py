@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.backtest.__main__ import BEGIN, END, TABLES, Figure, main, means, write_between_marks
+from backtest.__main__ import BEGIN, END, TABLES, Figure, main, means, write_between_marks
 
 
 def figure(policy: str, trace: str, value: float) -> Figure:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.backtest.trace import TraceError, from_rows, parse_csv, read_csv
+from backtest.trace import TraceError, from_rows, parse_csv, read_csv
 
 GOOD = "timestamp,value\n2026-06-01T00:00:00Z,1\n2026-06-01T00:05:00Z,2.5\n"
 

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from cli.generated import README, pictures, readme, settings_table
-from node_fleet.setting_values import spec_of
 from node_fleet.settings import Settings
+from node_fleet.settings.parsing import spec_of
+from tools.generate_settings import README, pictures, readme, settings_table
 
-AGAIN = "run: .venv/bin/python -m cli.generated (with the repository and functions/ in PYTHONPATH)"
+AGAIN = "run: .venv/bin/python -m tools.generate_settings (with the repository and functions/ in PYTHONPATH)"
 
 
 def test_the_readmes_settings_table_is_the_settings_classs() -> None:

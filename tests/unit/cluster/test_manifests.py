@@ -46,7 +46,7 @@ def objects(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file.name}: {document['kind']} {document['metadata']['name']}", document
 
 
-EVERYTHING = [*objects("manifests"), *objects("demo_app/manifests")]
+EVERYTHING = [*objects("monitoring/manifests"), *objects("demo/app/manifests")]
 NATIVE = [(name, o) for name, o in EVERYTHING if o["kind"] != "HelmChartConfig"]
 WORKLOADS = [(name, o) for name, o in NATIVE if o["kind"] in ("Deployment", "DaemonSet")]
 named = pytest.mark.parametrize(("name", "document"), NATIVE, ids=[name for name, _ in NATIVE])
@@ -69,7 +69,7 @@ def test_the_schemas_really_refuse_a_wrong_field() -> None:
         kubernetes_validate.validate(wrong, pinned_kubernetes(), strict=True)
 
 
-@pytest.mark.parametrize(("name", "document"), [*objects("flux")], ids=[n for n, _ in objects("flux")])
+@pytest.mark.parametrize(("name", "document"), [*objects("demo/flux")], ids=[n for n, _ in objects("demo/flux")])
 def test_a_flux_object_has_the_served_version_and_its_required_fields(name: str, document: dict[str, Any]) -> None:
     # No package ships Flux's schemas, so this looks at version and required fields only.
     version, required = FLUX_KINDS[document["kind"]]
@@ -79,11 +79,11 @@ def test_a_flux_object_has_the_served_version_and_its_required_fields(name: str,
 
 
 def test_flux_follows_a_folder_that_exists_and_builds() -> None:
-    paths = [o["spec"]["path"] for _, o in objects("flux") if o["kind"] == "Kustomization"]
+    paths = [o["spec"]["path"] for _, o in objects("demo/flux") if o["kind"] == "Kustomization"]
     assert [(CLUSTER.parent / path / "kustomization.yaml").exists() for path in paths] == [True]
     kubectl = Path(sys.executable).with_name("kubectl")
     built = subprocess.run(
-        [str(kubectl if kubectl.exists() else "kubectl"), "kustomize", str(CLUSTER / "demo_app")],
+        [str(kubectl if kubectl.exists() else "kubectl"), "kustomize", str(CLUSTER / "demo/app")],
         capture_output=True,
         text=True,
         check=True,
@@ -92,7 +92,7 @@ def test_flux_follows_a_folder_that_exists_and_builds() -> None:
     for document in documents:
         kubernetes_validate.validate(document, pinned_kubernetes(), strict=True)
     program = next(o["data"]["app.py"] for o in documents if o["kind"] == "ConfigMap")
-    assert program == (CLUSTER / "demo_app/app.py").read_text()
+    assert program == (CLUSTER / "demo/app/app.py").read_text()
 
 
 @workloads
@@ -185,7 +185,7 @@ def test_the_pinned_exporter_knows_gated_pods() -> None:
 
 def test_traefik_is_bound_to_the_server_through_its_chart() -> None:
     # No package ships the schema of K3s's chart resources, so this looks at the fields themselves.
-    (document,) = [o for _, o in objects("manifests") if o["kind"] == "HelmChartConfig"]
+    (document,) = [o for _, o in objects("monitoring/manifests") if o["kind"] == "HelmChartConfig"]
     assert document["apiVersion"] == "helm.cattle.io/v1"
     assert document["metadata"] == {"name": "traefik", "namespace": "kube-system"}
     assert yaml.safe_load(document["spec"]["valuesContent"]) == {"nodeSelector": ON_SERVER}
@@ -208,7 +208,7 @@ def test_each_version_has_one_home() -> None:
     deployment = next(o for _, o in WORKLOADS if o["metadata"]["name"] == "demo-app")
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == versions()["DEMO_APP_IMAGE"]
-    for file in (CLUSTER / "manifests").glob("*.yaml"):
+    for file in (CLUSTER / "monitoring/manifests").glob("*.yaml"):
         assert not re.search(r"image: [\"']?[a-z]", file.read_text()), file.name
 
 
@@ -218,7 +218,13 @@ def test_the_documentation_names_the_versions_that_are_pinned() -> None:
 
 
 def test_every_placeholder_of_the_bundle_is_one_that_the_bootstrap_fills() -> None:
-    for folder in ("manifests", "prometheus", "alertmanager", "grafana", "flux"):
+    for folder in (
+        "monitoring/manifests",
+        "monitoring/prometheus",
+        "monitoring/alertmanager",
+        "monitoring/grafana",
+        "demo/flux",
+    ):
         for file in (*(CLUSTER / folder).glob("*.yaml"), *(CLUSTER / folder).glob("*.yml")):
             assert set(placeholders(file.read_text())) <= set(values()), file.name
 

@@ -19,7 +19,7 @@ import bcrypt
 import pytest
 import yaml
 
-from tests.unit.cluster.stub_commands import Reply, Stubs
+from tests.support.stub_commands import Reply, Stubs
 
 AGENT_TOKEN = f"K10{'a' * 64}::node:agentSecretPart"
 PASSWORD = "pa55wordOfPrometheus"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cluster.stub_commands import Stubs
+from tests.support.stub_commands import Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
 SCRIPTS = sorted(CLUSTER.rglob("*.sh"))

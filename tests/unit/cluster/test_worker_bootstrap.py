@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cluster.stub_commands import Reply, Stubs
+from tests.support.stub_commands import Reply, Stubs
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 AUTHORITY = hashlib.sha256(CERTIFICATE.encode()).hexdigest()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.server_shell import ServerShell
-from simulator.world import World
-from tests.unit.commands.site import FIRST, SECOND, SERVER, Site
+from simulator.cluster.model import World
+from simulator.fakes.shell import ServerShell
+from tests.support.server_site import FIRST, SECOND, SERVER, Site
 
 
 @pytest.fixture

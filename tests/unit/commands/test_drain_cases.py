@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.drain import judge_termination
-from tests.unit.commands.shipped import rules
+from node_fleet.domain.scale_down.drain import judge_termination
+from tests.support.shipped_scripts import rules
 
 ROOT = Path(__file__).parents[3]
 CASES = {case["id"]: case for case in json.loads((ROOT / "tests/fixtures/drain_cases.json").read_text())}

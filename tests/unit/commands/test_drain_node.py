@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.world import ApplicationSpec
-from tests.unit.commands.site import FIRST, SECOND, Site
+from simulator.cluster.model import ApplicationSpec
+from tests.support.server_site import FIRST, SECOND, Site
 
 DRAINED = f"node/{FIRST} drained"
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}

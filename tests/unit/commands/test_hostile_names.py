@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cdk_app.documents import content
 from node_fleet.adapters.server import PATTERNS, checked
-from node_fleet.domain.errors import InvalidInputError
-from tests.unit.commands.shipped import COMMANDS
+from node_fleet.domain.model.errors import InvalidInputError
+from tests.support.shipped_scripts import COMMANDS
 
 DECLARED = json.loads((COMMANDS / "parameters.json").read_text())
 TEXT_PARAMETERS = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.inspection import parse_inspection
-from simulator.world import ApplicationSpec
-from tests.unit.commands.site import FIRST, SECOND, SERVER, Site
+from node_fleet.domain.scale_down.inspection import parse_inspection
+from simulator.cluster.model import ApplicationSpec
+from tests.support.server_site import FIRST, SECOND, SERVER, Site
 
 
 def test_each_node_has_its_line_and_the_server_is_marked(site: Site) -> None:

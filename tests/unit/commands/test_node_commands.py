@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from node_fleet.domain.inspection import parse_node_look
-from simulator.world import ApplicationSpec
-from tests.unit.commands.shipped import COMMANDS, embed, script
-from tests.unit.commands.site import FIRST, SECOND, Site
+from node_fleet.domain.scale_down.inspection import parse_node_look
+from simulator.cluster.model import ApplicationSpec
+from tests.support.server_site import FIRST, SECOND, Site
+from tests.support.shipped_scripts import COMMANDS, embed, script
 
 OPERATION = "down-1-100"
 ALL = sorted(path.stem for path in COMMANDS.glob("*.sh"))

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.adaptive_memory import Learned, Needed, Tried
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.model import Memory, Snapshot, Worker
-from node_fleet.domain.room import Figures
+from node_fleet.domain.model.adaptive_memory import Learned, Needed, Tried
+from node_fleet.domain.model.snapshot import Memory, Snapshot, Worker
+from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.strategies.adaptive.capacity import Figures
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
-from tests.unit.domain.fakes_decision import START, TICK, Fleet, pods, snapshot, worker
+from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker
 
 POLICY = Settings.from_mapping({"preset": "adaptive"}).policy()
 DAY_TICKS = 720

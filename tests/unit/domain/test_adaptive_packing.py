@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.adaptive_memory import PodSums
-from node_fleet.domain.model import PodShape
-from node_fleet.domain.packing import PodSize, Room, learn_pods, pack, slots, typical_pod
-from tests.unit.domain.fakes_decision import worker
+from node_fleet.domain.model.adaptive_memory import PodSums
+from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.scaling.signals.bin_packing import (
+    PodSize,
+    Room,
+    learn_pods,
+    pack,
+    slots,
+    typical_pod,
+)
+from tests.support.decisions import worker
 
 
 def shape(count: int, cpu_milli: int = 250, memory_mib: int = 128, **changes: Any) -> PodShape:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from node_fleet.domain import calm, spare
+from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
 from node_fleet.settings import Settings
-from tests.unit.domain.calm_days import after
-from tests.unit.domain.doc_examples import BLOCK, answer_of, examples
+from tests.support.doc_examples import BLOCK, answer_of, examples
+from tests.support.scale_down_days import after
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "adaptive.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -29,20 +29,20 @@ def test_the_decision_is_what_the_rules_say(example: Any) -> None:
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if "rises" in b], ids=lambda b: f"holds {b['holds']}")
 def test_the_sum_of_spare_room_comes_out(block: dict[str, Any]) -> None:
-    rises = list(spare.unlearned())
+    rises = list(headroom.unlearned())
     for rise, count in block["rises"].items():
-        rises[STEADY * len(spare.RISES) + spare.RISES.index(rise)] = count
+        rises[STEADY * len(headroom.RISES) + headroom.RISES.index(rise)] = count
     least = block["demand"]
     given = {"wait_cost": POLICY.wait_cost, "pods_per_worker": 7}
-    assert spare.choose_workers(rises, STEADY, least, most=10, **given).workers == block["holds"]
-    held_at_demand = spare.choose_workers(rises, STEADY, least, most=int(least), **given)
+    assert headroom.choose_workers(rises, STEADY, least, most=10, **given).workers == block["holds"]
+    held_at_demand = headroom.choose_workers(rises, STEADY, least, most=int(least), **given)
     assert held_at_demand.saved_by_next == pytest.approx(block["saves"], abs=0.01)
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if "pauses" in b], ids=lambda b: f"{b['rest_minutes']} minutes")
 def test_the_sum_of_the_rest_comes_out(block: dict[str, Any]) -> None:
     tried = after(**block["pauses"])
-    assert calm.choose_rest(tried, change_cost=POLICY.change_cost).seconds == block["rest_minutes"] * 60
+    assert scale_down_delay.choose_rest(tried, change_cost=POLICY.change_cost).seconds == block["rest_minutes"] * 60
 
 
 def test_the_prices_it_names_are_the_settings() -> None:
@@ -52,4 +52,4 @@ def test_the_prices_it_names_are_the_settings() -> None:
         ("LEARNING_DAYS", POLICY.learning_days),
     ):
         assert f"`{name}` ({value:g})" in TEXT
-    assert f"saves {spare.START_PRICE:g} times its price" in TEXT
+    assert f"saves {headroom.START_PRICE:g} times its price" in TEXT

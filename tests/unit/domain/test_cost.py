@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.control_plane import RATES, Profile, Use, bill, month, totals
-from node_fleet.domain.cost import (
+from node_fleet.domain.cost.control_plane_cost import RATES, Profile, Use, bill, month, totals
+from node_fleet.domain.cost.fleet_cost import (
     DATED,
     Money,
     Stay,
@@ -20,7 +20,7 @@ from node_fleet.domain.cost import (
     spent_usd,
     usd_per_hour,
 )
-from node_fleet.domain.prices import USD_PER_HOUR
+from node_fleet.domain.cost.prices import USD_PER_HOUR
 
 REGION = "ap-southeast-1"
 

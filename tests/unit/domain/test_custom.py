@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.built_in_metrics import BUILT_IN
-from node_fleet.domain.decision import decide
-from node_fleet.domain.model import CustomReading, Memory, Streak
-from node_fleet.domain.policy import CustomMetric, Policy
-from tests.unit.domain.fakes_decision import START, TICK, Fleet, idle, snapshot, worker, workers
+from node_fleet.domain.model.built_in_metrics import BUILT_IN
+from node_fleet.domain.model.policy import CustomMetric, Policy
+from node_fleet.domain.model.snapshot import CustomReading, Memory, Streak
+from node_fleet.domain.scaling.decision import decide
+from tests.support.decisions import START, TICK, Fleet, idle, snapshot, worker, workers
 
 QUEUE = CustomMetric(name="queue", query="q", high=1000, low=100, readings=1, unit="jobs")
 ERRORS = CustomMetric(

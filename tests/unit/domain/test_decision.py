@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.model import BackOff, Memory, Streak, Worker
-from node_fleet.domain.policy import Policy
-from tests.unit.domain.fakes_decision import START, TICK, Fleet, at_ticks, idle, pods, snapshot, worker, workers
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import BackOff, Memory, Streak, Worker
+from node_fleet.domain.scaling.decision import Decision, decide
+from tests.support.decisions import START, TICK, Fleet, at_ticks, idle, pods, snapshot, worker, workers
 
 POLICY = Policy()
 LONG_IDLE = Memory(since={"idle": Streak(since=START - 600, last=START - 120, readings=5)})

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_fleet.adapters import queries
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.fleet import assemble
-from node_fleet.domain.model import Instance, Memory, PodShape, Snapshot, Streak
-from node_fleet.domain.outcome import failed
-from node_fleet.domain.placement import choose_market
-from node_fleet.domain.policy import Policy
-from tests.unit.adapters.fakes_prometheus import NOW, Bench, Rows, fleet_rows, worker_rows
-from tests.unit.domain.fakes_decision import START, TICK, Fleet, idle, pods, snapshot, worker, workers
+from node_fleet.adapters.prometheus import queries
+from node_fleet.domain.model.fleet import assemble
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Instance, Memory, PodShape, Snapshot, Streak
+from node_fleet.domain.scale_up.placement import choose_market
+from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.outcome import failed
+from tests.support.decisions import START, TICK, Fleet, idle, pods, snapshot, worker, workers
+from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, worker_rows
 
 POLICY = Policy()
 

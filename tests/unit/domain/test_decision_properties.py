@@ -11,13 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.model import BackOff, CustomReading, Memory, PodShape, Snapshot, Streak, Worker
-from node_fleet.domain.policy import CustomMetric, Policy
-from node_fleet.domain.presets import PRESETS
-from node_fleet.domain.schedule import parse_schedules
+from node_fleet.domain.model.policy import CustomMetric, Policy
+from node_fleet.domain.model.presets import PRESETS
+from node_fleet.domain.model.snapshot import (
+    BackOff,
+    CustomReading,
+    Memory,
+    PodShape,
+    Snapshot,
+    Streak,
+    Worker,
+)
+from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.schedule import parse_schedules
 from node_fleet.settings import Settings, spec_of
-from tests.unit.domain.fakes_decision import START, TICK, Fleet, snapshot, worker
+from tests.support.decisions import START, TICK, Fleet, snapshot, worker
 
 QUEUE = CustomMetric(name="queue", query="q", high=1000, low=100, readings=1)
 PHASES = ("usable", "usable", "usable", "joining", "cordoned", "not_ready", "unjoined", "unknown")

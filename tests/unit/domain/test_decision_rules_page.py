@@ -7,7 +7,7 @@ import re
 import pytest
 
 from node_fleet.settings import Settings, spec_of
-from tests.unit.domain.doc_examples import PAGE, Example, answer_of, examples, written_anew
+from tests.support.doc_examples import PAGE, Example, answer_of, examples, written_anew
 
 TEXT = PAGE.read_text()
 EXAMPLES = examples(TEXT)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.demand import Demand, shape_key, weigh_demand
-from node_fleet.domain.instance_shape import offered
-from node_fleet.domain.model import LaunchedFor, Memory, PodShape, Worker
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.view import look
-from tests.unit.domain.fakes_decision import START, snapshot, worker, workers
+from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import LaunchedFor, Memory, PodShape, Worker
+from node_fleet.domain.scaling.signals.pending_pods import Demand, shape_key, weigh_demand
+from node_fleet.domain.scaling.tick import look
+from tests.support.decisions import START, snapshot, worker, workers
 
 POLICY = Policy()
 FULL = {"cpu_requested_milli": 2000, "memory_requested_mib": 1900}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.drain import (
+from node_fleet.domain.model.operation import Operation, Target, TargetPhase
+from node_fleet.domain.scale_down.drain import (
     CommandResult,
     DrainLimits,
     after_target,
@@ -17,8 +18,7 @@ from node_fleet.domain.drain import (
     must_stay_open,
     removal_sentence,
 )
-from node_fleet.domain.inspection import NodeLook
-from node_fleet.domain.operation import Operation, Target, TargetPhase
+from node_fleet.domain.scale_down.inspection import NodeLook
 
 NODE = "i-0123456789abcdef0"
 LIMITS = DrainLimits(drain_seconds=300, delivery_seconds=30)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from node_fleet.domain.eligibility import REASONS, judge_workers
-from node_fleet.domain.inspection import Blocker, InspectedNode, Inspection
-from node_fleet.domain.model import BackOff, Instance
+from node_fleet.domain.model.snapshot import BackOff, Instance
+from node_fleet.domain.scale_down.eligibility import REASONS, judge_workers
+from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 
 ID = "i-0123456789abcdef0"
 NOW = 1_000_000

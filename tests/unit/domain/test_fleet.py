@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.fleet import assemble, blocking, refresh, total_load
-from node_fleet.domain.model import HourlyLoad, Instance, NodeReading, PodShape, Reading, Snapshot
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.state import Notice
+from node_fleet.domain.model.fleet import assemble, blocking, refresh, total_load
+from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, NodeReading, PodShape, Reading, Snapshot
 
 NOW = 1_780_300_800
 POLICY = Policy(join_limit_seconds=300, live_share_percent=50)

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.inspection import PLAIN_CHARACTERS, parse_inspection, parse_node_look, taken_up, written_down
+from node_fleet.domain.scale_down.inspection import (
+    PLAIN_CHARACTERS,
+    parse_inspection,
+    parse_node_look,
+    taken_up,
+    written_down,
+)
 
 A = "i-0123456789abcdef0"
 

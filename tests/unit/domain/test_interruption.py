@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.interruption import (
+from node_fleet.domain.interruption.response import (
     Announcement,
     DeadlineDrain,
     Replacement,
@@ -21,8 +20,9 @@ from node_fleet.domain.interruption import (
     what_happened,
     why_no_drain,
 )
-from node_fleet.domain.state import FleetState, Notice, Pause
-from tests.unit.domain.fakes_up import NOW, instance, placement
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
+from tests.support.launches import NOW, instance, placement
 
 ISO = "2026-09-21T14:13:20Z"
 AT = 1_790_000_000

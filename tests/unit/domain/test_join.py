@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node_fleet.domain.fleet import BLOCKING_TAINT_KEYS
-from node_fleet.domain.join import (
+from node_fleet.domain.model.fleet import BLOCKING_TAINT_KEYS
+from node_fleet.domain.scale_up.join import (
     NOBODY_LOOKED,
     Join,
     Sight,
@@ -19,7 +19,7 @@ from node_fleet.domain.join import (
     judge,
     more_demand,
 )
-from tests.unit.domain.fakes_up import NOW, node, operation, slot
+from tests.support.launches import NOW, node, operation, slot
 
 ONE = f"i-{1:017x}"
 TWO = f"i-{2:017x}"

@@ -6,7 +6,10 @@ import itertools
 
 import pytest
 
-from node_fleet.domain.launch import (
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import BackOff, DryPool, Memory
+from node_fleet.domain.scale_up.launch import (
     CAPACITY,
     NO_SPOT_YET,
     QUOTA,
@@ -27,11 +30,8 @@ from node_fleet.domain.launch import (
     remember_dry,
     take_up,
 )
-from node_fleet.domain.model import BackOff, DryPool, Memory
-from node_fleet.domain.placement import Pool
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.state import FleetState, Notice, Reservation
-from tests.unit.domain.fakes_up import NOW, ZONES, instance, operation, placement, slot
+from node_fleet.domain.scale_up.placement import Pool
+from tests.support.launches import NOW, ZONES, instance, operation, placement, slot
 
 SPOT_A = Pool("a", "t3.small", "spot")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.message import Message, Outcome, compose, plain_failure
-from node_fleet.domain.model import Alert, PodShape, Snapshot
-from node_fleet.domain.operation import LaunchSlot, Operation, Target
-from node_fleet.domain.report import run_metrics
-from node_fleet.observability import UNITS
+from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
+from node_fleet.domain.model.snapshot import Alert, PodShape, Snapshot
+from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
+from node_fleet.domain.notify.run_metrics import run_metrics
+from node_fleet.logs import UNITS
 from node_fleet.payload import to_payload
 
 FAILURE = {"Error": "QuotaExceededError", "Cause": "vCPU quota L-1216C47A is used up"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from node_fleet.domain.back_off import active, fail, node_key, succeed
-from node_fleet.domain.model import BackOff, Memory
-from node_fleet.domain.outcome import failed, reset_breaker, succeeded
-from node_fleet.domain.policy import Policy
+from node_fleet.domain.model.back_off import active, fail, node_key, succeed
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import BackOff, Memory
+from node_fleet.domain.scaling.outcome import failed, reset_breaker, succeeded
 
 AT = 1_790_000_000
 POLICY = Policy()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model import DryPool, Instance
-from node_fleet.domain.placement import Pool, choose_market, plan_slots
-from tests.unit.domain.fakes_up import NOW, ZONES, instance, placement
+from node_fleet.domain.model.snapshot import DryPool, Instance
+from node_fleet.domain.scale_up.placement import Pool, choose_market, plan_slots
+from tests.support.launches import NOW, ZONES, instance, placement
 
 
 def markets(sequence: list[int], *, percent: int = 70, floor: int = 0) -> Counter[str]:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_fleet.domain.decision import decide
-from node_fleet.domain.model import HourlyLoad, Memory, Streak
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.prediction import forecast
-from tests.unit.domain.fakes_decision import TICK, Fleet, idle, snapshot, workers
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import HourlyLoad, Memory, Streak
+from node_fleet.domain.scaling.decision import decide
+from node_fleet.domain.scaling.prediction import forecast
+from tests.support.decisions import TICK, Fleet, idle, snapshot, workers
 
 HOUR, DAY = 3600, 86400
 MONDAY = 1_789_948_800  # Monday 21 September 2026, 00:00 UTC

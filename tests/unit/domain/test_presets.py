@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.model import CustomReading, HourlyLoad, Memory, Snapshot, Streak
-from node_fleet.domain.outcome import failed
-from node_fleet.domain.policy import SIZINGS, Policy
-from node_fleet.domain.rule_sets import RULE_SETS
+from node_fleet.domain.model.policy import SIZINGS, Policy
+from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Memory, Snapshot, Streak
+from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.outcome import failed
+from node_fleet.domain.scaling.strategies.strategy_table import RULE_SETS
 from node_fleet.settings import Settings
-from tests.unit.domain.fakes_decision import START, TICK, Fleet, pods, snapshot, worker, workers
+from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker, workers
 
 Seen = dict[str, Any]
 

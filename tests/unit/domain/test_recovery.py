@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from node_fleet.domain.operation import (
+from node_fleet.domain.model.operation import (
     FINISHED_TARGET_PHASES,
     LaunchSlot,
     Operation,
@@ -15,7 +15,7 @@ from node_fleet.domain.operation import (
     TargetPhase,
     resume_state,
 )
-from node_fleet.domain.recovery import cordons_to_undo, given_up, left_open, may_close
+from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.payload import from_payload, to_payload
 
 UP = Operation(

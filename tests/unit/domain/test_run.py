@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.run import read_input
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.run import read_input
 
 START = "2026-11-27T18:00:05.123Z"
 

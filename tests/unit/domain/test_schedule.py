@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.decision import decide
-from node_fleet.domain.model import Memory, Streak
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.schedule import floor_at, parse_schedules
-from tests.unit.domain.fakes_decision import TICK, idle, snapshot, workers
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Memory, Streak
+from node_fleet.domain.scaling.decision import decide
+from node_fleet.domain.scaling.schedule import floor_at, parse_schedules
+from tests.support.decisions import TICK, idle, snapshot, workers
 
 DHAKA, BERLIN, NEW_YORK = "Asia/Dhaka", "Europe/Berlin", "America/New_York"
 

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.eligibility import Candidate, Eligibility, Kept
-from node_fleet.domain.inspection import InspectedNode, Inspection
-from node_fleet.domain.model import Instance, Market
-from node_fleet.domain.selection import begin_removal, choose, leftovers, stays_above, stray_cordons
+from node_fleet.domain.model.snapshot import Instance, Market
+from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility, Kept
+from node_fleet.domain.scale_down.inspection import InspectedNode, Inspection
+from node_fleet.domain.scale_down.selection import (
+    begin_removal,
+    choose,
+    leftovers,
+    stays_above,
+    stray_cordons,
+)
 
 
 def candidate(

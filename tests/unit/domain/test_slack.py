@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.cost import Money
-from node_fleet.domain.message import Message
-from node_fleet.domain.model import Alert
-from node_fleet.domain.slack import (
+from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.notify.message import Message
+from node_fleet.domain.notify.slack_blocks import (
     BLOCKS_LIMIT,
     CUT,
     FALLBACK_LIMIT,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model import Streak
-from node_fleet.domain.policy import Policy
-from node_fleet.domain.sustained import advance, is_sustained, needed_seconds
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Streak
+from node_fleet.domain.scaling.signals.sustained import advance, is_sustained, needed_seconds
 
 POLICY = Policy()
 GAP = POLICY.reading_gap_seconds

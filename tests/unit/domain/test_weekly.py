@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.cost import Money, usd_per_hour
-from node_fleet.domain.weekly import (
+from node_fleet.domain.cost.fleet_cost import Money, usd_per_hour
+from node_fleet.domain.cost.weekly_report import (
     LEAST_SAVING_USD,
     Facts,
     Recommendation,

@@ -10,11 +10,11 @@ import pytest
 
 from handlers.abandon_unjoined import handler
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.errors import PausedError
-from node_fleet.domain.run import Run
-from node_fleet.domain.state import Pause
+from node_fleet.domain.model.errors import PausedError
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.run import Run
 from node_fleet.payload import take
-from tests.unit.handlers.fakes_scale_up import Bench, bench, inspected, node_of
+from tests.support.handlers.scale_up import Bench, bench, inspected, node_of
 
 SERVER = "i-0aaaaaaaaaaaaaaaa"
 

@@ -13,10 +13,10 @@ from moto import mock_aws
 from handlers import acquire_lock
 from node_fleet.adapters.items import to_attributes
 from node_fleet.adapters.state_store import StateStore
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.run import Run
-from node_fleet.domain.state import Pause
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
 
 START = 1_790_000_000

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from handlers import check_drain
-from node_fleet.domain.errors import MetricsUnavailableError, ServerUnreachableError
-from node_fleet.domain.model import PodShape
+from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
+from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.payload import put
-from tests.unit.handlers.fakes_scale_down import DRAINED, A, Tools, answer, event, look_text, wired
+from tests.support.handlers.scale_down import DRAINED, A, Tools, answer, event, look_text, wired
 
 
 @pytest.fixture

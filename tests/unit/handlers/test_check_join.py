@@ -9,9 +9,9 @@ import pytest
 
 from handlers.check_join import handler
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model import PodShape
-from node_fleet.domain.state import Pause
-from tests.unit.handlers.fakes_scale_up import Bench, bench, inspected
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.snapshot import PodShape
+from tests.support.handlers.scale_up import Bench, bench, inspected
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from handlers.check_outcome import handler
-from node_fleet.domain.state import Notice
-from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from node_fleet.domain.model.fleet_state import Notice
+from tests.support.handlers.interruption import event, noticed, running
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

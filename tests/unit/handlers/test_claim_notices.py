@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from handlers.claim_notices import handler
-from tests.unit.handlers.fakes_interruption import running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.support.handlers.interruption import running
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

@@ -12,10 +12,15 @@ from moto import mock_aws
 
 from handlers import clean_up
 from node_fleet.adapters.state_store import StateStore
-from node_fleet.domain.drain import CommandResult
-from node_fleet.domain.errors import LeaseLostError, ServerNotFoundError, ServerUnreachableError, StateStoreError
-from node_fleet.domain.operation import LaunchSlot, Operation, Target, resume_state
-from node_fleet.domain.run import Run
+from node_fleet.domain.model.errors import (
+    LeaseLostError,
+    ServerNotFoundError,
+    ServerUnreachableError,
+    StateStoreError,
+)
+from node_fleet.domain.model.operation import LaunchSlot, Operation, Target, resume_state
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.settings import Settings
 
 START = 1_790_000_000

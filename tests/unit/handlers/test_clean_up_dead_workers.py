@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from handlers.clean_up import handler as clean_up
-from node_fleet.domain.errors import CleanUpUnfinishedError
-from node_fleet.domain.model import Instance
-from tests.unit.handlers.fakes_interruption import noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from node_fleet.domain.model.errors import CleanUpUnfinishedError
+from node_fleet.domain.model.snapshot import Instance
+from tests.support.handlers.interruption import noticed, running
+from tests.support.handlers.scale_up import Bench, bench
 
 DEAD = "arn:aws:states:eu-central-1:123456789012:execution:interruption:dead"
 CHANGE = "EC2 Instance State-change Notification"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from handlers import collect_metrics
-from node_fleet.domain.errors import MetricsUnavailableError
-from node_fleet.domain.model import HourlyLoad, Instance, NodeReading, Reading, Snapshot
-from node_fleet.domain.state import FleetState, Notice
+from node_fleet.domain.model.errors import MetricsUnavailableError
+from node_fleet.domain.model.fleet_state import FleetState, Notice
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, NodeReading, Reading, Snapshot
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
 

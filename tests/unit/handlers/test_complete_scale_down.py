@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers import complete_scale_down
-from tests.unit.handlers.fakes_scale_down import NOW, B, C, Tools, event, instance, wired
+from tests.support.handlers.scale_down import NOW, B, C, Tools, event, instance, wired
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from handlers.check_join import handler as check_join
 from handlers.complete_scale_up import handler as complete
 from handlers.fail_scale_up import handler as fail
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model import BackOff, Memory, PodShape
+from node_fleet.domain.model.snapshot import BackOff, Memory, PodShape
 from node_fleet.payload import from_payload, to_payload
-from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
+from tests.support.handlers.scale_up import ZONES, Bench, bench
 
 
 @pytest.fixture

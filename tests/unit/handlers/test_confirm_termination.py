@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from handlers import confirm_termination
-from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
-from tests.unit.handlers.fakes_scale_down import A, Tools, answer, event, look_text, wired
+from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from tests.support.handlers.scale_down import A, Tools, answer, event, look_text, wired
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from handlers.decide import handler
-from node_fleet.domain.decision import Decision, decide
-from node_fleet.domain.errors import InvalidInputError
-from node_fleet.domain.model import HourlyLoad, Memory, PodShape
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.snapshot import HourlyLoad, Memory, PodShape
+from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings
-from tests.unit.domain.fakes_decision import START, pods, snapshot, worker, workers
+from tests.support.decisions import START, pods, snapshot, worker, workers
 
 FUNCTIONS = Path(__file__).resolve().parents[3] / "functions"
 IMPORTED = "import sys, handlers.decide; print(sorted({m.partition('.')[0] for m in sys.modules}))"

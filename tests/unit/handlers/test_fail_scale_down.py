@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from handlers import fail_scale_down
-from node_fleet.domain.operation import TargetPhase
-from tests.unit.handlers.fakes_scale_down import A, Tools, event, wired
+from node_fleet.domain.model.operation import TargetPhase
+from tests.support.handlers.scale_down import A, Tools, event, wired
 
 
 @pytest.fixture

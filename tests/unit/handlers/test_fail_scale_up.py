@@ -9,10 +9,10 @@ import pytest
 
 from handlers.fail_scale_up import handler as fail
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.errors import LeaseLostError
-from node_fleet.domain.model import BackOff, Memory
+from node_fleet.domain.model.errors import LeaseLostError
+from node_fleet.domain.model.snapshot import BackOff, Memory
 from node_fleet.payload import from_payload, to_payload
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from handlers.forget_interrupted import handler
-from node_fleet.domain.errors import ServerUnreachableError
-from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from node_fleet.domain.model.errors import ServerUnreachableError
+from tests.support.handlers.interruption import event, noticed, running
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

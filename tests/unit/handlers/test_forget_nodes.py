@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from handlers import forget_nodes
-from node_fleet.domain.errors import ServerNotFoundError, ServerUnreachableError
-from tests.unit.handlers.fakes_scale_down import A, Tools, answer, event, wired
+from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from tests.support.handlers.scale_down import A, Tools, answer, event, wired
 
 
 @pytest.fixture

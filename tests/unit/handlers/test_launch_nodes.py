@@ -8,10 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from handlers.launch_nodes import handler
-from node_fleet.domain.errors import LaunchConfigurationError, NoCapacityError, PausedError, QuotaExceededError
-from node_fleet.domain.state import Pause
+from node_fleet.domain.model.errors import (
+    LaunchConfigurationError,
+    NoCapacityError,
+    PausedError,
+    QuotaExceededError,
+)
+from node_fleet.domain.model.fleet_state import Pause
 from simulator.aws.faults import FaultRule
-from tests.unit.handlers.fakes_scale_up import ZONES, Bench, bench
+from tests.support.handlers.scale_up import ZONES, Bench, bench
 
 
 @pytest.fixture

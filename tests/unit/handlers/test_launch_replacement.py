@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from handlers.launch_replacement import handler
-from node_fleet.domain.errors import PausedError
-from node_fleet.domain.state import Pause
-from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from node_fleet.domain.model.errors import PausedError
+from node_fleet.domain.model.fleet_state import Pause
+from tests.support.handlers.interruption import event, noticed, running
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

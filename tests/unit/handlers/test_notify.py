@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from handlers.notify import message_of
-from node_fleet.costing import begun_with, usd_per_hour_after
-from node_fleet.domain.model import Alert, Snapshot, Worker
-from node_fleet.domain.operation import LaunchSlot, Operation, Target
-from node_fleet.domain.run import Run
+from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Alert, Snapshot, Worker
 from node_fleet.payload import to_payload
+from node_fleet.run_cost import begun_with, usd_per_hour_after
 from node_fleet.settings import Settings
 
 SETTINGS = Settings()

@@ -21,10 +21,10 @@ from handlers import (
     terminate_nodes,
     undo_drain,
 )
-from node_fleet.domain.errors import DrainFailedError, NoCapacityError
-from node_fleet.domain.model import Memory, PodShape
+from node_fleet.domain.model.errors import DrainFailedError, NoCapacityError
+from node_fleet.domain.model.snapshot import Memory, PodShape
 from node_fleet.payload import to_payload
-from tests.unit.handlers.fakes_scale_down import (
+from tests.support.handlers.scale_down import (
     A_CORDONED,
     A,
     B,
@@ -38,7 +38,7 @@ from tests.unit.handlers.fakes_scale_down import (
     wired,
     worker_line,
 )
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.support.handlers.scale_up import Bench, bench
 from tests.unit.handlers.test_reap_unjoined import listed, lost, tick
 
 Wire = Callable[[ModuleType], Tools]

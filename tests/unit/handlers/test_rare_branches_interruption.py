@@ -17,11 +17,11 @@ from handlers import (
     start_deadline_drain,
     uncordon_survivor,
 )
-from node_fleet.domain.errors import ServerUnreachableError
-from node_fleet.domain.state import Pause
+from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.settings import Settings
-from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.support.handlers.interruption import event, noticed, running
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

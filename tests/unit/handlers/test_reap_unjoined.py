@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from handlers.reap_unjoined import handler
-from node_fleet.domain.adoption import weigh_reaping
-from node_fleet.domain.fleet import assemble
-from node_fleet.domain.join import NOBODY_LOOKED, Sight
-from node_fleet.domain.model import Reading, Snapshot, Worker
-from node_fleet.domain.operation import LaunchSlot
-from node_fleet.domain.policy import Policy
+from node_fleet.domain.model.fleet import assemble
+from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Reading, Snapshot, Worker
+from node_fleet.domain.scale_up.join import NOBODY_LOOKED, Sight
+from node_fleet.domain.scale_up.orphans import weigh_reaping
 from node_fleet.payload import to_payload
-from tests.unit.handlers.fakes_scale_up import START, ZONES, Bench, bench, inspected, node_of
+from tests.support.handlers.scale_up import START, ZONES, Bench, bench, inspected, node_of
 
 SERVER = "i-0aaaaaaaaaaaaaaaa"
 

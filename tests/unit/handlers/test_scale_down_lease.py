@@ -6,8 +6,8 @@ import importlib
 
 import pytest
 
-from node_fleet.domain.errors import LeaseLostError
-from tests.unit.handlers.fakes_scale_down import ALL_FREE, event, inspected, wired
+from node_fleet.domain.model.errors import LeaseLostError
+from tests.support.handlers.scale_down import ALL_FREE, event, inspected, wired
 
 STATES = ("select_nodes", "start_drain", "check_drain", "undo_drain", "terminate_nodes", "confirm_termination")
 STATES += ("forget_nodes", "complete_scale_down", "fail_scale_down")

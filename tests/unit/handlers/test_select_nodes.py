@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from handlers import select_nodes
-from node_fleet.domain.model import Alert, BackOff, Memory
+from node_fleet.domain.model.snapshot import Alert, BackOff, Memory
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
-from tests.unit.handlers.fakes_scale_down import (
+from tests.support.handlers.scale_down import (
     ALL_FREE,
     NOW,
     A,

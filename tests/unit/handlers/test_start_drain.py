@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from handlers import start_drain
-from node_fleet.domain.errors import LeaseLostError, PausedError
+from node_fleet.domain.model.errors import LeaseLostError, PausedError
 from node_fleet.payload import to_payload
-from tests.unit.handlers.fakes_scale_down import NOW, OPERATION_ID, A, Tools, event, wired
+from tests.support.handlers.scale_down import NOW, OPERATION_ID, A, Tools, event, wired
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers import start_on_alert
-from node_fleet.domain.errors import InvalidInputError, NodeFleetError
-from node_fleet.domain.run import read_input
-from node_fleet.domain.scaling_alert import ScalingAlert, execution_name, read_alert
+from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
+from node_fleet.domain.model.run import read_input
+from node_fleet.domain.notify.alert_input import ScalingAlert, execution_name, read_alert
+from node_fleet.services import Wiring
 from node_fleet.settings import Settings
-from node_fleet.wiring import Wiring
 
 TOPIC = "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts"
 MACHINE = "arn:aws:states:ap-southeast-1:123456789012:stateMachine:node-fleet"

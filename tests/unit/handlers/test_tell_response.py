@@ -9,8 +9,8 @@ import pytest
 
 from handlers.close_notice import handler as close_notice
 from handlers.tell_response import handler
-from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_up import Bench, bench
+from tests.support.handlers.interruption import event, noticed, running
+from tests.support.handlers.scale_up import Bench, bench
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from handlers import terminate_nodes
-from node_fleet.domain.errors import DrainFailedError, Ec2Error, PausedError
-from tests.unit.handlers.fakes_scale_down import (
+from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, PausedError
+from tests.support.handlers.scale_down import (
     A_CORDONED,
     OPERATION_ID,
     A,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from handlers.uncordon_survivor import handler
-from node_fleet.domain.errors import ServerUnreachableError
-from node_fleet.domain.interruption import operation_of
-from node_fleet.domain.operation import Operation
-from node_fleet.domain.state import Notice
-from tests.unit.handlers.fakes_interruption import event, noticed, running
-from tests.unit.handlers.fakes_scale_down import look_text
-from tests.unit.handlers.fakes_scale_up import START, Bench, bench
+from node_fleet.domain.interruption.response import operation_of
+from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.operation import Operation
+from tests.support.handlers.interruption import event, noticed, running
+from tests.support.handlers.scale_down import look_text
+from tests.support.handlers.scale_up import START, Bench, bench
 
 LEFT_BEHIND = "down-3-100"
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from handlers import undo_drain
-from node_fleet.domain.errors import ServerUnreachableError
-from node_fleet.domain.model import BackOff, Memory
-from node_fleet.domain.operation import TargetPhase
-from tests.unit.handlers.fakes_scale_down import NOW, OPERATION_ID, A, Tools, answer, event, wired
+from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.operation import TargetPhase
+from node_fleet.domain.model.snapshot import BackOff, Memory
+from tests.support.handlers.scale_down import NOW, OPERATION_ID, A, Tools, answer, event, wired
 
 
 @pytest.fixture

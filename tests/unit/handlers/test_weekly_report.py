@@ -10,8 +10,8 @@ import pytest
 
 from handlers import weekly_report
 from node_fleet.adapters.records import Event
-from node_fleet.domain.errors import Ec2Error
-from node_fleet.domain.model import Snapshot, Worker
+from node_fleet.domain.model.errors import Ec2Error
+from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 

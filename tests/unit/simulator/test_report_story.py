@@ -11,7 +11,7 @@ from simulator.report.graph import arrows, flattened, layout, mermaid, picture, 
 from simulator.report.page import definitions
 from simulator.report.story import changed_something, short_path, tell
 from simulator.runner import Execution, all_edges
-from tests.integration.report_pages import FAILED, UP, events, execution
+from tests.support.report_pages import FAILED, UP, events, execution
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
-from simulator.scenario import (
+from simulator.scenario.files import (
     EVENT_KEYS,
     ScenarioError,
     build_world,

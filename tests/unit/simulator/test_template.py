@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simulator.template import Template, TemplateError
-from tests.fixtures import toy_template
+from simulator.aws.template import Template, TemplateError
+from tests.support import toy_template
 
 TOY = toy_template.stack()
 

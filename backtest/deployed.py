@@ -1,0 +1,320 @@
+"""The deployed autoscaler in a replay: the same decide(), placement and selection, and the timing of the workflow.
+
+One execution holds the lock from its decision to its end; ticks and alerts that come meanwhile do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from backtest.fleet import NEVER, ZONES, Fleet, Machine
+from backtest.measures import Action
+from backtest.model import Capacity, ModelError
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import (
+    HourlyLoad,
+    Instance,
+    Market,
+    Memory,
+    PodShape,
+    Snapshot,
+    Worker,
+)
+from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
+from node_fleet.domain.scale_down.inspection import InspectedNode
+from node_fleet.domain.scale_down.selection import choose
+from node_fleet.domain.scale_up.placement import Placement, plan_slots
+from node_fleet.domain.scaling import outcome
+from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.minimum_size import effective_minimum
+from node_fleet.domain.scaling.tick import look
+
+HISTORY_DAYS = 14
+HOUR = 3600
+STUCK_POD = "shop/web"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """The workflow's own times, as the settings name them. sight_seconds: until Prometheus shows a joined worker."""
+
+    max_rounds: int = 3
+    join_poll_seconds: int = 10
+    drain_poll_seconds: int = 10
+    sight_seconds: int = 0
+    spot_percent: int = 70
+    on_demand_floor: int = 0
+
+
+class Deployed:
+    """Sizes the fleet as the deployed workflow would: on ticks, on the alert, and at the polls of an execution."""
+
+    def __init__(self, policy: Policy, capacity: Capacity, workflow: Workflow | None = None, *, name: str = "") -> None:
+        if capacity.boot_seconds >= policy.join_limit_seconds:
+            raise ModelError(
+                f"boot_seconds is {capacity.boot_seconds}, expected less than the join limit of "
+                f"{policy.join_limit_seconds}: no worker would ever be counted as joined"
+            )
+        self.name = name or policy.preset
+        self.actions: list[Action] = []
+        self.decisions = 0
+        self.policy = replace(policy, instance_types=(capacity.instance_type,))
+        self.memory = Memory()
+        self._workflow = workflow or Workflow()
+        self._placement = Placement(
+            zones={zone: f"subnet-{zone}" for zone in ZONES},
+            instance_types=(capacity.instance_type,),
+            spot_percent=self._workflow.spot_percent,
+            on_demand_floor=self._workflow.on_demand_floor,
+        )
+        self._tick = 0
+        self._alert_at = NEVER
+        self._episode = NEVER
+        self._execution: Iterator[int] | None = None
+        self._wakes_at = NEVER
+        self._hours = _Hours(policy)
+
+    def start(self, fleet: Fleet) -> None:
+        """The first tick is the first whole interval at or after the start."""
+        interval = self.policy.interval_seconds
+        self._tick = -(-fleet.now // interval) * interval
+
+    def next_turn(self) -> int:
+        return min(self._tick, self._alert_at, self._wakes_at)
+
+    def act(self, fleet: Fleet) -> None:
+        now = fleet.now
+        self._watch_alert(fleet)
+        if self._wakes_at <= now:
+            self._go_on()
+        fires = self._alert_at <= now
+        if fires:
+            self._alert_at = NEVER
+        if self._tick <= now:
+            fires = True
+            self._tick += (now - self._tick) // self.policy.interval_seconds * self.policy.interval_seconds
+            self._tick += self.policy.interval_seconds
+        if fires and self._execution is None:
+            self._execution = self._run(fleet)
+            self._go_on()
+
+    def _watch_alert(self, fleet: Fleet) -> None:
+        """One alert for each episode of waiting pods, as Alertmanager names them by their start."""
+        if fleet.pending_since == self._episode:
+            return
+        self._episode = fleet.pending_since
+        self._alert_at = NEVER if self._episode == NEVER else self._episode + fleet.capacity.alert_seconds
+
+    def _go_on(self) -> None:
+        assert self._execution is not None
+        self._wakes_at = next(self._execution, NEVER)
+        if self._wakes_at == NEVER:
+            self._execution = None
+
+    def _run(self, fleet: Fleet) -> Iterator[int]:
+        """One execution: yields the time at which it wakes up again."""
+        for number in range(1, self._workflow.max_rounds + 1):
+            snapshot = self.snapshot(fleet)
+            self.decisions += 1
+            decision = decide(snapshot, self.memory, self.policy, fleet.now)
+            self.memory = decision.memory
+            if decision.action == "scale_down":
+                yield from self._remove(fleet, snapshot, decision)
+            if decision.action != "scale_up":
+                return
+            yield from self._add(fleet, decision)
+            if not fleet.pending or number == self._workflow.max_rounds:
+                return
+            yield fleet.now + self.policy.scheduling_grace_seconds
+
+    def _add(self, fleet: Fleet, decision: Decision) -> Iterator[int]:
+        now = fleet.now
+        slots = plan_slots(decision.count, [_instance(m, fleet) for m in fleet.machines], self._placement, now=now)
+        launched = [fleet.launch(zone=slot.zone, market=slot.market) for slot in slots]
+        self.actions.append(Action(at=now, change=len(launched), rule=decision.rule))
+        joined: dict[str, int] = {}
+        while len(joined) < len(launched):
+            yield fleet.now + self._workflow.join_poll_seconds
+            for machine in launched:
+                if machine.joined_at + self._workflow.sight_seconds <= fleet.now:
+                    joined.setdefault(machine.instance_id, fleet.now)
+        self.memory = outcome.succeeded(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
+
+    def _remove(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> Iterator[int]:
+        before, removed, began = fleet.pending, 0, fleet.now
+        for machine in self._chosen(fleet, snapshot, decision):
+            fleet.drain(machine)
+            while machine.gone_at > fleet.now:
+                yield min(machine.gone_at, fleet.now + self._workflow.drain_poll_seconds)
+                if machine.gone_at > fleet.now and fleet.pending > before:
+                    fleet.withdraw(machine)
+                    key = f"node:{machine.instance_id}"
+                    self.memory = outcome.failed(self.memory, key, fleet.now, self.policy)
+                    break
+            else:
+                removed += 1
+                continue
+            break
+        if removed:
+            self.memory = outcome.succeeded(self.memory, "scale_down", decision.rule, fleet.now)
+            self.actions.append(Action(at=began, change=-removed, rule=decision.rule))
+
+    def _chosen(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> list[Machine]:
+        resting = {b.key for b in self.memory.back_offs if b.until > fleet.now}
+        usable = fleet.usable()
+        cpu = {w.instance_id: w.cpu_percent for w in snapshot.workers}
+        candidates = tuple(
+            Candidate(instance=_instance(m, fleet), node=_inspected(m, fleet), cpu_percent=cpu.get(m.instance_id))
+            for m in usable
+            if f"node:{m.instance_id}" not in resting
+        )
+        plan = choose(
+            Eligibility(candidates=candidates, kept=(), usable=tuple(m.instance_id for m in usable)),
+            count=min(max(decision.count, 1), self.policy.max_targets),
+            minimum=effective_minimum(look(snapshot, self.memory, self.policy, fleet.now)).workers,
+            order=self.policy.scale_down_order,
+            spot_percent=self._workflow.spot_percent,
+        )
+        by_id = {m.instance_id: m for m in usable}
+        return [by_id[target.instance.instance_id] for target in plan.targets]
+
+    def snapshot(self, fleet: Fleet) -> Snapshot:
+        """What CollectMetrics would read of this fleet now."""
+        now, capacity = fleet.now, fleet.capacity
+        workers = tuple(_worker(m, fleet) for m in fleet.machines)
+        loads = [w.cpu_percent for w in workers if w.phase == "usable" and w.cpu_percent is not None]
+        memory = [w.memory_used_mib or 0 for w in workers if w.phase == "usable"]
+        cpu = sum(loads) / len(loads) if loads else None
+        self._hours.add(now, cpu, len(loads))
+        return Snapshot(
+            at=now,
+            source="live",
+            cpu_percent=cpu,
+            cpu_max_percent=max(loads, default=None),
+            memory_percent=100 * sum(memory) / (len(memory) * capacity.memory_mib) if memory else None,
+            memory_max_percent=100 * max(memory) / capacity.memory_mib if memory else None,
+            pending=_pending(fleet),
+            workers=workers,
+            hourly=self._hours.asked_for(now),
+            read_at=now,
+        )
+
+
+class _Hours:
+    """Hourly means, kept and handed out as CollectMetrics does: only at the minutes at which prediction asks."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._zone = ZoneInfo(policy.timezone)
+        self._days = max(HISTORY_DAYS, policy.predictive_min_days + 1)
+        self._past: list[HourlyLoad] = []
+        self._hour, self._cpu, self._workers, self._count = 0, 0.0, 0, 0
+
+    def add(self, now: int, cpu: float | None, workers: int) -> None:
+        """One reading; ignored while prediction is off."""
+        if not self._policy.predictive or cpu is None:
+            return
+        hour = now - now % HOUR
+        if hour != self._hour:
+            self._close()
+            self._hour, self._cpu, self._workers, self._count = hour, 0.0, 0, 0
+        self._cpu += cpu
+        self._workers += workers
+        self._count += 1
+
+    def asked_for(self, now: int) -> tuple[HourlyLoad, ...]:
+        policy = self._policy
+        if not policy.predictive or datetime.fromtimestamp(now, self._zone).minute < policy.predictive_minute:
+            return ()
+        since = now - self._days * 86400
+        return tuple(hour for hour in self._past if hour.hour_epoch >= since)
+
+    def _close(self) -> None:
+        if self._count:
+            mean, workers = round(self._cpu / self._count, 1), round(self._workers / self._count, 1)
+            self._past.append(
+                HourlyLoad(hour_epoch=self._hour, cpu_percent=mean, readings=self._count, workers=workers)
+            )
+            del self._past[: -24 * self._days]
+
+
+def _pending(fleet: Fleet) -> tuple[PodShape, ...]:
+    if not fleet.pending:
+        return ()
+    capacity = fleet.capacity
+    shape = PodShape(
+        cpu_milli=capacity.pod_cpu_milli,
+        memory_mib=capacity.pod_memory_mib,
+        count=fleet.pending,
+        oldest_seconds=fleet.oldest_seconds(),
+        example=STUCK_POD,
+    )
+    return (shape,)
+
+
+def _worker(machine: Machine, fleet: Fleet) -> Worker:
+    capacity = fleet.capacity
+    market: Market = "spot" if machine.market == "spot" else "on-demand"
+    if machine.state == "joining":
+        return Worker(
+            instance_id=machine.instance_id,
+            zone=machine.zone,
+            market=market,
+            instance_type=capacity.instance_type,
+            phase="joining",
+            launched_at=machine.launched_at,
+        )
+    return Worker(
+        instance_id=machine.instance_id,
+        zone=machine.zone,
+        market=market,
+        instance_type=capacity.instance_type,
+        phase="usable" if machine.state == "usable" else "cordoned",
+        launched_at=machine.launched_at,
+        node_name=machine.instance_id,
+        cores=capacity.vcpus,
+        cpu_percent=machine.cpu_milli(fleet.now) / (capacity.vcpus * 10),
+        memory_used_mib=capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib,
+        memory_total_mib=capacity.memory_mib,
+        cpu_allocatable_milli=capacity.allocatable_cpu_milli,
+        cpu_requested_milli=capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli,
+        memory_allocatable_mib=capacity.allocatable_memory_mib,
+        memory_requested_mib=capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib,
+        pods=machine.pods + 1,
+        pods_allocatable=capacity.pods_most,
+    )
+
+
+def _instance(machine: Machine, fleet: Fleet) -> Instance:
+    return Instance(
+        instance_id=machine.instance_id,
+        zone=machine.zone,
+        instance_type=fleet.capacity.instance_type,
+        market="spot" if machine.market == "spot" else "on-demand",
+        state="running",
+        launched_at=machine.launched_at,
+    )
+
+
+def _inspected(machine: Machine, fleet: Fleet) -> InspectedNode:
+    return InspectedNode(
+        instance_id=machine.instance_id,
+        node_name=machine.instance_id,
+        zone=machine.zone,
+        ready=True,
+        cordoned=False,
+        server=False,
+        needs_force=False,
+        tainted=False,
+        worker=True,
+        age_seconds=fleet.now - machine.launched_at,
+        pods_to_move=machine.pods,
+        daemon_pods=1,
+        mirror_pods=0,
+        finished_pods=0,
+        cpu_requested_milli=fleet.capacity.daemon_cpu_milli + machine.pods * fleet.capacity.pod_cpu_milli,
+        cpu_allocatable_milli=fleet.capacity.allocatable_cpu_milli,
+    )

@@ -1,0 +1,101 @@
+"""Runs one policy over one load: the clock, the pods' wishes, and the turns of whoever sizes the fleet.
+
+It knows no policy; a Sizer says when it wants a turn and what it does with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from backtest.fleet import Fleet
+from backtest.load import Load, Phase
+from backtest.measures import Action, Measures, Point
+from backtest.model import Capacity
+from backtest.trace import DAY_SECONDS
+
+
+class Sizer(Protocol):
+    """Whoever sizes the fleet. It is asked at every change of pods or workers, and at the times it names."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def actions(self) -> list[Action]: ...
+    def start(self, fleet: Fleet) -> None:
+        """See the fleet for the first time."""
+        ...
+
+    def next_turn(self) -> int:
+        """The next time at which it wants to act; NEVER when only changes matter."""
+        ...
+
+    def act(self, fleet: Fleet) -> None:
+        """One turn at fleet.now. Called again only after time has passed."""
+        ...
+
+
+def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int = 0, start_workers: int = 0) -> Measures:
+    """Replay the load. start_workers 0: the fleet starts with what the first moment needs.
+
+    chart_seconds above 0 keeps a point for charts that often.
+    """
+    first = load.phases[0]
+    workers = start_workers or load.workers_for(first.changes[0][1])
+    fleet = Fleet(capacity, load, first.start, workers)
+    points = _Points(chart_seconds)
+    for phase in load.phases:
+        fleet.skip_to(phase.start)
+        fleet.settle(phase.changes[0][1])
+        if phase is first:
+            sizer.start(fleet)
+        _phase(fleet, phase, sizer, points)
+    counts = fleet.counts
+    return Measures(
+        policy=sizer.name,
+        trace=load.name,
+        days=load.seconds / DAY_SECONDS,
+        worker_hours=counts.machine_seconds / 3600,
+        pending_pod_minutes=counts.pending_pod_seconds / 60,
+        avoidable_pod_minutes=counts.avoidable_pod_seconds / 60,
+        overload_minutes=counts.overload_seconds / 60,
+        actions=tuple(sizer.actions),
+        points=tuple(points.found),
+    )
+
+
+class _Points:
+    """For charts: what lasted at each beginning of a step, and the highest of what came within it."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+        self._ends = 0
+        self.found: list[Point] = []
+
+    def see(self, fleet: Fleet) -> None:
+        """Look at the fleet after a change."""
+        if not self._seconds:
+            return
+        now, last = fleet.now, self.found[-1] if self.found else None
+        if last is None or now >= self._ends:
+            self.found.append(Point(at=now, workers=fleet.size, running=fleet.running, pending=fleet.pending))
+            self._ends = now - now % self._seconds + self._seconds
+        elif fleet.size > last.workers or fleet.pending > last.pending:
+            workers, pending = max(last.workers, fleet.size), max(last.pending, fleet.pending)
+            self.found[-1] = replace(last, workers=workers, pending=pending)
+
+
+def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: _Points) -> None:
+    changes, index, count = phase.changes, 0, len(phase.changes)
+    now, end, wanted = phase.start, phase.end, phase.changes[0][1]
+    while now < end:
+        sizer.act(fleet)
+        points.see(fleet)
+        change_at = changes[index + 1][0] if index + 1 < count else end
+        until = max(now + 1, min(change_at, fleet.next_due, sizer.next_turn(), end))
+        fleet.pass_time(until, phase.used_between(now, until))
+        now = until
+        if index + 1 < count and changes[index + 1][0] <= now:
+            index += 1
+            wanted = changes[index][1]
+        fleet.settle(wanted)

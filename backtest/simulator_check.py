@@ -1,0 +1,130 @@
+"""Holds the model to the laptop cloud: one scenario as a back-test, and acted out in full by the shipped workflow.
+
+Only scenarios with one autoscaled application and workers of one type can be put to both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from backtest.compare import Assumptions
+from backtest.deployed import Deployed, Workflow
+from backtest.load import plan_load
+from backtest.model import STEP_SECONDS, Capacity, ModelError, Scaling
+from backtest.replay import replay
+from backtest.trace import Trace, from_rows
+from node_fleet.domain.model.operation import Operation
+from node_fleet.payload import from_payload
+from node_fleet.settings import Settings
+from simulator.cluster.machines import machine_type
+from simulator.report.figures import stays_of
+from simulator.report.story import operations_of
+from simulator.scenario.files import Scenario, load_scenario
+from simulator.simulation import Simulation
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+ALERT_SECONDS = 10
+DAEMON_CPU_MILLI, DAEMON_MEMORY_MIB = 20, 32
+DAEMON_USES_CPU_MILLI, DAEMON_USES_MEMORY_MIB = 8, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acted:
+    """What came of a scenario: changes of the worker count in order, each with the second it began, and the hours."""
+
+    changes: tuple[tuple[int, int], ...]
+    worker_hours: float
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The changes alone."""
+        return tuple(change for _, change in self.changes)
+
+
+def check_names() -> tuple[str, ...]:
+    """The scenarios of the check: four of its own, and the shipped flash sale."""
+    return ("flash-sale", *sorted(path.stem for path in SCENARIOS.glob("*.yaml")))
+
+
+def check_scenario(name: str) -> Scenario:
+    own = SCENARIOS / f"{name}.yaml"
+    return load_scenario(str(own) if own.exists() else name)
+
+
+def by_model(scenario: Scenario) -> Acted:
+    """The scenario as a back-test."""
+    settings = Settings.from_mapping(scenario.settings)
+    assumptions = assumptions_of(scenario)
+    load = plan_load(
+        load_trace(scenario),
+        assumptions.capacity,
+        assumptions.scaling,
+        least_workers=settings.min_workers,
+        most_workers=settings.max_workers,
+    )
+    sizer = Deployed(settings.policy(), assumptions.capacity, assumptions.workflow)
+    found = replay(load, assumptions.capacity, sizer, start_workers=scenario.worker_count)
+    start = load.phases[0].start
+    return Acted(changes=tuple((a.at - start, a.change) for a in found.actions), worker_hours=found.worker_hours)
+
+
+def by_workflow(scenario: Scenario) -> Acted:
+    """The scenario acted out by the shipped state machine and handlers; worker-hours up to the scenario's end."""
+    with Simulation(scenario) as simulation:
+        simulation.run()
+        end = scenario.start_at + scenario.duration_seconds
+        hours = sum(max(0.0, min(stay.ended_at, end) - stay.begun_at) for stay in stays_of(simulation)) / 3600
+        changes: dict[str, tuple[int, int]] = {}
+        for execution in simulation.executions:
+            for record in operations_of(execution):
+                operation: Operation = from_payload(Operation, record, path="operation")
+                if change := len(operation.joined) - len(operation.forgotten):
+                    began = operation.started_at - int(scenario.start_at)
+                    changes[operation.operation_id] = (began, change)
+    return Acted(changes=tuple(sorted(changes.values())), worker_hours=hours)
+
+
+def load_trace(scenario: Scenario) -> Trace:
+    """The application's requests per second as the simulated cluster samples them."""
+    curve, step = scenario.applications[0].curve, int(scenario.world.load_step_seconds)
+    start, seconds = int(scenario.start_at), int(scenario.duration_seconds)
+    return from_rows([(start + at, curve(float(at))) for at in range(0, seconds, step)], name=scenario.name)
+
+
+def assumptions_of(scenario: Scenario) -> Assumptions:
+    """The model's numbers as the scenario has them; raises ModelError for what the model cannot show."""
+    if len(scenario.applications) != 1 or scenario.applications[0].autoscale is None:
+        raise ModelError(f"scenario {scenario.name}: the model knows one application with an autoscaler")
+    app, world = scenario.applications[0], scenario.world
+    autoscale, kind = app.autoscale, machine_type(scenario.workers[0].instance_type)
+    assert autoscale is not None
+    capacity = Capacity(
+        instance_type=kind.name,
+        vcpus=kind.vcpus,
+        memory_mib=kind.memory_mib,
+        allocatable_cpu_milli=kind.allocatable_cpu_milli,
+        allocatable_memory_mib=kind.allocatable_memory_mib,
+        daemon_cpu_milli=DAEMON_CPU_MILLI,
+        daemon_memory_mib=DAEMON_MEMORY_MIB,
+        system_cpu_milli=world.system_cpu_milli + DAEMON_USES_CPU_MILLI,
+        system_memory_mib=world.system_memory_mib + DAEMON_USES_MEMORY_MIB,
+        pod_cpu_milli=app.cpu_request_milli,
+        pod_memory_mib=app.memory_request_mib,
+        pod_cpu_limit_milli=app.cpu_limit_milli,
+        pod_memory_used_mib=int(app.memory_usage_mib or app.memory_request_mib * 0.8),
+        pod_idle_cpu_milli=int(app.idle_cpu_milli),
+        boot_seconds=int(world.boot_seconds) // STEP_SECONDS * STEP_SECONDS,
+        drain_seconds=30,
+        alert_seconds=ALERT_SECONDS,
+    )
+    scaling = Scaling(
+        milli_per_unit=app.cpu_milli_per_request,
+        interpolation="jump",
+        target_percent=autoscale.target_percent,
+        tolerance_percent=10.0,
+        stay_up_seconds=int(autoscale.scale_down_stabilisation_seconds),
+        least_replicas=autoscale.min_replicas,
+        most_replicas=autoscale.max_replicas,
+    )
+    return Assumptions(capacity=capacity, scaling=scaling, workflow=Workflow())

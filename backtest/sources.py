@@ -1,0 +1,91 @@
+"""Traces from where loads are kept: a live Prometheus, and our own history table. Gaps stay gaps.
+
+Clients are passed in; nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from backtest.trace import Trace, TraceError, from_rows
+
+POINTS_AT_ONCE = 10_000
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What to ask of Prometheus: one expression that yields one series, from `since` to `until`, every step."""
+
+    query: str
+    since: int
+    until: int
+    step_seconds: int = 60
+
+
+class Readings(Protocol):
+    """The history table, as far as it is needed here."""
+
+    def readings(self, since: int, until: int) -> tuple[dict[str, Any], ...]: ...
+
+
+def from_prometheus(session: Any, url: str, asked: Range) -> Trace:
+    """The range as a trace; a value that is missing or not finite leaves a gap.
+
+    Raises:
+        TraceError: Prometheus cannot be reached, refuses the query, or answers no series or several.
+    """
+    if asked.step_seconds < 1 or asked.until <= asked.since:
+        text = f"range {asked.since} to {asked.until} every {asked.step_seconds} s"
+        raise TraceError(f"trace {asked.query}: {text}, expected an end after the start and a step of 1 s or more")
+    rows: list[tuple[int, float]] = []
+    for since, until in _parts(asked):
+        rows += _rows(_ask(session, url, asked, since, until), asked.query)
+    return from_rows(rows, name=asked.query)
+
+
+def from_history(records: Readings, since: int, until: int) -> Trace:
+    """Busy workers over time: mean CPU times usable workers. One unit is one worker's CPU in full use.
+
+    A saturated fleet shows no more than its own size, so what was not served is not in it.
+    """
+    rows = [
+        (int(reading["at"]), float(reading["cpu_percent"]) / 100 * int(reading["usable"]))
+        for reading in records.readings(since, until)
+        if reading.get("cpu_percent") is not None and reading.get("usable")
+    ]
+    return from_rows(rows, name="history")
+
+
+def _parts(asked: Range) -> Iterator[tuple[int, int]]:
+    """The range in parts that Prometheus answers in one piece (it refuses more than 11,000 points)."""
+    length = POINTS_AT_ONCE * asked.step_seconds
+    for since in range(asked.since, asked.until, length):
+        yield since, min(asked.until, since + length - asked.step_seconds)
+
+
+def _ask(session: Any, url: str, asked: Range, since: int, until: int) -> list[dict[str, Any]]:
+    import requests
+
+    data = {"query": asked.query, "start": since, "end": until, "step": asked.step_seconds}
+    try:
+        reply = session.post(f"{url.rstrip('/')}/api/v1/query_range", data=data, timeout=TIMEOUT_SECONDS)
+        answer = reply.json()
+    except requests.exceptions.JSONDecodeError:
+        raise TraceError(f"Prometheus at {url}: status {reply.status_code}, the answer is not JSON") from None
+    except requests.RequestException as error:
+        raise TraceError(f"Prometheus at {url} cannot be read: {type(error).__name__}") from None
+    if answer.get("status") != "success":
+        raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'no reason given')}")
+    found: list[dict[str, Any]] = answer["data"]["result"]
+    return found
+
+
+def _rows(series: list[dict[str, Any]], query: str) -> list[tuple[int, float]]:
+    if len(series) > 1:
+        raise TraceError(f"trace {query}: {len(series)} series, expected one; sum them, e.g. sum({query})")
+    rows = [(int(float(at)), float(value)) for one in series for at, value in one["values"]]
+    return [(at, value) for at, value in rows if math.isfinite(value)]

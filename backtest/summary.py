@@ -1,0 +1,116 @@
+"""A study in words, rows and plain data: the same figures for the terminal, for machines and for the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backtest.compare import Study
+from backtest.measures import Measures
+from backtest.tune import Tuned, waiting_per_day
+
+COLUMNS = ("policy", "hours", "USD", "/ bound", "pending", "avoidable/d", "overload", "actions", "turns/d")
+"""Worker-hours, USD, worker-hours against the bound, pending pod-minutes, those a day that could have been avoided,
+minutes of overload, completed actions, changes of direction a day."""
+
+
+def answer(study: Study) -> str:
+    """The question answered first: what this configuration costs and hurts, and what would be cheaper."""
+    best = study.cheapest_without_more_pending
+    text = f"{study.mine.policy}: {_costs(study, study.mine)}"
+    if len(study.results) == 1:
+        return f"{text}; the cheapest that knows the load beforehand: {_costs(study, study.bound)}"
+    if best is study.mine:
+        return f"{text}; nothing compared is cheaper without more pending"
+    return f"{text}; cheapest without more pending: {best.policy}, {_costs(study, best)}"
+
+
+def rows(study: Study) -> list[tuple[object, ...]]:
+    """One row for each policy in the order asked for, the lower bound last."""
+    return [_row(study, measures) for measures in (*study.results, study.bound)]
+
+
+def as_data(study: Study) -> dict[str, Any]:
+    """Everything for machines; hours, minutes and USD as numbers."""
+    return {
+        "trace": study.load.name,
+        "days": round(study.load.seconds / 86400, 3),
+        "answer": answer(study),
+        "usd_per_worker_hour": study.usd_per_hour,
+        "workers": [study.load.least_workers, study.load.most_workers],
+        "pods_per_worker": study.load.pods_per_worker,
+        "cpu_milli_per_unit": round(study.load.milli_per_unit, 6),
+        "policies": [_data(study, measures) for measures in (*study.results, study.bound)],
+    }
+
+
+def tuned_data(tuned: Tuned) -> dict[str, Any]:
+    """What a search found, for machines."""
+    return {
+        "changes": dict(tuned.changes),
+        "limit_pending_pod_minutes_per_day": tuned.limit_per_day,
+        "tries": tuned.tries,
+        "searched_part": {
+            "worker_hours": round(tuned.searched.worker_hours, 2),
+            "pending_pod_minutes_per_day": round(tuned.searched.waiting_per_day, 2),
+        },
+        "other_part": {
+            name: {
+                "worker_hours": round(measures.worker_hours, 2),
+                "pending_pod_minutes_per_day": round(waiting_per_day(measures), 2),
+                "changes_of_direction_per_day": round(measures.changes_per_day, 2),
+            }
+            for name, measures in (("before", tuned.before), ("after", tuned.after))
+        },
+        "within_limit": tuned.within_limit,
+    }
+
+
+def tuned_sentence(tuned: Tuned) -> str:
+    """The search in one sentence; the figures are those of the part that was not searched."""
+    changes = ", ".join(f"{name}={value:g}" for name, value in tuned.changes.items()) or "no change"
+    saved = 100 * (1 - tuned.after.worker_hours / tuned.before.worker_hours)
+    kept = "kept" if tuned.within_limit else "NOT kept"
+    hours = f"{tuned.after.worker_hours:.0f} worker-hours instead of {tuned.before.worker_hours:.0f}"
+    now, then = waiting_per_day(tuned.after), waiting_per_day(tuned.before)
+    waiting = f"{now:.1f} pending pod-minutes a day instead of {then:.1f}"
+    return (
+        f"{changes}: on the part that was not searched {hours} ({saved:+.1f} % saved), {waiting}; "
+        f"limit of {tuned.limit_per_day:g} {kept}"
+    )
+
+
+def _costs(study: Study, measures: Measures) -> str:
+    usd = study.usd(measures)
+    money = f"{usd:.2f} USD, " if usd is not None else ""
+    return f"{measures.worker_hours:.0f} worker-hours, {money}{measures.pending_pod_minutes:.0f} pending pod-minutes"
+
+
+def _row(study: Study, measures: Measures) -> tuple[object, ...]:
+    usd = study.usd(measures)
+    return (
+        measures.policy,
+        f"{measures.worker_hours:.1f}",
+        "unknown" if usd is None else f"{usd:.2f}",
+        f"{study.times_bound(measures):.3f}",
+        f"{measures.pending_pod_minutes:.0f}",
+        f"{measures.avoidable_per_day:.1f}",
+        f"{measures.overload_minutes:.0f}",
+        len(measures.actions),
+        f"{measures.changes_per_day:.1f}",
+    )
+
+
+def _data(study: Study, measures: Measures) -> dict[str, Any]:
+    usd = study.usd(measures)
+    return {
+        "policy": measures.policy,
+        "worker_hours": round(measures.worker_hours, 3),
+        "usd": None if usd is None else round(usd, 4),
+        "times_bound": round(study.times_bound(measures), 4),
+        "pending_pod_minutes": round(measures.pending_pod_minutes, 2),
+        "avoidable_pod_minutes_per_day": round(measures.avoidable_per_day, 3),
+        "overload_minutes": round(measures.overload_minutes, 2),
+        "actions": len(measures.actions),
+        "changes_of_direction": measures.changes_of_direction,
+        "changes_of_direction_per_day": round(measures.changes_per_day, 3),
+    }

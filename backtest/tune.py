@@ -1,0 +1,155 @@
+"""Searches settings on one part of a trace for the cheapest fleet whose pods wait no longer than allowed.
+
+The other part is not looked at until the search is over; its figures are the ones to believe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backtest.compare import Assumptions, study
+from backtest.measures import Measures
+from backtest.trace import Trace
+from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.settings import Settings
+
+SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
+    "steps": {
+        "idle_seconds": (0, 300, 1200, 2400),
+        "cpu_down_percent": (20.0, 40.0, 50.0, 55.0),
+        "cpu_up_percent": (45.0, 55.0, 60.0),
+        "step_urgent": (3, 4, 6),
+        "pending_urgent": (0, 2),
+        "cooldown_down_seconds": (120, 300, 1200),
+        "projection_margin_percent": (2.0, 5.0, 20.0),
+        "max_targets": (2, 3),
+        "step_normal": (2,),
+        "cooldown_up_seconds": (0, 120),
+    },
+    "adaptive": {
+        "wait_cost": (0.5, 1.0, 4.0, 8.0),
+        "change_cost": (60.0, 90.0, 180.0),
+        "learning_days": (1.0, 7.0),
+        "max_targets": (1, 2, 5),
+    },
+}
+"""Rule set -> the settings that the search may change and the values it tries, the most telling ones first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One configuration on the part that is searched."""
+
+    changes: Mapping[str, Any]
+    worker_hours: float
+    waiting_per_day: float
+
+    def beats(self, other: Try, limit: float) -> bool:
+        """Cheaper within the limit; while neither is within it, the one whose pods wait less."""
+        mine, theirs = max(self.waiting_per_day, limit), max(other.waiting_per_day, limit)
+        return (mine, self.worker_hours) < (theirs, other.worker_hours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What the search found. before and after are measured on the part that was not searched."""
+
+    changes: Mapping[str, Any]
+    limit_per_day: float
+    searched: Try
+    tries: int
+    before: Measures
+    after: Measures
+
+    @property
+    def within_limit(self) -> bool:
+        """Whether the limit holds on the part that was not searched."""
+        return waiting_per_day(self.after) <= self.limit_per_day
+
+
+def tune(
+    trace: Trace,
+    raw: Mapping[str, Any],
+    assumptions: Assumptions,
+    *,
+    limit_per_day: float,
+    share: float = 0.5,
+    most_tries: int = 60,
+) -> Tuned:
+    """Change one setting at a time, keep what is better, until nothing is or the tries are used up.
+
+    raw: the settings to start from, by field name. share: how much of the trace's span is searched.
+    """
+    stated = assumptions.fixed_to(trace)
+    middle = int(trace.start + (trace.end - trace.start) * share)
+    searched, other = trace.between(trace.start, middle), trace.between(middle, trace.end + 1)
+    search = _Search(searched, raw, stated, limit_per_day, most_tries)
+    best = search.run()
+    return Tuned(
+        changes=best.changes,
+        limit_per_day=limit_per_day,
+        searched=best,
+        tries=search.tries,
+        before=_measured(other, raw, stated),
+        after=_measured(other, {**raw, **best.changes}, stated),
+    )
+
+
+def waiting_per_day(measures: Measures) -> float:
+    """Pending pod-minutes a day, avoidable or not: what the limit is held against."""
+    return measures.pending_pod_minutes / measures.days
+
+
+class _Search:
+    """Coordinate by coordinate, round after round, until a whole round brought nothing better."""
+
+    def __init__(
+        self, trace: Trace, raw: Mapping[str, Any], assumptions: Assumptions, limit: float, most_tries: int
+    ) -> None:
+        self._trace, self._raw, self._assumptions = trace, raw, assumptions
+        self._limit, self._most = limit, most_tries
+        self.tries = 0
+
+    def run(self) -> Try:
+        best = self._try({})
+        before = None
+        while best is not before and self.tries < self._most:
+            before = best
+            for name, values in _searched(Settings.from_mapping(self._raw)).items():
+                best = self._along(name, values, best)
+        return best
+
+    def _along(self, name: str, values: Sequence[Any], best: Try) -> Try:
+        """The best of this one setting's values, the others left as they are."""
+        for value in values:
+            changes = {**best.changes, name: value}
+            if self.tries >= self._most or changes == best.changes or not _valid({**self._raw, **changes}):
+                continue
+            tried = self._try(changes)
+            best = tried if tried.beats(best, self._limit) else best
+        return best
+
+    def _try(self, changes: Mapping[str, Any]) -> Try:
+        self.tries += 1
+        found = _measured(self._trace, {**self._raw, **changes}, self._assumptions)
+        return Try(changes=changes, worker_hours=found.worker_hours, waiting_per_day=waiting_per_day(found))
+
+
+def _searched(settings: Settings) -> Mapping[str, Sequence[Any]]:
+    """What the rule set of these settings looks at; what the settings have already is not tried again."""
+    names = SEARCHED.get(settings.policy().sizing, {})
+    return {name: [v for v in values if v != getattr(settings, name)] for name, values in names.items()}
+
+
+def _valid(raw: Mapping[str, Any]) -> bool:
+    try:
+        Settings.from_mapping(raw)
+    except InvalidSettingsError:
+        return False
+    return True
+
+
+def _measured(trace: Trace, raw: Mapping[str, Any], assumptions: Assumptions) -> Measures:
+    return study(trace, Settings.from_mapping(raw), assumptions).mine

@@ -1,0 +1,307 @@
+"""status and history: what the fleet is now, and what its runs decided and did. Both only read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from cli.output import facts, print_json, say, table
+from cli.target import (
+    DEFAULT_CLUSTER,
+    DEFAULT_SCENARIO,
+    AtOption,
+    ClusterOption,
+    JsonOption,
+    LocalOption,
+    RegionOption,
+    ScenarioOption,
+    Target,
+    Where,
+    seconds_of,
+)
+from node_fleet.adapters.records import Event
+from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Money, fleet_cost
+from node_fleet.domain.model.back_off import active
+from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.scaling.schedule import floor_at
+from node_fleet.payload import to_payload
+from node_fleet.settings import Settings
+
+DAY_SECONDS = 86400
+WEEK_MINUTES = 7 * 24 * 60
+LOOK_BACK_SECONDS = 2 * 3600
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog="Examples: node-fleet status | node-fleet status --local --at 20m | node-fleet status --json")(
+        status
+    )
+    app.command(epilog="Examples: node-fleet history --since 2h | node-fleet history --all --json")(history)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Everything that status shows."""
+
+    place: str
+    now: int
+    state: FleetState
+    instances: tuple[Instance, ...]
+    last: Event | None
+    settings: Settings
+
+
+def status(
+    *,
+    cluster: ClusterOption = DEFAULT_CLUSTER,
+    region: RegionOption = "",
+    local: LocalOption = False,
+    scenario: ScenarioOption = DEFAULT_SCENARIO,
+    at: AtOption = "14m",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the fleet, the lock, the last decision and why, cooldowns, the circuit breaker, and the next schedule."""
+    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
+        seen = look_at(target)
+    if as_json:
+        print_json(as_data(seen))
+        return
+    facts(status_rows(seen), title=seen.place)
+    say()
+    table("Workers", ("instance", "zone", "type", "market", "state", "age", ""), _workers(seen))
+
+
+def look_at(target: Target) -> Seen:
+    """Read the state item, the instances and the last decision."""
+    tools = target.tools
+    now = tools.clock.now()
+    decisions = tools.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
+    return Seen(
+        place=target.place,
+        now=now,
+        state=tools.state.load(),
+        instances=tools.ec2.instances(),
+        last=decisions[-1] if decisions else None,
+        settings=tools.settings,
+    )
+
+
+def as_data(seen: Seen) -> dict[str, Any]:
+    """The same for machines."""
+    cost = fleet_cost(seen.settings.region, seen.instances)
+    return {
+        "cluster": seen.settings.cluster_id,
+        "at": seen.now,
+        "state": to_payload(seen.state),
+        "instances": [to_payload(one) for one in seen.instances],
+        "usd_per_hour": cost.usd_per_hour,
+        "unpriced": list(cost.unpriced),
+        "last_decision": None if seen.last is None else {"at": seen.last.at, **decision_of(seen.last)},
+        "summary": dict(status_rows(seen)),
+    }
+
+
+def status_rows(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Names and sentences, the most important first."""
+    state, settings, now = seen.state, seen.settings, seen.now
+    gone = {notice.instance_id for notice in state.notices}
+    stay = sum(one.instance_id not in gone for one in seen.instances)
+    yield "workers", f"{stay} of {settings.min_workers} to {settings.max_workers}"
+    yield "cost", _cost(seen)
+    yield "lock", _lock(state, now)
+    yield "pause", _pause(state, now)
+    if state.operation is not None:
+        one = state.operation
+        yield (
+            "operation",
+            f"{one.kind} {one.operation_id}, phase {one.phase}, begun {ago(now - one.started_at)}: {one.reason}",
+        )
+    yield "last decision", _last(seen)
+    yield "last action", _last_action(seen)
+    yield "cooldown", _cooldown(seen)
+    yield "circuit breaker", _breaker(seen)
+    for back_off in state.memory.back_offs:
+        if back_off.key.startswith("node:") and back_off.until > now:
+            yield "left alone", f"{back_off.key[5:]} for {span(back_off.until - now)}, its drain failed"
+    for pool in state.memory.dry_pools:
+        if pool.until > now:
+            yield "dry pool", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
+    for notice in state.notices:
+        yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}"
+    yield "schedule", _schedule(settings, now)
+    for problem in state.problems:
+        yield "problem", problem
+
+
+def _cost(seen: Seen) -> str:
+    settings = seen.settings
+    money = Money(currency=settings.currency, per_usd=settings.currency_per_usd)
+    cost = fleet_cost(settings.region, seen.instances)
+    words = (
+        f"{money.text(cost.usd_per_hour, digits=4)} an hour, {money.text(cost.usd_per_hour * HOURS_PER_MONTH)} a month"
+    )
+    return words + (f"; no price for {', '.join(cost.unpriced)}" if cost.unpriced else "")
+
+
+def _lock(state: FleetState, now: int) -> str:
+    lease = state.lease
+    if lease is None:
+        return "free"
+    name = lease.owner.rsplit(":", 1)[-1]
+    left = lease.expires_at - now
+    return f"held by {name} (fence {lease.fence}), " + (f"for {span(left)}" if left > 0 else f"expired {ago(-left)}")
+
+
+def _pause(state: FleetState, now: int) -> str:
+    if state.pause is None or state.pause.until <= now:
+        return "none"
+    pause = state.pause
+    return f"by {pause.by}, {ago(now - pause.since)}, for {span(pause.until - now)} more: {pause.reason}"
+
+
+def _last(seen: Seen) -> str:
+    if seen.last is None:
+        return "none within two hours"
+    return f"{clock(seen.last.at)}: {decision_of(seen.last).get('sentence', 'none was made')}"
+
+
+def _last_action(seen: Seen) -> str:
+    memory = seen.state.memory
+    if not memory.last_action:
+        return "none yet"
+    return f"{memory.last_action} at {clock(memory.last_action_at)}: {memory.last_reason}"
+
+
+def _cooldown(seen: Seen) -> str:
+    settings, memory = seen.settings, seen.state.memory
+    rests = (("up", settings.cooldown_up_seconds), ("down", settings.cooldown_down_seconds))
+    left = {name: memory.last_action_at + rest - seen.now for name, rest in rests if memory.last_action_at}
+    return ", ".join(f"{name} {span(value) if value > 0 else 'over'}" for name, value in left.items()) or "none"
+
+
+def _breaker(seen: Seen) -> str:
+    """Open once so many scale-ups in a row gained nobody."""
+    found = next((one for one in seen.state.memory.back_offs if one.key == "join"), None)
+    if found is None:
+        return "closed"
+    if found.failures < seen.settings.join_failures_to_open:
+        return f"closed, {found.failures} of {seen.settings.join_failures_to_open} scale-ups in a row without a join"
+    resting = active(seen.state.memory.back_offs, "join", seen.now)
+    return f"open, next launch {f'in {span(resting.until - seen.now)}' if resting else 'may be tried now'}"
+
+
+def _schedule(settings: Settings, now: int) -> str:
+    """The floor in force, or the next that begins within a week."""
+    if not settings.schedules:
+        return "none"
+    current = floor_at(settings.schedules, settings.timezone, now)
+    if current is not None:
+        return f"now at least {current.minimum} workers"
+    for minute in range(0, WEEK_MINUTES, 5):
+        when = now - now % 300 + minute * 60
+        window = floor_at(settings.schedules, settings.timezone, when)
+        if window is not None:
+            return f"at least {window.minimum} workers from {clock(when, day=True)} UTC"
+    return "none within a week"
+
+
+def _workers(seen: Seen) -> Iterable[tuple[str, ...]]:
+    noticed = {notice.instance_id: notice.kind for notice in seen.state.notices}
+    for one in seen.instances:
+        age = span(seen.now - one.launched_at)
+        yield (
+            one.instance_id,
+            one.zone,
+            one.instance_type,
+            one.market,
+            one.state,
+            age,
+            noticed.get(one.instance_id, ""),
+        )
+
+
+def history(
+    *,
+    cluster: ClusterOption = DEFAULT_CLUSTER,
+    region: RegionOption = "",
+    local: LocalOption = False,
+    scenario: ScenarioOption = DEFAULT_SCENARIO,
+    at: AtOption = "30m",
+    since: str = typer.Option("24h", "--since", help="How far to look back, such as 2h or 7d."),
+    everything: bool = typer.Option(False, "--all", help="Also the runs that changed nothing."),
+    as_json: JsonOption = False,
+) -> None:
+    """List what happened: scale-ups, scale-downs, interruptions, clean-ups, failures."""
+    seconds = seconds_of(since, "--since")
+    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
+        now = target.tools.clock.now()
+        events = [one for one in target.tools.records.events(now - seconds, now + 1) if everything or tells(one)]
+    if as_json:
+        print_json([{"at": one.at, "kind": one.kind, "key": one.key, "data": one.data} for one in events])
+        return
+    if not events:
+        say(f"nothing changed within {since}; --all shows the quiet runs too")
+        return
+    table("", ("time (UTC)", "what", "workers", "why or how", "execution"), [_event_row(one) for one in events])
+
+
+def tells(event: Event) -> bool:
+    """True for everything but a decision that changed nothing and did not fail."""
+    data = event.data
+    return event.kind != "decision" or bool(data.get("operation") or data.get("outcome") or data.get("failure"))
+
+
+def _event_row(event: Event) -> tuple[str, ...]:
+    data = event.data
+    when = clock(event.at, day=True)
+    if event.kind != "decision":
+        return when, event.kind.replace("_", " "), "", str(data.get("text", "")), event.key
+    decision, outcome, failure = decision_of(event), data.get("outcome") or {}, data.get("failure") or {}
+    before = (data.get("begun_with") or {}).get("workers", decision.get("workers_before", ""))
+    after = outcome.get("workers_after") or before
+    what = "failed" if failure else outcome.get("kind") or decision.get("action", "none")
+    workers = f"{before} → {after}" if before != after else str(before)
+    return when, what.replace("_", " "), workers, _words(data, decision, outcome, failure), short(event.key)
+
+
+def _words(data: dict[str, Any], decision: dict[str, Any], outcome: dict[str, Any], failure: dict[str, Any]) -> str:
+    """How it ended, and the lead of why."""
+    if failure:
+        return f"{failure['Error']}: {failure['Cause']}"
+    why = (data.get("operation") or {}).get("reason") or decision.get("sentence", "")
+    return "; ".join(text for text in (outcome.get("text"), why.split("; ")[0]) if text)
+
+
+def decision_of(event: Event) -> dict[str, Any]:
+    """The decision that a recorded run carries."""
+    found: dict[str, Any] = event.data.get("decision") or {}
+    return found
+
+
+def short(execution: str) -> str:
+    """The name at the end of an execution's ARN."""
+    return execution.rsplit(":", 1)[-1]
+
+
+def clock(epoch: float, *, day: bool = False) -> str:
+    """A moment in UTC."""
+    return dt.datetime.fromtimestamp(epoch, tz=dt.UTC).strftime("%Y-%m-%d %H:%M" if day else "%H:%M:%S")
+
+
+def span(seconds: float) -> str:
+    """'45 s', '12 min', '3 h', '2 d'."""
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / DAY_SECONDS:.0f} d"
+
+
+def ago(seconds: float) -> str:
+    """'12 min ago'."""
+    return f"{span(max(0, seconds))} ago"

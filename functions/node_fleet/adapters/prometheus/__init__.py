@@ -1,0 +1,1 @@
+"""Prometheus: the queries, the HTTP API, and the reading that they give."""

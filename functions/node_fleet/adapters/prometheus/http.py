@@ -1,0 +1,231 @@
+"""Asks Prometheus one instant query over HTTP and turns every way this can go wrong into one clear sentence.
+
+It knows nothing of what a query means. Values that are not finite are left out: missing, never a number.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote_plus
+
+from node_fleet.adapters.secrets import SecretError
+from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError, ServerNotFoundError
+from node_fleet.domain.record import record
+from node_fleet.settings import Settings
+
+_RETRIED_STATUS = (429, 500, 502, 504)
+_PAUSE_SECONDS = 1
+_SILENT_SECONDS = 20
+_HEADERS = {
+    "Content-Type": "application/x-www-form-urlencoded",
+    "Accept": "application/json",
+    "Accept-Encoding": "gzip",
+    "User-Agent": "node-fleet",
+}
+
+
+class QueryRefusedError(MetricsUnavailableError):
+    """Prometheus answers, but not this query; its other answers may be good."""
+
+
+@record(frozen=True, slots=True)
+class Series:
+    """One series of an answer: its labels and its finite value."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Budget:
+    """The time that all requests of one reading have together."""
+
+    def __init__(self, clock: Any, seconds: float) -> None:
+        self._clock = clock
+        self._end = clock.now() + seconds
+
+    def remaining(self) -> float:
+        """Seconds left; may be negative."""
+        return float(self._end - self._clock.now())
+
+
+def plain_session() -> Any:
+    """A requests session that ignores proxies and .netrc of its surroundings: the server is inside the VPC."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    return session
+
+
+class PrometheusApi:
+    """`address` gives the server's private IP, `credentials` (fresh?) user name and password; both only when needed."""
+
+    def __init__(
+        self,
+        session: Any,
+        settings: Settings,
+        *,
+        address: Callable[[], str],
+        credentials: Callable[[bool], tuple[str, str]],
+        clock: Any,
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._address = address
+        self._credentials = credentials
+        self._clock = clock
+        self._url = ""
+        self._silence = ""
+        self._silent_until = 0
+
+    def budget(self) -> Budget:
+        """A fresh budget of settings.prometheus_budget_seconds.
+
+        A Prometheus that has just used up a whole budget is not asked for some seconds: one step of the workflow may
+        ask more than once, and must not wait out its time limit.
+
+        Raises:
+            MetricsUnavailableError: with the sentence of the failure before.
+        """
+        if self._clock.now() < self._silent_until:
+            raise MetricsUnavailableError(self._silence)
+        return Budget(self._clock, self._settings.prometheus_budget_seconds)
+
+    def query(self, name: str, text: str, at: int, budget: Budget) -> list[Series]:
+        """The answer to one instant query at `at` (epoch seconds); empty when nothing matches.
+
+        Raises:
+            QueryRefusedError: this query is at fault; the message names it.
+            MetricsUnavailableError: Prometheus is; the message says how.
+        """
+        response = self._get(name, f"query={_encoded(text)}&time={at}", budget)
+        return _series(name, self._payload(name, response))
+
+    def _get(self, name: str, form: str, budget: Budget) -> Any:
+        response = self._try(name, form, budget, fresh=False)
+        if response.status_code == 401:
+            response = self._try(name, form, budget, fresh=True)
+        if response.status_code in (401, 403):
+            secret = self._settings.prometheus_secret
+            raise MetricsUnavailableError(
+                f"Prometheus at {self._url} refuses the user name and password of secret {secret}"
+                f" (HTTP {response.status_code})"
+            )
+        return response
+
+    def _try(self, name: str, form: str, budget: Budget, *, fresh: bool) -> Any:
+        """One request, tried again after a failure that may pass, while the budget lasts."""
+        from requests import RequestException
+
+        request, failure = self._request(form, fresh), ""
+        for attempt in range(self._settings.prometheus_retries + 1):
+            if attempt:
+                self._clock.sleep(min(_PAUSE_SECONDS * attempt, max(0.0, budget.remaining())))
+            left = budget.remaining()
+            if left <= 0:
+                break
+            timeout = min(float(self._settings.prometheus_timeout_seconds), left)
+            try:
+                response = self._session.send(request, timeout=timeout, allow_redirects=False)
+            except RequestException as error:
+                failure = _reason(error, timeout)
+                continue
+            if response.status_code not in _RETRIED_STATUS and not _starting(response):
+                return response
+            failure = f"HTTP {response.status_code} {_excerpt(response.text)}".strip()
+        raise self._unreachable(name, failure, budget)
+
+    def _request(self, form: str, fresh: bool) -> Any:
+        from requests import Request, RequestException
+
+        url, auth = self._base_url() + "/api/v1/query", self._auth(fresh)
+        try:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(url)
+            return Request("POST", url, data=form, headers=_HEADERS, auth=auth).prepare()
+        except (RequestException, ValueError):
+            raise MetricsUnavailableError(
+                f"PROMETHEUS_URL={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
+            ) from None
+
+    def _unreachable(self, name: str, failure: str, budget: Budget) -> MetricsUnavailableError:
+        url, self._url = self._url, ""
+        why = failure or f"{self._settings.prometheus_budget_seconds} s for all queries are over"
+        sentence = f"Prometheus at {url} gives no answer to query {name}: {why}"
+        if budget.remaining() <= 0:
+            self._silence, self._silent_until = sentence, self._clock.now() + _SILENT_SECONDS
+        return MetricsUnavailableError(sentence)
+
+    def _base_url(self) -> str:
+        if not self._url:
+            self._url = self._settings.prometheus_url.rstrip("/") or self._server_url()
+        return self._url
+
+    def _server_url(self) -> str:
+        try:
+            return f"http://{self._address()}:{self._settings.prometheus_port}"
+        except (ServerNotFoundError, Ec2Error) as error:
+            raise MetricsUnavailableError(f"Prometheus cannot be found: {error}") from None
+
+    def _auth(self, fresh: bool) -> tuple[str, str]:
+        try:
+            return self._credentials(fresh)
+        except SecretError as error:
+            raise MetricsUnavailableError(f"Prometheus cannot be asked: {error}") from None
+
+    def _payload(self, name: str, response: Any) -> Mapping[str, Any]:
+        try:
+            payload = response.json()
+        except ValueError:
+            payload = None
+        if not isinstance(payload, Mapping) or "status" not in payload:
+            kind = response.headers.get("Content-Type", "no content type").partition(";")[0]
+            raise MetricsUnavailableError(
+                f"{self._url} does not answer as Prometheus does: HTTP {response.status_code}, {kind},"
+                f" beginning {_excerpt(response.text)!r}; expected JSON"
+            )
+        if payload["status"] != "success":
+            said = f"{payload.get('errorType', 'error')}: {payload.get('error', 'no text')}"
+            raise QueryRefusedError(f"Prometheus refuses query {name}: {said:.300}")
+        return payload
+
+
+@functools.lru_cache(maxsize=64)
+def _encoded(text: str) -> str:
+    """The query as a form carries it: POST, because the longest of ours is too long for the URL some proxies take."""
+    return quote_plus(text, safe="()[],:=~*/!")
+
+
+def _series(name: str, payload: Mapping[str, Any]) -> list[Series]:
+    try:
+        data = payload["data"]
+        if data["resultType"] == "scalar":
+            found = [Series({}, float(data["result"][1]))]
+        elif data["resultType"] == "vector":
+            found = [Series(entry["metric"], float(entry["value"][1])) for entry in data["result"]]
+        else:
+            raise QueryRefusedError(f"query {name} gives a {data['resultType']}, expected one value for each series")
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise MetricsUnavailableError(f"Prometheus' answer to query {name} is not a vector of numbers") from None
+    return [series for series in found if math.isfinite(series.value)]
+
+
+def _starting(response: Any) -> bool:
+    """Prometheus answers 503 in plain text while it starts; with JSON, 503 is a query's own error."""
+    return response.status_code == 503 and not response.headers.get("Content-Type", "").startswith("application/json")
+
+
+def _reason(error: Exception, timeout: float) -> str:
+    kind = type(error).__name__
+    if "Timeout" in kind:
+        return f"no answer within {timeout:g} s"
+    if kind == "ConnectionError":
+        return "cannot connect"
+    return f"{kind}"
+
+
+def _excerpt(text: str) -> str:
+    return " ".join(text[:200].split())[:60]

@@ -1,0 +1,293 @@
+"""Reads the workers' state, their load and the waiting pods from Prometheus into domain values.
+
+It de-duplicates and keeps what is missing missing. It does not know which instances EC2 runs: fleet.py joins those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from node_fleet.adapters.prometheus import queries
+from node_fleet.adapters.prometheus.http import Budget, PrometheusApi, QueryRefusedError, Series
+from node_fleet.domain.model.errors import MetricsUnavailableError
+from node_fleet.domain.model.fleet import blocking, total_load
+from node_fleet.domain.model.policy import CustomMetric
+from node_fleet.domain.model.snapshot import CustomReading, NodeReading, PodShape, Reading
+from node_fleet.settings import Settings
+
+MAX_SHAPES = 20
+_MIB = 1024 * 1024
+_READY_GAP_SECONDS = 600
+
+PodKey = tuple[str, str, str]
+Figures = dict[str, list[Series]]
+Resources = dict[str, dict[str, float]]
+
+
+class PrometheusReader:
+    """One reader for one cluster's Prometheus. Every method takes the time at which Prometheus is asked to look."""
+
+    def __init__(
+        self,
+        session: Any,
+        settings: Settings,
+        *,
+        address: Callable[[], str],
+        credentials: Callable[[bool], tuple[str, str]],
+        clock: Any,
+    ) -> None:
+        self._settings = settings
+        self._api = PrometheusApi(session, settings, address=address, credentials=credentials, clock=clock)
+
+    def read(self, now: int) -> Reading:
+        """Everything one decision needs, in at most seven requests, and one for each custom query of the user's own.
+
+        Raises:
+            MetricsUnavailableError: one sentence says what is wrong. Single missing values do not raise.
+        """
+        budget = self._api.budget()
+        nodes, missing = self._nodes(now, budget, with_load=True)
+        pending = self._pending(now, budget)
+        custom, custom_missing = self._custom(now, budget)
+        load = total_load(node for node in nodes if node.usable or not node.node_name)
+        missing += [name for name in ("cpu_percent", "memory_percent") if getattr(load, name) is None]
+        missing += ["pending"] if pending is None else []
+        return Reading(
+            at=now,
+            cpu_percent=load.cpu_percent,
+            cpu_max_percent=load.cpu_max_percent,
+            memory_percent=load.memory_percent,
+            memory_max_percent=load.memory_max_percent,
+            pending=pending,
+            nodes=tuple(node for node in nodes if node.node_name),
+            custom=custom,
+            missing=tuple(missing + custom_missing),
+        )
+
+    def nodes(self, now: int) -> tuple[NodeReading, ...]:
+        """The workers' nodes without their load, in one request.
+
+        Raises:
+            MetricsUnavailableError: also when kube-state-metrics shows no node at all, which says nothing of any.
+        """
+        nodes, missing = self._nodes(now, self._api.budget(), with_load=False)
+        if missing:
+            lacking = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
+            raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {lacking}")
+        return nodes
+
+    def pending(self, now: int) -> tuple[PodShape, ...] | None:
+        """Pods that the scheduler marked unschedulable, by what they request; () means none, None means not known."""
+        return self._pending(now, self._api.budget())
+
+    def _nodes(self, now: int, budget: Budget, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
+        """Nodes, and what is missing. Live workers that kube-state-metrics does not name come with an empty name.
+
+        A series that no node has, the server included, is not exported: then nothing is known of any node. Taking
+        its default instead would make every worker unusable, and a whole fleet would be launched beside them.
+        """
+        shown = self._ask(queries.NODES, now, budget)
+        pods = self._ask(queries.PODS, now, budget) if with_load else {}
+        workers = self._ask(queries.WORKERS, now, budget) if with_load else {}
+        loads = _by(workers, "instance_id")
+        lacking = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
+        if lacking:
+            unnamed = (NodeReading(node_name="", provider_id="", ready=True, **_load(load)) for load in loads.values())
+            gone = lacking if shown.get("nodes_known") else []
+            return tuple(unnamed), ["nodes", *gone, *([] if pods.get("pods_known") or not with_load else ["requested"])]
+        cpu = self._cadvisor(now, budget) if with_load and self._settings.cpu_source == "cadvisor" else {}
+        nodes = _node_readings(shown, pods, loads, cpu)
+        missing = [] if pods.get("pods_known") or not with_load else ["requested"]
+        return self._with_not_ready(nodes, now, budget), missing
+
+    def _cadvisor(self, now: int, budget: Budget) -> dict[str, float]:
+        """CPU in percent by node name."""
+        series = self._api.query("node_cpu_cadvisor", queries.NODE_CPU_CADVISOR, now, budget)
+        return {one.labels.get("node", ""): _percent(one.value) for one in series}
+
+    def _with_not_ready(self, nodes: list[dict[str, Any]], now: int, budget: Budget) -> tuple[NodeReading, ...]:
+        if not all(node["ready"] for node in nodes):
+            window = self._settings.not_ready_replace_seconds + _READY_GAP_SECONDS
+            series = self._api.query("not_ready_seconds", queries.not_ready_seconds(window), now, budget)
+            seconds = {one.labels.get("node", ""): one.value for one in series}
+            for node in nodes:
+                if not node["ready"]:
+                    node["not_ready_seconds"] = max(0, int(seconds.get(node["node_name"], 0)))
+        return tuple(NodeReading(**node) for node in nodes)
+
+    def _pending(self, now: int, budget: Budget) -> tuple[PodShape, ...] | None:
+        answer = self._ask(queries.PENDING, now, budget)
+        if not answer.get("pods_known"):
+            return None
+        ages: dict[PodKey, float] = {}
+        for one in answer.get("age", ()):
+            ages[_pod(one)] = max(one.value, ages.get(_pod(one), 0.0))
+        if not ages:
+            return ()
+        requests: dict[PodKey, dict[str, float]] = defaultdict(dict)
+        for one in self._api.query("pending_requests", queries.PENDING_REQUESTS, now, budget):
+            requests[_pod(one)][one.labels.get("resource", "")] = one.value
+        return pod_shapes(ages, requests)
+
+    def _custom(self, now: int, budget: Budget) -> tuple[tuple[CustomReading, ...], list[str]]:
+        """The custom metrics, and those missing: absent ones that hold a scale-down, and those that cannot be asked."""
+        metrics = self._settings.custom_metrics
+        names = [queries.built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
+        built_in = self._ask(queries.CUSTOM, now, budget) if any(names) else {}
+        found, missing = [], []
+        for metric in metrics:
+            reading, problem = self._custom_one(metric, built_in, now, budget)
+            found.append(reading)
+            if problem or (reading.value is None and metric.when_absent == "hold"):
+                missing.append(f"custom:{metric.name}{problem}")
+        return tuple(found), missing
+
+    def _custom_one(
+        self, metric: CustomMetric, built_in: Figures, now: int, budget: Budget
+    ) -> tuple[CustomReading, str]:
+        """A user's query that Prometheus refuses makes this metric missing and says why; it stops nothing else."""
+        try:
+            value = self._largest(metric.name, metric.query, built_in, now, budget)
+            traffic = None
+            if metric.traffic_query:
+                traffic = self._largest(f"{metric.name} traffic", metric.traffic_query, built_in, now, budget)
+        except QueryRefusedError as error:
+            return CustomReading(name=metric.name, value=None), f" ({error})"
+        return CustomReading(name=metric.name, value=value, traffic=traffic), ""
+
+    def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: Budget) -> float | None:
+        """The value of a custom query; of several series the largest, which is the one that asks for a worker."""
+        known = queries.built_in_name(query)
+        if known and known not in queries.BUILT_IN:
+            raise QueryRefusedError(f"{query} is not built in, expected one of {', '.join(queries.BUILT_IN)}")
+        series = built_in.get(known, []) if known else self._api.query(name, query, now, budget)
+        return max((one.value for one in series), default=None)
+
+    def _ask(self, batch: queries.Batch, now: int, budget: Budget) -> Figures:
+        """The answer by figure. A refused batch is asked again part by part, so that the error names the part."""
+        figures: Figures = defaultdict(list)
+        try:
+            for one in self._api.query(batch.name, batch.text, now, budget):
+                figures[one.labels.get("figure", "")].append(one)
+        except QueryRefusedError:
+            for name, text in batch.parts.items():
+                figures[name] = self._api.query(f"{batch.name}.{name}", text, now, budget)
+        return figures
+
+
+def pod_shapes(ages: dict[PodKey, float], requests: dict[PodKey, dict[str, float]]) -> tuple[PodShape, ...]:
+    """Pods grouped by equal requests, the largest groups first; beyond 20 groups the rest is one group that says so."""
+    groups: dict[tuple[int, int], list[PodKey]] = defaultdict(list)
+    for pod in ages:
+        asked = requests.get(pod, {})
+        size = math.ceil(asked.get("cpu", 0.0) * 1000 - 1e-6), math.ceil(asked.get("memory", 0.0) / _MIB - 1e-6)
+        groups[size].append(pod)
+    ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), -group[0][0], -group[0][1]))
+    kept = ranked if len(ranked) <= MAX_SHAPES else ranked[: MAX_SHAPES - 1]
+    shapes = [_shape(size, pods, ages) for size, pods in kept]
+    if rest := ranked[len(kept) :]:
+        size = max(cpu for (cpu, _), _ in rest), max(memory for (_, memory), _ in rest)
+        merged = _shape(size, [pod for _, pods in rest for pod in pods], ages, f" and others of {len(rest)} sizes")
+        shapes.append(merged)
+    return tuple(shapes)
+
+
+def _shape(size: tuple[int, int], pods: list[PodKey], ages: dict[PodKey, float], note: str = "") -> PodShape:
+    oldest = max(pods, key=lambda pod: (ages[pod], pod))
+    return PodShape(
+        cpu_milli=size[0],
+        memory_mib=size[1],
+        count=len(pods),
+        oldest_seconds=max(0, int(ages[oldest])),
+        example=f"{oldest[0]}/{oldest[1]}{note}",
+    )
+
+
+def _pod(one: Series) -> PodKey:
+    labels = one.labels
+    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
+
+
+def _by(figures: Figures, label: str) -> Resources:
+    """One dictionary of figures for each value of the label; of two equal series the larger counts."""
+    found: Resources = defaultdict(dict)
+    for figure, series in figures.items():
+        for one in series:
+            if key := one.labels.get(label, ""):
+                found[key][figure] = max(one.value, found[key].get(figure, one.value))
+    return found
+
+
+def _node_readings(shown: Figures, pods: Figures, loads: Resources, cpu: dict[str, float]) -> list[dict[str, Any]]:
+    """The fields of a NodeReading for each worker's node. `cpu` by node name goes before what `loads` say."""
+    flags = _by({name: shown.get(name, []) for name in ("ready", "unschedulable")}, "node")
+    allocatable, requested = _resources(shown.get("allocatable", ())), _resources(pods.get("requested", ()))
+    counts, taints = _by({"pods": pods.get("pods", [])}, "node"), _taints(shown.get("taint", ()))
+    pods_known = bool(pods.get("pods_known"))
+    nodes: dict[str, dict[str, Any]] = {}
+    for one in shown.get("node", ()):
+        name, provider_id = one.labels.get("node", ""), one.labels.get("provider_id", "")
+        known = nodes.get(name)
+        if known is not None and (known["provider_id"] or not provider_id):
+            continue
+        held = requested.get(name, {}) if pods_known else None
+        nodes[name] = {
+            "node_name": name,
+            "provider_id": provider_id,
+            "ready": flags[name].get("ready", 0) == 1,
+            "unschedulable": flags[name].get("unschedulable", 1) == 1,
+            "taints": taints[name],
+            "blocking_taints": blocking(taints[name]),
+            **_sizes(allocatable.get(name, {}), held),
+            "pods": int(counts[name].get("pods", 0)) if pods_known else None,
+            **_load(loads.get(provider_id.rsplit("/", 1)[-1], {})),
+            **({"cpu_percent": cpu[name]} if name in cpu else {}),
+        }
+    return [nodes[name] for name in sorted(nodes)]
+
+
+def _resources(series: Iterable[Series]) -> Resources:
+    found: Resources = defaultdict(dict)
+    for one in series:
+        found[one.labels.get("node", "")][one.labels.get("resource", "")] = one.value
+    return found
+
+
+def _taints(series: Iterable[Series]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for one in series:
+        key, value = one.labels.get("key", ""), one.labels.get("value", "")
+        taint = f"{key}={value}:{one.labels.get('effect', '')}" if value else f"{key}:{one.labels.get('effect', '')}"
+        found[one.labels.get("node", "")] = tuple(sorted({*found[one.labels.get("node", "")], taint}))
+    return found
+
+
+def _sizes(allocatable: dict[str, float], requested: dict[str, float] | None) -> dict[str, int | None]:
+    def whole(value: float | None, factor: float) -> int | None:
+        return None if value is None else round(value * factor)
+
+    return {
+        "cpu_allocatable_milli": whole(allocatable.get("cpu"), 1000),
+        "memory_allocatable_mib": whole(allocatable.get("memory"), 1 / _MIB),
+        "pods_allocatable": whole(allocatable.get("pods"), 1),
+        "cpu_requested_milli": None if requested is None else whole(requested.get("cpu", 0.0), 1000),
+        "memory_requested_mib": None if requested is None else whole(requested.get("memory", 0.0), 1 / _MIB),
+    }
+
+
+def _load(figures: dict[str, float]) -> dict[str, Any]:
+    total, available = figures.get("memory_total"), figures.get("memory_available")
+    known = total is not None and available is not None
+    return {
+        "cores": figures.get("cores"),
+        "cpu_percent": _percent(figures["cpu"]) if "cpu" in figures else None,
+        "memory_total_mib": round(total / _MIB) if known and total is not None else None,
+        "memory_used_mib": round((total - available) / _MIB) if total is not None and available is not None else None,
+    }
+
+
+def _percent(value: float) -> float:
+    return min(100.0, max(0.0, value))

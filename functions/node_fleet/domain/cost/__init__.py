@@ -1,0 +1,1 @@
+"""Money: prices, the fleet's cost, the control plane's own bill, and the weekly report."""

@@ -1,0 +1,115 @@
+"""What a fleet costs: by the hour from what runs, over time from when each worker ran, against a fixed fleet.
+
+Arithmetic over the dated price table. A price that is not in it is unknown and said so; it never counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from node_fleet.domain.cost.prices import DATED, USD_PER_HOUR
+from node_fleet.domain.record import record
+
+HOURS_PER_MONTH = 730.0
+
+__all__ = [
+    "DATED",
+    "HOURS_PER_MONTH",
+    "FleetCost",
+    "Money",
+    "Stay",
+    "fixed_usd",
+    "fleet_cost",
+    "saved_percent",
+    "spent_usd",
+    "usd_per_hour",
+]
+
+
+class Priced(Protocol):
+    """Anything that is billed as one instance: an Instance, a Worker, a slot."""
+
+    @property
+    def instance_type(self) -> str: ...
+
+    @property
+    def market(self) -> str: ...
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class FleetCost:
+    """The hourly cost of what runs now. `unpriced`: what the table does not know, as 'TYPE MARKET in REGION'."""
+
+    usd_per_hour: float
+    unpriced: tuple[str, ...] = ()
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One worker's life as it is billed. Times are epoch seconds."""
+
+    instance_id: str
+    instance_type: str
+    market: str
+    begun_at: float
+    ended_at: float
+
+    @property
+    def hours(self) -> float:
+        """Billed time; EC2 bills Linux by the second, 60 of them at least."""
+        return max(60.0, self.ended_at - self.begun_at) / 3600
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Money:
+    """The currency that people read. All arithmetic is in USD; only the words change."""
+
+    currency: str = "USD"
+    per_usd: float = 1.0
+
+    def text(self, usd: float, *, digits: int = 2) -> str:
+        """'$0.0528' for USD, '6.49 BDT' for any other currency."""
+        amount = usd * self.per_usd
+        if self.currency == "USD":
+            return f"{'-' if amount < 0 else ''}${abs(amount):,.{digits}f}"
+        return f"{amount:,.{digits}f} {self.currency}"
+
+
+def usd_per_hour(region: str, instance_type: str, market: str) -> float | None:
+    """The table's price; None when it does not have one."""
+    return USD_PER_HOUR.get((region, instance_type, market))
+
+
+def fleet_cost(region: str, workers: Iterable[Priced]) -> FleetCost:
+    """The instances' price for an hour; what has no price is listed instead of counted."""
+    total, unpriced = 0.0, []
+    for worker in workers:
+        price = usd_per_hour(region, worker.instance_type, worker.market)
+        if price is None:
+            unpriced.append(f"{worker.instance_type} {worker.market} in {region}")
+        else:
+            total += price
+    return FleetCost(usd_per_hour=round(total, 6), unpriced=tuple(dict.fromkeys(unpriced)))
+
+
+def spent_usd(region: str, stays: Iterable[Stay]) -> float | None:
+    """What these lives cost; None when one of them has no price."""
+    total = 0.0
+    for stay in stays:
+        price = usd_per_hour(region, stay.instance_type, stay.market)
+        if price is None:
+            return None
+        total += price * stay.hours
+    return total
+
+
+def fixed_usd(region: str, instance_type: str, market: str, *, workers: int, hours: float) -> float | None:
+    """What so many workers that always run cost in that time; None without a price."""
+    price = usd_per_hour(region, instance_type, market)
+    return None if price is None else price * workers * hours
+
+
+def saved_percent(spent: float, fixed: float) -> float:
+    """How much less than the fixed fleet was spent, in percent of it; negative when it was more."""
+    return 0.0 if fixed <= 0 else (1 - spent / fixed) * 100

@@ -1,0 +1,255 @@
+"""Joins what EC2 runs with what the cluster shows, by provider id, and sums the fleet's load.
+
+Pure: it fetches nothing. A value that is not known stays None; it never becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import (
+    HourlyLoad,
+    Instance,
+    NodeReading,
+    Phase,
+    Reading,
+    Snapshot,
+    Worker,
+)
+from node_fleet.domain.record import record, replace
+
+# Taints that say the node is not able to run pods yet, or no longer. A team's own taints are not among them: workers
+# that carry those are used by pods that tolerate them.
+_NOT_INITIALIZED = frozenset(
+    {"node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/network-unavailable"}
+)
+_NOT_WORKING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+BLOCKING_TAINT_KEYS = _NOT_INITIALIZED | _NOT_WORKING
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def blocking(taints: Iterable[str]) -> tuple[str, ...]:
+    """Those taints, written `key=value:effect` or `key:effect`, that keep every ordinary pod away."""
+    found = []
+    for taint in taints:
+        rest, _, effect = taint.rpartition(":")
+        if rest.partition("=")[0] in BLOCKING_TAINT_KEYS and effect in _BLOCKING_EFFECTS:
+            found.append(taint)
+    return tuple(found)
+
+
+class Loaded(Protocol):
+    """What carries load figures: a node or a worker."""
+
+    @property
+    def cores(self) -> float | None: ...
+    @property
+    def cpu_percent(self) -> float | None: ...
+    @property
+    def memory_used_mib(self) -> int | None: ...
+    @property
+    def memory_total_mib(self) -> int | None: ...
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The load of several workers as one. None: not known of any of them."""
+
+    cpu_percent: float | None
+    cpu_max_percent: float | None
+    memory_percent: float | None
+    memory_max_percent: float | None
+
+
+def total_load(loaded: Iterable[Loaded]) -> Load:
+    """CPU weighted by cores, memory by sums, and the maximum of each; what is missing is left out, not counted as 0."""
+    cpu: list[tuple[float, float]] = []
+    memory: list[tuple[int, int]] = []
+    for one in loaded:
+        if one.cpu_percent is not None and one.cores:
+            cpu.append((one.cpu_percent, one.cores))
+        if one.memory_used_mib is not None and one.memory_total_mib:
+            memory.append((one.memory_used_mib, one.memory_total_mib))
+    return Load(
+        cpu_percent=sum(p * c for p, c in cpu) / sum(c for _, c in cpu) if cpu else None,
+        cpu_max_percent=max((p for p, _ in cpu), default=None),
+        memory_percent=100 * sum(u for u, _ in memory) / sum(t for _, t in memory) if memory else None,
+        memory_max_percent=max((100 * u / t for u, t in memory), default=None),
+    )
+
+
+def assemble(
+    instances: Sequence[Instance],
+    reading: Reading | None,
+    notices: Iterable[Notice],
+    policy: Policy,
+    now: int,
+    *,
+    problem: str = "",
+    hourly: tuple[HourlyLoad, ...] = (),
+) -> Snapshot:
+    """One snapshot from what EC2 lists and what Prometheus answered. Without a reading its source is "none"."""
+    noticed = {notice.instance_id for notice in notices}
+    if reading is None:
+        workers = tuple(_worker(i, None, "unknown", noticed) for i in instances)
+        return Snapshot(at=now, source="none", workers=workers, missing=("reading",), problem=problem, hourly=hourly)
+    known = "nodes" not in reading.missing
+    nodes = _by_instance(reading.nodes)
+    workers = tuple(
+        _worker(i, nodes.get(i.instance_id), _phase(i, nodes.get(i.instance_id), known, policy, now), noticed)
+        for i in instances
+    )
+    load, missing = _fleet_load(reading, workers, known, policy, now)
+    return Snapshot(
+        at=now,
+        source="live",
+        cpu_percent=load.cpu_percent,
+        cpu_max_percent=load.cpu_max_percent,
+        memory_percent=load.memory_percent,
+        memory_max_percent=load.memory_max_percent,
+        pending=reading.pending,
+        custom=reading.custom,
+        workers=workers,
+        unmanaged=_unmanaged(reading.nodes, instances),
+        missing=missing,
+        hourly=hourly,
+        read_at=reading.at,
+        problem=problem,
+    )
+
+
+def refresh(
+    cached: Snapshot,
+    instances: Sequence[Instance],
+    notices: Iterable[Notice],
+    policy: Policy,
+    now: int,
+    *,
+    problem: str,
+    hourly: tuple[HourlyLoad, ...] = (),
+) -> Snapshot:
+    """An earlier snapshot's figures over the instances that run now. Whether new ones joined since is not known."""
+    noticed = {notice.instance_id for notice in notices}
+    before = {worker.instance_id: worker for worker in cached.workers}
+    workers = tuple(_remembered(i, before.get(i.instance_id), noticed, policy, now) for i in instances)
+    return replace(cached, at=now, source="cached", workers=workers, problem=problem, hourly=hourly)
+
+
+def _remembered(
+    instance: Instance, before: Worker | None, noticed: Collection[str], policy: Policy, now: int
+) -> Worker:
+    if before is None or before.phase in ("joining", "unjoined"):
+        return _worker(instance, None, "joining" if _young(instance, policy, now) else "unknown", noticed)
+    notice = instance.under_notice or instance.instance_id in noticed
+    return replace(before, under_notice=notice, launched_at=instance.launched_at)
+
+
+def _by_instance(nodes: Iterable[NodeReading]) -> dict[str, NodeReading]:
+    """Nodes by EC2 id. Of two nodes with one provider id (a re-registered machine) the usable one counts."""
+    found: dict[str, NodeReading] = {}
+    for node in nodes:
+        known = found.get(node.instance_id)
+        if node.instance_id and (known is None or (node.usable and not known.usable)):
+            found[node.instance_id] = node
+    return found
+
+
+def _unmanaged(nodes: Iterable[NodeReading], instances: Iterable[Instance]) -> tuple[str, ...]:
+    """Names of nodes that belong to no running instance of ours."""
+    ours = {instance.instance_id for instance in instances}
+    return tuple(sorted(node.node_name for node in nodes if node.instance_id not in ours))
+
+
+def _young(instance: Instance, policy: Policy, now: int) -> bool:
+    return now - instance.launched_at <= policy.join_limit_seconds and not instance.join_failed
+
+
+def _phase(instance: Instance, node: NodeReading | None, known: bool, policy: Policy, now: int) -> Phase:
+    """Where a worker stands. Unknown is not unjoined: without node data nothing is said of any worker."""
+    if not known:
+        return "unknown"
+    if node is not None and node.usable:
+        return "usable"
+    if node is not None and node.unschedulable:
+        return "cordoned"
+    if _young(instance, policy, now):
+        return "joining"
+    if node is None:
+        return "unjoined"
+    waits = node.ready and any(t.partition("=")[0].partition(":")[0] in _NOT_INITIALIZED for t in node.blocking_taints)
+    return "unjoined" if waits else "not_ready"
+
+
+def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed: Collection[str]) -> Worker:
+    worker = Worker(
+        instance_id=instance.instance_id,
+        zone=instance.zone,
+        market=instance.market,
+        instance_type=instance.instance_type,
+        phase=phase,
+        launched_at=instance.launched_at,
+        under_notice=instance.under_notice or instance.instance_id in noticed,
+        join_failed=instance.join_failed,
+    )
+    if node is None:
+        return worker
+    return replace(
+        worker,
+        node_name=node.node_name,
+        not_ready_seconds=node.not_ready_seconds,
+        cores=node.cores,
+        cpu_percent=node.cpu_percent,
+        memory_used_mib=node.memory_used_mib,
+        memory_total_mib=node.memory_total_mib,
+        cpu_allocatable_milli=node.cpu_allocatable_milli,
+        cpu_requested_milli=node.cpu_requested_milli,
+        memory_allocatable_mib=node.memory_allocatable_mib,
+        memory_requested_mib=node.memory_requested_mib,
+        pods=node.pods,
+        pods_allocatable=node.pods_allocatable,
+        taints=node.taints,
+    )
+
+
+def _fleet_load(
+    reading: Reading, workers: Sequence[Worker], known: bool, policy: Policy, now: int
+) -> tuple[Load, tuple[str, ...]]:
+    """The figures that count, and everything that is missing by name.
+
+    Without node data the reading's own figures stand, which cover every live worker. A figure known of fewer than
+    policy.live_share_percent of the usable workers is missing as a whole; young workers need not be known yet.
+    """
+    missing = [name for name in reading.missing if name not in ("cpu_percent", "memory_percent")]
+    if not known:
+        load = Load(
+            cpu_percent=reading.cpu_percent,
+            cpu_max_percent=reading.cpu_max_percent,
+            memory_percent=reading.memory_percent,
+            memory_max_percent=reading.memory_max_percent,
+        )
+    else:
+        usable = [worker for worker in workers if worker.phase == "usable"]
+        settled = [w for w in usable if now - w.launched_at > policy.join_limit_seconds]
+        load = total_load(usable)
+        for figure, has in (("cpu_percent", _has_cpu), ("memory_percent", _has_memory)):
+            unknown = [w for w in settled if not has(w)]
+            missing += [f"{figure}:{w.instance_id}" for w in unknown]
+            if not _enough(sum(map(has, usable)), len(unknown), policy):
+                load = replace(load, **{figure: None, figure.replace("_percent", "_max_percent"): None})
+    missing += [name for name in ("cpu_percent", "memory_percent") if getattr(load, name) is None]
+    return load, tuple(dict.fromkeys(missing))
+
+
+def _has_cpu(worker: Worker) -> bool:
+    return worker.cpu_percent is not None and bool(worker.cores)
+
+
+def _has_memory(worker: Worker) -> bool:
+    return worker.memory_used_mib is not None and bool(worker.memory_total_mib)
+
+
+def _enough(known: int, unknown: int, policy: Policy) -> bool:
+    return not unknown or 100 * known >= policy.live_share_percent * (known + unknown)

@@ -1,0 +1,141 @@
+"""The record of one scale-up or scale-down in progress, and where a later run takes it up again.
+
+Phases follow begin, record, verify, complete, fail; scale-down goes through draining, terminating, forgetting.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from node_fleet.domain.model.snapshot import DryPool, Market
+from node_fleet.domain.record import record, replace
+
+Kind = Literal["scale_up", "scale_down"]
+UpPhase = Literal["begin", "record", "verify", "fail"]
+DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
+SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
+TargetPhase = Literal["selected", "draining", "drained", "terminating", "terminated", "forgotten", "undone", "skipped"]
+
+FINISHED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "undone", "skipped"})
+FINISHED_SLOT_OUTCOMES: frozenset[str] = frozenset({"joined", "unjoined", "failed"})
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class LaunchSlot:
+    """One worker to launch: where and how, what it became. `attempt` counts the pools tried so far."""
+
+    number: int
+    zone: str
+    subnet_id: str
+    instance_type: str
+    market: Market
+    attempt: int = 0
+    outcome: SlotOutcome = "planned"
+    instance_id: str = ""
+    launched_at: int = 0
+    joined_at: int = 0
+    detail: str = ""
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One worker to remove and how far that has come. `detail` is what an operator reads.
+
+    not_ready: it has been NotReady for long, so its pods are lost already and nobody can confirm that they ended.
+    """
+
+    instance_id: str
+    node_name: str
+    zone: str = ""
+    market: Market = "on-demand"
+    phase: TargetPhase = "selected"
+    command_id: str = ""
+    started_at: int = 0
+    detail: str = ""
+    not_ready: bool = False
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A scale-up (slots) or scale-down (targets) that was begun and is not yet closed. Times are epoch seconds."""
+
+    operation_id: str
+    kind: Kind
+    phase: UpPhase | DownPhase
+    started_at: int
+    requested: int
+    reason: str
+    execution_id: str
+    slots: tuple[LaunchSlot, ...] = ()
+    targets: tuple[Target, ...] = ()
+    workers_before: int = 0
+    phase_at: int = 0
+    dry_pools: tuple[DryPool, ...] = ()
+
+    @property
+    def instance_ids(self) -> tuple[str, ...]:
+        """Every instance this operation launched or means to remove, in slot or target order."""
+        ids = [s.instance_id for s in self.slots] + [t.instance_id for t in self.targets]
+        return tuple(i for i in ids if i)
+
+    @property
+    def joined(self) -> tuple[LaunchSlot, ...]:
+        """Slots whose worker is usable."""
+        return tuple(s for s in self.slots if s.outcome == "joined")
+
+    @property
+    def waiting(self) -> tuple[LaunchSlot, ...]:
+        """Slots whose instance runs and has neither joined nor been given up."""
+        return tuple(s for s in self.slots if s.outcome == "launched")
+
+    @property
+    def current(self) -> Target | None:
+        """The target being worked on: the first that is not finished."""
+        return next((t for t in self.targets if t.phase not in FINISHED_TARGET_PHASES), None)
+
+    @property
+    def forgotten(self) -> tuple[Target, ...]:
+        """Targets that were drained, terminated and forgotten."""
+        return tuple(t for t in self.targets if t.phase == "forgotten")
+
+    def with_slot(self, slot: LaunchSlot) -> Operation:
+        """The same operation with the slot of that number replaced."""
+        return replace(self, slots=tuple(slot if s.number == slot.number else s for s in self.slots))
+
+    def with_target(self, target: Target) -> Operation:
+        """The same operation with the target of that instance replaced."""
+        return replace(self, targets=tuple(target if t.instance_id == target.instance_id else t for t in self.targets))
+
+
+def resume_state(operation: Operation | None, *, now: int, limit_seconds: int) -> str:
+    """Name of the state at which a run takes up an unfinished operation; empty when there is none.
+
+    An operation older than limit_seconds, or given up by the clean-up (phase fail), is closed instead: a scale-up
+    through AbandonUnjoined (what joined is kept), a scale-down through UndoDrain, unless its instance is already being
+    terminated, which must be finished.
+    """
+    if operation is None:
+        return ""
+    expired = operation.phase == "fail" or now - operation.started_at > limit_seconds
+    if operation.kind == "scale_up":
+        return _resume_scale_up(operation, expired=expired)
+    return _resume_scale_down(operation, expired=expired)
+
+
+def _resume_scale_up(operation: Operation, *, expired: bool) -> str:
+    if expired:
+        return "AbandonUnjoined"
+    return "CheckJoin" if operation.phase == "verify" else "LaunchNodes"
+
+
+def _resume_scale_down(operation: Operation, *, expired: bool) -> str:
+    target = operation.current
+    if target is None:
+        return "CompleteScaleDown"
+    if target.phase == "terminated":
+        return "ForgetNodes"
+    if target.phase == "terminating":
+        return "ConfirmTermination"
+    if expired:
+        return "UndoDrain"
+    return {"selected": "StartDrain", "draining": "CheckDrain", "drained": "TerminateNodes"}[target.phase]

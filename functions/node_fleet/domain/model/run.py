@@ -1,0 +1,84 @@
+"""What one execution knows of itself: who started it, when, under which fence; and how its input is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.record import record
+
+Trigger = Literal["schedule", "alert", "manual"]
+TRIGGERS = ("schedule", "alert", "manual")
+INPUT_FIELDS = ("trigger", "scheduled_at", "dry_run")
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution. `scheduled_at` and `started_at` are epoch seconds; scheduled_at is 0 for alert and manual runs."""
+
+    execution_id: str
+    trigger: Trigger
+    scheduled_at: int
+    started_at: int
+    dry_run: bool = False
+    fence: int = 0
+    round: int = 1
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Pauses of the Wait states, handed to SecondsPath. All in seconds."""
+
+    join_poll_seconds: int
+    drain_poll_seconds: int
+    terminate_poll_seconds: int
+    scheduling_grace_seconds: int
+
+
+def read_input(data: Any, *, execution_id: str, started_at: str) -> Run:
+    """The run that an execution input asks for; `started_at` is the execution's own ISO start time.
+
+    Raises:
+        InvalidInputError: lists everything that is wrong with the input, with the form that is right.
+    """
+    problems = list(_problems(data))
+    if problems:
+        example = '{"trigger": "schedule", "scheduled_at": "2026-11-27T18:00:00Z", "dry_run": false}'
+        raise InvalidInputError(f"execution input: {'; '.join(problems)}; expected e.g. {example}")
+    scheduled = data.get("scheduled_at", "")
+    return Run(
+        execution_id=execution_id,
+        trigger=cast(Trigger, data["trigger"]),
+        scheduled_at=_epoch(scheduled) if scheduled else 0,
+        started_at=_epoch(started_at),
+        dry_run=data.get("dry_run", False),
+    )
+
+
+def _problems(data: Any) -> list[str]:
+    if not isinstance(data, Mapping):
+        return [f"it is {data!r:.60}, not an object"]
+    found = [f"unknown field {name!r}" for name in sorted(set(data) - set(INPUT_FIELDS))]
+    if data.get("trigger") not in TRIGGERS:
+        found.append(f"trigger is {data.get('trigger')!r:.60}, expected {', '.join(TRIGGERS)}")
+    if not isinstance(data.get("dry_run", False), bool):
+        found.append(f"dry_run is {data['dry_run']!r:.60}, expected true or false")
+    scheduled = data.get("scheduled_at", "")
+    if scheduled and not _is_time(scheduled):
+        found.append(f"scheduled_at is {scheduled!r:.60}, expected an ISO time with zone")
+    if data.get("trigger") == "schedule" and not scheduled:
+        found.append("scheduled_at is missing, a scheduled run needs it")
+    return found
+
+
+def _is_time(text: Any) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _epoch(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp())

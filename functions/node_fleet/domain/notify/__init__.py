@@ -1,0 +1,1 @@
+"""Messages to people, and the alerts that start a run, as data."""

@@ -1,0 +1,111 @@
+"""What a run has to tell people, as data: one message for each run, from what its states left in the payload.
+
+How it looks in Slack or on a terminal is decided where it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.snapshot import Alert, Snapshot
+from node_fleet.domain.record import record, replace
+
+Level = Literal["info", "success", "warning", "error"]
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What happened, why, and to how many workers. `details` are further sentences, most important first."""
+
+    cluster_id: str
+    level: Level
+    what: str
+    why: str
+    execution_id: str
+    trigger: str
+    workers_before: int
+    workers_after: int
+    placements: tuple[str, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+    details: tuple[str, ...] = ()
+    cost_before_usd_per_hour: float | None = None
+    cost_after_usd_per_hour: float | None = None
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended. kind: "scaled_up", "scaled_down", "none", "dry_run" or "failed"; text: one sentence."""
+
+    kind: str
+    text: str
+    workers_after: int = 0
+
+
+def plain_failure(failure: Mapping[str, Any]) -> dict[str, str]:
+    """A Catch result with the sentence in place of Lambda's error document."""
+    cause = str(failure.get("Cause", ""))
+    try:
+        document = json.loads(cause)
+        cause = document.get("errorMessage", cause) if isinstance(document, dict) else cause
+    except ValueError:
+        pass
+    return {"Error": str(failure.get("Error", "Unknown")), "Cause": cause}
+
+
+def compose(
+    *,
+    cluster_id: str,
+    execution_id: str,
+    trigger: str,
+    snapshot: Snapshot | None,
+    operation: Operation | None,
+    outcome: Outcome | None,
+    sentence: str,
+    failure: Mapping[str, str] | None,
+    alerts: tuple[Alert, ...],
+    notes: tuple[str, ...],
+    workers_at_start: int | None = None,
+    cost_before_usd_per_hour: float | None = None,
+    cost_after_usd_per_hour: float | None = None,
+) -> Message:
+    """The run's one message. A failure leads; else the outcome; else the first alert; else the decision's sentence.
+
+    workers_at_start: before the first of several rounds; the operation knows only the last one.
+    """
+    before = operation.workers_before if operation else len(snapshot.counted) if snapshot else 0
+    before = before if workers_at_start is None else workers_at_start
+    after = outcome.workers_after if outcome and outcome.workers_after else before
+    message = Message(
+        cluster_id=cluster_id,
+        level="info",
+        what=sentence,
+        why=sentence,
+        execution_id=execution_id,
+        trigger=trigger,
+        workers_before=before,
+        workers_after=after,
+        placements=_placements(operation),
+        alerts=alerts,
+        details=notes,
+        cost_before_usd_per_hour=cost_before_usd_per_hour,
+        cost_after_usd_per_hour=cost_after_usd_per_hour,
+    )
+    if failure:
+        return replace(message, level="error", what=f"{failure['Error']}: {failure['Cause']}")
+    if outcome:
+        level: Level = "success" if outcome.kind.startswith("scaled") else "info"
+        return replace(message, level=level, what=outcome.text)
+    if alerts:
+        return replace(message, level="warning", what=alerts[0].text)
+    return message
+
+
+def _placements(operation: Operation | None) -> tuple[str, ...]:
+    if operation is None:
+        return ()
+    launched = [f"{s.instance_id} {s.instance_type} {s.market} {s.zone}" for s in operation.slots if s.instance_id]
+    removed = [f"{t.instance_id} {t.market} {t.zone}" for t in operation.targets]
+    return tuple(launched + removed)

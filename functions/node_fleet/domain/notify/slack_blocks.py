@@ -1,0 +1,162 @@
+"""Messages in the form that Slack takes (Block Kit), within its limits, escaped, and without secrets.
+
+Pure: it makes payloads as data. Sending, and what to do with Slack's answer, is the adapter's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.notify.message import Message
+
+HEADER_LIMIT = 150
+SECTION_LIMIT = 3000
+FIELD_LIMIT = 2000
+FIELDS_LIMIT = 10
+BLOCKS_LIMIT = 50
+FALLBACK_LIMIT = 400
+CUT = "… (cut)"
+UNCOUNTED = ("interruption", "weekly")
+"""Triggers whose messages are about something else than the fleet's size."""
+
+_SIGNS = {"info": "ℹ️", "success": "✅", "warning": "⚠️", "error": "🔴"}  # noqa: RUF001 - the sign is meant
+_BROKEN_ENTITY = re.compile(r"&[a-z]{0,3}$")
+_SECRETS = (
+    re.compile(r"https://hooks\.slack\.com/\S+"),
+    re.compile(r"\bK10[0-9a-f]{16,}::\S+"),
+    re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    re.compile(r"(?i)(?<=authorization: )\S+ \S+"),
+    re.compile(r"(?i)(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(r"(?i)\b(?:password|passwd|secret|token|api[_-]?key)\b\"?\s*[=:]\s*\"?[^\s\",;]+"),
+)
+
+
+def text_payload(text: str, subject: str) -> dict[str, Any]:
+    """Any other text of the topic."""
+    return _payload(subject or "node-fleet", [_section(text)], fallback=subject or text)
+
+
+def message_payload(message: Message, *, region: str, money: Money) -> dict[str, Any]:
+    """One run's message: what, why, counts, cost, placement, every alert, and the way to the execution."""
+    title = f"{_SIGNS[message.level]} {message.what}"
+    blocks = [] if _fits_header(title) else [_section(message.what)]
+    if message.why and message.why != message.what:
+        blocks.append(_section(f"*Why:* {escaped(message.why)}", raw=False))
+    blocks.append(_fields(_facts(message, money)))
+    blocks += _lists("Placement", message.placements)
+    blocks += _lists("Alerts", [f"{alert.kind}: {alert.text}" for alert in message.alerts])
+    blocks += _lists("More", [detail for detail in message.details if detail != message.what])
+    if message.execution_id.startswith("arn:"):
+        blocks.append(_context(f"<{execution_link(message.execution_id, region)}|Open this execution>"))
+    return _payload(title, blocks, fallback=message.what)
+
+
+def alarm_payload(alarm: Mapping[str, Any]) -> dict[str, Any]:
+    """A CloudWatch alarm; its description says what to do."""
+    name, state = str(alarm["AlarmName"]), str(alarm.get("NewStateValue", "ALARM"))
+    sign = "✅" if state == "OK" else "⚠️"
+    blocks = [_section(str(alarm.get("AlarmDescription") or "no description"))]
+    if alarm.get("NewStateReason"):
+        blocks.append(_section(f"*Measured:* {escaped(str(alarm['NewStateReason']))}", raw=False))
+    return _payload(f"{sign} {name}: {state}", blocks, fallback=f"{name}: {state}")
+
+
+def given_up_payload(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What Lambda sends when the last try of an asynchronous event has failed: which function, why, after how many."""
+    context, answer = event["requestContext"], event.get("responsePayload") or {}
+    function = str(context.get("functionArn", "a function")).partition(":function:")[2].partition(":")[0]
+    why = str(answer.get("errorMessage") or context.get("condition") or "no answer")
+    kind = str(answer.get("errorType") or "no answer")
+    tries = context.get("approximateInvokeCount", "all")
+    title = f"⚠️ {function} gave up after {tries} tries"
+    blocks = [_section(why), _section(f"What to do: docs/operations.md, row {kind}")]
+    return _payload(title, blocks, fallback=f"{title}: {why}")
+
+
+def fallback_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """One short plain message, for when Slack refused the blocks."""
+    return {"text": cut(f"{payload['text']} (details were refused by Slack, see the execution)", FALLBACK_LIMIT)}
+
+
+def execution_link(arn: str, region: str) -> str:
+    """The Step Functions console at this execution."""
+    home = f"https://{region}.console.aws.amazon.com/states/home?region={region}"
+    return f"{home}#/v2/executions/details/{arn}"
+
+
+def escaped(text: str) -> str:
+    """Slack's three control characters as entities, secrets struck out."""
+    return redacted(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def redacted(text: str) -> str:
+    """The text without what looks like a secret: webhook addresses, join tokens, access keys, passwords."""
+    for pattern in _SECRETS:
+        text = pattern.sub("[removed]", text)
+    return text
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters, with a mark where text is missing, and never half an entity."""
+    if len(text) <= limit:
+        return text
+    return _BROKEN_ENTITY.sub("", text[: limit - len(CUT)]) + CUT
+
+
+def _facts(message: Message, money: Money) -> list[tuple[str, str]]:
+    shown = [("Cluster", message.cluster_id), ("Trigger", message.trigger)]
+    if message.trigger not in UNCOUNTED:
+        shown.append(("Workers", _change(str(message.workers_before), str(message.workers_after))))
+    before, after = message.cost_before_usd_per_hour, message.cost_after_usd_per_hour
+    if before is not None and after is not None:
+        shown.append(("Workers' cost per hour", _change(money.text(before, digits=4), money.text(after, digits=4))))
+    return shown
+
+
+def _change(before: str, after: str) -> str:
+    return before if before == after else f"{before} → {after}"
+
+
+def _section(text: str, *, raw: bool = True) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": cut(escaped(text) if raw else text, SECTION_LIMIT)}}
+
+
+def _fields(facts: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    texts = [cut(f"*{name}*\n{escaped(value)}", FIELD_LIMIT) for name, value in facts[:FIELDS_LIMIT]]
+    return {"type": "section", "fields": [{"type": "mrkdwn", "text": text} for text in texts]}
+
+
+def _lists(title: str, lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Bullets in as many sections as their length needs; a single line longer than a section is cut."""
+    sections: list[str] = []
+    for line in lines:
+        bullet = cut(f"• {escaped(' '.join(line.split()))}", SECTION_LIMIT - len(title) - 4)
+        if sections and len(sections[-1]) + len(bullet) + 1 <= SECTION_LIMIT:
+            sections[-1] += f"\n{bullet}"
+        else:
+            sections.append(bullet if sections else f"*{title}*\n{bullet}")
+    return [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in sections]
+
+
+def _context(text: str) -> dict[str, Any]:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": cut(text, SECTION_LIMIT)}]}
+
+
+def _fits_header(title: str) -> bool:
+    return len(escaped(title)) <= HEADER_LIMIT and "\n" not in title
+
+
+def _payload(title: str, blocks: list[dict[str, Any]], *, fallback: str) -> dict[str, Any]:
+    head = {
+        "type": "header",
+        "text": {"type": "plain_text", "emoji": True, "text": cut(escaped(" ".join(title.split())), HEADER_LIMIT)},
+    }
+    whole = [head, *blocks]
+    if len(whole) > BLOCKS_LIMIT:
+        more = len(whole) - BLOCKS_LIMIT + 1
+        whole = [*whole[: BLOCKS_LIMIT - 1], _context(f"{more} more blocks {CUT}")]
+    plain = " ".join(fallback.split()) or "node-fleet"  # Slack refuses a message without text
+    return {"text": cut(escaped(plain), SECTION_LIMIT), "blocks": whole}

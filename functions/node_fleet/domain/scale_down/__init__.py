@@ -1,0 +1,1 @@
+"""Removing workers: what is known of each, which are eligible, and how a drain ends."""

@@ -1,0 +1,172 @@
+"""Which of the workers that may go are removed: the order, the market's share, and the minimum on the whole set."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.record import record
+from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
+from node_fleet.domain.scale_down.inspection import Inspection
+
+_INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Who goes, in order, and why nobody or fewer go. sentence is what the operator reads."""
+
+    targets: tuple[Candidate, ...]
+    sentence: str
+    not_ready: bool = False
+
+
+def choose(
+    eligibility: Eligibility,
+    *,
+    count: int,
+    minimum: int,
+    order: str,
+    spot_percent: int,
+    not_ready: str = "",
+) -> Plan:
+    """At most `count` workers, one after the other, so that `minimum` usable ones stay whatever happens.
+
+    Worker by worker: zones and markets are counted again after each choice. not_ready names the only worker that
+    may go; it takes no pods, so removing it cannot break the minimum.
+    """
+    pool = [c for c in eligibility.candidates if not not_ready or c.instance.instance_id == not_ready]
+    if not_ready:
+        return _replacement(pool, not_ready, eligibility)
+    spare = max(0, len(eligibility.usable) - minimum)
+    if not spare:
+        return Plan(targets=(), sentence=f"at_min: {len(eligibility.usable)} usable workers, minimum {minimum}")
+    if not pool:
+        return Plan(targets=(), sentence=f"nobody may go: {_first_reason(eligibility)}")
+    fleet = _zones_and_markets(eligibility)
+    chosen: list[Candidate] = []
+    while pool and len(chosen) < min(count, spare):
+        best = min(pool, key=lambda c: _rank(c, order, fleet, spot_percent))
+        pool.remove(best)
+        fleet.subtract([("zone", best.instance.zone), ("market", best.instance.market)])
+        chosen.append(best)
+    names = ", ".join(c.instance.instance_id for c in chosen)
+    return Plan(targets=tuple(chosen), sentence=f"{names}: {_why(order)}; {len(eligibility.kept)} others kept")
+
+
+def begin_removal(
+    plan: Plan, *, operation_id: str, execution_id: str, reason: str, now: int, workers_before: int
+) -> Operation:
+    """The operation's record, to be stored before anything is done."""
+    return Operation(
+        operation_id=operation_id,
+        kind="scale_down",
+        phase="draining",
+        started_at=now,
+        requested=len(plan.targets),
+        reason=reason,
+        execution_id=execution_id,
+        targets=tuple(_target(c, plan.not_ready) for c in plan.targets),
+        workers_before=workers_before,
+        phase_at=now,
+    )
+
+
+def stays_above(minimum: int, usable: Iterable[str], leaving: Iterable[str]) -> bool:
+    """Whether the minimum holds on the whole set once all of `leaving` are gone."""
+    return len(set(usable) - set(leaving)) >= minimum
+
+
+def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """(node name, instance id) of what dead workers left in the cluster, for EC2 to confirm: dead nodes, then secrets.
+
+    Only of our own workers: nodes with our role label, and secrets whose node was named like an instance.
+    """
+    nodes = [
+        (n.node_name, n.instance_id)
+        for n in inspection.nodes
+        if n.worker and n.instance_id and not n.server and not n.ready and n.instance_id not in alive
+    ]
+    secrets = [(o, o) for o in inspection.orphans if _INSTANCE_ID.match(o) and o not in alive]
+    return tuple(nodes + secrets)
+
+
+def stray_cordons(inspection: Inspection, under_notice: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """(node name, operation id) of cordons that an operation of ours left behind; called while no operation is open.
+
+    Workers under notice are left out: the other workflow cordons them without the lock.
+    """
+    return tuple(
+        (n.node_name, n.cordoned_by)
+        for n in inspection.nodes
+        if n.cordoned and n.cordoned_by not in ("", "?") and n.instance_id not in under_notice
+    )
+
+
+def _target(candidate: Candidate, not_ready: bool) -> Target:
+    return Target(
+        instance_id=candidate.instance.instance_id,
+        node_name=candidate.node.node_name,
+        zone=candidate.instance.zone,
+        market=candidate.instance.market,
+        not_ready=not_ready,
+    )
+
+
+def _replacement(pool: Sequence[Candidate], not_ready: str, eligibility: Eligibility) -> Plan:
+    if pool:
+        return Plan(targets=(pool[0],), sentence=f"{not_ready}: not ready for long, it is replaced", not_ready=True)
+    why = next((k.reason for k in eligibility.kept if k.instance_id == not_ready), "it is gone")
+    return Plan(targets=(), sentence=f"{not_ready} cannot be replaced: {why}")
+
+
+def _zones_and_markets(eligibility: Eligibility) -> Counter[tuple[str, str]]:
+    """How many usable workers each zone and market has; those that are kept count too."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for candidate in eligibility.candidates:
+        counts[("zone", candidate.instance.zone)] += 1
+        counts[("market", candidate.instance.market)] += 1
+    for zone, market in eligibility.kept_places:
+        counts[("zone", zone)] += 1
+        counts[("market", market)] += 1
+    return counts
+
+
+def _rank(candidate: Candidate, order: str, fleet: Counter[tuple[str, str]], spot_percent: int) -> Any:
+    """Smaller goes first. Ties end at the instance id, so that the same fleet always gives the same answer.
+
+    balance: zone with most workers, most idle, fewest pods, oldest. fewest-pods (002): fewest pods, most idle, zone
+    with most workers. oldest (003): by launch time alone.
+    """
+    zone = -fleet[("zone", candidate.instance.zone)]
+    idle = -round(candidate.idle_percent)
+    pods, age = candidate.node.pods_to_move, candidate.instance.launched_at
+    share = _distance_after(candidate, fleet, spot_percent)
+    name = candidate.instance.instance_id
+    if order == "oldest":
+        return (age, name)
+    if order == "fewest-pods":
+        return (pods, idle, zone, share, name)
+    return (zone, idle, pods, age, share, name)
+
+
+def _distance_after(candidate: Candidate, fleet: Counter[tuple[str, str]], spot_percent: int) -> float:
+    """How far the whole fleet's Spot share would be from the wanted one without this worker."""
+    spot = fleet[("market", "spot")] - (candidate.instance.market == "spot")
+    total = fleet[("market", "spot")] + fleet[("market", "on-demand")] - 1
+    return abs(100.0 * spot / total - spot_percent) if total > 0 else 0.0
+
+
+def _why(order: str) -> str:
+    return {
+        "oldest": "the oldest",
+        "fewest-pods": "the one with fewest pods",
+    }.get(order, "from the zone with most workers, the most idle")
+
+
+def _first_reason(eligibility: Eligibility) -> str:
+    workers = [k for k in eligibility.kept if k.reason != "it is the server"]
+    return workers[0].sentence if workers else "there is no worker"

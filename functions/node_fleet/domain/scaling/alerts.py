@@ -1,0 +1,88 @@
+"""What people should hear of besides the action: each cause once, until it has been gone for a while."""
+
+from __future__ import annotations
+
+from node_fleet.domain.model.snapshot import Alert, Streak
+from node_fleet.domain.scaling.check import Check
+from node_fleet.domain.scaling.not_ready import lasting
+from node_fleet.domain.scaling.signals.pending_pods import Demand, listed_checks, shape_key
+from node_fleet.domain.scaling.tick import View, known
+
+Found = list[tuple[str, Alert]]
+
+
+def new_alerts(view: View, found: Found) -> tuple[tuple[Alert, ...], dict[str, int]]:
+    """The alerts not yet told, and what is remembered of those that were."""
+    quiet = view.policy.alert_quiet_seconds
+    told = {key: seen for key, seen in view.memory.alerted.items() if view.now - seen <= quiet}
+    fresh = tuple(alert for key, alert in found if key not in told)
+    told.update({key: view.now for key, _ in found})
+    return fresh, told
+
+
+def standing_alerts(view: View, demand: Demand | None, streaks: dict[str, Streak]) -> Found:
+    """Causes that do not depend on the decision: no metrics, pods that nothing helps, workers NotReady."""
+    found = _metrics_alerts(view, streaks)
+    if demand:
+        found += _pod_alerts(demand)
+    found += [
+        (
+            f"not_ready:{w.instance_id}",
+            Alert(kind="not_ready", text=f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"),
+        )
+        for w in lasting(view)
+    ]
+    return found
+
+
+def at_maximum(view: View, wanted: str) -> tuple[str, Alert]:
+    """Load asks for a worker and the maximum forbids it."""
+    text = (
+        f"at maximum: {wanted}, but {view.counted} of {view.policy.max_workers} workers run; consider raising MAX_NODES"
+    )
+    return "at_maximum", Alert(kind="at_maximum", text=text)
+
+
+def blocked_launch(check: Check) -> tuple[str, Alert]:
+    """The circuit breaker keeps a wanted launch back."""
+    return check.name, Alert(kind=check.name, text=check.text)
+
+
+def _metrics_alerts(view: View, streaks: dict[str, Streak]) -> Found:
+    if not view.readable:
+        why = view.snapshot.problem or "Prometheus cannot be read"
+        text = f"no metrics: {why}; only the minimum is enforced"
+        return [("metrics_unavailable", Alert(kind="metrics_unavailable", text=text))]
+    gone = streaks.get("missing")
+    if gone and gone.readings >= view.policy.missing_readings:
+        names = ", ".join(missing_names(view))
+        text = f"{names} missing for {gone.readings} readings; no worker is removed meanwhile"
+        return [("metrics_missing", Alert(kind="metrics_missing", text=text))]
+    return []
+
+
+def missing_names(view: View) -> list[str]:
+    """What the reading lacks, by name; a metric that may be absent is not lacked."""
+    snapshot, policy = view.snapshot, view.policy
+    names = set(snapshot.missing)
+    figures = {"cpu_percent": snapshot.cpu_percent, "memory_percent": snapshot.memory_percent}
+    names |= {name for name, value in figures.items() if known(value) is None}
+    names |= {"pending"} if snapshot.pending is None else set()
+    if not names:
+        return []
+    held = tuple(f"custom:{m.name}" for m in policy.custom_metrics if m.when_absent == "hold")
+    return sorted(n for n in names if _lacked(n, held, use_memory=policy.use_memory))
+
+
+def _lacked(name: str, held: tuple[str, ...], *, use_memory: bool) -> bool:
+    if name.startswith("custom:"):
+        return name.partition(" ")[0] in held
+    return use_memory or not name.startswith("memory")
+
+
+def _pod_alerts(demand: Demand) -> Found:
+    shapes = (*demand.too_large, *demand.stuck)
+    return [
+        (f"{check.name}:{shape_key(shape)}", Alert(kind=check.name, text=check.text))
+        for shape, check in zip(shapes, listed_checks(demand), strict=True)
+    ]

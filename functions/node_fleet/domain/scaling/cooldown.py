@@ -1,0 +1,50 @@
+"""The rest between actions: cooldowns count from the end of the last successful action, back-offs from a failure."""
+
+from __future__ import annotations
+
+from node_fleet.domain.model import back_off
+from node_fleet.domain.scaling.check import Action, Check, Verdict
+from node_fleet.domain.scaling.tick import View
+
+
+def cooldown(view: View, action: Action) -> Check:
+    """Whether the rest before this action is over; "blocked" while it lasts."""
+    memory, policy = view.memory, view.policy
+    counted = memory.last_action if policy.cooldown_by == "last" else action
+    up = counted != "scale_down"
+    wanted = policy.cooldown_up_seconds if up else policy.cooldown_down_seconds
+    setting = "COOLDOWN_SCALE_UP" if up else "COOLDOWN_SCALE_DOWN"
+    if not memory.last_action_at:
+        return Check(name="cooldown", verdict="ok", text="no action before", threshold=wanted, setting=setting)
+    elapsed = view.now - memory.last_action_at
+    verdict: Verdict = "blocked" if elapsed < wanted else "ok"
+    over = f"cooldown over since {elapsed - wanted} s"
+    text = f"cooldown {wanted - elapsed} s left of {wanted} s" if verdict == "blocked" else over
+    return Check(
+        name="cooldown",
+        verdict=verdict,
+        text=text,
+        value=elapsed,
+        threshold=wanted,
+        setting=setting,
+    )
+
+
+def launch_back_off(view: View) -> Check | None:
+    """What forbids any launch for now: the open circuit breaker, or the rest after a failed scale-up."""
+    broken = back_off.active(view.memory.back_offs, back_off.JOIN, view.now)
+    if broken:
+        text = (
+            f"circuit breaker open: {broken.failures} scale-ups in a row without a join, "
+            f"next launch in {broken.until - view.now} s"
+        )
+        return _blocked("circuit_breaker", text, broken.failures, "JOIN_FAILURES_TO_OPEN")
+    failed = back_off.active(view.memory.back_offs, back_off.SCALE_UP, view.now)
+    if failed:
+        text = f"scale-up failed {failed.failures} times in a row, next try in {failed.until - view.now} s"
+        return _blocked("back_off", text, failed.failures, "SCALE_UP_BACK_OFF_SECONDS")
+    return None
+
+
+def _blocked(name: str, text: str, failures: int, setting: str) -> Check:
+    return Check(name=name, verdict="blocked", text=text, value=failures, setting=setting)

@@ -1,0 +1,1 @@
+"""What is weighed for a decision: pending pods, load, custom metrics, idleness."""

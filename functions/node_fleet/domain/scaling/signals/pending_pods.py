@@ -1,0 +1,250 @@
+"""Unschedulable pods as demand for workers: which of them a new worker would help, and who will hold them already.
+
+Pods too large for any worker, and pods that earlier launches did not help, are listed and not counted.
+"""
+
+from __future__ import annotations
+
+from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import LaunchedFor, PodShape, Worker
+from node_fleet.domain.record import record, replace
+from node_fleet.domain.scaling.check import Check
+from node_fleet.domain.scaling.tick import View
+
+_PODS_PER_NODE = 110
+
+
+@record(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """waiting: pods a worker would help. left: those no joining or fresh worker will hold; left_shapes: their shapes.
+    helpful: the shapes of all that wait.
+
+    oldest_seconds belongs to what is left, or to the waiting pods when nothing is left.
+    """
+
+    waiting: int = 0
+    left: int = 0
+    oldest_seconds: int = 0
+    left_shapes: tuple[PodShape, ...] = ()
+    helpful: tuple[PodShape, ...] = ()
+    too_large: tuple[PodShape, ...] = ()
+    stuck: tuple[PodShape, ...] = ()
+    launched_for: tuple[LaunchedFor, ...] = ()
+    not_helped: tuple[tuple[str, int], ...] = ()
+    largest: tuple[int, int] | None = None
+
+
+_NONE = Demand()
+
+
+@record(slots=True)
+class _Room:
+    """Free room of one worker while pods are packed into it."""
+
+    zone: str
+    cpu_milli: int
+    memory_mib: int
+    pods: int
+
+    def take(self, shape: PodShape, wanted: int) -> int:
+        """Put in as many of the wanted pods as fit; returns how many."""
+        if shape.zone and self.zone and shape.zone != self.zone:
+            return 0
+        fits = min(wanted, self.pods)
+        if shape.cpu_milli > 0:
+            fits = min(fits, self.cpu_milli // shape.cpu_milli)
+        if shape.memory_mib > 0:
+            fits = min(fits, self.memory_mib // shape.memory_mib)
+        fits = max(0, fits)
+        self.cpu_milli -= fits * shape.cpu_milli
+        self.memory_mib -= fits * shape.memory_mib
+        self.pods -= fits
+        return fits
+
+
+def shape_key(shape: PodShape) -> str:
+    """Name of a shape: what its pods ask for and where they may run."""
+    where = "|".join((shape.zone, *sorted(shape.node_selector), *sorted(shape.tolerations))).strip("|")
+    return f"{shape.cpu_milli}m/{shape.memory_mib}Mi{where and '@' + where}"
+
+
+def weigh_demand(view: View, fresh: dict[str, int]) -> Demand | None:
+    """The demand of this reading; None when pending pods are not known. `fresh`: instance -> first known usable."""
+    pending = view.snapshot.pending
+    if pending is None:
+        return None
+    if not pending:
+        return _NONE
+    shapes = _merged(pending)
+    sizes = worker_sizes(view.snapshot.workers, view.policy)
+    too_large = tuple(s for s in shapes if not _fits_any(s, sizes))
+    fitting = [s for s in shapes if s not in too_large]
+    tries = _judge(view, fitting)
+    not_helped = _ignored(view, tries)
+    helpful = [h for s in fitting if (h := _without_stuck(s, tries, not_helped)).count > 0]
+    left = _pack(helpful, _holders(view, fresh, sizes))
+    return Demand(
+        waiting=sum(s.count for s in helpful),
+        left=sum(rest for _, rest in left),
+        oldest_seconds=max((s.oldest_seconds for s in ([s for s, _ in left] or helpful)), default=0),
+        left_shapes=tuple(shape for shape, _ in left),
+        helpful=tuple(helpful),
+        too_large=too_large,
+        stuck=tuple(s for s in fitting if shape_key(s) in not_helped),
+        launched_for=tuple(tries.values()),
+        not_helped=tuple(sorted(not_helped.items())),
+        largest=sizes[0] if sizes else None,
+    )
+
+
+def remember_launch(demand: Demand, now: int) -> tuple[LaunchedFor, ...]:
+    """The launches to judge later, with one more for every shape that is left over and not on the list."""
+    tries = {t.shape: t for t in demand.launched_for}
+    listed = dict(demand.not_helped)
+    for shape in demand.left_shapes:
+        key = shape_key(shape)
+        if key in listed:
+            continue
+        before = tries.get(key, LaunchedFor(shape=key, at=0, count=0))
+        tries[key] = replace(before, at=now, count=shape.count)
+    return tuple(tries[key] for key in sorted(tries))
+
+
+def listed_checks(demand: Demand) -> list[Check]:
+    """The pods that are listed and not counted, each with the reason in words."""
+    found = []
+    for shape in demand.too_large:
+        text = (
+            f"pod {_who(shape)} asks for {shape.cpu_milli}m CPU and {shape.memory_mib} MiB, more than any worker offers"
+        )
+        if demand.largest:
+            text += f" (largest {demand.largest[0]}m and {demand.largest[1]} MiB)"
+        found.append(
+            Check(name="pod_too_large", verdict="hold", text=text, value=shape.count, setting="INSTANCE_TYPES")
+        )
+    for shape in demand.stuck:
+        text = f"pod {_who(shape)} stays unschedulable although workers were launched for it: not counted for a while"
+        found.append(
+            Check(name="pods_not_helped", verdict="hold", text=text, value=shape.count, setting="NOT_HELPED_SECONDS")
+        )
+    return found
+
+
+def _who(shape: PodShape) -> str:
+    return shape.example or shape_key(shape)
+
+
+def worker_sizes(workers: tuple[Worker, ...], policy: Policy) -> list[tuple[int, int]]:
+    """CPU milli and memory MiB of every kind of worker there is or may be launched, largest first."""
+    seen = {
+        (w.cpu_allocatable_milli, w.memory_allocatable_mib)
+        for w in workers
+        if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
+    }
+    known_types = {w.instance_type for w in workers if w.cpu_allocatable_milli is not None}
+    by_type = {offered(t) for t in policy.instance_types if t not in known_types}
+    return sorted(seen | {size for size in by_type if size}, reverse=True)
+
+
+def _merged(pending: tuple[PodShape, ...]) -> list[PodShape]:
+    """One entry for each shape, the largest first; the example is a pod that waits longest."""
+    found: dict[str, PodShape] = {}
+    for shape in sorted(pending, key=lambda s: (-s.oldest_seconds, s.example)):
+        if shape.count > 0:
+            key = shape_key(shape)
+            first = found.get(key)
+            found[key] = replace(first, count=first.count + shape.count) if first else shape
+    return sorted(found.values(), key=_size, reverse=True)
+
+
+def _size(shape: PodShape) -> tuple[int, int, str]:
+    return shape.cpu_milli, shape.memory_mib, shape_key(shape)
+
+
+def _fits_any(shape: PodShape, sizes: list[tuple[int, int]]) -> bool:
+    return not sizes or any(shape.cpu_milli <= cpu and shape.memory_mib <= memory for cpu, memory in sizes)
+
+
+def _holders(view: View, fresh: dict[str, int], sizes: list[tuple[int, int]]) -> list[_Room]:
+    grace = view.policy.scheduling_grace_seconds
+    by_type = {
+        w.instance_type: (w.cpu_allocatable_milli, w.memory_allocatable_mib)
+        for w in view.usable
+        if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
+    }
+    fresh_now = [w for w in view.usable if w.instance_id in fresh and view.now - fresh[w.instance_id] < grace]
+    rooms = []
+    for w in sorted((*view.joining, *fresh_now), key=lambda w: w.instance_id):
+        guess = by_type.get(w.instance_type) or offered(w.instance_type) or (sizes[-1] if sizes else None)
+        rooms.append(_room(w, guess))
+    return rooms
+
+
+def _room(w: Worker, guess: tuple[int | None, int | None] | None) -> _Room:
+    cpu, memory = w.cpu_allocatable_milli, w.memory_allocatable_mib
+    if cpu is None or memory is None:
+        cpu, memory = (guess[0] or 0, guess[1] or 0) if guess else (0, 0)
+    slots = _PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
+    return _Room(
+        zone=w.zone,
+        cpu_milli=cpu - (w.cpu_requested_milli or 0),
+        memory_mib=memory - (w.memory_requested_mib or 0),
+        pods=slots - (w.pods or 0),
+    )
+
+
+def _pack(shapes: list[PodShape], rooms: list[_Room]) -> list[tuple[PodShape, int]]:
+    """The shapes that do not fit whole, each with the number of its pods that are left over."""
+    left = []
+    for shape in shapes:
+        rest = shape.count
+        for room in rooms:
+            rest -= room.take(shape, rest)
+        if rest:
+            left.append((shape, rest))
+    return left
+
+
+def _judge(view: View, shapes: list[PodShape]) -> dict[str, LaunchedFor]:
+    """The launches of still pending shapes, those whose launch has since succeeded judged helped or not."""
+    tries = {t.shape: _tried_again(view, t) for t in view.memory.launched_for}
+    return {key: _judged(view, s, tries[key]) for s in shapes if (key := shape_key(s)) in tries}
+
+
+def _tried_again(view: View, launch: LaunchedFor) -> LaunchedFor:
+    """Once the time on the list is over, one more launch may be tried before the pods are listed again."""
+    until = view.memory.not_helped.get(launch.shape)
+    over = until is not None and until <= view.now
+    return replace(launch, unhelped=view.policy.not_helped_launches - 1) if over else launch
+
+
+def _judged(view: View, shape: PodShape, launch: LaunchedFor) -> LaunchedFor:
+    memory, now = view.memory, view.now
+    done = memory.last_action == "scale_up" and memory.last_action_at >= launch.at > 0
+    if not done or now - memory.last_action_at < view.policy.scheduling_grace_seconds:
+        return launch
+    same_pods = shape.count >= launch.count and shape.oldest_seconds >= now - launch.at
+    stuck = same_pods and any(_has_room(w, shape) for w in view.usable)
+    return replace(launch, at=0, unhelped=launch.unhelped + 1 if stuck else 0)
+
+
+def _has_room(w: Worker, shape: PodShape) -> bool:
+    """Whether the worker could hold one such pod by its requests; unknown requests count as room."""
+    if w.cpu_requested_milli is None or w.memory_requested_mib is None or w.cpu_allocatable_milli is None:
+        return True
+    return _room(w, None).take(shape, 1) == 1
+
+
+def _ignored(view: View, tries: dict[str, LaunchedFor]) -> dict[str, int]:
+    now, policy = view.now, view.policy
+    running = {k: until for k, until in view.memory.not_helped.items() if until > now and k in tries}
+    for key, launch in tries.items():
+        if launch.unhelped >= policy.not_helped_launches:
+            running.setdefault(key, now + policy.not_helped_seconds)
+    return running
+
+
+def _without_stuck(shape: PodShape, tries: dict[str, LaunchedFor], not_helped: dict[str, int]) -> PodShape:
+    key = shape_key(shape)
+    return replace(shape, count=max(0, shape.count - tries[key].count)) if key in not_helped else shape

@@ -1,0 +1,1 @@
+"""How the signals become a number of workers: fixed thresholds, or adaptive."""

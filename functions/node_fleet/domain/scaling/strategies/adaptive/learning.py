@@ -1,0 +1,125 @@
+"""What the adaptive rules make of one reading: what they learn from it, and the two choices that follow.
+
+Puts headroom.py and scale_down_delay.py to work on the figures; what is done about it is for adaptive.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from node_fleet.domain.model.adaptive_memory import Learned, OpenRise
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.scaling.signals.bin_packing import learn_pods
+from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
+from node_fleet.domain.scaling.strategies.adaptive.capacity import Figures
+from node_fleet.domain.scaling.tick import View
+
+DAY_SECONDS = 86400
+PACE_WINDOW = (60, 180)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """What one reading amounts to: the choice, the rest, and how many workers must stay for now."""
+
+    choice: headroom.Choice
+    rest: scale_down_delay.Rest
+    keep: int
+    learned: Learned
+
+
+def filled(learned: Learned) -> Learned:
+    """What was learned, with the starting counts where nothing was, or where their number has changed."""
+    rises, tried, counts = headroom.unlearned(), learned.tried, len(scale_down_delay.RESTS)
+    whole = all(len(row) == counts for row in (tried.workers, tried.moved, tried.held, tried.turns))
+    if whole and len(learned.rises) == len(rises):
+        return learned
+    return replace(
+        learned,
+        rises=learned.rises if len(learned.rises) == len(rises) else rises,
+        tried=tried if whole else scale_down_delay.untried(),
+    )
+
+
+def _fading(policy: Policy) -> float:
+    """What one tick leaves of a count whose half-life is LEARNING_DAYS."""
+    return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
+
+
+def with_pods(view: View, learned: Learned) -> Learned:
+    if not _is_new(view, learned):
+        return learned
+    return replace(learned, pods=learn_pods(learned.pods, view.usable, _fading(view.policy)))
+
+
+def _is_new(view: View, learned: Learned) -> bool:
+    return view.live and view.read_at > learned.read_at
+
+
+def weigh(view: View, seen: Figures, learned: Learned, floor: int) -> Weighed:
+    policy, now = view.policy, view.read_at
+    if learned.places != seen.pods_per_worker:
+        learned = replace(learned, places=seen.pods_per_worker, read_at=0, before_at=0, open=())
+    speed = _pace(learned, now, seen.demand)
+    new = _is_new(view, learned)
+    if new:
+        learned = _learn_rises(view, learned, seen.demand, speed)
+    choice = headroom.choose_workers(
+        learned.rises,
+        speed,
+        seen.demand,
+        wait_cost=policy.wait_cost,
+        pods_per_worker=seen.pods_per_worker,
+        most=policy.max_workers,
+    )
+    needed = min(policy.max_workers, max(floor, choice.workers))
+    if new:
+        start = min(policy.max_workers, max(floor, choice.start))
+        learned = _try_rests(learned, now, start=start, hold=needed, policy=policy)
+    rest = scale_down_delay.choose_rest(learned.tried, change_cost=policy.change_cost)
+    keep = max(needed, scale_down_delay.still_needed(learned.needs, now, rest.seconds))
+    return Weighed(choice=choice, rest=rest, keep=keep, learned=learned)
+
+
+def _pace(learned: Learned, now: int, demand: float) -> int:
+    """The pace since a reading of about a tick ago; steady when there is none."""
+    past = [(learned.before_at, learned.before), (learned.read_at, learned.demand)]
+    about = [p for p in past if PACE_WINDOW[0] <= now - p[0] <= PACE_WINDOW[1]] or past[1:]
+    at, before = about[0]
+    if not at or now - at > headroom.STALE_SECONDS or now <= at:
+        return headroom.pace(0.0, headroom.PACE_SECONDS)
+    return headroom.pace((demand - before) / headroom.unit(before), now - at)
+
+
+def _learn_rises(view: View, learned: Learned, demand: float, speed: int) -> Learned:
+    now, memory = view.read_at, view.memory
+    boot = learned.boot_seconds
+    took = memory.last_action_at - learned.adding_since
+    joined = memory.last_action == "scale_up" and learned.adding_since and took > 0
+    if joined:
+        boot += (min(max(took, 30), view.policy.join_limit_seconds) - boot) / 5
+    horizon = view.policy.interval_seconds + boot
+    rises, going = headroom.closed_and_open(
+        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_fading(view.policy)
+    )
+    newest = OpenRise(at=now, demand=demand, highest=demand, pace=speed)
+    return replace(
+        learned,
+        read_at=now,
+        demand=demand,
+        before_at=learned.read_at,
+        before=learned.demand,
+        rises=rises,
+        open=(*going[-7:], newest),
+        boot_seconds=boot,
+        adding_since=0 if joined else learned.adding_since,
+    )
+
+
+def _try_rests(learned: Learned, now: int, *, start: int, hold: int, policy: Policy) -> Learned:
+    needs = scale_down_delay.next_staircase(learned.needs, now, hold)
+    minutes = (now - learned.before_at) / 60 if learned.before_at else 0.0
+    tried = scale_down_delay.tried_on(
+        learned.tried, needs, now, start=start, hold=hold, minutes=minutes, keep=_fading(policy)
+    )
+    return replace(learned, needs=needs, tried=tried)

@@ -1,0 +1,90 @@
+"""When room that is no longer needed may go: at once where it stays unneeded, later where it is soon needed again.
+
+Tries every rest on paper, on what this fleet met: the room it would have held, and the changes of direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from node_fleet.domain.model.adaptive_memory import Needed, Tried
+
+RESTS = (2, 4, 6, 8, 12, 16, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480)
+"""Minutes. A rest is one of these."""
+
+FORGET_SECONDS = RESTS[-1] * 60
+STEPS_KEPT = 24
+GAP_MINUTES = 10.0
+"""What is counted at most for the time between two readings."""
+
+_REST_SECONDS = tuple(minutes * 60 for minutes in RESTS)
+_NOTHING = (0.0,) * len(RESTS)
+_NOBODY = (0,) * len(RESTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """How long room must have been unneeded before it goes; and what this rest would have led to, which fades.
+
+    holding, changing: worker-minutes of room held, and the price of the changes of direction; at_once: the sum of both
+    at the shortest rest.
+    """
+
+    seconds: int
+    holding: float
+    changing: float
+    at_once: float
+
+
+def untried() -> Tried:
+    """Nothing was seen yet."""
+    return Tried(workers=_NOBODY, moved=_NOBODY, held=_NOTHING, turns=_NOTHING)
+
+
+def next_staircase(needs: Sequence[Needed], now: int, workers: int) -> tuple[Needed, ...]:
+    """The needs with the present one last; a need that a later one exceeds says nothing any more."""
+    young = [n for n in needs if n.workers > workers and now - n.at <= FORGET_SECONDS]
+    return (*young[-(STEPS_KEPT - 1) :], Needed(at=now, workers=workers))
+
+
+def still_needed(needs: Sequence[Needed], now: int, rest_seconds: int) -> int:
+    """The most workers that were needed within the rest."""
+    return max((n.workers for n in needs if now - n.at < rest_seconds), default=0)
+
+
+def tried_on(
+    tried: Tried, needs: Sequence[Needed], now: int, *, start: int, hold: int, minutes: float, keep: float
+) -> Tried:
+    """Every rest, one reading later: its fleet holds what was needed within the rest, and at most what it had.
+
+    start, hold: to how many workers some are started now, and how many at most are held beside the rest. minutes:
+    since the reading before; `keep` of what was counted before is left.
+    """
+    workers, moved, held, turns = [], [], [], []
+    at, minutes = len(needs) - 1, min(minutes, GAP_MINUTES)
+    for rest, last, way, room, changes in zip(
+        _REST_SECONDS, tried.workers, tried.moved, tried.held, tried.turns, strict=True
+    ):
+        while at > 0 and now - needs[at - 1].at < rest:
+            at -= 1
+        had = last or start
+        have = max(start, min(had, max(hold, needs[at].workers)))
+        to = 1 if have > had else -1 if have < had else way
+        workers.append(have)
+        moved.append(to)
+        held.append(room * keep + max(0, had - start) * minutes)
+        turns.append(changes * keep + (1 if to * way < 0 else 0))
+    return Tried(workers=tuple(workers), moved=tuple(moved), held=tuple(held), turns=tuple(turns))
+
+
+def choose_rest(tried: Tried, *, change_cost: float) -> Rest:
+    """The rest whose held room and changes of direction together would have cost least; the shortest of equals."""
+    sums = [room + change_cost * changes for room, changes in zip(tried.held, tried.turns, strict=True)]
+    best = sums.index(min(sums))
+    return Rest(
+        seconds=_REST_SECONDS[best],
+        holding=tried.held[best],
+        changing=change_cost * tried.turns[best],
+        at_once=sums[0],
+    )

@@ -1,0 +1,181 @@
+"""How a setting is written and read back: its specification, the parsers by kind of value, the nearest valid name.
+
+Knows no setting by name beyond how its value is formed; what contradicts what stands in setting_relations.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from node_fleet.domain.model.built_in_metrics import BUILT_IN, completed
+from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.policy import DAY_NAMES, CustomMetric, ScheduleWindow
+from node_fleet.domain.record import Field, field, record
+from node_fleet.payload import from_payload, to_payload
+
+
+@record(frozen=True, slots=True)
+class Spec:
+    """How one setting is written and what it may be. low and high are inclusive."""
+
+    env: str
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+
+def setting(env: str, default: Any, meaning: str, **limits: Any) -> Any:
+    """A dataclass field that carries its Spec."""
+    return field(default=default, metadata={"spec": Spec(env=env, meaning=meaning, **limits)})
+
+
+def spec_of(f: Field[Any]) -> Spec:
+    """The Spec that a Settings field carries."""
+    return typing.cast(Spec, f.metadata["spec"])
+
+
+def parsed(f: Field[Any], value: Any) -> Any:
+    """The value of that field; ValueError says what would be right."""
+    spec, kind = spec_of(f), str(f.type)
+    found = _PARSERS[f.name](value) if f.name in _PARSERS else _PARSERS[kind](value)
+    if spec.choices and found not in spec.choices:
+        raise ValueError(f"expected one of {', '.join(spec.choices)}{nearest(str(found), spec.choices)}")
+    if spec.low is not None and not spec.low <= found <= (spec.high or spec.low):
+        raise ValueError(f"expected {spec.low:g} to {spec.high:g}{spec.unit and ' ' + spec.unit}")
+    return found
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError("expected a whole number")
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError("expected a whole number") from None
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if not isinstance(value, bool) else float("nan")
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not math.isfinite(number):
+        raise ValueError("expected a number")
+    return number
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | int):
+        raise ValueError("expected text")
+    return str(value).strip()
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError("expected a comma-separated list")
+    return tuple(str(item).strip() for item in items if str(item).strip())
+
+
+def _subnets(value: Any) -> tuple[str, ...]:
+    entries = _texts([f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value)
+    for entry in entries:
+        if "=" not in entry or not entry.split("=", 1)[1].startswith("subnet-"):
+            raise ValueError(f"expected zone=subnet-id, found {entry!r}")
+    return entries
+
+
+def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
+    try:
+        data = json.loads(value or "[]") if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected a JSON list ({error})") from None
+    if isinstance(data, tuple) and all(isinstance(m, CustomMetric) for m in data):
+        return data
+    if not isinstance(data, list | tuple):
+        raise ValueError("expected a JSON list of metrics")
+    found: list[CustomMetric] = []
+    problems: list[str] = []
+    for index, entry in enumerate(data):
+        try:
+            found.append(_custom_metric(entry, index))
+        except (InvalidInputError, ValueError) as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("; ".join(problems))
+    return tuple(found)
+
+
+def _custom_metric(entry: Any, index: int) -> CustomMetric:
+    fields = completed(entry)
+    name = fields.get("name") if isinstance(fields, Mapping) else None
+    if name and (absent := [mark for mark in ("query", "high", "low") if fields.get(mark) is None]):
+        near = nearest(str(name), [m.name for m in BUILT_IN]) if "query" in absent else ""
+        raise ValueError(f"metric {name} has no {' and no '.join(absent)}, expected a query and two marks{near}")
+    return typing.cast(CustomMetric, from_payload(CustomMetric, fields, path=f"metric {name or index + 1}"))
+
+
+def _schedules(value: Any) -> tuple[ScheduleWindow, ...]:
+    from node_fleet.domain.scaling.schedule import parse_schedules
+
+    return parse_schedules(value)
+
+
+def _weekend_days(value: Any) -> tuple[str, ...]:
+    names = tuple(name.lower()[:3] for name in _texts(value))
+    if unknown := [name for name in names if name not in DAY_NAMES]:
+        raise ValueError(f"{unknown[0]!r} is not a day, expected mon to sun{nearest(unknown[0], DAY_NAMES)}")
+    return names
+
+
+_PARSERS: dict[str, Any] = {
+    "int": _whole,
+    "float": _number,
+    "bool": _switch,
+    "str": _text,
+    "tuple[str, ...]": _texts,
+    "subnets": _subnets,
+    "custom_metrics": _custom_metrics,
+    "schedules": _schedules,
+    "weekend_days": _weekend_days,
+}
+
+
+def written(value: Any) -> str:
+    """The text that parses to this value again."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        if value and isinstance(value[0], ScheduleWindow):
+            return "; ".join(w.text for w in value)
+        if value and isinstance(value[0], CustomMetric):
+            return json.dumps([to_payload(m) for m in value], separators=(",", ":"))
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: Any) -> str:
+    """The value for an error message, cut where it is long."""
+    return f"{value!s:.60}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known name nearest to a wrong one, in brackets; empty when none is near."""
+    import difflib  # nobody needs it while every setting is right
+
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (nearest: {near[0]})" if near else ""

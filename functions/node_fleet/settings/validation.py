@@ -1,0 +1,173 @@
+"""Settings that are each allowed but contradict one another: every one is named with both values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node_fleet.domain.model.policy import CustomMetric
+from node_fleet.settings.parsing import nearest
+
+if TYPE_CHECKING:
+    from node_fleet.settings import Settings
+
+MACHINE_SECONDS = 3600
+"""The autoscaler machine's own TimeoutSeconds: no run lasts longer."""
+LOOK_EVENTS = 9
+"""History events of one look in a polling loop: Wait 2, Task 5, Choice 2."""
+RETRIED_LOOK_EVENTS = 27
+"""The same when every attempt but the last of the Task fails: 6 retries of 3 events."""
+BESIDE_EVENTS = 200
+"""History events of every state of the machine once, at most."""
+ROUND_EVENTS = 80
+"""History events of one more round or one more target, each of its states once, at most."""
+HISTORY_LIMIT, AWS_HISTORY_LIMIT = 10_000, 25_000
+LONGEST_STEP_SECONDS = 120
+"""The longest TimeoutSeconds of a state that holds the lock."""
+UNRENEWED_SECONDS = 75
+"""CollectMetrics and Decide follow a wait and do not renew the lease: their TimeoutSeconds together."""
+
+
+def contradictions(s: Settings) -> list[str]:
+    """Settings that are each allowed but contradict one another."""
+    found: list[str] = []
+    pairs = (
+        ("min_workers", "max_workers", False),
+        ("cpu_down_percent", "cpu_up_percent", True),
+        ("cpu_up_percent", "cpu_urgent_percent", False),
+        ("memory_down_percent", "memory_up_percent", True),
+        ("on_demand_floor", "max_workers", False),
+        ("interval_seconds", "reading_gap_seconds", True),
+        ("lease_skew_seconds", "lease_seconds", True),
+        ("join_limit_seconds", "operation_limit_seconds", True),
+        ("step_normal", "step_urgent", False),
+        ("interval_jitter_seconds", "interval_seconds", True),
+        ("join_back_off_seconds", "join_back_off_most_seconds", False),
+        ("scale_up_back_off_seconds", "scale_up_back_off_most_seconds", False),
+        ("drain_back_off_seconds", "drain_back_off_most_seconds", False),
+        ("predictive_min_days", "history_days", True),
+    )
+    for low, high, strict in pairs:
+        a, b = getattr(s, low), getattr(s, high)
+        if a > b or (strict and a == b):
+            found.append(f"{s.env_name(low)}={a:g} must be {'below' if strict else 'at most'} {s.env_name(high)}={b:g}")
+    if not _is_zone(s.timezone):
+        import zoneinfo
+
+        near = nearest(s.timezone, zoneinfo.available_timezones())
+        found.append(f"TIMEZONE={s.timezone}: expected an IANA zone such as Asia/Dhaka{near}")
+    if not s.launch_template_version.isdigit():
+        found.append(
+            f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
+        )
+    found += _address_problems(s)
+    found += _decision_problems(s)
+    found += _lease_problems(s)
+    found += _history_problems(s)
+    return found
+
+
+def most_history_events(s: Settings, *, look_events: int = LOOK_EVENTS) -> int:
+    """History events of the longest run that these settings allow: every loop goes to its limit, within the hour."""
+    drain = s.drain_timeout_seconds + 60 + s.delivery_timeout_seconds + 30
+    loops = (
+        (s.max_rounds, s.join_limit_seconds, s.join_poll_seconds),
+        (s.max_targets, drain, s.drain_poll_seconds),
+        (s.max_targets, s.terminate_limit_seconds, s.terminate_poll_seconds),
+    )
+    looks = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)
+    within_the_hour = MACHINE_SECONDS // min(poll for *_, poll in loops) + 1
+    return BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets) + look_events * min(looks, within_the_hour)
+
+
+def _history_problems(s: Settings) -> list[str]:
+    """Step Functions ends a run of 25,000 events; the longest stays under 10,000, and under 25,000 with all retries."""
+    plain, retried = most_history_events(s), most_history_events(s, look_events=RETRIED_LOOK_EVENTS)
+    if plain < HISTORY_LIMIT and retried < AWS_HISTORY_LIMIT:
+        return []
+    return [
+        f"JOIN_POLL_SECONDS={s.join_poll_seconds}, DRAIN_POLL_SECONDS={s.drain_poll_seconds}, "
+        f"TERMINATE_POLL_SECONDS={s.terminate_poll_seconds}: a run could make {plain} history events "
+        f"({retried} with retries), expected under {HISTORY_LIMIT} (under {AWS_HISTORY_LIMIT}): longer pauses, "
+        f"shorter limits, fewer MAX_ROUNDS={s.max_rounds} or MAX_TARGETS={s.max_targets}"
+    ]
+
+
+def _lease_problems(s: Settings) -> list[str]:
+    """A lease outlives the longest step, and the longest time between two renewals."""
+    pause = max(s.join_poll_seconds, s.drain_poll_seconds, s.terminate_poll_seconds)
+    needed = max(LONGEST_STEP_SECONDS + pause, UNRENEWED_SECONDS + s.scheduling_grace_seconds) + s.lease_skew_seconds
+    if s.lease_seconds > needed:
+        return []
+    return [
+        f"LEASE_SECONDS={s.lease_seconds} must be above {needed}: the longest step ({LONGEST_STEP_SECONDS} s) and "
+        f"pause between renewals, with SCHEDULING_GRACE_SECONDS={s.scheduling_grace_seconds} and the margin for clocks"
+    ]
+
+
+def _address_problems(s: Settings) -> list[str]:
+    if "@" not in s.prometheus_url:
+        return []
+    from urllib.parse import urlsplit
+
+    address = urlsplit(s.prometheus_url)
+    if address.username is None:
+        return []
+    bare = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
+    return [
+        f"PROMETHEUS_URL={bare} came with a user or password, which would stand in the environment and in logs:"
+        f" put them in the secret that {s.env_name('prometheus_secret')} names"
+    ]
+
+
+def _is_zone(name: str) -> bool:
+    """Asks for the one zone: the list of all is a walk through a directory, too slow for every start."""
+    if name == "UTC":
+        return True
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _decision_problems(s: Settings) -> list[str]:
+    """Contradictions among the settings that only decisions use."""
+    found = [problem for m in s.custom_metrics for problem in _metric_problems(m)]
+    names = [m.name for m in s.custom_metrics]
+    found += [
+        f"CUSTOM_METRICS {name}: given {names.count(name)} times, expected once"
+        for name in sorted(set(names))
+        if names.count(name) > 1
+    ]
+    for w in s.schedules:
+        if w.minimum > s.max_workers:
+            found.append(f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}")
+    marks = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
+    marks += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
+    for label, down, up in marks:
+        limit = up - s.projection_margin_percent
+        if down < up and limit <= 0:
+            found.append(
+                f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever go, "
+                f"expected under SCALE_UP_THRESHOLD_{label.upper()}={up:g}"
+            )
+    return found
+
+
+def _metric_problems(m: CustomMetric) -> list[str]:
+    found = []
+    if not m.name:
+        found.append("CUSTOM_METRICS: name is empty, expected a name")
+    if not m.query:
+        found.append(f"CUSTOM_METRICS {m.name}: query is empty, expected a PromQL query")
+    if not 1 <= m.readings <= 30:
+        found.append(f"CUSTOM_METRICS {m.name}: readings={m.readings}, expected 1 to 30")
+    if not m.low < m.high:
+        found.append(f"CUSTOM_METRICS {m.name}: low={m.low:g} must be below high={m.high:g}")
+    if m.minimum_traffic < 0:
+        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic={m.minimum_traffic:g}, expected 0 or more")
+    if m.minimum_traffic > 0 and not m.traffic_query:
+        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic without traffic_query, expected a PromQL query")
+    return found

@@ -1,0 +1,180 @@
+"""Watches every change and re-does the disruption budgets' sums on its own, from raw pods and selectors.
+
+It shares no arithmetic with `disruption`: a mistake there must show up here. It judges only what we did on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.cluster.api.store import Change
+from simulator.cluster.core import Machine
+from simulator.cluster.model import OUR_ACTOR, World
+from simulator.cluster.objects import Obj
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A budget that we broke: `healthy` pods are left of the `promised`."""
+
+    at: float
+    budget: str
+    pod: str
+    act: str
+    healthy: int
+    promised: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A pod that we took away on purpose, and what made it special."""
+
+    at: float
+    pod: str
+    act: str
+    owner_kind: str
+    is_node_bound: bool
+    labels: dict[str, str]
+
+
+class BudgetChecker:
+    """Attach it to a world; read `violations`, `removals` and `involuntary_drops` afterwards."""
+
+    def __init__(self, world: World, *, our_actor: str = OUR_ACTOR) -> None:
+        self._world = world
+        self._ours = our_actor
+        self.violations: list[Violation] = []
+        self.removals: list[Removal] = []
+        self.involuntary_drops: list[Violation] = []
+        self._powered_off: set[str] = set()
+        world.on_change(self._on_change)
+        world.gone_listeners.append(self._on_machine_gone)
+
+    def _on_change(self, change: Change) -> None:
+        if change.resource != "pods" or change.before is None:
+            return
+        was, lost = self._is_healthy(change.before), not self._is_healthy(change.after)
+        told_to_go = change.after is None or "deletionTimestamp" in change.after["metadata"]
+        already_going = "deletionTimestamp" in change.before["metadata"]
+        ours = change.actor == self._ours
+        if ours and told_to_go and not already_going and not _is_done(change.before):
+            self._note_removal(change.before, "evicted or deleted")
+        if was and lost:
+            self._judge(change.before, "evicted or deleted", voluntary=ours and told_to_go)
+
+    def _on_machine_gone(self, machine: Machine, voluntary: bool) -> None:
+        """Called just before the machine's pods are lost."""
+        pods = [pod for pod in self._world.objects("pods") if pod["spec"].get("nodeName") == machine.node_name]
+        healthy = [pod for pod in pods if self._is_healthy(pod)]
+        self._powered_off.add(machine.node_name)
+        for pod in pods:
+            if voluntary and not _is_done(pod) and not _is_daemon(pod):
+                self._note_removal(pod, "terminated with its machine")
+        for pod in healthy:
+            self._judge(pod, "terminated with its machine", voluntary=voluntary)
+
+    def _is_healthy(self, pod: Obj | None) -> bool:
+        if pod is None or "deletionTimestamp" in pod["metadata"] or _is_done(pod):
+            return False
+        node = pod["spec"].get("nodeName", "")
+        conditions = pod.get("status", {}).get("conditions", [])
+        ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+        return bool(node) and ready and node not in self._powered_off
+
+    def _judge(self, pod: Obj, act: str, *, voluntary: bool) -> None:
+        for budget in self._world.objects("poddisruptionbudgets"):
+            if _selects(budget, pod):
+                healthy, promised = self._standing(budget)
+                if healthy < promised:
+                    broken = Violation(
+                        at=self._world.now(),
+                        budget=_name(budget),
+                        pod=_name(pod),
+                        act=act,
+                        healthy=healthy,
+                        promised=promised,
+                    )
+                    (self.violations if voluntary else self.involuntary_drops).append(broken)
+
+    def _standing(self, budget: Obj) -> tuple[int, int]:
+        """(healthy pods now, pods that the budget promises to keep)."""
+        pods = [pod for pod in self._world.objects("pods") if _selects(budget, pod) and not _is_done(pod)]
+        healthy = len([pod for pod in pods if self._is_healthy(pod)])
+        spec = budget["spec"]
+        if "minAvailable" in spec:
+            return healthy, _counted(spec["minAvailable"], self._wanted(pods))
+        wanted = self._wanted(pods)
+        return healthy, max(0, wanted - _counted(spec.get("maxUnavailable", 1), wanted))
+
+    def _wanted(self, pods: list[Obj]) -> int:
+        """How many pods the controllers of these pods ask for in sum."""
+        wanted: dict[tuple[str, str, str], int] = {}
+        for pod in pods:
+            for owner in pod["metadata"].get("ownerReferences", []):
+                resource = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}.get(owner["kind"])
+                if resource:
+                    key = (resource, pod["metadata"]["namespace"], owner["name"])
+                    found = self._world.find(*key)
+                    wanted[key] = int(found["spec"]["replicas"]) if found else 0
+        return sum(wanted.values())
+
+    def _note_removal(self, pod: Obj, act: str) -> None:
+        owners = [owner["kind"] for owner in pod["metadata"].get("ownerReferences", []) if owner.get("controller")]
+        self.removals.append(
+            Removal(
+                at=self._world.now(),
+                pod=_name(pod),
+                act=act,
+                owner_kind=owners[0] if owners else "",
+                is_node_bound=self._is_node_bound(pod),
+                labels=dict(pod["metadata"].get("labels", {})),
+            )
+        )
+
+    def _is_node_bound(self, pod: Obj) -> bool:
+        for volume in pod["spec"].get("volumes", []):
+            claim_name = volume.get("persistentVolumeClaim", {}).get("claimName")
+            claim = self._world.find("persistentvolumeclaims", pod["metadata"]["namespace"], claim_name or "")
+            bound = claim["spec"].get("volumeName") if claim else None
+            disk = self._world.find("persistentvolumes", "", bound) if bound else None
+            if disk and "nodeAffinity" in disk["spec"]:
+                return True
+        return False
+
+
+def _name(obj: Obj) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def _is_done(pod: Obj) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _is_daemon(pod: Obj) -> bool:
+    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", []))
+
+
+def _selects(budget: Obj, pod: Obj) -> bool:
+    """The budget's selector, read on its own: matchLabels and the four set operators."""
+    if budget["metadata"]["namespace"] != pod["metadata"]["namespace"]:
+        return False
+    selector = budget["spec"].get("selector")
+    labels = pod["metadata"].get("labels", {})
+    if selector is None:
+        return False
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            return False
+    for rule in selector.get("matchExpressions", []):
+        has, listed = rule["key"] in labels, labels.get(rule["key"]) in rule.get("values", [])
+        passed = {"In": listed, "NotIn": not listed, "Exists": has, "DoesNotExist": not has}[rule["operator"]]
+        if not passed:
+            return False
+    return True
+
+
+def _counted(value: int | str, total: int) -> int:
+    if isinstance(value, int):
+        return value
+    share = int(value.rstrip("%")) * total
+    return share // 100 + (1 if share % 100 else 0)

@@ -1,0 +1,282 @@
+"""Deployment, ReplicaSet, StatefulSet, DaemonSet and Job controllers, run when something of theirs changed.
+
+They replace what is lost. A rolling update is not modelled: a changed template shapes only new pods.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from simulator.cluster.api.store import RESOURCES, copy_of
+from simulator.cluster.control.scheduler import NodeRoom, mark_gated, why_not
+from simulator.cluster.control.volumes import local_claim
+from simulator.cluster.core import Cluster
+from simulator.cluster.objects import (
+    RUN_SECONDS,
+    Obj,
+    condition_is_true,
+    is_active,
+    is_terminating,
+    node_of,
+)
+
+DEFAULT_GRACE_SECONDS = 30
+_DAEMON_TOLERATIONS: list[Obj] = [
+    {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": effect}
+    for what, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("unschedulable", "NoSchedule"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+    )
+]
+
+
+def owner_reference(owner: Obj) -> Obj:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_from_template(owner: Obj, name: str, template: Obj) -> Obj:
+    metadata = template.get("metadata", {})
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": owner["metadata"]["namespace"],
+            "labels": dict(metadata.get("labels", {})),
+            "annotations": dict(metadata.get("annotations", {})),
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": copy_of(template["spec"]),
+    }
+
+
+class Controllers:
+    """Keeps each workload object's pods at what it asks for."""
+
+    def __init__(self, cluster: Cluster, delete_pod: Callable[[str, str], Obj]) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._delete_pod = delete_pod
+        self._kind_of_uid: dict[str, tuple[str, str, str]] = {}
+        self._reconcilers: dict[str, Callable[[Obj], None]] = {
+            "deployments": self._deployment,
+            "replicasets": self._replica_set,
+            "statefulsets": self._stateful_set,
+            "jobs": self._job,
+        }
+        cluster.settlers.append(self.run_if_needed)
+
+    def run_if_needed(self) -> bool:
+        attention = self._cluster.attention
+        if not attention.owners and not attention.daemons:
+            return False
+        owners, attention.owners = attention.owners, {}
+        for uid in owners:
+            self._reconcile(uid)
+        if attention.daemons:
+            attention.daemons = False
+            for daemon_set in self._store.all("daemonsets"):
+                self._daemon_set(daemon_set)
+        return True
+
+    def create_pod(self, pod: Obj) -> Obj:
+        """Store a new pod with the defaults that the API server gives it."""
+        spec = pod["spec"]
+        spec.setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        spec.setdefault("restartPolicy", "Always")
+        pod.setdefault("status", {}).setdefault("phase", "Pending")
+        mark_gated(pod, self._cluster.now())
+        return self._store.create("pods", pod)
+
+    def remember(self, resource: str, owner: Obj) -> None:
+        metadata = owner["metadata"]
+        self._kind_of_uid[metadata["uid"]] = (resource, metadata["namespace"], metadata["name"])
+
+    def _reconcile(self, uid: str) -> None:
+        where = self._kind_of_uid.get(uid) or self._look_up(uid)
+        if where is None:
+            return
+        owner = self._store.find(*where)
+        if owner is None or owner["metadata"]["uid"] != uid:
+            self._orphaned(uid)
+        elif not is_terminating(owner) and not self._namespace_ends(where[1]):
+            self._reconcilers[where[0]](owner)
+
+    def _namespace_ends(self, namespace: str) -> bool:
+        found = self._store.find("namespaces", "", namespace)
+        return found is not None and is_terminating(found)
+
+    def _look_up(self, uid: str) -> tuple[str, str, str] | None:
+        for resource in self._reconcilers:
+            for owner in self._store.all(resource):
+                self.remember(resource, owner)
+        return self._kind_of_uid.get(uid)
+
+    def _orphaned(self, uid: str) -> None:
+        """The owner is gone: garbage collection removes what it owned."""
+        self._kind_of_uid.pop(uid, None)
+        for pod in self._cluster.pods_of_owner(uid):
+            if not is_terminating(pod):
+                self._delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        for replica_set in self._store.all("replicasets"):
+            references = replica_set["metadata"].get("ownerReferences", [])
+            if any(reference["uid"] == uid for reference in references):
+                metadata = replica_set["metadata"]
+                self._store.remove("replicasets", metadata["namespace"], metadata["name"])
+
+    def _deployment(self, deployment: Obj) -> None:
+        metadata, spec = deployment["metadata"], deployment["spec"]
+        name = replica_set_name(metadata["name"])
+        replica_set = self._store.find("replicasets", metadata["namespace"], name)
+        if replica_set is None:
+            replica_set = self._store.create("replicasets", _replica_set_for(deployment, name))
+            self.remember("replicasets", replica_set)
+        elif replica_set["spec"]["replicas"] != spec["replicas"]:
+            self._set(replica_set, "replicasets", lambda fresh: fresh["spec"].update(replicas=spec["replicas"]))
+        counts = replica_set.get("status", {})
+        self._status(deployment, "deployments", {key: counts.get(key, 0) for key in _COUNTS})
+
+    def _replica_set(self, replica_set: Obj) -> None:
+        uid, name = replica_set["metadata"]["uid"], replica_set["metadata"]["name"]
+        active = [pod for pod in self._cluster.pods_of_owner(uid) if is_active(pod)]
+        wanted = int(replica_set["spec"]["replicas"])
+        for _ in range(wanted - len(active)):
+            template = replica_set["spec"]["template"]
+            self.create_pod(pod_from_template(replica_set, f"{name}-{self._cluster.new_suffix()}", template))
+        for pod in self._victims(active, len(active) - wanted):
+            self._delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        self._count_status(replica_set, "replicasets")
+        owner = replica_set["metadata"].get("ownerReferences")
+        if owner:
+            self._cluster.attention.owners[owner[0]["uid"]] = None
+
+    def _victims(self, active: list[Obj], surplus: int) -> list[Obj]:
+        """Kubernetes' order: without a node, not ready, crowded with siblings, newest."""
+        if surplus <= 0:
+            return []
+        siblings: dict[str, int] = {}
+        for pod in active:
+            siblings[node_of(pod)] = siblings.get(node_of(pod), 0) + 1
+
+        def rank(pod: Obj) -> tuple[Any, ...]:
+            ready = condition_is_true(pod, "Ready")
+            created = pod["metadata"]["creationTimestamp"]
+            return bool(node_of(pod)), ready, -siblings[node_of(pod)], _descending(created)
+
+        return sorted(active, key=rank)[:surplus]
+
+    def _stateful_set(self, stateful_set: Obj) -> None:
+        metadata, spec = stateful_set["metadata"], stateful_set["spec"]
+        wanted = int(spec["replicas"])
+        for ordinal in range(wanted):
+            pod = self._store.find("pods", metadata["namespace"], f"{metadata['name']}-{ordinal}")
+            if pod is None:
+                self._create_ordinal(stateful_set, ordinal)
+                break
+            if not condition_is_true(pod, "Ready"):
+                break
+        for pod in self._cluster.pods_of_owner(metadata["uid"]):
+            ordinal = int(pod["metadata"]["name"].rsplit("-", 1)[1])
+            if ordinal >= wanted and not is_terminating(pod):
+                self._delete_pod(metadata["namespace"], pod["metadata"]["name"])
+        self._count_status(stateful_set, "statefulsets")
+
+    def _create_ordinal(self, stateful_set: Obj, ordinal: int) -> None:
+        metadata, spec = stateful_set["metadata"], stateful_set["spec"]
+        pod = pod_from_template(stateful_set, f"{metadata['name']}-{ordinal}", spec["template"])
+        for template in spec.get("volumeClaimTemplates", ()):
+            volume = template["metadata"]["name"]
+            claim = f"{volume}-{pod['metadata']['name']}"
+            if self._store.find("persistentvolumeclaims", metadata["namespace"], claim) is None:
+                self._store.create("persistentvolumeclaims", local_claim(metadata["namespace"], claim))
+            pod["spec"].setdefault("volumes", []).append(
+                {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
+            )
+        self.create_pod(pod)
+
+    def _job(self, job: Obj) -> None:
+        uid, spec = job["metadata"]["uid"], job["spec"]
+        pods = self._cluster.pods_of_owner(uid)
+        done = sum(1 for pod in pods if pod["status"]["phase"] == "Succeeded")
+        active = sum(1 for pod in pods if is_active(pod))
+        missing = min(int(spec.get("parallelism", 1)), int(spec.get("completions", 1)) - done) - active
+        for _ in range(missing):
+            name = f"{job['metadata']['name']}-{self._cluster.new_suffix()}"
+            pod = pod_from_template(job, name, spec["template"])
+            pod["spec"]["restartPolicy"] = "Never"
+            pod["metadata"]["annotations"].setdefault(RUN_SECONDS, "60")
+            self.create_pod(pod)
+        self._status(job, "jobs", {"succeeded": done, "active": active + max(0, missing)})
+
+    def _daemon_set(self, daemon_set: Obj) -> None:
+        metadata = daemon_set["metadata"]
+        covered = {node_of(pod) for pod in self._cluster.pods_of_owner(metadata["uid"])}
+        nodes = {node["metadata"]["name"]: node for node in self._store.all("nodes")}
+        for name, node in nodes.items():
+            if name not in covered and self._daemon_fits(daemon_set, node):
+                pod = pod_from_template(
+                    daemon_set, f"{metadata['name']}-{self._cluster.new_suffix()}", daemon_set["spec"]["template"]
+                )
+                pod["spec"]["nodeName"] = name
+                pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), *_DAEMON_TOLERATIONS]
+                self.create_pod(pod)
+        for pod in self._cluster.pods_of_owner(metadata["uid"]):
+            if node_of(pod) not in nodes:
+                self._store.remove("pods", metadata["namespace"], pod["metadata"]["name"])
+
+    def _daemon_fits(self, daemon_set: Obj, node: Obj) -> bool:
+        spec = dict(daemon_set["spec"]["template"]["spec"])
+        spec["tolerations"] = [*spec.get("tolerations", ()), *_DAEMON_TOLERATIONS]
+        facts = self._cluster.pod_facts({"metadata": {"uid": f"daemon {daemon_set['metadata']['uid']}"}, "spec": spec})
+        roomy = NodeRoom(node=node, cpu_milli=10**9, memory_mib=1e12, max_pods=10**6)
+        return not why_not({"spec": spec}, facts, roomy)
+
+    def _count_status(self, owner: Obj, resource: str) -> None:
+        pods = [pod for pod in self._cluster.pods_of_owner(owner["metadata"]["uid"]) if is_active(pod)]
+        ready = sum(1 for pod in pods if condition_is_true(pod, "Ready"))
+        counts = {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
+        self._status(owner, resource, counts)
+
+    def _status(self, owner: Obj, resource: str, counts: dict[str, int]) -> None:
+        self._set(owner, resource, lambda fresh: fresh.setdefault("status", {}).update(counts))
+
+    def _set(self, owner: Obj, resource: str, edit: Callable[[Obj], None]) -> None:
+        metadata = owner["metadata"]
+        self._store.update(resource, metadata["namespace"], metadata["name"], edit)
+
+
+_COUNTS = ("replicas", "readyReplicas", "availableReplicas")
+
+
+def _replica_set_for(deployment: Obj, name: str) -> Obj:
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    return {
+        "apiVersion": RESOURCES["replicasets"].api_version,
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": dict(spec["template"].get("metadata", {}).get("labels", {})),
+            "ownerReferences": [owner_reference(deployment)],
+        },
+        "spec": {"replicas": spec["replicas"], "selector": spec["selector"], "template": spec["template"]},
+    }
+
+
+def replica_set_name(deployment: str) -> str:
+    return f"{deployment}-{zlib.crc32(deployment.encode()):08x}"
+
+
+def _descending(text: str) -> tuple[int, ...]:
+    return tuple(-ord(letter) for letter in text)

@@ -1,0 +1,52 @@
+"""Namespaces that are being deleted: their pods stop, and when the last is gone, so are they."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simulator.cluster.core import Cluster
+from simulator.cluster.objects import Obj, is_terminating, iso
+
+
+class Namespaces:
+    """Empties terminating namespaces."""
+
+    def __init__(self, cluster: Cluster, delete_pod: Callable[[str, str], Obj]) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._delete_pod = delete_pod
+        cluster.settlers.append(self.run_if_needed)
+
+    def terminate(self, name: str) -> Obj:
+        now = self._cluster.now()
+
+        def edit(fresh: Obj) -> None:
+            fresh["metadata"].setdefault("deletionTimestamp", iso(now))
+            fresh["status"] = {"phase": "Terminating"}
+
+        return self._store.update("namespaces", "", name, edit)
+
+    def run_if_needed(self) -> bool:
+        if not self._cluster.attention.namespaces:
+            return False
+        self._cluster.attention.namespaces = False
+        ending = [obj for obj in self._store.all("namespaces") if is_terminating(obj)]
+        for namespace in ending:
+            self._empty(namespace)
+        return bool(ending)
+
+    def _empty(self, namespace: Obj) -> None:
+        name = namespace["metadata"]["name"]
+        if namespace["metadata"].get("annotations", {}).get("simulator.node-fleet.io/holds-pods"):
+            return
+        pods = [pod for pod in self._store.all("pods") if pod["metadata"]["namespace"] == name]
+        for pod in pods:
+            if not is_terminating(pod):
+                self._delete_pod(name, pod["metadata"]["name"])
+        if any(self._store.find("pods", name, pod["metadata"]["name"]) for pod in pods):
+            return
+        for resource in ("deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "poddisruptionbudgets"):
+            for obj in self._store.all(resource):
+                if obj["metadata"].get("namespace") == name:
+                    self._store.remove(resource, name, obj["metadata"]["name"])
+        self._store.remove("namespaces", "", name)

@@ -1,0 +1,232 @@
+"""Binding pending pods to nodes as kube-scheduler does: filters, then the least allocated node.
+
+`why_not` is the pure part: one pod, one node, and the words Kubernetes uses for each refusal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.cluster.api.selectors import matches_expression
+from simulator.cluster.control.volumes import bind_local_claims, volume_node_terms
+from simulator.cluster.core import Cluster, PodKey
+from simulator.cluster.objects import (
+    TAINT_UNSCHEDULABLE,
+    Obj,
+    PodFacts,
+    condition,
+    cpu_milli,
+    is_gated,
+    memory_mib,
+    set_condition,
+    tolerates,
+)
+
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeRoom:
+    """What a node offers and what its pods have requested of it so far."""
+
+    node: Obj
+    cpu_milli: int
+    memory_mib: float
+    max_pods: int
+    used_cpu_milli: int = 0
+    used_memory_mib: float = 0.0
+    used_pods: int = 0
+
+    @property
+    def name(self) -> str:
+        return str(self.node["metadata"]["name"])
+
+    def add(self, facts: PodFacts) -> None:
+        self.used_cpu_milli += facts.cpu_milli
+        self.used_memory_mib += facts.memory_mib
+        self.used_pods += 1
+
+    def allocated_after(self, facts: PodFacts) -> float:
+        cpu = (self.used_cpu_milli + facts.cpu_milli) / max(1, self.cpu_milli)
+        memory = (self.used_memory_mib + facts.memory_mib) / max(1.0, self.memory_mib)
+        return cpu + memory
+
+
+def room_of(cluster: Cluster, node: Obj) -> NodeRoom:
+    allocatable = node["status"]["allocatable"]
+    used_cpu, used_memory, used_pods = cluster.requested_on(node["metadata"]["name"])
+    return NodeRoom(
+        node=node,
+        cpu_milli=cpu_milli(allocatable["cpu"]),
+        memory_mib=memory_mib(allocatable["memory"]),
+        max_pods=int(allocatable["pods"]),
+        used_cpu_milli=used_cpu,
+        used_memory_mib=used_memory,
+        used_pods=used_pods,
+    )
+
+
+def why_not(pod: Obj, facts: PodFacts, room: NodeRoom, volume_terms: list[list[Obj]] | None = None) -> list[str]:
+    """Kubernetes' reasons why this pod may not go to this node; empty when it may."""
+    spec, node = pod["spec"], room.node
+    tolerations = spec.get("tolerations", ())
+    if node["spec"].get("unschedulable") and not tolerates(tolerations, _CORDONED):
+        return ["node(s) were unschedulable"]
+    for taint in node["spec"].get("taints", ()):
+        if taint["effect"] in _BLOCKING_EFFECTS and not tolerates(tolerations, taint):
+            return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
+    if not _selected(spec, node):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    if any(not _any_term(terms, node) for terms in volume_terms or ()):
+        return ["node(s) didn't match PersistentVolume's node affinity"]
+    return _shortages(facts, room)
+
+
+_CORDONED = {"key": TAINT_UNSCHEDULABLE, "effect": "NoSchedule"}
+
+
+def _shortages(facts: PodFacts, room: NodeRoom) -> list[str]:
+    reasons = []
+    if room.used_pods + 1 > room.max_pods:
+        reasons.append("Too many pods")
+    if facts.cpu_milli and room.used_cpu_milli + facts.cpu_milli > room.cpu_milli:
+        reasons.append("Insufficient cpu")
+    if facts.memory_mib and room.used_memory_mib + facts.memory_mib > room.memory_mib + 1e-9:
+        reasons.append("Insufficient memory")
+    return reasons
+
+
+def _selected(spec: Obj, node: Obj) -> bool:
+    labels = node["metadata"].get("labels", {})
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or _any_term(required.get("nodeSelectorTerms", []), node)
+
+
+def _any_term(terms: list[Obj], node: Obj) -> bool:
+    return any(_term_matches(term, node) for term in terms)
+
+
+def _term_matches(term: Obj, node: Obj) -> bool:
+    labels = node["metadata"].get("labels", {})
+    fields = {"metadata.name": node["metadata"]["name"]}
+    expressions, field_terms = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not expressions and not field_terms:
+        return False
+    return all(matches_expression(entry, labels) for entry in expressions) and all(
+        matches_expression(entry, fields) for entry in field_terms
+    )
+
+
+def unschedulable_message(reasons: Counter[str], nodes: int) -> str:
+    if not nodes:
+        return "no nodes available to schedule pods"
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(parts)}."
+
+
+class Scheduler:
+    """Looks at every pending pod when something could have changed its fate."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        cluster.settlers.append(self.run_if_needed)
+
+    def run_if_needed(self) -> bool:
+        if not self._cluster.attention.schedule:
+            return False
+        self._cluster.attention.schedule = False
+        if self._cluster.pending:
+            self._run()
+        return True
+
+    def _run(self) -> None:
+        cluster = self._cluster
+        rooms = [room_of(cluster, node) for node in cluster.store.all("nodes")]
+        refused: dict[Any, str] = {}
+        for key in self._queue():
+            pod = cluster.store.get("pods", *key)
+            signature = _signature(pod)
+            message = refused.get(signature)
+            if message is None:
+                message = self._place(pod, rooms)
+            if message:
+                refused[signature] = message
+                self._mark_unschedulable(key, message)
+
+    def _queue(self) -> list[PodKey]:
+        def order(key: PodKey) -> tuple[int, str]:
+            pod = self._cluster.store.get("pods", *key)
+            return -int(pod["spec"].get("priority", 0)), pod["metadata"]["creationTimestamp"]
+
+        return sorted(self._cluster.pending, key=order)
+
+    def _place(self, pod: Obj, rooms: list[NodeRoom]) -> str:
+        """Bind the pod to its best node and answer ''; or answer why no node takes it."""
+        facts = self._cluster.pod_facts(pod)
+        volume_terms = volume_node_terms(self._cluster.store, pod)
+        fitting, reasons = [], Counter[str]()
+        for room in rooms:
+            refusals = why_not(pod, facts, room, volume_terms)
+            reasons.update(refusals)
+            if not refusals:
+                fitting.append(room)
+        if not fitting:
+            return unschedulable_message(reasons, len(rooms))
+        best = min(fitting, key=lambda room: (room.allocated_after(facts), room.name))
+        best.add(facts)
+        self._bind(pod, best.node)
+        return ""
+
+    def _bind(self, pod: Obj, node: Obj) -> None:
+        now, name = self._cluster.now(), node["metadata"]["name"]
+
+        def edit(fresh: Obj) -> None:
+            fresh["spec"]["nodeName"] = name
+            set_condition(fresh, now, "PodScheduled", "True")
+
+        bind_local_claims(self._cluster.store, pod, node)
+        metadata = pod["metadata"]
+        self._cluster.store.update("pods", metadata["namespace"], metadata["name"], edit)
+
+    def _mark_unschedulable(self, key: PodKey, message: str) -> None:
+        pod = self._cluster.store.get("pods", *key)
+        known = condition(pod, "PodScheduled")
+        if known and known.get("message") == message and known["status"] == "False":
+            return
+        now = self._cluster.now()
+        self._cluster.store.update(
+            "pods",
+            *key,
+            lambda fresh: set_condition(fresh, now, "PodScheduled", "False", "Unschedulable", message),
+        )
+        self._cluster.attention.schedule = False
+
+
+def mark_gated(pod: Obj, now: float) -> None:
+    """Give a pod with scheduling gates the condition that the API server gives it."""
+    if is_gated(pod):
+        set_condition(
+            pod,
+            now,
+            "PodScheduled",
+            "False",
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates",
+        )
+
+
+def _signature(pod: Obj) -> Any:
+    spec = pod["spec"]
+    volumes = tuple(
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in spec.get("volumes", ())
+        if "persistentVolumeClaim" in volume
+    )
+    shape = {key: spec.get(key) for key in ("nodeSelector", "affinity", "tolerations", "containers")}
+    owner = pod["metadata"].get("ownerReferences", [{}])[0].get("uid")
+    return (owner, volumes) if owner else (repr(shape), volumes)

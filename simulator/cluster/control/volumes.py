@@ -1,0 +1,80 @@
+"""Claims and volumes in the one form that matters to a scheduler: K3s local-path, bound to a node.
+
+A claim waits for its first consumer; then a volume with node affinity to that node is made for it.
+"""
+
+from __future__ import annotations
+
+from simulator.cluster.api.store import ObjectStore
+from simulator.cluster.objects import LABEL_HOSTNAME, Obj
+
+
+def claims_of(pod: Obj) -> list[str]:
+    return [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["spec"].get("volumes", ())
+        if "persistentVolumeClaim" in volume
+    ]
+
+
+def volume_node_terms(store: ObjectStore, pod: Obj) -> list[list[Obj]]:
+    """For each bound volume with node affinity: the node selector terms a node must meet."""
+    terms = []
+    for claim_name in claims_of(pod):
+        claim = store.find("persistentvolumeclaims", pod["metadata"]["namespace"], claim_name)
+        volume_name = claim["spec"].get("volumeName") if claim else None
+        volume = store.find("persistentvolumes", "", volume_name) if volume_name else None
+        required = ((volume or {}).get("spec", {}).get("nodeAffinity") or {}).get("required")
+        if required:
+            terms.append(required["nodeSelectorTerms"])
+    return terms
+
+
+def bind_local_claims(store: ObjectStore, pod: Obj, node: Obj) -> None:
+    """Give each unbound claim of this pod a volume on the node it goes to."""
+    namespace = pod["metadata"]["namespace"]
+    for name in claims_of(pod):
+        claim = store.find("persistentvolumeclaims", namespace, name)
+        if claim is not None and not claim["spec"].get("volumeName"):
+            _bind_claim(store, claim, node)
+
+
+def _bind_claim(store: ObjectStore, claim: Obj, node: Obj) -> None:
+    namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+    volume_name = f"pvc-{claim['metadata']['uid']}"
+    store.create("persistentvolumes", local_volume(volume_name, node["metadata"]["name"], namespace, name))
+
+    def edit(fresh: Obj) -> None:
+        fresh["spec"]["volumeName"] = volume_name
+        fresh["status"] = {"phase": "Bound"}
+
+    store.update("persistentvolumeclaims", namespace, name, edit)
+
+
+def local_volume(name: str, node_name: str, namespace: str, claim: str) -> Obj:
+    expression = {"key": LABEL_HOSTNAME, "operator": "In", "values": [node_name]}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim},
+            "hostPath": {"path": f"/var/lib/rancher/k3s/storage/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": "local-path",
+        },
+        "status": {"phase": "Bound"},
+    }
+
+
+def local_claim(namespace: str, name: str) -> Obj:
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "local-path",
+        },
+        "status": {"phase": "Pending"},
+    }

@@ -1,0 +1,1 @@
+"""kubectl against the simulated cluster, in process."""

@@ -1,0 +1,1 @@
+"""The load on the simulated cluster: applications, curves and what they use."""

@@ -1,0 +1,79 @@
+"""Keeps every machine's meter at what its pods use, from one change to the next.
+
+The two halves of a refresh: applications say what their pods want, the machines say how much of it they get.
+"""
+
+from __future__ import annotations
+
+from simulator.cluster.api.store import Change
+from simulator.cluster.core import Cluster, Machine
+from simulator.cluster.load.applications import Applications
+from simulator.cluster.load.meters import NodeMeter
+from simulator.cluster.objects import USAGE_CPU_MILLI, USAGE_MEMORY_MIB, Obj, annotation, key_of
+
+IDLE_SHARE_OF_REQUEST = 0.2
+MEMORY_SHARE_OF_REQUEST = 0.7
+
+
+class Usage:
+    """Node meters, refreshed whenever pods or loads changed."""
+
+    def __init__(self, cluster: Cluster, applications: Applications) -> None:
+        self._cluster = cluster
+        self._applications = applications
+        self.meters: dict[str, NodeMeter] = {}
+        cluster.finishers.append(self.refresh)
+        cluster.store.listeners.append(self._forget_pod)
+
+    def start_meter(self, machine: Machine) -> None:
+        """Counters start when the machine boots, before its node joins."""
+        meter = NodeMeter.start(self._cluster.now(), machine.type.vcpus, float(machine.type.memory_mib))
+        self.meters[machine.node_name] = meter
+        self._cluster.attention.usage[machine.node_name] = None
+
+    def refresh(self) -> None:
+        attention = self._cluster.attention
+        if attention.members:
+            attention.members, attention.applications = False, True
+            self._applications.refresh_members()
+        if attention.applications:
+            self._applications.spread_load()
+        nodes, attention.usage = attention.usage, {}
+        for name in nodes:
+            self._refresh_node(name)
+        if attention.applications or nodes:
+            attention.applications = False
+            slowdown = {name: meter.slowdown for name, meter in self.meters.items()}
+            self._applications.account(slowdown)
+
+    def _refresh_node(self, name: str) -> None:
+        meter, machine = self.meters.get(name), self._cluster.machine_of_node.get(name)
+        if meter is None:
+            return
+        settings, now = self._cluster.settings, self._cluster.now()
+        if machine is None or not machine.serves:
+            idle = machine is not None and not machine.powered
+            meter.set_load(now, 0.0 if idle else settings.system_cpu_milli / 1000, float(settings.system_memory_mib))
+            return
+        cpu, memory = float(settings.system_cpu_milli), float(settings.system_memory_mib)
+        for pod in self._cluster.pods_of_node(name):
+            if pod["status"].get("phase") == "Running":
+                pod_cpu, pod_memory = self.of_pod(pod)
+                cpu, memory = cpu + pod_cpu, memory + pod_memory
+        meter.set_load(now, cpu / 1000, memory)
+
+    def of_pod(self, pod: Obj) -> tuple[float, float]:
+        """(CPU milli, memory MiB) that a running pod wants to use."""
+        known = self._applications.usage.get(key_of(pod))
+        if known is not None:
+            return known
+        facts = self._cluster.pod_facts(pod)
+        cpu, memory = annotation(pod, USAGE_CPU_MILLI), annotation(pod, USAGE_MEMORY_MIB)
+        return (
+            facts.cpu_milli * IDLE_SHARE_OF_REQUEST if cpu is None else float(cpu),
+            facts.memory_mib * MEMORY_SHARE_OF_REQUEST if memory is None else float(memory),
+        )
+
+    def _forget_pod(self, change: Change) -> None:
+        if change.resource == "pods" and change.after is None:
+            self._applications.forget(key_of(change.subject))

@@ -1,0 +1,356 @@
+"""The simulated K3s cluster as the rest of the laptop cloud sees it.
+
+It composes the rooms of `simulator.cluster`, takes what EC2 does, and answers typed questions. It knows no AWS client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from simulator.cluster.api.errors import ApiError, not_found
+from simulator.cluster.api.store import Change
+from simulator.cluster.control.controllers import Controllers
+from simulator.cluster.control.disruption import Disruption
+from simulator.cluster.control.kubelets import Kubelets
+from simulator.cluster.control.namespaces import Namespaces
+from simulator.cluster.control.scheduler import Scheduler
+from simulator.cluster.control.volumes import local_claim
+from simulator.cluster.core import Clock, Cluster, Machine, WorldSettings
+from simulator.cluster.load.applications import Application, Applications, ApplicationSpec
+from simulator.cluster.load.curves import Curve
+from simulator.cluster.load.meters import CPU_MODES, NodeMeter
+from simulator.cluster.load.usage import Usage
+from simulator.cluster.machines import machine_type
+from simulator.cluster.objects import Obj, node_of
+from simulator.cluster.reading import Reader
+from simulator.cluster.views import ApplicationView, NodeView, PodView, SnapshotLine, Truth
+from simulator.cluster.workloads import application_objects, budget_object, server_add_ons
+
+BootKind = Literal["normal", "slow", "never_joins", "not_ready", "uninitialized"]
+OUR_ACTOR = "node-fleet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootRule:
+    """How matching instances boot. The first rule with room left decides; empty conditions match everything."""
+
+    kind: BootKind = "normal"
+    seconds: float | None = None
+    ready_after_seconds: float | None = None
+    first: int = 1
+    count: int | None = None
+    instance_type: str = ""
+    az: str = ""
+    market: str = ""
+
+    def matches(self, ordinal: int, instance_type: str, az: str, market: str) -> bool:
+        last = math.inf if self.count is None else self.first + self.count - 1
+        wanted = ((self.instance_type, instance_type), (self.az, az), (self.market, market))
+        return self.first <= ordinal <= last and all(want in ("", have) for want, have in wanted)
+
+
+class World:
+    """Server, workers, pods and load in virtual time. All public methods may be called from any thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        settings: WorldSettings | None = None,
+        boot_rules: tuple[BootRule, ...] = (),
+        add_ons: bool = True,
+    ) -> None:
+        self.settings = settings or WorldSettings()
+        self.cluster = Cluster(clock, self.settings)
+        self.store = self.cluster.store
+        self.boot_rules = list(boot_rules)
+        self._launches = 0
+        self.kubelets = Kubelets(self.cluster)
+        self.controllers = Controllers(self.cluster, self.kubelets.delete_pod)
+        self.scheduler = Scheduler(self.cluster)
+        self.namespaces = Namespaces(self.cluster, self.kubelets.delete_pod)
+        self.disruption = Disruption(self.cluster)
+        self.load = Applications(self.cluster)
+        self.usage = Usage(self.cluster, self.load)
+        self._reader = Reader(self.cluster, self.usage, self.load)
+        self.gone_listeners: list[Callable[[Machine, bool], None]] = []
+        with self.changing():
+            for name in ("default", "kube-system", "monitoring", "shop"):
+                self.ensure_namespace(name)
+            for resource, obj in server_add_ons() if add_ons else ():
+                self.create(resource, obj)
+
+    def now(self) -> float:
+        return self.cluster.now()
+
+    def changing(self, actor: str | None = None) -> AbstractContextManager[None]:
+        """Make several changes as one: the cluster settles when the block ends."""
+        return self.cluster.changing(actor)
+
+    # What EC2 does -----------------------------------------------------------------------------------------
+
+    def instance_started(
+        self,
+        *,
+        instance_id: str,
+        instance_type: str,
+        az: str,
+        market: str = "on-demand",
+        node_name: str = "",
+        boot_seconds: float | None = None,
+    ) -> None:
+        """EC2 started a worker: it joins after its boot delay. Said twice, it counts once."""
+        with self.changing():
+            if instance_id in self.cluster.machines:
+                return
+            self._launches += 1
+            rule = self._boot_rule(instance_type, az, market)
+            machine = self._power_on(
+                instance_id=instance_id,
+                instance_type=instance_type,
+                az=az,
+                market=market,
+                role="worker",
+                node_name=node_name,
+            )
+            if rule.kind != "never_joins":
+                seconds = rule.seconds if boot_seconds is None else boot_seconds
+                delay = self.settings.boot_seconds if seconds is None else seconds
+                self.cluster.after(delay, lambda: self._join(machine, rule))
+
+    def add_server(self, instance_id: str, az: str, instance_type: str = "t3.medium") -> None:
+        """The control-plane machine; its node is there at once."""
+        with self.changing():
+            machine = self._power_on(
+                instance_id=instance_id, instance_type=instance_type, az=az, market="on-demand", role="server"
+            )
+            self.kubelets.join(machine)
+
+    def add_worker(
+        self, instance_id: str, *, instance_type: str = "t3.small", az: str = "us-east-1a", market: str = "on-demand"
+    ) -> None:
+        """A worker that has already joined: what a scenario starts with."""
+        with self.changing():
+            machine = self._power_on(
+                instance_id=instance_id, instance_type=instance_type, az=az, market=market, role="worker"
+            )
+            self.kubelets.join(machine)
+
+    def instance_gone(self, instance_id: str, *, voluntary: bool = True) -> None:
+        """EC2 took the machine: terminated by us (voluntary) or reclaimed. Said twice, it counts once."""
+        with self.changing():
+            machine = self.cluster.machines.get(instance_id)
+            if machine is None or not machine.powered:
+                return
+            for listener in self.gone_listeners:
+                listener(machine, voluntary)
+            self.kubelets.stop(machine, power_off=True)
+
+    def fail_node(self, instance_id: str) -> None:
+        """The kubelet dies while EC2 still says running."""
+        with self.changing():
+            self.kubelets.stop(self._machine(instance_id), power_off=False)
+
+    def recover_node(self, instance_id: str) -> None:
+        with self.changing():
+            self.kubelets.revive(self._machine(instance_id))
+
+    def set_exporter(self, instance_id: str, up: bool) -> None:
+        """Only the node exporter stops or starts answering."""
+        with self.changing():
+            self._machine(instance_id).exporter_up = up
+
+    def make_node_ready(self, instance_id: str) -> None:
+        """End a `not_ready` or `uninitialized` join."""
+        with self.changing():
+            self.kubelets.make_ready(self._machine(instance_id).node_name)
+
+    def _machine(self, instance_id: str) -> Machine:
+        if instance_id not in self.cluster.machines:
+            raise KeyError(f"the world has no instance {instance_id!r}; it has {sorted(self.cluster.machines)}")
+        return self.cluster.machines[instance_id]
+
+    def _boot_rule(self, instance_type: str, az: str, market: str) -> BootRule:
+        for rule in self.boot_rules:
+            if rule.matches(self._launches, instance_type, az, market):
+                return rule
+        return BootRule()
+
+    def _power_on(
+        self, *, instance_id: str, instance_type: str, az: str, market: str, role: str, node_name: str = ""
+    ) -> Machine:
+        machine = Machine(
+            instance_id=instance_id,
+            node_name=node_name or instance_id,
+            type=machine_type(instance_type),
+            az=az,
+            market=market,
+            role=role,
+            started_at=self.now(),
+            password=hashlib.sha256(instance_id.encode()).hexdigest()[:32],
+        )
+        self.cluster.machines[instance_id] = machine
+        self.usage.start_meter(machine)
+        return machine
+
+    def _join(self, machine: Machine, rule: BootRule) -> None:
+        self.kubelets.join(machine, ready=rule.kind != "not_ready", initialized=rule.kind != "uninitialized")
+        if rule.ready_after_seconds is not None:
+            self.cluster.after(rule.ready_after_seconds, lambda: self.kubelets.make_ready(machine.node_name))
+
+    # What people and programs do in the cluster ------------------------------------------------------------
+
+    def ensure_namespace(self, name: str) -> None:
+        if self.store.find("namespaces", "", name) is None:
+            self.store.create("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
+
+    def create(self, resource: str, obj: Obj) -> Obj:
+        """Store a new object; its namespace is made when missing."""
+        with self.changing():
+            namespace = obj["metadata"].get("namespace")
+            if namespace:
+                self.ensure_namespace(namespace)
+            if resource == "pods":
+                return self.controllers.create_pod(obj)
+            return self.store.create(resource, obj)
+
+    def add_application(self, spec: ApplicationSpec) -> None:
+        with self.changing():
+            if spec.volume == "local-path" and spec.kind == "Deployment":
+                self.create("persistentvolumeclaims", local_claim(spec.namespace, f"{spec.name}-data"))
+            for resource, obj in application_objects(spec):
+                self.create(resource, obj)
+            self.load.add(spec)
+
+    def set_load(self, application: str, curve: Curve) -> None:
+        """Replace the load of `namespace/name` from now on."""
+        with self.changing():
+            self.load.set_curve(application, curve)
+
+    def scale(self, application: str, replicas: int) -> None:
+        with self.changing():
+            self.load.scale(self.load.running[application], replicas)
+
+    def add_budget(self, name: str, **spec: Any) -> None:
+        self.create("poddisruptionbudgets", budget_object(name, **spec))
+
+    def update(
+        self, resource: str, namespace: str, name: str, edit: Callable[[Obj], None], *, actor: str | None = None
+    ) -> Obj:
+        with self.changing(actor):
+            return self.store.update(resource, namespace, name, edit)
+
+    def cordon(self, node_name: str, *, actor: str | None = None) -> None:
+        self.update("nodes", "", node_name, lambda node: node["spec"].update(unschedulable=True), actor=actor)
+
+    def uncordon(self, node_name: str, *, actor: str | None = None) -> None:
+        self.update("nodes", "", node_name, lambda node: node["spec"].pop("unschedulable", None), actor=actor)
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        *,
+        grace_seconds: float | None = None,
+        uid: str = "",
+        actor: str | None = None,
+    ) -> Obj:
+        """Delete as the API does: pods gracefully, namespaces by emptying them first."""
+        with self.changing(actor):
+            found = self.store.get(resource, namespace, name)
+            if uid and found["metadata"]["uid"] != uid:
+                raise not_found(resource, name)
+            if resource == "pods":
+                return self.kubelets.delete_pod(namespace, name, grace_seconds)
+            if resource == "namespaces":
+                return self.namespaces.terminate(name)
+            return self.store.remove(resource, namespace, name)
+
+    def evict(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        grace_seconds: float | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> None:
+        """The eviction subresource: raises ApiError 404, 429, 500 or 403 as Kubernetes does."""
+        with self.changing(actor):
+            pod = self.store.get("pods", namespace, name)
+            self.disruption.check_eviction(pod)
+            if not dry_run:
+                self.kubelets.delete_pod(namespace, name, grace_seconds)
+
+    def find(self, resource: str, namespace: str, name: str) -> Obj | None:
+        with self.cluster.lock:
+            return self.store.find(resource, namespace, name)
+
+    def objects(self, resource: str, namespace: str = "") -> list[Obj]:
+        """Raw objects, to be read and not changed; in the order of creation."""
+        with self.cluster.lock:
+            found = self.store.all(resource)
+            return [obj for obj in found if not namespace or obj["metadata"].get("namespace") == namespace]
+
+    def pods_on(self, node_name: str) -> list[Obj]:
+        with self.cluster.lock:
+            return self.cluster.pods_of_node(node_name)
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        """Be told of every stored change, at the moment it is made."""
+        self.store.listeners.append(listener)
+
+    # What faces and reports read ---------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeView]:
+        with self.cluster.lock:
+            return self._reader.nodes()
+
+    def pods(self) -> list[PodView]:
+        with self.cluster.lock:
+            return self._reader.pods()
+
+    def applications(self) -> list[ApplicationView]:
+        with self.cluster.lock:
+            return self._reader.applications()
+
+    def application(self, name: str) -> Application:
+        return self.load.running[name]
+
+    def truth(self) -> Truth:
+        with self.cluster.lock:
+            return self._reader.truth()
+
+    def snapshot_line(self) -> SnapshotLine:
+        with self.cluster.lock:
+            return self._reader.snapshot_line()
+
+    def node_meter(self, name: str) -> NodeMeter:
+        return self.usage.meters[name]
+
+    def node_cpu_seconds(self, name: str) -> dict[str, float]:
+        """CPU seconds since boot by mode, summed over the node's cores, exact at this instant."""
+        with self.cluster.lock:
+            totals = self.usage.meters[name].counters.read(self.now())
+            return {mode: totals[mode] for mode in CPU_MODES}
+
+    def node_io_bytes(self, name: str) -> dict[str, float]:
+        """Network and disk counters since boot."""
+        with self.cluster.lock:
+            totals = self.usage.meters[name].counters.read(self.now())
+            return {counter: total for counter, total in totals.items() if counter not in CPU_MODES}
+
+    def node_memory_mib(self, name: str) -> tuple[float, float]:
+        """(total, available)."""
+        with self.cluster.lock:
+            meter = self.usage.meters[name]
+            return meter.memory_total_mib, meter.memory_total_mib - meter.memory_used_mib
+
+
+__all__ = ["OUR_ACTOR", "ApiError", "ApplicationSpec", "BootRule", "World", "WorldSettings", "node_of"]

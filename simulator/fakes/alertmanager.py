@@ -1,0 +1,64 @@
+"""Prometheus' fast-path rule and Alertmanager as the deployed system has them: the alert topic hears of waiting pods.
+
+Only the times of the path are modelled (scrape, evaluation, repetition); what a message starts is not decided here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING
+
+from node_fleet.domain.notify.alert_input import ALERT_NAME
+
+if TYPE_CHECKING:
+    from simulator.cluster.model import World
+    from simulator.local_deployment import Laptop
+
+SCRAPE_SECONDS = 15.0
+EVALUATION_SECONDS = 5.0
+REPEAT_SECONDS = 120.0
+
+
+class AlertFace:
+    """Checks every scrape for pods without a node; publishes as cluster/monitoring/alertmanager is configured."""
+
+    def __init__(self, laptop: Laptop, world: World) -> None:
+        self._laptop = laptop
+        self._world = world
+        self._since: float | None = None
+        self._sent_at = 0.0
+        self.sent: list[float] = []
+
+    def start(self) -> None:
+        """Begin to scrape, if the deployment has an alert topic."""
+        if self._laptop.deployment.setting("ALERT_TOPIC_ARN"):
+            self._laptop.clock.every(SCRAPE_SECONDS, self._scrape)
+
+    def _scrape(self) -> None:
+        if self._laptop.transport.fault == "down":
+            return
+        if not self._world.snapshot_line().unschedulable_pods:
+            self._since = None
+            return
+        clock = self._laptop.clock
+        if self._since is None:
+            self._since = clock.now() + EVALUATION_SECONDS
+            clock.at(self._since, self._send)
+        elif clock.now() - self._sent_at >= REPEAT_SECONDS:
+            self._send()
+
+    def _send(self) -> None:
+        if self._since is None:
+            return
+        self._sent_at = self._laptop.clock.now()
+        self.sent.append(self._sent_at)
+        begun = dt.datetime.fromtimestamp(self._since, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        message = {
+            "alertname": ALERT_NAME,
+            "cluster": self._laptop.deployment.setting("CLUSTER_ID", "node-fleet-prod"),
+            "status": "firing",
+            "starts_at": begun,
+        }
+        topic = self._laptop.deployment.setting("ALERT_TOPIC_ARN")
+        self._laptop.publish(topic, json.dumps(message), "node-fleet: unschedulable pods")

@@ -1,0 +1,247 @@
+"""Runs the shipped shell scripts as the server would, with virtual time behind their commands.
+
+The text really runs under a shell; `kubectl` on its path is a shim that asks the double, `date` says the virtual
+time, `sleep` and `flock` wait in it. All of it happens in the caller's thread, so a run stays deterministic.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from simulator.cluster.kubectl.double import CommandResult, KubectlDouble
+from simulator.cluster.model import OUR_ACTOR, World
+
+Sleep = Callable[[float], None]
+
+_ASK: Final = """#!{bash}
+# Asks the laptop cloud for a command: the words lie in a file, the answer's two streams in two more.
+ask() {
+  call="$NODE_FLEET_SHELL_CALLS/$BASHPID"
+  printf '%s\\0' "$@" >"$call.words"
+  exec 3<>"/dev/tcp/127.0.0.1/$NODE_FLEET_SHELL_PORT"
+  echo "$BASHPID" >&3
+  read -r code <&3 || exit 1
+  exec 3>&-
+}
+"""
+_KUBECTL: Final = """
+ask kubectl "$@"
+if [ -s "$call.out" ]; then cat "$call.out"; fi
+if [ -s "$call.err" ]; then cat "$call.err" >&2; fi
+exit "$code"
+"""
+_SLEEP: Final = """
+ask sleep "$@"
+"""
+_FLOCK: Final = """#!{python} -ISE
+import fcntl, sys
+words, left = sys.argv[1:], float("inf")
+mode = fcntl.LOCK_EX
+while words and words[0].startswith("-"):
+    word = words.pop(0)
+    if word in ("-w", "--wait", "--timeout"):
+        left = float(words.pop(0))
+    elif word in ("-n", "--nonblock"):
+        left = 0.0
+    elif word in ("-s", "--shared"):
+        mode = fcntl.LOCK_SH
+    elif word in ("-u", "--unlock"):
+        mode = fcntl.LOCK_UN
+    elif word not in ("-x", "-e", "--exclusive"):
+        sys.exit("flock: the laptop cloud does not know " + word)
+if len(words) != 1 or not words[0].isdigit():
+    sys.exit("flock: the laptop cloud knows only file descriptors")
+while True:
+    try:
+        fcntl.flock(int(words[0]), mode | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        if left <= 0:
+            sys.exit(1)
+        import subprocess  # slow to load, and seldom needed
+        subprocess.run(["sleep", str(min(1.0, left))], check=True)
+        left -= 1.0
+"""
+_DATE: Final = """#!/bin/sh
+case " $* " in
+  *" -d "* | *" --date"*) exec {date} "$@" ;;
+  *) exec {date} -d "@$(cat "$NODE_FLEET_SHELL_CLOCK")" "$@" ;;
+esac
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellResult:
+    """How a script ended. timed_out: it was stopped at its limit of virtual seconds."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+
+
+class _LimitReachedError(Exception):
+    """The script's virtual time is over."""
+
+
+class ServerShell:
+    """A shell on the server machine. Make one for each world; `run` may wait in virtual time."""
+
+    def __init__(
+        self, world: World, sleep: Sleep, *, actor: str = OUR_ACTOR, double: KubectlDouble | None = None
+    ) -> None:
+        self.world = world
+        self.double = double or KubectlDouble(world, sleep, actor=actor)
+        self._sleep = sleep
+        self._home = tempfile.TemporaryDirectory(prefix="node-fleet-shell-")
+        self.directory = Path(self._home.name)
+        self._write_shims(self.directory / "bin")
+        (self.directory / "lock").mkdir()
+
+    def close(self) -> None:
+        self._home.cleanup()
+
+    def _write_shims(self, directory: Path) -> None:
+        directory.mkdir()
+        ask = _ASK.replace("{bash}", shutil.which("bash") or "/bin/bash")
+        flock = _FLOCK.replace("{python}", sys.executable)
+        date = _DATE.replace("{date}", shutil.which("date") or "/bin/date")
+        texts = {"kubectl": ask + _KUBECTL, "sleep": ask + _SLEEP, "flock": flock, "date": date}
+        for name, text in texts.items():
+            (directory / name).write_text(text)
+            (directory / name).chmod(0o755)
+
+    def run(
+        self,
+        script: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        limit_seconds: float | None = None,
+        shell: str = "sh",
+    ) -> ShellResult:
+        """Run the text to its end. An error that `sleep` raises kills the script and its children, and goes on."""
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.directory) as name:
+            run = _Run(self, Path(name), self._sleep, limit_seconds)
+            return run.to_the_end(script, environment or {}, shell)
+
+
+class _Run:
+    """One script: its process, its socket, its clock file."""
+
+    def __init__(self, shell: ServerShell, directory: Path, sleep: Sleep, limit: float | None) -> None:
+        self._shell = shell
+        self._directory = directory
+        self._sleep = sleep
+        self._end = None if limit is None else shell.world.now() + limit
+        self._clock = directory / "now"
+        self._calls = directory / "calls"
+        self._double = KubectlDouble(shell.world, self._wait, actor=shell.double.actor)
+
+    def to_the_end(self, script: str, environment: Mapping[str, str], shell: str) -> ShellResult:
+        self._tell_time()
+        self._calls.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            process = self._start(script, environment, shell, port=listener.getsockname()[1])
+            timed_out = False
+            try:
+                self._serve(listener, process)
+            except _LimitReachedError:
+                timed_out = True
+            finally:
+                self._kill(process)
+        return ShellResult(
+            exit_code=process.returncode,
+            stdout=(self._directory / "out").read_text(errors="replace"),
+            stderr=(self._directory / "err").read_text(errors="replace"),
+            timed_out=timed_out,
+        )
+
+    def _start(self, script: str, environment: Mapping[str, str], shell: str, *, port: int) -> subprocess.Popen[bytes]:
+        path = self._directory / "script"
+        path.write_text(script)
+        shims = self._shell.directory / "bin"
+        variables = {
+            "PATH": f"{shims}:{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+            "HOME": str(self._directory),
+            "TMPDIR": str(self._directory),
+            "NODE_FLEET_LOCK_DIRECTORY": str(self._shell.directory / "lock"),
+            **environment,
+            "NODE_FLEET_SHELL_PORT": str(port),
+            "NODE_FLEET_SHELL_CALLS": str(self._calls),
+            "NODE_FLEET_SHELL_CLOCK": str(self._clock),
+        }
+        with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
+            return subprocess.Popen(
+                [shell, str(path)],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def _serve(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            with suppress(AttributeError, OSError):
+                selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ)
+            while process.poll() is None:
+                if any(key.fileobj is listener for key, _ in selector.select(timeout=0.05)):
+                    self._answer(listener, process)
+            for key in list(selector.get_map().values()):
+                if isinstance(key.fileobj, int):
+                    os.close(key.fileobj)
+
+    def _answer(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rw") as stream:
+            call = self._calls / str(int(stream.readline()))
+            try:
+                result = self._command(call.with_suffix(".words").read_text().split("\0")[:-1])
+            except BaseException:
+                self._kill(process)  # before the connection closes: the script must not go on without an answer
+                raise
+            self._tell_time()
+            call.with_suffix(".out").write_text(result.stdout)
+            call.with_suffix(".err").write_text(result.stderr)
+            with suppress(OSError):
+                stream.write(f"{result.exit_code}\n")
+                stream.flush()
+
+    def _command(self, words: list[str]) -> CommandResult:
+        if words[0] == "sleep":
+            self._wait(sum(float(word.rstrip("s")) for word in words[1:]))
+            return CommandResult(exit_code=0, stdout="", stderr="")
+        self._double.reachable = self._shell.double.reachable
+        self._shell.double.commands.append(words[1:])
+        return self._double.run(words[1:])
+
+    def _wait(self, seconds: float) -> None:
+        now = self._shell.world.now()
+        if self._end is not None and now + seconds >= self._end:
+            self._sleep(max(0.0, self._end - now))
+            raise _LimitReachedError
+        self._sleep(seconds)
+        self._double.reachable = self._shell.double.reachable
+
+    def _tell_time(self) -> None:
+        self._clock.write_text(str(int(self._shell.world.now())))
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[Any]) -> None:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

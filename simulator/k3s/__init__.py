@@ -1,4 +1,0 @@
-"""The rooms of the simulated K3s cluster: objects, scheduler, controllers, kubelets, budgets, load.
-
-`simulator.world.World` composes them; nothing here knows of AWS.
-"""

@@ -1,0 +1,202 @@
+"""Makes a scenario's events happen on a laptop at their times: outages, interruptions, dry pools, people.
+
+Each acts through the same door as the real thing would: EC2's own events, a fault in an API, a change in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from node_fleet.adapters.state_store import StateStore
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.settings import Settings
+from simulator.aws.faults import FaultRule
+from simulator.cluster.machines import machine_type
+from simulator.cluster.model import World
+from simulator.fakes.shell import ServerShell
+from simulator.local_deployment import Laptop
+from simulator.scenario.model import Event
+
+PERSON: Final = "mira"
+FOREVER_SECONDS: Final = 10 * 365 * 86_400
+QUOTA_CODES: Final = {"vcpus": "VcpuLimitExceeded", "spot": "MaxSpotInstanceCountExceeded"}
+
+
+class Happenings:
+    """Acts out events. `shells` are the server's shells, which an outage of the API cuts off."""
+
+    def __init__(self, laptop: Laptop, world: World, shells: list[ServerShell]) -> None:
+        self._laptop = laptop
+        self._world = world
+        self._shells = shells
+        self._acts: Mapping[str, Callable[[Event], object]] = {
+            "prometheus_down": lambda event: self._prometheus("down"),
+            "prometheus_up": lambda event: self._prometheus(""),
+            "ssm_down": lambda event: laptop.cloud.commands.offline.add(laptop.server_id),
+            "ssm_up": lambda event: laptop.cloud.commands.offline.discard(laptop.server_id),
+            "api_down": lambda event: self._api(reachable=False),
+            "api_up": lambda event: self._api(reachable=True),
+            "slack_down": self._slack_down,
+            "slack_up": lambda event: laptop.transport.slack_answers.clear(),
+            "exporter_down": lambda event: self._exporters(event, up=False),
+            "spot_interruption": self._spot_interruption,
+            "rebalance": self._rebalance,
+            "scheduled_change": self._scheduled_change,
+            "dry_pool": self._dry_pool,
+            "quota": self._quota,
+            "throttle": self._throttle,
+            "kill_worker": self._kill_worker,
+            "cordon": self._cordon,
+            "uncordon": self._uncordon,
+            "pause": self._pause,
+            "resume": lambda event: self._store().clear_pause(),
+            "load": self._load,
+            "alert": lambda event: laptop.start_workflow({"trigger": "alert"}),
+        }
+        self._undo: Mapping[str, str] = {
+            "prometheus_down": "prometheus_up",
+            "ssm_down": "ssm_up",
+            "api_down": "api_up",
+            "slack_down": "slack_up",
+        }
+
+    def schedule(self, events: tuple[Event, ...], start: float) -> None:
+        """Put every event, and its end where it has one, on the clock; `start` is the scenario's second 0."""
+        for event in events:
+            due = start + event.at_seconds
+            self._laptop.clock.at(due, lambda event=event: self.act(event))  # type: ignore[misc]
+            undo = self._undo_of(event)
+            if event.for_seconds is not None and undo is not None:
+                self._laptop.clock.at(due + event.for_seconds, undo)
+
+    def act(self, event: Event) -> None:
+        """Make one event happen now."""
+        self._acts[event.action](event)
+
+    def _undo_of(self, event: Event) -> Callable[[], object] | None:
+        if event.action == "exporter_down":
+            return lambda: self._exporters(event, up=True)
+        name = self._undo.get(event.action)
+        return None if name is None else lambda: self._acts[name](event)
+
+    def _until(self, event: Event) -> float | None:
+        return None if event.for_seconds is None else self._laptop.clock.now() + event.for_seconds
+
+    def _prometheus(self, fault: Any) -> None:
+        self._laptop.transport.fault = fault
+
+    def _api(self, *, reachable: bool) -> None:
+        for shell in self._shells:
+            shell.double.reachable = reachable
+
+    def _slack_down(self, event: Event) -> None:
+        self._laptop.transport.slack_answers.extend([(500, {})] * 1000)
+
+    def _exporters(self, event: Event, *, up: bool) -> None:
+        for instance_id in self._chosen(event):
+            self._world.set_exporter(instance_id, up)
+
+    def _spot_interruption(self, event: Event) -> None:
+        for instance_id in self._chosen(event, market="spot"):
+            self._laptop.cloud.ec2.warn_spot(instance_id, notice_seconds=event.notice_seconds)
+
+    def _rebalance(self, event: Event) -> None:
+        for instance_id in self._chosen(event, market="spot"):
+            self._laptop.cloud.ec2.recommend_rebalance(instance_id)
+
+    def _scheduled_change(self, event: Event) -> None:
+        for instance_id in self._chosen(event):
+            not_before = self._laptop.clock.now() + event.notice_seconds
+            self._laptop.cloud.ec2.schedule_change(instance_id, not_before=not_before)
+
+    def _dry_pool(self, event: Event) -> None:
+        self._laptop.cloud.ec2.dry_pool(
+            az=event.az or None,
+            instance_type=event.instance_type or None,
+            market=event.market or None,
+            until=self._until(event),
+        )
+
+    def _quota(self, event: Event) -> None:
+        ec2 = self._laptop.cloud.ec2
+        spot_only = event.kind == "spot"
+
+        def used() -> int:
+            running = [one for one in ec2.instances() if one.state in ("pending", "running")]
+            if spot_only:
+                return sum(one.lifecycle == "spot" for one in running)
+            return sum(machine_type(one.instance_type).vcpus for one in running)
+
+        def over(parameters: Mapping[str, Any]) -> bool:
+            pool = ec2.pool_of(parameters)
+            more = 1 if spot_only else machine_type(pool.instance_type).vcpus
+            return (pool.market == "spot" or not spot_only) and used() + more > (event.limit or 0)
+
+        self._laptop.cloud.faults.inject(
+            FaultRule(
+                service="ec2",
+                operation="RunInstances",
+                code=QUOTA_CODES[event.kind],
+                when=over,
+                until=self._until(event),
+            )
+        )
+
+    def _throttle(self, event: Event) -> None:
+        rule = FaultRule(operation=event.call, code="RequestLimitExceeded", status=503, until=self._until(event))
+        self._laptop.cloud.faults.inject(rule)
+
+    def _kill_worker(self, event: Event) -> None:
+        for instance_id in self._chosen(event):
+            if event.how == "kubelet":
+                self._world.fail_node(instance_id)
+            else:
+                self._laptop.cloud.ec2.reclaim(instance_id)
+
+    def _pause(self, event: Event) -> None:
+        now = int(self._laptop.clock.now())
+        until = now + int(event.for_seconds or FOREVER_SECONDS)
+        self._store().set_pause(Pause(reason=event.reason or "scenario", by=PERSON, since=now, until=until))
+
+    def _store(self) -> StateStore:
+        deployment = self._laptop.deployment
+        settings = Settings.from_mapping(
+            {
+                "cluster_id": deployment.setting("CLUSTER_ID", "node-fleet-prod"),
+                "state_table": deployment.setting("DYNAMODB_TABLE"),
+            }
+        )
+        return StateStore(self._laptop.cloud.client("dynamodb"), settings, self._laptop.clock)
+
+    def _load(self, event: Event) -> None:
+        """A scenario's curve counts from its event, the world's from the application's start."""
+        application = self._world.application(event.application)
+        begun = self._laptop.clock.now() - application.started_at
+        curve = event.load
+        assert curve is not None, "the scenario reader demands a curve"
+        self._world.set_load(event.application, lambda seconds: curve(max(0.0, seconds - begun)))
+
+    def _cordon(self, event: Event) -> None:
+        for name in self._node_names(event):
+            self._world.cordon(name, actor=PERSON)
+
+    def _uncordon(self, event: Event) -> None:
+        for name in self._node_names(event):
+            self._world.uncordon(name, actor=PERSON)
+
+    def _node_names(self, event: Event) -> list[str]:
+        chosen = set(self._chosen(event))
+        return [node.name for node in self._world.nodes() if node.instance_id in chosen]
+
+    def _chosen(self, event: Event, *, market: str = "") -> list[str]:
+        """The oldest running workers first: as many as the event names, or that share of them."""
+        running = [
+            one
+            for one in self._laptop.cloud.ec2.instances()
+            if one.state == "running" and one.id != self._laptop.server_id and (not market or one.lifecycle == market)
+        ]
+        running.sort(key=lambda one: (one.launch_time, one.id))
+        if event.share_percent is not None:
+            return [one.id for one in running[: round(len(running) * event.share_percent / 100)]]
+        return [one.id for one in running[: event.workers or 1]]

@@ -1,0 +1,266 @@
+"""The Slack function against a fake Slack over real HTTP: 429, 500, 400, 404, one that hangs, none at all (case 58)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from handlers import slack_message
+from node_fleet.adapters import slack as slack_adapter
+from node_fleet.adapters.secrets import SecretError
+from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.notify.message import Message
+from node_fleet.domain.notify.slack_blocks import FALLBACK_LIMIT
+from node_fleet.payload import to_payload
+from node_fleet.settings import Settings
+
+HANG = 0
+
+
+@dataclass(slots=True)
+class Slack:
+    """Answers as it is told, one answer for each request, then 200; keeps what it got."""
+
+    answers: list[tuple[int, dict[str, str], str]] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+
+    def answer(self, body: bytes) -> tuple[int, dict[str, str], str]:
+        self.bodies.append(json.loads(body))
+        return self.answers.pop(0) if self.answers else (200, {}, "ok")
+
+
+@dataclass(slots=True)
+class Clock:
+    """Counts the waiting instead of doing it."""
+
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@dataclass(slots=True)
+class Context:
+    """An invocation with so many seconds, less what was slept."""
+
+    clock: Clock
+    seconds: float = 30.0
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int((self.seconds - sum(self.clock.slept)) * 1000)
+
+
+@dataclass(slots=True)
+class Secrets:
+    value: str | Exception
+
+    def text(self, name: str) -> str:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+@pytest.fixture
+def slack() -> Iterator[Slack]:
+    fake = Slack()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, headers, text = fake.answer(self.rfile.read(int(self.headers["Content-Length"])))
+            if status == HANG:
+                fake.released.wait(20)
+                return
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}/services/T0/B0/very-secret"
+    yield fake
+    fake.released.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    slack: Slack
+    clock: Clock
+    context: Context
+    secrets: Secrets
+    capture: pytest.CaptureFixture[str]
+
+    def send(self, text: str, subject: str = "subject") -> str:
+        event = {"Records": [{"Sns": {"Message": text, "Subject": subject, "MessageId": "m1"}}]}
+        (outcome,) = slack_message.handler(event, self.context)["outcomes"]
+        return str(outcome)
+
+    def logged(self) -> dict[str, Any]:
+        return dict(json.loads(self.capture.readouterr().out.splitlines()[-1]))
+
+
+@pytest.fixture
+def bench(slack: Slack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+    clock = Clock()
+    found = Bench(slack=slack, clock=clock, context=Context(clock), secrets=Secrets(f" {slack.url}\n"), capture=capsys)
+    tools = SimpleNamespace(settings=Settings(), secrets=found.secrets, clock=clock)
+    monkeypatch.setattr(slack_message, "wiring", lambda: tools)
+    return found
+
+
+def run_message(alerts: int = 12, what: str = "2 workers joined") -> str:
+    return json.dumps(
+        to_payload(
+            Message(
+                cluster_id="prod",
+                level="warning",
+                what=what,
+                why="pending 6",
+                execution_id="arn:aws:states:ap-southeast-1:123456789012:execution:m:run-1",
+                trigger="schedule",
+                workers_before=2,
+                workers_after=4,
+                alerts=tuple(Alert(kind=f"kind{n}", text=f"text {n}") for n in range(alerts)),
+            )
+        )
+    )
+
+
+def test_a_run_with_12_alerts_is_one_message_with_all_of_them(bench: Bench) -> None:
+    assert bench.send(run_message()) == "sent"
+    (body,) = bench.slack.bodies
+    assert all(f"kind{n}: text {n}" in json.dumps(body) for n in range(12))
+
+
+def test_case_58_a_429_waits_as_long_as_slack_says_and_the_message_arrives(bench: Bench) -> None:
+    bench.slack.answers = [(429, {"Retry-After": "7"}, "ratelimited")]
+    assert bench.send(run_message()) == "sent"
+    assert bench.clock.slept == [7.0]
+    assert bench.slack.bodies[0] == bench.slack.bodies[1]
+
+
+def test_case_58_a_429_that_asks_for_more_than_the_time_left_is_logged_and_fails_nothing(bench: Bench) -> None:
+    bench.slack.answers = [(429, {"Retry-After": "30"}, "ratelimited")]
+    assert bench.send(run_message()) == "failed"
+    logged = bench.logged()
+    assert logged["failures"] == 1
+    assert "429" in logged["detail"] and "30 s" in logged["detail"]
+    assert bench.clock.slept == [] and len(bench.slack.bodies) == 1
+
+
+def test_case_58_slack_is_asked_four_times_at_most(bench: Bench) -> None:
+    bench.slack.answers = [(429, {"Retry-After": "1"}, "ratelimited")] * 10
+    assert bench.send(run_message()) == "failed"
+    assert len(bench.slack.bodies) == slack_adapter.TRIES
+
+
+@pytest.mark.parametrize("header", [{}, {"Retry-After": "soon"}])
+def test_a_429_without_a_readable_time_waits_five_seconds(bench: Bench, header: dict[str, str]) -> None:
+    bench.slack.answers = [(429, header, "ratelimited")]
+    assert bench.send(run_message()) == "sent"
+    assert bench.clock.slept == [slack_adapter.DEFAULT_RETRY_SECONDS]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_case_58_a_server_fault_is_not_sent_again_because_it_may_have_arrived(bench: Bench, status: int) -> None:
+    bench.slack.answers = [(status, {}, "oops")]
+    assert bench.send(run_message()) == "failed"
+    assert len(bench.slack.bodies) == 1
+    assert str(status) in bench.logged()["detail"]
+
+
+@pytest.mark.parametrize("word", ["invalid_blocks", "invalid_payload"])
+def test_case_59_a_refused_form_becomes_one_short_plain_message(bench: Bench, word: str) -> None:
+    bench.slack.answers = [(400, {}, word)]
+    assert bench.send(run_message(what="x" * 5400)) == "sent_plain"
+    assert "blocks" in bench.slack.bodies[0]
+    assert set(bench.slack.bodies[1]) == {"text"}
+    assert len(bench.slack.bodies[1]["text"]) <= FALLBACK_LIMIT
+    assert word in bench.logged()["detail"]
+
+
+def test_case_59_when_the_plain_message_is_refused_too_that_is_the_end(bench: Bench) -> None:
+    bench.slack.answers = [(400, {}, "invalid_blocks"), (400, {}, "no_text")]
+    assert bench.send(run_message()) == "failed"
+    assert len(bench.slack.bodies) == 2
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_webhook_that_is_gone_is_logged_with_slacks_word(bench: Bench, status: int) -> None:
+    bench.slack.answers = [(status, {}, "no_service")]
+    assert bench.send(run_message()) == "failed"
+    assert f"{status} no_service" in bench.logged()["detail"]
+
+
+def test_a_slack_that_hangs_costs_its_time_limit_and_no_second_message(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_adapter, "READ_SECONDS", 0.3)
+    bench.slack.answers = [(HANG, {}, "")]
+    assert bench.send(run_message()) == "failed"
+    assert "ReadTimeout" in bench.logged()["detail"]
+    assert len(bench.slack.bodies) == 1
+
+
+def test_a_slack_that_is_not_there_fails_nothing(bench: Bench) -> None:
+    bench.secrets.value = "http://127.0.0.1:9/services/very-secret"
+    assert bench.send(run_message()) == "failed"
+    assert "ConnectionError" in bench.logged()["detail"]
+
+
+def test_without_time_nothing_is_sent(bench: Bench) -> None:
+    bench.context.seconds = 2.5
+    assert bench.send(run_message()) == "failed"
+    assert bench.slack.bodies == []
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        SecretError("secret node-fleet/slack-webhook holds no text"),
+        "{not json",
+        "http://example.com/very-secret",
+        '{"url": 1}',
+        "very-secret",
+    ],
+)
+def test_a_secret_nobody_wrote_is_named_and_never_shown(bench: Bench, secret: str | Exception) -> None:
+    bench.secrets.value = secret
+    assert bench.send(run_message()) == "failed"
+    logged = json.dumps(bench.logged())
+    assert "very-secret" not in logged and "secret" in logged.lower()
+
+
+def test_no_answer_brings_the_address_into_the_log(bench: Bench) -> None:
+    for answers in ([(429, {"Retry-After": "60"}, "x")], [(500, {}, "x")], [(400, {}, "x"), (400, {}, "x")]):
+        bench.slack.answers = list(answers)
+        bench.send(run_message())
+        assert "very-secret" not in json.dumps(bench.logged())
+
+
+@pytest.mark.parametrize("text", ["plain <text>", "[1, 2]", '{"cluster_id": "x"}', '"text"'])
+def test_whatever_else_comes_over_the_topic_is_shown_as_text(bench: Bench, text: str) -> None:
+    assert bench.send(text, "Weekly report") == "sent"
+    assert bench.slack.bodies[0]["blocks"][0]["text"]["text"] == "Weekly report"
+
+
+def test_the_json_form_of_the_secret_is_understood(bench: Bench) -> None:
+    bench.secrets.value = json.dumps({"webhook_url": bench.slack.url})
+    assert bench.send(run_message()) == "sent"

@@ -1,0 +1,274 @@
+"""What must hold at every instant, whatever goes wrong: judged from raw items, EC2 and the cluster alone.
+
+Nothing here uses the product's own reading of its state, so a mistake there cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.aws.recorder import AwsCall
+from tests.support.chaos.fleet import Fleet, acting
+from tests.support.chaos.task_states import HOLDERS
+
+LIVE = ("pending", "running")
+CORDONED_BY = "node-fleet.io/cordoned-by"
+LOOK_SECONDS = 5.0
+LOOKS_ONLY = ("InspectNodes", "CheckNode")
+"""Documents that change nothing on the server."""
+FORGET = "ForgetNode"
+
+ONE_HOLDER = "at most one lease holder"
+ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
+NOBODY_FORGOTTEN = "every launched instance is joined, reaped or adopted in time"
+DRAINED_FIRST = "nobody is terminated who was not drained empty"
+NEVER_ABOVE_MAX = "never above max"
+NEVER_BELOW_MIN = "never taken below min"
+CORDONS_END = "no cordon outlives its operation by more than one"
+LOCK_GETS_FREE = "the lock is free or owned by a running execution in time"
+HONEST_STAMP = "the cooldown stamp moves only after a success"
+NOTHING_LOST = "history and events are never lost"
+COMES_HOME = "the fleet ends where a fault-free run would have put it"
+INVARIANTS = (
+    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, NEVER_ABOVE_MAX, NEVER_BELOW_MIN,
+    CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at each change and every few seconds; `broken` holds one sentence for each thing that must not be."""
+
+    fleet: Fleet
+    broken: list[str] = field(default_factory=list)
+    disturbed_until: float = 0.0
+    item: dict[str, Any] = field(default_factory=dict)
+    launched: dict[str, float] = field(default_factory=dict)
+    was_usable: set[str] = field(default_factory=set)
+    terminated: dict[str, float] = field(default_factory=dict)
+    adopted: set[str] = field(default_factory=set)
+    noticed: set[str] = field(default_factory=set)
+    closed: list[str] = field(default_factory=list)
+    written: dict[tuple[str, str], str] = field(default_factory=dict)
+    stamped_at: float = 0.0
+    orphaned_at: float | None = None
+
+    def begin(self) -> None:
+        """Starts to look; everything that is there already counts as known."""
+        recorder = self.fleet.cloud.recorder
+        recorder.before_effect.append(self._before)
+        recorder.after_effect.append(self._after)
+        self.item = self.fleet.raw()
+        self.stamped_at = self._now()
+        self.was_usable = {n.instance_id for n in self.fleet.sim.world.nodes() if n.ready and not n.unschedulable}
+        self.launched = {i.id: 0.0 for i in self.fleet.cloud.ec2.instances()}
+        self.fleet.laptop.clock.every(LOOK_SECONDS, self._look)
+
+    def disturbed(self, seconds: float = 0.0) -> None:
+        """A fault strikes now, or goes on that long: what must happen in time counts from its end."""
+        self.disturbed_until = max(self.disturbed_until, self._now() + seconds)
+
+    def finish(self) -> None:
+        """The last look: what was written is still there."""
+        self._look()
+        self._nothing_lost()
+
+    def _now(self) -> float:
+        return self.fleet.laptop.clock.now()
+
+    def wrong(self, invariant: str, text: str) -> None:
+        line = f"{invariant}: {text}"
+        if line not in self.broken:
+            self.broken.append(line)
+
+    # every call ----------------------------------------------------------------------------------------------------
+
+    def _before(self, call: AwsCall) -> None:
+        if call.attempts > 1 and call.operation != "TerminateInstances":
+            return
+        changing = call.operation in ("RunInstances", "TerminateInstances", "SendCommand")
+        document = str(call.parameters.get("DocumentName", ""))
+        if changing and not document.endswith(LOOKS_ONLY):
+            self._only_the_holder(call)
+        if call.operation == "TerminateInstances" and call.function is not None:
+            self._may_end(list(call.parameters["InstanceIds"]))
+
+    def _after(self, call: AwsCall) -> None:
+        if call.service == "dynamodb" and not call.reads:
+            self._stored(call)
+        if call.operation == "RunInstances":
+            self._count()
+
+    def _only_the_holder(self, call: AwsCall) -> None:
+        who, state = acting.get(), self.fleet.state_of(call.function)
+        if state not in HOLDERS or not who or self._answers_a_notice(call):
+            return
+        owner = self.fleet.raw().get("lock_owner")
+        if owner != who:
+            self.wrong(ONLY_THE_HOLDER_ACTS, f"{state} of {who} did {call.operation} while {owner} held the lock")
+
+    def _answers_a_notice(self, call: AwsCall) -> bool:
+        """What is done about an announced worker needs no lock, in the clean-up as in the workflow that died."""
+        said = call.parameters.get("Parameters", {})
+        if self.fleet.state_of(call.function) == "CleanUp" and call.parameters.get("DocumentName", "").endswith(FORGET):
+            return not {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE} & set(said["InstanceId"])
+        operation = said.get("OperationId", [""])[0]
+        return operation.startswith("int-") or set(call.parameters.get("InstanceIds", ["?"])) <= self.noticed
+
+    def _may_end(self, ids: list[str]) -> None:
+        nodes = {n.instance_id: n for n in self.fleet.sim.world.nodes() if n.role != "server"}
+        live = {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE}
+        for instance_id in ids:
+            self.terminated.setdefault(instance_id, self._now())
+            if instance_id not in live or instance_id in self.noticed or instance_id not in self.was_usable:
+                continue
+            node = nodes.get(instance_id)
+            if node is None or not node.ready:
+                continue
+            left = [p.name for p in self._guests(node.name)]
+            if not node.unschedulable or left:
+                self.wrong(DRAINED_FIRST, f"{instance_id}: cordoned={node.unschedulable}, still there: {left}")
+            stay = {
+                n.instance_id
+                for n in nodes.values()
+                if n.ready
+                and not n.unschedulable
+                and n.instance_id in live - self._under_notice - self.terminated.keys()
+            }
+            if len(stay) < self.fleet.settings.min_workers:
+                self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
+
+    def _guests(self, node_name: str) -> list[Any]:
+        pods = [p for p in self.fleet.sim.world.pods() if p.node == node_name]
+        return [p for p in pods if p.owner_kind not in ("DaemonSet", "Node") and p.phase not in ("Succeeded", "Failed")]
+
+    @property
+    def _under_notice(self) -> set[str]:
+        return {name.removeprefix("notice#") for name in self.item if name.startswith("notice#")}
+
+    def _count(self) -> None:
+        live = [i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE]
+        counted = set(live) - self._under_notice - {self.fleet.laptop.server_id}
+        if len(counted) > self.fleet.settings.max_workers:
+            self.wrong(NEVER_ABOVE_MAX, f"{len(counted)} workers, allowed {self.fleet.settings.max_workers}")
+
+    # the tables ----------------------------------------------------------------------------------------------------
+
+    def _stored(self, call: AwsCall) -> None:
+        table = call.parameters.get("TableName", "")
+        if call.operation == "DeleteItem":
+            self.wrong(NOTHING_LOST, f"{call.function} deleted from {table}")
+        if call.operation == "PutItem":
+            self._put(table, call.parameters["Item"])
+        if table == self.fleet.settings.state_table:
+            old, self.item = self.item, self.fleet.raw()
+            self._lock(old, self.item)
+            self._operation(old, self.item)
+            self._stamp(old, self.item)
+            self.noticed |= self._under_notice
+            self._count()
+
+    def _put(self, table: str, item: Mapping[str, Any]) -> None:
+        key, who = (table, item["sk"]["S"]), acting.get()
+        by = self.written.setdefault(key, who)
+        if by != who and key[1].startswith("event#"):
+            self.wrong(NOTHING_LOST, f"{key[1]} of {by} was overwritten by {who}")
+
+    def _nothing_lost(self) -> None:
+        for table in (self.fleet.settings.history_table, self.fleet.settings.events_table):
+            wanted = sum(1 for name, _ in self.written if name == table)
+            found = len(self.fleet.rows(table))
+            if found < wanted:
+                self.wrong(NOTHING_LOST, f"{table} holds {found} items, {wanted} different ones were written")
+
+    def _lock(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        before, after = old.get("lock_owner"), new.get("lock_owner")
+        if int(new.get("lock_fence", 0)) < int(old.get("lock_fence", 0)):
+            self.wrong(ONE_HOLDER, f"the fence fell from {old.get('lock_fence')} to {new.get('lock_fence')}")
+        if before == after:
+            return
+        if after is not None and new.get("lock_fence") == old.get("lock_fence"):
+            self.wrong(ONE_HOLDER, f"{after} took the lock and the fence stayed at {new.get('lock_fence')}")
+        if before is None or int(old.get("lock_expires_at", 0)) < self._now():
+            return
+        holder = self.fleet.execution(str(before))
+        runs = holder.running if holder else str(before).startswith("clean-up:")
+        if runs and acting.get() not in ("", before):
+            self.wrong(ONE_HOLDER, f"{acting.get()} took the lock of {before}, which runs")
+
+    def _operation(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        before, after = old.get("operation") or {}, new.get("operation") or {}
+        if before and before.get("operation_id") != after.get("operation_id"):
+            for node in self.fleet.sim.world.nodes():
+                owner = node.annotations.get(CORDONED_BY, "")
+                if owner in self.closed and node.unschedulable and node.machine_up:
+                    self.wrong(CORDONS_END, f"{node.name} is still cordoned by {owner}; {before['operation_id']} ended")
+            self.closed.append(str(before["operation_id"]))
+
+    def _stamp(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        before, after = _memory(old), _memory(new)
+        if before.get("last_action_at", 0) == after.get("last_action_at", 0):
+            return
+        action = after.get("last_action")
+        self._see_usable()
+        gained = [i for i, at in self.launched.items() if i in self.was_usable and at > 0]
+        changes = gained if action == "scale_up" else [i for i, at in self.terminated.items() if at > 0]
+        if not changes:
+            self.wrong(HONEST_STAMP, f"{action} was stamped, and nobody came or went")
+        self.stamped_at = self._now()
+
+    # every few seconds ---------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        now = self._now()
+        self._see_usable()
+        for instance in self.fleet.cloud.ec2.instances():
+            self.launched.setdefault(instance.id, now)
+        self._forgotten(now)
+        self._lock_in_time(now)
+        self._count()
+
+    def _see_usable(self) -> None:
+        self.was_usable |= {n.instance_id for n in self.fleet.sim.world.nodes() if n.ready and not n.unschedulable}
+
+    def _forgotten(self, now: float) -> None:
+        """A worker that nobody counts: it never joined, lives on, and no decision has seen it."""
+        settings = self.fleet.settings
+        limit = settings.join_limit_seconds + 2 * settings.interval_seconds
+        for instance in self.fleet.cloud.ec2.instances():
+            if instance.state not in LIVE or instance.id in self.was_usable or instance.id in self.adopted:
+                continue
+            since = max(self.launched.get(instance.id, now), self.disturbed_until)
+            if now - since <= limit or instance.id == self.fleet.laptop.server_id:
+                continue
+            if not self._decided_about(instance.id):
+                self.wrong(NOBODY_FORGOTTEN, f"{instance.id} is unknown {now - since:.0f} s after its launch")
+
+    def _decided_about(self, instance_id: str) -> bool:
+        """The fleet has looked at it since: it stands in the record of a decision."""
+        for row in self.fleet.rows(self.fleet.settings.events_table):
+            if row.get("kind") == "decision" and instance_id in str(row.get("data", "")):
+                self.adopted.add(instance_id)
+                return True
+        return False
+
+    def _lock_in_time(self, now: float) -> None:
+        owner = self.item.get("lock_owner")
+        holder = self.fleet.execution(str(owner)) if owner else None
+        orphaned = owner is not None and not (holder and holder.running)
+        if not orphaned:
+            self.orphaned_at = None
+            return
+        self.orphaned_at = max(self.orphaned_at or now, self.disturbed_until)
+        settings = self.fleet.settings
+        limit = settings.lease_seconds + settings.lease_skew_seconds + settings.interval_seconds
+        if now - self.orphaned_at > limit:
+            self.wrong(LOCK_GETS_FREE, f"{owner} does not run and holds the lock for {now - self.orphaned_at:.0f} s")
+
+
+def _memory(item: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(item["memory"]) if item.get("memory") else {}
+    return found

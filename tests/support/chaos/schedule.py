@@ -1,0 +1,218 @@
+"""A schedule on a fleet of three workers, at least two, at most five: what is done to it, and clean ticks after that.
+
+To make the fleet takes longer than to play most schedules. So it is made once, and each schedule is played in a forked
+process, on a copy that nobody else sees: whatever it does, the next one finds the same instant of the same fleet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import random
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from node_fleet.domain.model.errors import StateStoreError
+from node_fleet.domain.model.fleet_state import Pause
+from tests.support import branches
+from tests.support.chaos.fleet import Fleet, theatre
+from tests.support.chaos.invariants import Watch
+from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
+from tests.support.recorded_calls import LEDGER
+
+BOOTED_SECONDS = 30
+IDLE, BUSY, FLOOD = 20, 420, 900
+FORK = multiprocessing.get_context("fork")
+Step = Callable[["Play"], Any]
+TOLD_TO_TRY_LATER = contextlib.suppress(StateStoreError)
+"""A person reads the error; the fleet must do without what he wanted."""
+
+
+@dataclass(slots=True)
+class Play:
+    """One schedule as it is played. `number % workers` chooses a worker; nothing happens where there is none."""
+
+    fleet: Fleet
+    watch: Watch
+    cordoned_by_hand: set[str] = field(default_factory=set)
+
+    @property
+    def laptop(self) -> Any:
+        return self.fleet.laptop
+
+    def tick(self) -> None:
+        self.fleet.tick()
+
+    def time_passes(self, seconds: int) -> None:
+        self.laptop.clock.advance(seconds)
+
+    def load_changes(self, rate: int) -> None:
+        self.fleet.load(rate)
+
+    def notice(self, number: int, taken: bool) -> None:
+        if workers := sorted(self.fleet.workers()):
+            self.fleet.cloud.ec2.warn_spot(workers[number % len(workers)], reclaim=taken)
+
+    def worker_dies(self, number: int) -> None:
+        if workers := sorted(self.fleet.workers()):
+            self.fleet.cloud.ec2.reclaim(workers[number % len(workers)])
+
+    def run_by_hand(self, trigger: str, dry_run: bool) -> None:
+        self.laptop.start_workflow({"trigger": trigger, "dry_run": dry_run})
+
+    def the_same_tick_again(self) -> None:
+        if self.laptop.ticks:
+            self.laptop.tick(scheduled_at=self.laptop.ticks[-1])
+
+    def pause(self, seconds: int) -> None:
+        now = self.fleet.now()
+        with TOLD_TO_TRY_LATER:
+            self.fleet.store.set_pause(Pause(reason="a look", by="mira", since=now, until=now + seconds))
+
+    def resume(self) -> None:
+        with TOLD_TO_TRY_LATER:
+            self.fleet.store.clear_pause()
+
+    def unlock(self) -> None:
+        with TOLD_TO_TRY_LATER:
+            lease = self.fleet.store.load().lease
+            if lease is not None:
+                self.fleet.store.force_unlock(lease)
+
+    def stop_a_run(self, number: int) -> None:
+        if running := self.fleet.cloud.runner.running():
+            self.fleet.stop(running[number % len(running)].arn)
+
+    def cordon_by_hand(self, number: int) -> None:
+        nodes = [n.name for n in self.fleet.sim.world.nodes() if n.role != "server" and not n.unschedulable]
+        if nodes:
+            self.fleet.sim.world.cordon(nodes[number % len(nodes)], actor="mira")
+            self.cordoned_by_hand.add(nodes[number % len(nodes)])
+
+    # how it goes ---------------------------------------------------------------------------------------------------
+
+    def steps(self, schedule: Sequence[Step]) -> None:
+        for step in schedule:
+            self.watch.disturbed()
+            step(self)
+            self._check()
+
+    def clean_ticks(self, *, to_the_minimum: bool) -> None:
+        """No more faults, nobody's hand, little load: the fleet settles in time, and shrinks to its minimum."""
+        self._calm()
+        settings = self.fleet.settings
+        limit = settings.lease_seconds + FAILED_AFTER_SECONDS + settings.cooldown_up_seconds
+        self._tick_until(limit, lambda: not_settled(self.fleet))
+        if to_the_minimum:
+            self._tick_until(limit, lambda: not_home(self.fleet, settings.min_workers))
+        self.watch.finish()
+        self._check()
+
+    def _check(self) -> None:
+        assert self.watch.broken == [], "\n".join([*self.watch.broken, self._story()])
+
+    def _tick_until(self, limit_seconds: float, still: Callable[[], str]) -> None:
+        begun, told = self.laptop.clock.now(), "no tick yet"
+        while told and self.laptop.clock.now() - begun <= limit_seconds:
+            self.fleet.tick()
+            told = still()
+        assert told == "", f"after {limit_seconds:.0f} s of clean ticks: {told}\n{self._story()}"
+
+    def _calm(self) -> None:
+        self.fleet.mend()
+        self.fleet.cloud.faults.rules.clear()
+        self.fleet.cloud.lambdas.faults.clear()
+        self.fleet.cloud.commands.offline.clear()
+        self.fleet.cloud.commands.lost.clear()
+        self.laptop.transport.fault = ""
+        self.laptop.transport.slack_answers.clear()
+        self.fleet.store.clear_pause()
+        self.fleet.load(IDLE)
+        for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.world.nodes()}):
+            self.fleet.sim.world.uncordon(name, actor="mira")
+        self.watch.disturbed()
+
+    def _story(self) -> str:
+        runs = [e for e in self.fleet.sim.executions if e.path[-1:] != ["ReleaseLock"] or len(e.path) > 6]
+        return "\n".join(
+            f"{e.started_at:.0f} {e.machine} {e.status} {e.error or ''}: {' > '.join(e.path)}" for e in runs
+        )
+
+
+class Ran(NamedTuple):
+    """One execution of a play: "autoscaler" or "interruption", how it ended, its states in order."""
+
+    machine: str
+    status: str
+    path: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFleet:
+    """A fleet that stands and is watched, and that no schedule has touched."""
+
+    play: Play
+
+    def perform(self, schedule: Sequence[Step], *, to_the_minimum: bool = False) -> list[Ran]:
+        """Play it on a copy; every execution of the play.
+
+        Raises AssertionError with the other process's own account when anything is broken.
+        """
+        mine, theirs = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=self._perform, args=(theirs, schedule, to_the_minimum))
+        process.start()
+        theirs.close()
+        try:
+            account, ran, ledger, arms = mine.recv()
+        except EOFError:
+            raise AssertionError("the process that played it died without a word") from None
+        finally:
+            process.join()
+            mine.close()
+        LEDGER.merge(ledger)
+        branches.SEEN.update(arms)
+        assert account == "", account
+        return [Ran(*each) for each in ran]
+
+    def _perform(self, answer: Connection, schedule: Sequence[Step], to_the_minimum: bool) -> None:
+        random.seed(0)  # a fork has a seed of its own otherwise
+        gc.disable()  # it ends soon
+        account = ""
+        try:
+            self.play.steps(schedule)
+            self.play.clean_ticks(to_the_minimum=to_the_minimum)
+        except BaseException:  # whatever it is, the test that waits must hear of it
+            account = traceback.format_exc()
+        ran = [(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.laptop.executions]
+        answer.send((account, ran, LEDGER, branches.SEEN))
+
+
+@contextlib.contextmanager
+def prepared_fleet() -> Iterator[PreparedFleet]:
+    """Three workers, all of them Spot: each may go at any time.
+
+    A rehearsal comes first: what it leaves in the caches of this process, no copy has to work out again.
+    """
+    with _fleet() as rehearsal:
+        rehearsal.steps([lambda play: play.notice(0, taken=True), lambda play: play.load_changes(FLOOD), Play.tick])
+        rehearsal.clean_ticks(to_the_minimum=True)
+    with _fleet() as play:
+        gc.collect()
+        gc.freeze()  # what a copy never changes, its collector need not look at
+        try:
+            yield PreparedFleet(play)
+        finally:
+            gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _fleet() -> Iterator[Play]:
+    with theatre(workers=3, market="spot", interruption_settle_seconds=60, join_limit_seconds=120) as fleet:
+        fleet.laptop.clock.advance(BOOTED_SECONDS)
+        watch = Watch(fleet)
+        watch.begin()
+        yield Play(fleet, watch)

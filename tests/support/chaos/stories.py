@@ -1,0 +1,180 @@
+"""Short stories that between them walk through every task state of both workflows, each a few ticks long.
+
+A story brings a small fleet to the point where something is about to happen; ticks do the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from node_fleet.domain.model.operation import Operation, Target
+from tests.support.chaos.faults import Uses
+from tests.support.chaos.fleet import Fleet, theatre
+from tests.support.chaos.invariants import Watch
+from tests.support.chaos.task_states import AUTOSCALER, TASKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """How the fleet starts, what is done to it before the first watched tick, and how many ticks it may take."""
+
+    name: str
+    ticks: int
+    workers: int = 2
+    market: str = "on-demand"
+    boot: tuple[str, ...] = ()
+    warm_ticks: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    begin: Callable[[Fleet], object] = lambda fleet: None
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """How a story goes when nothing goes wrong: who runs, what each asks for, where the fleet ends, what broke."""
+
+    uses: dict[str, Uses]
+    workers: int
+    broken: tuple[str, ...]
+
+
+@contextmanager
+def on_stage(story: Story) -> Iterator[tuple[Fleet, Watch]]:
+    """The fleet just before the story begins, watched from here on."""
+    with theatre(workers=story.workers, market=story.market, boot=story.boot, **story.settings) as fleet:
+        for _ in range(story.warm_ticks):
+            fleet.tick()
+        watch = Watch(fleet)
+        watch.begin()
+        yield fleet, watch
+
+
+@functools.cache
+def course(story: Story) -> Course:
+    """The story without a fault, played once in this process."""
+    asked: set[str] = set()
+    with on_stage(story) as (fleet, watch):
+        transport = fleet.laptop.transport
+        for key in list(fleet.functions):
+            state = fleet.state_of(key)
+            fleet.surround(state, _noting(transport.sent, state, asked))
+        first = len(fleet.cloud.recorder.calls)
+        story.begin(fleet)
+        for _ in range(story.ticks):
+            fleet.tick()
+        watch.finish()
+        calls = [call for call in list(fleet.cloud.recorder.calls)[first:] if call.function]
+        ran = {fleet.state_of(i.function) for i in fleet.cloud.lambdas.invocations}
+        uses = {
+            state: Uses(
+                calls=tuple(call for call in calls if fleet.state_of(call.function) == state),
+                asks_prometheus=state in asked,
+            )
+            for state in ran
+        }
+        return Course(uses=uses, workers=len(fleet.workers()), broken=tuple(watch.broken))
+
+
+def _noting(sent: list[Any], state: str, asked: set[str]) -> Callable[[Any, Any, Any], Any]:
+    def around(handler: Any, event: Any, context: Any) -> Any:
+        before = len(sent)
+        answer = handler(event, context)
+        if any("/api/v1/" in request.url for request in sent[before:]):
+            asked.add(state)
+        return answer
+
+    return around
+
+
+# the stories ------------------------------------------------------------------------------------------------------
+
+
+def _left_to_undo(fleet: Fleet) -> None:
+    """A drain that was begun and whose run died long ago: its cordon stands, its operation is past its limit."""
+    victim = sorted(fleet.workers())[-1]
+    node = next(n for n in fleet.sim.world.nodes() if n.instance_id == victim)
+    age = fleet.settings.operation_limit_seconds + 1
+    target = Target(instance_id=victim, node_name=node.name, phase="draining", started_at=fleet.now() - age)
+    operation = Operation(
+        operation_id="down-left-behind",
+        kind="scale_down",
+        phase="draining",
+        started_at=fleet.now() - age,
+        requested=1,
+        reason="left behind",
+        execution_id="dead",
+        workers_before=3,
+        targets=(target,),
+    )
+    fleet.leave(operation)
+
+    def cordon(found: dict[str, Any]) -> None:
+        found["spec"]["unschedulable"] = True
+        found["metadata"].setdefault("annotations", {})["node-fleet.io/cordoned-by"] = operation.operation_id
+
+    fleet.sim.world.update("nodes", "", node.name, cordon)
+
+
+def _stray(fleet: Fleet) -> None:
+    """An instance of ours that no state item knows and that never joins."""
+    placed = next(iter(fleet.settings.zones.values()))
+    tags = {
+        "Project": "node-fleet",
+        "Role": "k3s-worker",
+        "ManagedBy": "node-fleet",
+        "Cluster": fleet.settings.cluster_id,
+        "Operation": "up-lost",
+        "Name": "k3s-worker",
+    }
+    fleet.cloud.client("ec2").run_instances(
+        ImageId="ami-12345678",
+        InstanceType="t3.small",
+        SubnetId=placed,
+        MinCount=1,
+        MaxCount=1,
+        TagSpecifications=[
+            {"ResourceType": "instance", "Tags": [{"Key": key, "Value": text} for key, text in tags.items()]}
+        ],
+    )
+
+
+def _warned(fleet: Fleet) -> None:
+    fleet.cloud.ec2.warn_spot(sorted(fleet.workers())[0])
+
+
+def _spared(fleet: Fleet) -> None:
+    fleet.cloud.ec2.warn_spot(sorted(fleet.workers())[0], reclaim=False)
+
+
+QUIET = Story(name="a quiet tick", ticks=2)
+GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
+UNJOINED = Story(
+    name="a worker never joins",
+    ticks=4,
+    boot=("{kind: never_joins, count: 1}",),
+    settings={"min_workers": 3, "join_limit_seconds": 100},
+)
+SHRINKING = Story(name="a worker is removed", ticks=4, workers=3)
+UNDOING = Story(name="an old drain is undone", ticks=4, workers=3, warm_ticks=1, begin=_left_to_undo)
+STRAYING = Story(
+    name="a stray instance is reaped",
+    ticks=6,
+    boot=("{kind: never_joins, count: 1}",),
+    settings={"join_limit_seconds": 100},
+    begin=_stray,
+)
+WARNED = Story(name="a Spot worker is taken", ticks=4, market="spot", warm_ticks=1, begin=_warned)
+SPARED = Story(name="a Spot worker is spared", ticks=4, market="spot", warm_ticks=1, begin=_spared)
+STORIES = (QUIET, GROWING, SHRINKING, UNDOING, UNJOINED, STRAYING, WARNED, SPARED)
+
+
+def story_of(state: str) -> Story | None:
+    """The first story whose undisturbed course runs through that state; what a notice begins is told by a notice."""
+    order = STORIES if TASKS[state] == AUTOSCALER else (WARNED, SPARED, *STORIES)
+    return next((story for story in order if state in course(story).uses), None)

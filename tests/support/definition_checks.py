@@ -1,0 +1,127 @@
+"""Four independent readers of a workflow's definition. Each answers what it finds wrong; an empty list is a pass."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from cfnlint import api as cfn_lint
+from cfnlint.config import ManualArgs
+
+HERE = Path(__file__).parents[1] / "cdk"
+CACHE = HERE.parents[1] / ".cache"
+SDK = re.compile(r"^arn:aws:states:::aws-sdk:([a-z0-9]+):([A-Za-z0-9]+)(\.\w+)?$")
+ARN = "arn:aws:lambda:ap-southeast-1:123456789012:function:"
+
+
+class LinterMissing(Exception):
+    """npm could not bring the linter."""
+
+
+def by_cloudformation(text: str) -> list[str]:
+    """cfn-lint over a template that holds the states inline."""
+    machine = {"RoleArn": "arn:aws:iam::123456789012:role/x", "DefinitionString": _with_functions(text)}
+    return lint_template(
+        {"Resources": {"Machine": {"Type": "AWS::StepFunctions::StateMachine", "Properties": machine}}}
+    )
+
+
+def lint_template(template: dict[str, Any]) -> list[str]:
+    """cfn-lint's findings over a whole template."""
+    matches = cfn_lint.lint(json.dumps(template), config=ManualArgs(regions=["ap-southeast-1"]))
+    return [f"{m.rule.id} {m.message}" for m in matches]
+
+
+def by_interpreter(text: str) -> list[str]:
+    """moto's parser, the one that the laptop cloud executes with."""
+    from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+
+    try:
+        AmazonStateLanguageParser.parse(_with_functions(text))
+    except Exception as error:  # any error of the parser is its finding
+        return [f"{type(error).__name__}: {error}"]
+    return []
+
+
+def by_linter(text: str, folder: Path) -> list[str]:
+    """asl-validator: the states language's schema, dead ends, unreachable states, paths."""
+    definition = folder / "definition.asl.json"
+    definition.write_text(_with_functions(text), encoding="utf-8")
+    command = [_tool("node"), str(linter()), "--json-path", str(definition)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [] if ended.returncode == 0 else [ended.stdout + ended.stderr]
+
+
+def by_models(text: str) -> list[str]:
+    """Names of SDK actions and their parameters against botocore's models, which no linter reads."""
+    found = []
+    for name, state in _states(json.loads(text)):
+        if match := SDK.match(str(state.get("Resource", ""))):
+            found += [
+                f"{name}: {problem}" for problem in _sdk_problems(match[1], match[2], state.get("Parameters", {}))
+            ]
+    return found
+
+
+def linter() -> Path:
+    """asl-validator's program, installed by npm from the lock file when it is not there yet.
+
+    Raises:
+        LinterMissing: npm cannot reach its registry.
+    """
+    lock = (HERE / "asl_linter" / "package-lock.json").read_bytes()
+    folder = CACHE / "asl-linter" / hashlib.sha256(lock).hexdigest()[:16]
+    program = folder / "node_modules" / "asl-validator" / "dist" / "bin" / "asl-validator.js"
+    if not program.exists():
+        building = folder.with_suffix(f".{os.getpid()}")
+        shutil.copytree(HERE / "asl_linter", building)
+        command = [_tool("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(building)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise LinterMissing(ended.stderr[-500:])
+        if not folder.exists():
+            building.rename(folder)
+    return program
+
+
+def _tool(name: str) -> str:
+    return shutil.which(name) or name
+
+
+def _with_functions(text: str) -> str:
+    return re.sub(r"\$\{(\w+)FunctionArn\}", ARN + r"\1", text)
+
+
+def _states(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, state in definition["States"].items():
+        yield name, state
+        for inner in [*state.get("Branches", []), state.get("ItemProcessor"), state.get("Iterator")]:
+            if inner:
+                yield from _states(inner)
+
+
+def _sdk_problems(service: str, action: str, parameters: dict[str, Any]) -> list[str]:
+    session = botocore.session.get_session()
+    known = {name.replace("-", ""): name for name in session.get_available_services()}
+    if service not in known:
+        return [f"{service} is no AWS service"]
+    model = session.get_service_model(known[service])
+    operation = action[0].upper() + action[1:]
+    if operation not in model.operation_names:
+        return [f"{service} has no action {action}"]
+    shape = model.operation_model(operation).input_shape
+    members = {_pascal(name) for name in shape.members} if shape else set()
+    given = {name.removesuffix(".$") for name in parameters}
+    return [f"{service}:{action} has no parameter {name}" for name in sorted(given - members)]
+
+
+def _pascal(name: str) -> str:
+    return name[0].upper() + name[1:]

@@ -1,0 +1,41 @@
+"""In which order the test files go to the workers of pytest-xdist, so that all of them end together.
+
+A file's tests stay in one process (`--dist loadfile`): they share what is dear to make, and the walk over the edges
+of the workflow counts what its neighbours walked. The long files go first.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+LONG_FIRST = (
+    "tests/chaos/test_matrix.py",
+    "tests/integration/test_drain_scenarios.py",
+    "tests/integration/test_drain_random_clusters.py",
+    "tests/chaos/test_schedules.py",
+    "tests/integration/test_scenarios_up.py",
+    "tests/workflow/test_paths.py",
+    "tests/integration/test_every_grant.py",
+    "tests/integration/test_backtest_against_simulator.py",
+    "tests/integration/test_real_prometheus.py",
+    "tests/integration/test_cli_commands.py",
+    "tests/integration/test_cli_demo.py",
+    "tests/integration/test_report_page.py",
+    "tests/integration/test_template_runs.py",
+    "tests/workflow/test_interruption.py",
+)
+
+
+def distribute(items: list[pytest.Item]) -> None:
+    """Put the long files first. The order is the same in every process."""
+    items.sort(key=lambda item: turn(module_of(item)))  # stable: within a file as collected
+
+
+def module_of(item: pytest.Item) -> str:
+    """The test's file, from the repository's root."""
+    return item.nodeid.partition("::")[0]
+
+
+def turn(module: str) -> int:
+    """Long files in their order, then all others."""
+    return LONG_FIRST.index(module) if module in LONG_FIRST else len(LONG_FIRST)

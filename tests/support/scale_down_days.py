@@ -1,0 +1,33 @@
+"""Days on paper for the tests of calm: what the rests would have led to after needs that are told here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node_fleet.domain.model.adaptive_memory import Needed, Tried
+from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
+    next_staircase,
+    tried_on,
+    untried,
+)
+
+TICK_MINUTES = 2
+
+
+def met(needs: Iterable[tuple[int, int]], *, keep: float = 1.0, tried: Tried | None = None) -> Tried:
+    """(ticks, workers): so many ticks long, so many workers were needed."""
+    found, now = tried or untried(), 0
+    stairs: tuple[Needed, ...] = ()
+    for ticks, workers in needs:
+        for _ in range(ticks):
+            now += TICK_MINUTES * 60
+            stairs = next_staircase(stairs, now, workers)
+            found = tried_on(found, stairs, now, start=workers, hold=workers, minutes=TICK_MINUTES, keep=keep)
+    return found
+
+
+def after(times: int, *, minutes: int, workers: int, keep: float = 1.0, tried: Tried | None = None) -> Tried:
+    """So often, for two ticks, the workers were needed beside two others, and then not for so long; at last again."""
+    pause = minutes // TICK_MINUTES - 1
+    days = [(2, 2 + workers), (pause, 2)] * times
+    return met([*days, (1, 2 + workers)], keep=keep, tried=tried)

@@ -1,0 +1,27 @@
+"""The scripts as they are shipped, and the pod rules as a module: shared by the tests of the server's commands."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
+
+
+def script(name: str) -> str:
+    return (COMMANDS / f"{name}.sh").read_text()
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"shipped_{name}", COMMANDS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+rules = load("rules")
+embed = load("embed")

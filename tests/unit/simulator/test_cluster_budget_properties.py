@@ -1,0 +1,111 @@
+"""Random clusters drained by the double: no budget is ever broken, and mutants show that the checker would see it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.clock import VirtualClock
+from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.control.disruption import Disruption
+from simulator.cluster.kubectl.double import KubectlDouble
+from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.workloads import pod_object
+
+DRAIN = ["drain", "i-w0", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"]
+Remove = Callable[[VirtualClock, World, KubectlDouble], None]
+
+
+def random_cluster(seed: int) -> tuple[VirtualClock, World, BudgetChecker]:
+    """Two to five workers and one to five applications with budgets of every kind."""
+    dice = random.Random(seed)
+    clock = VirtualClock()
+    world = World(clock)
+    checker = BudgetChecker(world)
+    world.add_server("i-server", "eu-west-1a")
+    for number in range(dice.randint(2, 5)):
+        world.add_worker(f"i-w{number}", az=dice.choice(("eu-west-1a", "eu-west-1b")))
+    for number in range(dice.randint(1, 5)):
+        world.add_application(random_application(dice, f"app-{number}"))
+    if dice.random() < 0.3:
+        world.create("pods", pod_object("bare"))
+    clock.advance(120)
+    return clock, world, checker
+
+
+def random_application(dice: random.Random, name: str) -> ApplicationSpec:
+    budget = dice.choice(
+        (
+            {},
+            {"min_available": dice.randint(0, 3)},
+            {"min_available": f"{dice.choice((25, 50, 90))}%"},
+            {"max_unavailable": dice.randint(0, 2)},
+            {"max_unavailable": f"{dice.choice((10, 25, 50))}%"},
+        )
+    )
+    kind = "StatefulSet" if dice.random() < 0.2 else "Deployment"
+    return ApplicationSpec(
+        name=name,
+        kind=kind,
+        replicas=dice.randint(1, 6),
+        cpu_request_milli=dice.choice((50, 200, 600)),
+        shutdown_seconds=dice.choice((1.0, 15.0, 90.0)),
+        grace_seconds=dice.choice((10, 60)),
+        start_seconds=dice.choice((1.0, 20.0)),
+        volume="local-path" if kind == "StatefulSet" and dice.random() < 0.5 else "none",
+        **budget,  # type: ignore[arg-type]
+    )
+
+
+def properly(clock: VirtualClock, world: World, double: KubectlDouble) -> None:
+    """Drain; end the machine only when kubectl says drained; then forget the node."""
+    done = double.run(DRAIN)
+    if done.exit_code == 0 and "node/i-w0 drained" in done.stdout.splitlines():
+        world.instance_gone("i-w0", voluntary=True)
+        clock.advance(30)
+        double.run(["delete", "node", "i-w0"])
+
+
+def by_deleting(_clock: VirtualClock, _world: World, double: KubectlDouble) -> None:
+    double.run([*DRAIN, "--force", "--disable-eviction"])
+
+
+def before_it_is_empty(_clock: VirtualClock, world: World, double: KubectlDouble) -> None:
+    double.run(["cordon", "i-w0"])
+    world.instance_gone("i-w0", voluntary=True)
+
+
+def after_removing(seed: int, remove: Remove) -> BudgetChecker:
+    clock, world, checker = random_cluster(seed)
+    remove(clock, world, KubectlDouble(world, clock.advance))
+    clock.advance(600)
+    return checker
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_drain_never_breaks_a_budget(seed: int) -> None:
+    assert after_removing(seed, properly).violations == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_drain_without_force_takes_no_bare_pod(seed: int) -> None:
+    assert all(removal.owner_kind for removal in after_removing(seed, properly).removals)
+
+
+def test_the_checker_catches_the_mutant_that_deletes_instead_of_evicting() -> None:
+    assert any(after_removing(seed, by_deleting).violations for seed in range(20))
+
+
+def test_the_checker_catches_an_api_that_grants_every_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Disruption, "check_eviction", lambda _self, _pod: None)
+    assert any(after_removing(seed, properly).violations for seed in range(20))
+
+
+def test_the_checker_catches_the_mutant_that_terminates_before_the_node_is_empty() -> None:
+    assert any(after_removing(seed, before_it_is_empty).violations for seed in range(20))

@@ -1,0 +1,106 @@
+"""Shell scripts on the simulated server: they really run, and their waiting is virtual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.clock import VirtualClock
+from simulator.cluster.model import ApplicationSpec, World
+from simulator.fakes.shell import ServerShell
+
+Laid = tuple[VirtualClock, World, ServerShell]
+
+
+@pytest.fixture
+def laid() -> Iterator[Laid]:
+    clock = VirtualClock()
+    world = World(clock)
+    world.add_server("i-server", "eu-west-1a")
+    for number in range(2):
+        world.add_worker(f"i-w{number}")
+    shell = ServerShell(world, clock.advance)
+    yield clock, world, shell
+    shell.close()
+
+
+def test_kubectl_date_and_sleep_live_in_virtual_time(laid: Laid) -> None:
+    clock, _, shell = laid
+    start = int(clock.now())
+    done = shell.run("date +%s; sleep 100; date +%s; kubectl get node i-w0 -o name; echo oops >&2; exit 3")
+    assert done.stdout.split() == [str(start), str(start + 100), "node/i-w0"]
+    assert (done.exit_code, done.stderr, clock.now()) == (3, "oops\n", start + 100)
+
+
+def test_a_given_date_is_left_as_it_is(laid: Laid) -> None:
+    _, _, shell = laid
+    assert shell.run("date -u -d @0 +%Y").stdout == "1970\n"
+
+
+def test_a_drain_of_many_virtual_minutes_runs_at_once(laid: Laid) -> None:
+    clock, world, shell = laid
+    world.add_application(
+        ApplicationSpec(name="slow", replicas=4, max_unavailable=1, grace_seconds=600, shutdown_seconds=240)
+    )
+    clock.advance(10)
+    start = clock.now()
+    done = shell.run("kubectl drain i-w0 --ignore-daemonsets --timeout=900s")
+    assert done.stdout.splitlines()[-1] == "node/i-w0 drained"
+    assert 240 <= clock.now() - start <= 600
+
+
+def test_a_script_is_stopped_at_its_limit_of_virtual_seconds(laid: Laid) -> None:
+    clock, _, shell = laid
+    start = clock.now()
+    done = shell.run("echo begun; sleep 500; echo never", limit_seconds=60)
+    assert done.timed_out
+    assert (done.stdout, clock.now() - start) == ("begun\n", 60)
+
+
+def test_an_error_of_the_waiting_ends_the_script_and_goes_on(laid: Laid) -> None:
+    _, world, _ = laid
+
+    def refuse(_seconds: float) -> None:
+        raise KeyError("killed while waiting")
+
+    shell = ServerShell(world, refuse)
+    with pytest.raises(KeyError, match="killed while waiting"):
+        shell.run("sleep 5; touch never")
+    shell.close()
+
+
+def test_a_lock_that_another_script_holds_is_waited_for_in_virtual_time(laid: Laid) -> None:
+    clock, _, shell = laid
+    take = 'exec 9>"$NODE_FLEET_LOCK_DIRECTORY/a.lock"; flock -w 30 9 || { echo busy; exit 75; }; '
+    script = f"{take}echo mine; kubectl get nodes -o name"
+    held = shell.run(f"exec 8>\"$NODE_FLEET_LOCK_DIRECTORY/a.lock\"; flock 8; sh -c '{script}'")
+    assert (held.exit_code, held.stdout) == (75, "busy\n")
+    free_at = clock.now()
+    assert shell.run(script).stdout.startswith("mine\n")
+    assert clock.now() == free_at
+
+
+def test_a_server_that_is_away_says_so_as_kubectl_does(laid: Laid) -> None:
+    _, _, shell = laid
+    shell.double.reachable = False
+    done = shell.run("kubectl get nodes")
+    assert done.exit_code == 1
+    assert "was refused - did you specify the right host or port?" in done.stderr
+
+
+def test_a_drain_whose_server_goes_away_meanwhile_does_not_say_drained(laid: Laid) -> None:
+    clock, world, shell = laid
+    world.add_application(ApplicationSpec(name="slow", replicas=2, grace_seconds=600, shutdown_seconds=240))
+    clock.advance(10)
+    clock.at(clock.now() + 60, lambda: setattr(shell.double, "reachable", False))
+    done = shell.run("kubectl drain i-w0 --ignore-daemonsets --timeout=900s")
+    assert done.exit_code == 1
+    assert "drained" not in done.stdout
+    assert "was refused" in done.stderr
+
+
+def test_what_the_scripts_asked_is_recorded(laid: Laid) -> None:
+    _, _, shell = laid
+    shell.run("kubectl cordon i-w0 && kubectl uncordon i-w0")
+    assert shell.double.commands == [["cordon", "i-w0"], ["uncordon", "i-w0"]]

@@ -1,0 +1,96 @@
+"""The alert path of the laptop: at most a scrape and an evaluation after pods find no node, once for each episode."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from node_fleet.domain.notify.alert_input import execution_name, read_alert, reason_to_ignore
+from simulator.clock import VirtualClock
+from simulator.fakes.alertmanager import EVALUATION_SECONDS, REPEAT_SECONDS, SCRAPE_SECONDS, AlertFace
+
+START = 1_780_300_800.0
+TOPIC = "arn:aws:sns:ap-southeast-1:123456789012:alerts"
+
+
+@dataclass(slots=True)
+class Laptop:
+    """A clock, two settings, and what was published."""
+
+    clock: VirtualClock
+    topic: str = TOPIC
+    published: list[tuple[float, str, str]] = field(default_factory=list)
+    transport: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(fault=""))
+
+    @property
+    def deployment(self) -> SimpleNamespace:
+        values = {"ALERT_TOPIC_ARN": self.topic, "CLUSTER_ID": "shop"}
+        return SimpleNamespace(setting=lambda name, default="": values.get(name, default))
+
+    def publish(self, topic: str, message: str, subject: str) -> None:
+        self.published.append((self.clock.now() - START, topic, message))
+
+
+@dataclass(slots=True)
+class World:
+    waiting: int = 0
+
+    def snapshot_line(self) -> SimpleNamespace:
+        return SimpleNamespace(unschedulable_pods=self.waiting)
+
+
+@pytest.fixture
+def laptop() -> Laptop:
+    return Laptop(VirtualClock(START))
+
+
+def started(laptop: Laptop, world: World) -> None:
+    AlertFace(laptop, world).start()  # type: ignore[arg-type]
+
+
+def test_waiting_pods_are_told_within_a_scrape_and_an_evaluation(laptop: Laptop) -> None:
+    world = World()
+    started(laptop, world)
+    laptop.clock.advance(61)
+    world.waiting = 3
+    laptop.clock.advance(SCRAPE_SECONDS + EVALUATION_SECONDS)
+    ((at, topic, message),) = laptop.published
+    assert at == 75 + EVALUATION_SECONDS
+    assert topic == TOPIC
+    assert reason_to_ignore(read_alert(message), "shop") == ""
+
+
+def test_an_episode_is_repeated_under_the_same_name_and_a_new_one_has_a_new_name(laptop: Laptop) -> None:
+    world = World(waiting=1)
+    started(laptop, world)
+    laptop.clock.advance(2 * REPEAT_SECONDS + 60)
+    names = {execution_name(read_alert(message)) for _, _, message in laptop.published}
+    assert len(laptop.published) >= 2 and len(names) == 1
+    world.waiting = 0
+    laptop.clock.advance(60)
+    world.waiting = 1
+    laptop.clock.advance(60)
+    assert len({execution_name(read_alert(message)) for _, _, message in laptop.published}) == 2
+
+
+def test_pods_that_found_a_place_before_the_evaluation_are_not_told(laptop: Laptop) -> None:
+    world = World(waiting=1)
+    started(laptop, world)
+    laptop.clock.advance(SCRAPE_SECONDS + EVALUATION_SECONDS / 2)
+    world.waiting = 0
+    laptop.clock.advance(300)
+    assert [json.loads(message)["status"] for _, _, message in laptop.published] in ([], ["firing"])
+
+
+def test_without_a_topic_or_with_prometheus_down_nobody_is_told(laptop: Laptop) -> None:
+    laptop.transport.fault = "down"
+    started(laptop, World(waiting=1))
+    laptop.clock.advance(600)
+    assert laptop.published == []
+    silent = Laptop(VirtualClock(START), topic="")
+    started(silent, World(waiting=1))
+    silent.clock.advance(600)
+    assert silent.published == []

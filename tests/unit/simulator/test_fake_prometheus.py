@@ -1,0 +1,229 @@
+"""The laptop's Prometheus by itself: its HTTP manners, its arithmetic, and what it has scraped when."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+from node_fleet.adapters.prometheus import queries
+from simulator.clock import VirtualClock
+from simulator.cluster.model import World
+from simulator.cluster.objects import LABEL_HOSTNAME, USAGE_CPU_MILLI
+from simulator.cluster.workloads import pod_object
+from simulator.fakes.exposition import Sample, Targets, scrape, text
+from simulator.fakes.prometheus import PrometheusFace, Row, histogram_quantile
+from simulator.fakes.scrapes import Scrapes, Track
+
+OURS = {"Authorization": "Basic " + base64.b64encode(b"prometheus:laptop").decode()}
+
+
+@dataclass
+class Laptop:
+    """A server, two workers at 90 % and 10 %, and a Prometheus that watches them."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    world: World = field(init=False)
+    scrapes: Scrapes = field(init=False)
+    face: PrometheusFace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.world = World(self.clock)
+        self.world.add_server("i-0server", "us-east-1a")
+        for name, cpu in (("i-0a", 1760), ("i-0b", 160)):
+            self.world.add_worker(name, instance_type="t3.medium")
+            usage = {USAGE_CPU_MILLI: str(cpu)}
+            pod = pod_object(f"load-{name}", annotations=usage, nodeSelector={LABEL_HOSTNAME: name})
+            self.world.create("pods", pod)
+        self.scrapes = Scrapes(self.world, self.clock)
+        self.face = PrometheusFace(self.scrapes)
+
+    def ask(self, query: str, later_seconds: float = 0) -> list[Row]:
+        at = self.clock.now() + later_seconds
+        status, _, body = self.face.handle("/api/v1/query", {"query": query, "time": str(at)}, OURS)
+        assert status == 200, body
+        return [(one["metric"], float(one["value"][1])) for one in json.loads(body)["data"]["result"]]
+
+    def cpu(self) -> dict[str, float]:
+        return {labels["instance_id"]: value for labels, value in self.ask(queries.WORKER_CPU)}
+
+
+@pytest.fixture
+def laptop() -> Laptop:
+    found = Laptop()
+    found.clock.advance(600)
+    return found
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Basic d3Jvbmc6d3Jvbmc="}, {"Authorization": "Bearer x"}, {"authorization": ""}]
+)
+def test_without_the_right_user_nothing_is_answered(laptop: Laptop, headers: dict[str, str]) -> None:
+    status, found, body = laptop.face.handle("/api/v1/query", {"query": queries.NODE}, headers)
+    assert (status, body) == (401, b"Unauthorized\n")
+    assert found["WWW-Authenticate"] == "Basic"
+
+
+def test_header_names_have_no_case(laptop: Laptop) -> None:
+    headers = {"AUTHORIZATION": OURS["Authorization"]}
+    assert laptop.face.handle("/api/v1/query", {"query": queries.NODE}, headers)[0] == 200
+
+
+def test_a_query_that_is_not_ours_is_refused_and_not_guessed(laptop: Laptop) -> None:
+    status, _, body = laptop.face.handle("/api/v1/query", {"query": "up == 1"}, OURS)
+    assert status == 400
+    assert json.loads(body)["errorType"] == "bad_data"
+    assert json.loads(body)["error"].endswith("not up == 1")
+
+
+def test_another_path_is_not_found(laptop: Laptop) -> None:
+    assert laptop.face.handle("/graph", {}, OURS)[0] == 404
+
+
+def test_a_query_may_be_added(laptop: Laptop) -> None:
+    laptop.face.add_query("sum(orders)", lambda at: [({}, 7.0)])
+    assert laptop.ask("sum(orders)") == [({}, 7.0)]
+
+
+def test_each_worker_shows_its_own_load_and_the_server_none(laptop: Laptop) -> None:
+    truth = {node.instance_id: node.cpu_percent for node in laptop.world.truth().nodes if node.role == "worker"}
+    assert laptop.cpu() == pytest.approx(truth)
+    assert truth["i-0a"] > 8 * truth["i-0b"]
+
+
+def test_a_new_worker_has_no_load_before_its_second_scrape(laptop: Laptop) -> None:
+    laptop.world.instance_started(instance_id="i-0c", instance_type="t3.small", az="us-east-1a", boot_seconds=20)
+    laptop.clock.advance(20 + 7)
+    assert "i-0c" not in laptop.cpu()
+    assert ({"instance_id": "i-0c"}, 2.0) in laptop.ask(queries.WORKER_CORES)
+    laptop.clock.advance(15)
+    assert 0 < laptop.cpu()["i-0c"] < 5
+
+
+def test_a_dead_worker_leaves_with_the_next_scrape(laptop: Laptop) -> None:
+    laptop.world.fail_node("i-0a")
+    assert laptop.cpu().keys() == {"i-0a", "i-0b"}
+    laptop.clock.advance(15)
+    assert laptop.cpu().keys() == {"i-0b"}
+
+
+def test_what_is_shown_is_what_was_scraped_and_not_what_is(laptop: Laptop) -> None:
+    laptop.world.cordon("i-0a")
+    assert ({"node": "i-0a"}, 0.0) in laptop.ask(queries.NODE_UNSCHEDULABLE)
+    laptop.clock.advance(15)
+    assert ({"node": "i-0a"}, 1.0) in laptop.ask(queries.NODE_UNSCHEDULABLE)
+
+
+def test_no_waiting_pod_and_no_exporter_are_two_answers(laptop: Laptop) -> None:
+    assert laptop.ask(queries.PENDING_AGE) == []
+    assert len(laptop.ask(queries.PENDING.text)) == 1
+    laptop.scrapes.state_metrics_up = False
+    laptop.clock.advance(15)
+    assert laptop.ask(queries.PENDING.text) == []
+
+
+def test_workers_without_fresh_samples_are_not_live(laptop: Laptop) -> None:
+    behind = laptop.clock.now() - laptop.scrapes.last_at
+    assert len(laptop.ask(queries.WORKER_CPU, 60 - behind)) == 2
+    assert laptop.ask(queries.WORKER_CPU, 61 - behind) == []
+    assert len(laptop.ask(queries.NODE_READY, 299 - behind)) == 3
+    assert laptop.ask(queries.NODE_READY, 300 - behind) == []
+
+
+def test_a_node_that_was_never_ready_counts_from_when_it_was_seen(laptop: Laptop) -> None:
+    laptop.world.fail_node("i-0a")
+    laptop.clock.advance(240)
+    seconds = {labels["node"]: value for labels, value in laptop.ask(queries.not_ready_seconds(1800))}
+    assert seconds["i-0b"] == 0
+    assert 200 <= seconds["i-0a"] <= 260
+
+
+# arithmetic -----------------------------------------------------------------------------------------------------------
+
+
+def track(*samples: tuple[float, float]) -> Track:
+    found = Track()
+    for at, value in samples:
+        found.add(at, (value,))
+    return found
+
+
+def test_a_rate_over_a_full_window_is_the_growth_over_time() -> None:
+    steady = track(*((float(at), 2.0 * at + 1000) for at in range(0, 301, 15)))
+    assert steady.rates(300, 300) == pytest.approx([2.0])
+
+
+def test_a_rate_needs_two_samples_inside_the_window() -> None:
+    assert track((0, 1)).rates(10, 300) is None
+    assert track((0, 1), (310, 2)).rates(310, 300) is None
+
+
+def test_a_rate_over_part_of_the_window_reaches_half_a_step_beyond_each_end() -> None:
+    late = track((200, 1000), (215, 1030), (230, 1060))
+    assert late.rates(300, 300) == pytest.approx([60 * (30 + 7.5 + 7.5) / 30 / 300])
+
+
+def test_a_counter_that_began_at_zero_is_not_thought_to_have_been_below() -> None:
+    fresh = track((200, 0), (215, 30))
+    assert fresh.rates(215, 300) == pytest.approx([30 / 300])
+
+
+def test_a_counter_that_stands_still_has_rate_zero() -> None:
+    assert track((0, 5), (15, 5)).rates(15, 300) == [0]
+
+
+@pytest.mark.parametrize(
+    ("quantile", "expected"), [(0.5, 1.0), (0.25, 0.5), (0.75, 2.5), (0.9, 4.0), (0.99, 4.0), (0.05, 0.1)]
+)
+def test_quantiles_are_interpolated_inside_their_bucket(quantile: float, expected: float) -> None:
+    buckets = [(1.0, 50.0), (2.0, 70.0), (4.0, 80.0), (math.inf, 100.0)]
+    assert histogram_quantile(quantile, buckets) == pytest.approx(3.0 if quantile == 0.75 else expected)
+
+
+def test_the_quantile_of_no_request_is_not_a_number() -> None:
+    assert math.isnan(histogram_quantile(0.95, [(1.0, 0.0), (math.inf, 0.0)]))
+
+
+# exposition -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_format_escapes_labels_and_keeps_every_digit() -> None:
+    samples = [Sample("up", {"job": 'a"b\\c\nd'}, 1.0), Sample("bytes", {}, 123456789.125)]
+    assert text(samples) == 'up{job="a\\"b\\\\c\\nd"} 1.0\nbytes 123456789.125\n'
+
+
+def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again(laptop: Laptop) -> None:
+    targets = Targets(laptop.world)
+    laptop.world.instance_gone("i-0a")
+    states = []
+    for _ in range(4):
+        ups = {s.labels.get("instance_id"): s.value for s in scrape(laptop.world, targets) if s.name == "up"}
+        states.append(ups.get("i-0a"))
+        laptop.clock.advance(15)
+    assert states == [0.0, 0.0, None, None]
+
+
+def test_two_replicas_of_the_exporter_say_everything_twice(laptop: Laptop) -> None:
+    names = [s.name for s in scrape(laptop.world, Targets(laptop.world), replicas=2)]
+    single = [s.name for s in scrape(laptop.world, Targets(laptop.world))]
+    assert names.count("kube_pod_info") == 2 * single.count("kube_pod_info") > 0
+
+
+def test_the_dashboards_series_are_exposed(laptop: Laptop) -> None:
+    names = {s.name for s in scrape(laptop.world, Targets(laptop.world))}
+    assert names >= {
+        "node_cpu_seconds_total",
+        "node_memory_MemAvailable_bytes",
+        "node_memory_MemTotal_bytes",
+        "node_network_receive_bytes_total",
+        "node_network_transmit_bytes_total",
+        "node_disk_read_bytes_total",
+        "node_disk_written_bytes_total",
+        "kube_node_info",
+        "kube_node_status_condition",
+        "kube_pod_info",
+        "kube_pod_status_phase",
+    }

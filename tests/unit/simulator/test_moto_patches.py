@@ -1,0 +1,598 @@
+"""Each place where the laptop reaches into moto, by what it must do; an upgrade of moto fails here first."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.aws import Cloud, FaultRule
+from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
+from simulator.aws.moto_patches.interpreter import SeamError, expect, json_copy, swapped
+from simulator.aws.moto_patches.ssm import STDOUT_LIMIT, BashRunner, CommandResult
+from simulator.clock import VirtualClock
+
+IMAGE = "ami-12345678"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def nested(value: Any) -> list[Any]:
+    """The lists and dictionaries in a value, itself included, in order."""
+    if isinstance(value, dict):
+        return [value, *(found for item in value.values() for found in nested(item))]
+    if isinstance(value, list):
+        return [value, *(found for item in value for found in nested(item))]
+    return []
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with Cloud(VirtualClock()) as cloud:
+        yield cloud
+
+
+def launch(cloud: Cloud, **changes: Any) -> str:
+    arguments = {"ImageId": IMAGE, "InstanceType": "t3.small", "MinCount": 1, "MaxCount": 1, **changes}
+    return str(once(cloud).run_instances(**arguments)["Instances"][0]["InstanceId"])
+
+
+def once(cloud: Cloud) -> Any:
+    """An EC2 client that does not retry, as the launcher's."""
+    config = Config(retries={"total_max_attempts": 1})
+    return boto3.client("ec2", region_name=cloud.region, config=config)
+
+
+def states(cloud: Cloud, **filters: Any) -> list[str]:
+    pages = cloud.client("ec2").get_paginator("describe_instances").paginate(**filters)
+    return [one["State"]["Name"] for page in pages for group in page["Reservations"] for one in group["Instances"]]
+
+
+def spot(cloud: Cloud) -> str:
+    return launch(cloud, InstanceMarketOptions={"MarketType": "spot"})
+
+
+def code_of(failure: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
+    response = failure.value.response
+    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+# the guard itself
+
+
+def test_a_seam_whose_place_is_gone_is_named() -> None:
+    with pytest.raises(SeamError, match=r"Thread\.no_such: it no longer exists"):
+        expect(threading.Thread, "no_such")
+
+
+def test_a_seam_whose_parameters_changed_says_which() -> None:
+    with (
+        pytest.raises(SeamError, match="the seam was written for"),
+        swapped(threading.Thread, "join", None, "self", "x"),
+    ):
+        pass
+
+
+def test_every_seam_is_gone_after_closing() -> None:
+    from botocore.client import BaseClient
+    from moto.core.botocore_stubber import BotocoreStubber
+    from moto.ec2.models.instances import Instance
+    from moto.ssm.responses import SimpleSystemManagerResponse as Response
+
+    def places() -> list[Any]:
+        return [
+            BaseClient._make_api_call,
+            BotocoreStubber.__call__,
+            Instance.terminate,
+            hasattr(Response, "cancel_command"),
+        ]
+
+    before = places()
+    with Cloud(VirtualClock()):
+        assert not any(now is then for now, then in zip(places(), before, strict=True))
+    assert places() == before
+
+
+# EC2
+
+
+def test_an_instance_is_pending_then_running_then_shuts_down_and_vanishes(cloud: Cloud) -> None:
+    instance_id = launch(cloud)
+    assert states(cloud) == ["pending"]
+    cloud.clock.advance(8)
+    assert states(cloud) == ["running"]
+    cloud.client("ec2").terminate_instances(InstanceIds=[instance_id])
+    assert states(cloud) == ["shutting-down"]
+    cloud.clock.advance(20)
+    assert states(cloud) == ["terminated"]
+    cloud.clock.advance(3600)
+    assert states(cloud) == []
+    with pytest.raises(ClientError) as failure:
+        states(cloud, InstanceIds=[instance_id])
+    assert code_of(failure) == ("InvalidInstanceID.NotFound", 400)
+
+
+def test_terminating_twice_succeeds(cloud: Cloud) -> None:
+    instance_id = launch(cloud)
+    for _ in range(2):
+        cloud.client("ec2").terminate_instances(InstanceIds=[instance_id])
+    cloud.clock.advance(20)
+    reply = cloud.client("ec2").terminate_instances(InstanceIds=[instance_id])
+    assert reply["TerminatingInstances"][0]["PreviousState"]["Name"] == "terminated"
+
+
+def test_the_same_client_token_launches_once(cloud: Cloud) -> None:
+    assert launch(cloud, ClientToken="slot-1") == launch(cloud, ClientToken="slot-1")
+    assert launch(cloud, ClientToken="slot-2") != launch(cloud, ClientToken="slot-1")
+    assert len(states(cloud)) == 2
+
+
+def test_a_client_token_with_other_parameters_is_a_mismatch(cloud: Cloud) -> None:
+    launch(cloud, ClientToken="slot-1")
+    with pytest.raises(ClientError) as failure:
+        launch(cloud, ClientToken="slot-1", InstanceType="t3.large")
+    assert code_of(failure) == ("IdempotentParameterMismatch", 400)
+
+
+def test_instances_are_filtered_by_lifecycle_and_token(cloud: Cloud) -> None:
+    wanted = spot(cloud)
+    launch(cloud, ClientToken="mine")
+    reply = cloud.client("ec2").describe_instances(Filters=[{"Name": "instance-lifecycle", "Values": ["spot"]}])
+    assert [one["InstanceId"] for group in reply["Reservations"] for one in group["Instances"]] == [wanted]
+    assert reply["Reservations"][0]["Instances"][0]["InstanceLifecycle"] == "spot"
+    assert len(states(cloud, Filters=[{"Name": "client-token", "Values": ["mine"]}])) == 1
+
+
+def test_pages_can_be_small(cloud: Cloud) -> None:
+    for _ in range(5):
+        launch(cloud)
+    cloud.ec2.page_size = 2
+    assert len(cloud.client("ec2").describe_instances()["Reservations"]) == 2
+    assert len(states(cloud)) == 5
+
+
+def test_a_new_instance_can_be_unknown_for_some_seconds(cloud: Cloud) -> None:
+    cloud.ec2.delays.invisible_seconds = 5
+    instance_id = launch(cloud)
+    assert states(cloud) == []
+    with pytest.raises(ClientError) as failure:
+        states(cloud, InstanceIds=[instance_id])
+    assert code_of(failure) == ("InvalidInstanceID.NotFound", 400)
+    cloud.clock.advance(5)
+    assert states(cloud, InstanceIds=[instance_id]) == ["pending"]
+
+
+def test_a_spot_instance_is_announced_and_then_taken(cloud: Cloud) -> None:
+    events: list[tuple[float, str, Any]] = []
+    cloud.ec2.events.append(lambda source, kind, detail, arns: events.append((cloud.clock.now(), kind, detail)))
+    instance_id = spot(cloud)
+    cloud.clock.advance(10)
+    warned = cloud.clock.now()
+    cloud.ec2.warn_spot(instance_id)
+    cloud.clock.advance(121)
+    assert (
+        warned,
+        "EC2 Spot Instance Interruption Warning",
+        {"instance-id": instance_id, "instance-action": "terminate"},
+    ) in events
+    assert (
+        warned + 120,
+        "EC2 Instance State-change Notification",
+        {"instance-id": instance_id, "state": "shutting-down"},
+    ) in events
+    reply = cloud.client("ec2").describe_instances(InstanceIds=[instance_id])
+    assert reply["Reservations"][0]["Instances"][0]["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+
+
+def test_an_announced_spot_instance_can_be_spared(cloud: Cloud) -> None:
+    instance_id = spot(cloud)
+    handle = cloud.ec2.warn_spot(instance_id)
+    assert handle is not None
+    cloud.clock.cancel(handle)
+    cloud.clock.advance(600)
+    assert states(cloud) == ["running"]
+
+
+def test_a_dry_pool_fails_as_ec2_does_and_the_others_do_not(cloud: Cloud) -> None:
+    rule = cloud.ec2.dry_pool(market="spot", instance_type="t3.small", count=1)
+    with pytest.raises(ClientError) as failure:
+        spot(cloud)
+    assert code_of(failure) == ("InsufficientInstanceCapacity", 500)
+    launch(cloud)
+    spot(cloud)
+    assert rule.hits == 1
+
+
+def test_a_dry_pool_of_one_zone_recovers_at_its_time(cloud: Cloud) -> None:
+    subnets = cloud.client("ec2").describe_subnets()["Subnets"]
+    by_zone = {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in subnets}
+    zone = f"{cloud.region}b"
+    cloud.ec2.dry_pool(az=zone, code="Unsupported", until=cloud.clock.now() + 60)
+    with pytest.raises(ClientError) as failure:
+        launch(cloud, SubnetId=by_zone[zone])
+    assert code_of(failure) == ("Unsupported", 400)
+    launch(cloud, SubnetId=by_zone[f"{cloud.region}a"])
+    cloud.clock.advance(60)
+    launch(cloud, SubnetId=by_zone[zone])
+
+
+def test_a_changed_tag_is_seen_at_once(cloud: Cloud) -> None:
+    instance_id = launch(cloud)
+    client = cloud.client("ec2")
+    filters = [{"Name": "tag:Role", "Values": ["k3s-worker"]}]
+    assert states(cloud, Filters=filters) == []
+    client.create_tags(Resources=[instance_id], Tags=[{"Key": "Role", "Value": "k3s-worker"}])
+    assert states(cloud, Filters=filters) == ["pending"]
+    client.delete_tags(Resources=[instance_id], Tags=[{"Key": "Role"}])
+    assert states(cloud, Filters=filters) == []
+
+
+@given(json_values)
+def test_payloads_are_copied_deeply_and_unchanged(value: Any) -> None:
+    copied = json_copy(value)
+    assert copied == value
+    for one, other in zip(nested(copied), nested(value), strict=True):
+        assert one is not other
+
+
+# faults on the wire
+
+
+def test_throttling_is_retried_by_botocore_in_virtual_time(cloud: Cloud) -> None:
+    rule = FaultRule(operation="DescribeInstances", code="RequestLimitExceeded", status=503, count=2)
+    cloud.faults.inject(rule)
+    before = cloud.clock.now()
+    assert states(cloud) == []
+    assert rule.hits == 2
+    assert cloud.clock.now() > before
+    assert [call.attempts for call in cloud.recorder.of("DescribeInstances")] == [3]
+
+
+@pytest.mark.parametrize(
+    ("service", "call", "arguments"),
+    [
+        ("ec2", "describe_instances", {}),
+        ("dynamodb", "list_tables", {}),
+        ("ssm", "describe_parameters", {}),
+        ("stepfunctions", "list_state_machines", {}),
+        ("sns", "list_topics", {}),
+        ("secretsmanager", "list_secrets", {}),
+        ("events", "list_rules", {}),
+        ("cloudwatch", "list_metrics", {}),
+    ],
+)
+def test_an_injected_error_arrives_in_the_wire_format_of_every_service(
+    cloud: Cloud, service: str, call: str, arguments: dict[str, Any]
+) -> None:
+    rule = FaultRule(operation="*", service=service, code="AccessDeniedException", status=403, message="not yours")
+    cloud.faults.inject(rule)
+    with pytest.raises(ClientError, match="not yours") as failure:
+        getattr(cloud.client(service), call)(**arguments)
+    assert code_of(failure) == ("AccessDeniedException", 403)
+    cloud.faults.remove(rule)
+    getattr(cloud.client(service), call)(**arguments)
+
+
+def test_a_refused_connection_has_no_effect_and_a_lost_reply_has(cloud: Cloud) -> None:
+    cloud.faults.inject(FaultRule(operation="RunInstances", code=CONNECTION_REFUSED, count=1))
+    with pytest.raises(EndpointConnectionError):
+        launch(cloud)
+    assert states(cloud) == []
+    cloud.faults.inject(FaultRule(operation="RunInstances", code=REPLY_LOST, count=1))
+    with pytest.raises(ReadTimeoutError):
+        launch(cloud, ClientToken="once")
+    assert len(states(cloud)) == 1
+    launch(cloud, ClientToken="once")
+    assert len(states(cloud)) == 1
+
+
+def test_calls_are_recorded_with_parameters_result_and_error(cloud: Cloud) -> None:
+    launch(cloud, ClientToken="t")
+    cloud.ec2.dry_pool(count=1)
+    with pytest.raises(ClientError):
+        launch(cloud)
+    first, second = cloud.recorder.of("RunInstances")
+    assert (first.service, first.parameters["ClientToken"], first.error) == ("ec2", "t", None)
+    assert first.result is not None
+    assert second.error == "InsufficientInstanceCapacity"
+    assert [call.operation for call in cloud.recorder.changes()] == ["RunInstances"] * 2
+
+
+# DynamoDB
+
+
+def table(cloud: Cloud) -> Any:
+    cloud.client("dynamodb").create_table(
+        TableName="state",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return cloud.client("dynamodb")
+
+
+def acquire(client: Any, owner: str) -> bool:
+    try:
+        client.update_item(
+            TableName="state",
+            Key={"id": {"S": "c"}},
+            UpdateExpression="SET #o = :o",
+            ConditionExpression="attribute_not_exists(#o)",
+            ExpressionAttributeNames={"#o": "owner"},
+            ExpressionAttributeValues={":o": {"S": owner}},
+        )
+    except client.exceptions.ConditionalCheckFailedException:
+        return False
+    return True
+
+
+def race(client: Any, rivals: int) -> list[str]:
+    won: list[str] = []
+
+    def run(owner: str) -> None:
+        if acquire(client, owner):
+            won.append(owner)
+
+    threads = [threading.Thread(target=run, args=(str(number),)) for number in range(rivals)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return won
+
+
+def test_a_conditional_write_has_exactly_one_winner_among_threads(cloud: Cloud) -> None:
+    client = table(cloud)
+    for _ in range(10):
+        client.delete_item(TableName="state", Key={"id": {"S": "c"}})
+        assert len(race(client, 12)) == 1
+
+
+@pytest.mark.parametrize(
+    ("inject", "error"),
+    [
+        ("conditional_check_failed", "ConditionalCheckFailedException"),
+        ("dynamodb_throttled", "ProvisionedThroughputExceededException"),
+        ("dynamodb_unavailable", "InternalServerError"),
+    ],
+)
+def test_dynamodb_can_fail_in_its_own_ways(cloud: Cloud, inject: str, error: str) -> None:
+    client = table(cloud)
+    getattr(cloud.faults, inject)("UpdateItem")
+    with pytest.raises(ClientError) as failure:
+        client.update_item(TableName="state", Key={"id": {"S": "c"}})
+    assert code_of(failure)[0] == error
+
+
+# Systems Manager
+
+DOCUMENT = {
+    "schemaVersion": "2.2",
+    "parameters": {
+        "NodeName": {"type": "String", "allowedPattern": "^[a-z0-9-]{1,63}$"},
+        "Seconds": {"type": "String", "default": "60", "allowedPattern": "^[0-9]+$"},
+    },
+    "mainSteps": [
+        {
+            "action": "aws:runShellScript",
+            "name": "Say",
+            "inputs": {
+                "timeoutSeconds": "{{ Seconds }}",
+                "runCommand": ["NODE_NAME='{{ NodeName }}'", 'echo "node/$NODE_NAME drained"', "exit ${CODE:-0}"],
+            },
+        }
+    ],
+}
+
+
+class Commands:
+    """A server with a document and a runner that answers as it is told."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.ssm = cloud.client("ssm")
+        self.ssm.create_document(
+            Name="fleet-Say", Content=json.dumps(DOCUMENT), DocumentType="Command", DocumentFormat="JSON"
+        )
+        self.server = launch(cloud)
+        cloud.clock.advance(10)
+        self.started: list[tuple[str, str, float]] = []
+        self.finished: list[float] = []
+        self.takes = 5.0
+        self.result = CommandResult(exit_code=0, stdout="done")
+        cloud.commands.command_runner = self.run
+
+    def run(self, script: str, *, instance_id: str, execution_timeout: float) -> CommandResult:
+        self.started.append((script, instance_id, execution_timeout))
+        self.cloud.clock.wait(self.takes)
+        self.finished.append(self.cloud.clock.now())
+        return self.result
+
+    def send(self, node: str = "i-1", **parameters: list[str]) -> str:
+        return str(
+            self.ssm.send_command(
+                DocumentName="fleet-Say",
+                InstanceIds=[self.server],
+                Parameters={"NodeName": [node], **parameters},
+                TimeoutSeconds=30,
+            )["Command"]["CommandId"]
+        )
+
+    def look(self, command_id: str) -> Any:
+        return self.ssm.get_command_invocation(CommandId=command_id, InstanceId=self.server)
+
+    def status(self, command_id: str) -> tuple[str, str]:
+        found = self.look(command_id)
+        return found["Status"], found["StatusDetails"]
+
+
+@pytest.fixture
+def commands(cloud: Cloud) -> Commands:
+    return Commands(cloud)
+
+
+def test_a_command_is_unknown_then_pending_then_in_progress_then_over(cloud: Cloud, commands: Commands) -> None:
+    command = commands.send()
+    with pytest.raises(ClientError) as failure:
+        commands.look(command)
+    assert code_of(failure)[0] == "InvocationDoesNotExist"
+    seen = []
+    for _ in range(4):
+        cloud.clock.advance(0.5 if not seen else 2)
+        seen.append(commands.status(command)[0])
+    assert seen == ["Pending", "InProgress", "InProgress", "Success"]
+    found = commands.look(command)
+    assert (found["ResponseCode"], found["StandardOutputContent"]) == (0, "done")
+    assert len(commands.ssm.list_command_invocations(CommandId=command)["CommandInvocations"]) == 1
+
+
+def test_parameters_go_into_the_script_and_its_time_limit(cloud: Cloud, commands: Commands) -> None:
+    commands.send("i-0abc", Seconds=["90"])
+    cloud.clock.advance(2)
+    ((script, instance_id, limit),) = commands.started
+    assert script.splitlines()[0] == "NODE_NAME='i-0abc'"
+    assert (instance_id, limit) == (commands.server, 90.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"NodeName": ["a'; reboot; '"]}, "does not match"),
+        ({}, "is required"),
+        ({"NodeName": ["a"], "Extra": ["b"]}, "not defined"),
+    ],
+)
+def test_wrong_parameters_are_refused(commands: Commands, parameters: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(ClientError, match=message) as failure:
+        commands.ssm.send_command(DocumentName="fleet-Say", InstanceIds=[commands.server], Parameters=parameters)
+    assert code_of(failure)[0] == "InvalidParameters"
+
+
+def test_an_unmanaged_instance_and_an_unknown_document_are_refused(cloud: Cloud, commands: Commands) -> None:
+    with pytest.raises(ClientError) as failure:
+        commands.ssm.send_command(DocumentName="fleet-None", InstanceIds=[commands.server])
+    assert code_of(failure)[0] == "InvalidDocument"
+    cloud.client("ec2").terminate_instances(InstanceIds=[commands.server])
+    with pytest.raises(ClientError) as failure:
+        commands.send()
+    assert code_of(failure)[0] == "InvalidInstanceId"
+
+
+def test_a_script_that_exits_with_an_error_has_failed(cloud: Cloud, commands: Commands) -> None:
+    commands.result = CommandResult(exit_code=3, stdout="half", stderr="error: no")
+    command = commands.send()
+    cloud.clock.advance(10)
+    found = commands.look(command)
+    assert (found["Status"], found["ResponseCode"], found["StandardErrorContent"]) == ("Failed", 3, "error: no")
+
+
+def test_output_is_cut_at_its_limit(cloud: Cloud, commands: Commands) -> None:
+    commands.result = CommandResult(exit_code=0, stdout="x" * 30_000)
+    command = commands.send()
+    cloud.clock.advance(10)
+    output = commands.look(command)["StandardOutputContent"]
+    assert len(output) == STDOUT_LIMIT
+    assert output.endswith("---Output truncated---")
+
+
+def test_a_script_beyond_its_limit_is_killed(cloud: Cloud, commands: Commands) -> None:
+    commands.takes = 500
+    command = commands.send(Seconds=["60"])
+    cloud.clock.advance(600)
+    assert commands.status(command) == ("TimedOut", "ExecutionTimedOut")
+    assert commands.finished == []
+
+
+def test_cancelling_stops_a_running_script(cloud: Cloud, commands: Commands) -> None:
+    commands.takes = 50
+    command = commands.send()
+    cloud.clock.advance(5)
+    commands.ssm.cancel_command(CommandId=command)
+    assert commands.status(command)[0] == "Cancelling"
+    cloud.clock.advance(100)
+    assert commands.status(command)[0] == "Cancelled"
+    assert commands.finished == []
+
+
+def test_cancelling_before_delivery_starts_nothing(cloud: Cloud, commands: Commands) -> None:
+    cloud.commands.offline.add(commands.server)
+    command = commands.send()
+    cloud.clock.advance(2)
+    commands.ssm.cancel_command(CommandId=command)
+    cloud.commands.offline.clear()
+    cloud.clock.advance(100)
+    assert commands.status(command)[0] == "Cancelled"
+    assert commands.started == []
+
+
+def test_an_agent_that_comes_back_in_time_runs_the_command(cloud: Cloud, commands: Commands) -> None:
+    cloud.commands.offline.add(commands.server)
+    command = commands.send()
+    cloud.clock.at(cloud.clock.now() + 20, cloud.commands.offline.clear)
+    cloud.clock.advance(60)
+    assert commands.status(command)[0] == "Success"
+
+
+def test_an_agent_that_stays_away_times_the_delivery_out(cloud: Cloud, commands: Commands) -> None:
+    cloud.commands.offline.add(commands.server)
+    command = commands.send()
+    cloud.clock.advance(30)
+    assert commands.status(command) == ("TimedOut", "DeliveryTimedOut")
+    assert commands.started == []
+
+
+def test_a_command_can_still_arrive_after_its_delivery_timed_out(cloud: Cloud, commands: Commands) -> None:
+    cloud.commands.offline.add(commands.server)
+    cloud.commands.delays.late_delivery_seconds = 45
+    command = commands.send()
+    cloud.clock.advance(100)
+    assert commands.status(command) == ("TimedOut", "DeliveryTimedOut")
+    assert len(commands.started) == 1
+
+
+def test_a_command_can_be_delayed_or_undeliverable(cloud: Cloud, commands: Commands) -> None:
+    cloud.commands.delays.delayed_seconds = 10
+    command = commands.send()
+    cloud.clock.advance(5)
+    assert commands.status(command)[0] == "Delayed"
+    cloud.commands.undeliverable.add(commands.server)
+    other = commands.send()
+    cloud.clock.advance(60)
+    assert commands.status(command)[0] == "Success"
+    assert commands.status(other) == ("Failed", "Undeliverable")
+
+
+def test_the_scripts_text_really_runs_under_bash(cloud: Cloud, commands: Commands) -> None:
+    cloud.commands.command_runner = BashRunner(cloud.clock, lambda instance_id: {"CODE": "4"})
+    command = commands.send("i-0abc")
+    cloud.clock.advance(5)
+    found = commands.look(command)
+    assert (found["Status"], found["ResponseCode"]) == ("Failed", 4)
+    assert found["StandardOutputContent"] == "node/i-0abc drained\n"
+
+
+def test_the_agents_connection_can_be_asked_for(cloud: Cloud, commands: Commands) -> None:
+    filters = [{"Key": "InstanceIds", "Values": [commands.server]}]
+
+    def pings() -> list[str]:
+        found = commands.ssm.describe_instance_information(Filters=filters)["InstanceInformationList"]
+        return [one["PingStatus"] for one in found]
+
+    assert pings() == ["Online"]
+    cloud.commands.lost.add(commands.server)
+    assert pings() == ["ConnectionLost"]
+    cloud.client("ec2").terminate_instances(InstanceIds=[commands.server])
+    assert pings() == []

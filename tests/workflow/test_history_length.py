@@ -1,0 +1,185 @@
+"""Case 54: the longest history that any allowed settings make, computed from the definitions, stays below its end.
+
+The relation among the settings uses a few numbers of its own; here they are held to the definition and to real runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from node_fleet.domain.interruption.response import MOST_LOOKS, POLL_SECONDS, ROOM_WAITS
+from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.settings import Settings
+from node_fleet.settings.validation import (
+    AWS_HISTORY_LIMIT,
+    BESIDE_EVENTS,
+    HISTORY_LIMIT,
+    LONGEST_STEP_SECONDS,
+    LOOK_EVENTS,
+    MACHINE_SECONDS,
+    RETRIED_LOOK_EVENTS,
+    ROUND_EVENTS,
+    UNRENEWED_SECONDS,
+    most_history_events,
+)
+from simulator.runner import all_edges
+from tests.support.workflow_harness import BUSY, stage
+
+FOLDER = Path(__file__).parents[2] / "statemachine"
+AUTOSCALER = json.loads((FOLDER / "autoscaler.asl.json").read_text())
+INTERRUPTION = json.loads((FOLDER / "interruption.asl.json").read_text())
+EVENTS = {"Task": 5, "Choice": 2, "Wait": 2, "Pass": 2, "Succeed": 2, "Fail": 1, "Parallel": 4, "Map": 4}
+"""Task: entered, scheduled, started, succeeded, exited. An execution adds its own start and end."""
+EVENTS_OF_A_FAILED_TRY = 3
+ROOM_RING = ("CheckOutcome", "OutcomeStatus", "UncordonSurvivor", "SurvivorStatus", "WaitForRoom")
+LOOPS = {
+    "join": ("WaitForJoin", "CheckJoin", "JoinStatus"),
+    "drain": ("WaitForDrain", "CheckDrain", "DrainStatus"),
+    "termination": ("WaitForTermination", "ConfirmTermination", "TerminationStatus"),
+}
+
+
+def events(names: Any, machine: dict[str, Any] = AUTOSCALER) -> int:
+    return sum(EVENTS[machine["States"][name]["Type"]] for name in names)
+
+
+def rings(edges: set[tuple[str, str]]) -> Iterator[set[str]]:
+    """The largest sets of states that can each be reached again from one another."""
+    ahead: dict[str, set[str]] = {}
+    for origin, target in edges:
+        ahead.setdefault(origin, set()).add(target)
+    reach = {name: _reached(name, ahead) for name in ahead}
+    seen: set[str] = set()
+    for name in sorted(ahead):
+        ring = {other for other in reach[name] if name in reach.get(other, set())}
+        if ring and name not in seen:
+            seen |= ring
+            yield ring
+
+
+def _reached(start: str, ahead: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    todo = list(ahead.get(start, ()))
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += ahead.get(name, ())
+    return found
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_one_look_is_a_wait_a_task_and_a_choice(loop: tuple[str, ...]) -> None:
+    edges = all_edges(AUTOSCALER)
+    assert {(loop[0], loop[1]), (loop[1], loop[2]), (loop[2], loop[0])} <= edges
+    assert events(loop) == LOOK_EVENTS
+    tries = sum(rule["MaxAttempts"] for rule in AUTOSCALER["States"][loop[1]]["Retry"])
+    assert events(loop) + tries * EVENTS_OF_A_FAILED_TRY == RETRIED_LOOK_EVENTS
+
+
+def test_every_ring_of_states_is_one_that_the_relation_counts() -> None:
+    """A new loop in the definition must be counted too, or a run could go round it without end."""
+    edges = all_edges(AUTOSCALER)
+    looks = {(loop[2], loop[0]) for loop in LOOPS.values()}
+    rounds = {("WaitForScheduling", "CollectMetrics")}
+    targets = {("NextTarget", "StartDrain"), ("UndoStatus", "StartDrain")}
+    assert list(rings(edges - looks - rounds - targets)) == []
+    for ring in rings(edges):
+        assert events(ring) <= ROUND_EVENTS, sorted(ring)
+
+
+def test_the_relations_numbers_are_those_of_the_definition() -> None:
+    states = AUTOSCALER["States"]
+    assert events(states) + 2 <= BESIDE_EVENTS
+    assert AUTOSCALER["TimeoutSeconds"] == MACHINE_SECONDS
+    assert max(state.get("TimeoutSeconds", 0) for state in states.values()) == LONGEST_STEP_SECONDS
+    assert sum(states[name]["TimeoutSeconds"] for name in ("CollectMetrics", "Decide")) == UNRENEWED_SECONDS
+
+
+def test_case_54_the_longest_run_by_default_is_far_below_the_limit() -> None:
+    settings = Settings()
+    longest = most_history_events(settings)
+    assert longest < HISTORY_LIMIT
+    assert most_history_events(settings, look_events=RETRIED_LOOK_EVENTS) < AWS_HISTORY_LIMIT
+
+
+polls = st.integers(2, 60)
+
+
+@given(
+    given=st.fixed_dictionaries(
+        {
+            "join_poll_seconds": polls,
+            "drain_poll_seconds": polls,
+            "terminate_poll_seconds": polls,
+            "join_limit_seconds": st.integers(60, 899),
+            "drain_timeout_seconds": st.integers(30, 3600),
+            "terminate_limit_seconds": st.integers(60, 3600),
+            "max_targets": st.integers(1, 10),
+            "max_rounds": st.integers(1, 3),
+        }
+    )
+)
+def test_case_54_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given: dict[str, Any]) -> None:
+    settings = Settings(**given)
+    long = most_history_events(settings) >= HISTORY_LIMIT
+    long = long or most_history_events(settings, look_events=RETRIED_LOOK_EVENTS) >= AWS_HISTORY_LIMIT
+    if not long:
+        assert Settings.from_mapping(given).join_poll_seconds == given["join_poll_seconds"]
+        return
+    with pytest.raises(InvalidSettingsError, match=r"JOIN_POLL_SECONDS=\d+.* history events .*expected under 10000"):
+        Settings.from_mapping(given)
+
+
+def test_case_54_looking_every_two_seconds_for_half_an_hour_at_ten_workers_is_refused() -> None:
+    wild = {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800}
+    with pytest.raises(InvalidSettingsError, match="DRAIN_POLL_SECONDS=2"):
+        Settings.from_mapping(wild)
+
+
+@pytest.mark.parametrize(("lease", "right"), [(185, False), (186, True)])
+def test_a_lease_that_a_long_step_could_outlast_is_refused(lease: int, right: bool) -> None:
+    """120 s for the longest step, 60 s for the longest pause, 5 s for clocks that differ."""
+    given = {"lease_seconds": lease, "join_poll_seconds": 60}
+    if right:
+        assert Settings.from_mapping(given).lease_seconds == lease
+    else:
+        with pytest.raises(InvalidSettingsError, match="LEASE_SECONDS=185 must be above 185"):
+            Settings.from_mapping(given)
+
+
+def test_a_lease_that_the_scheduling_grace_could_outlast_is_refused() -> None:
+    with pytest.raises(InvalidSettingsError, match="SCHEDULING_GRACE_SECONDS=300"):
+        Settings.from_mapping({"scheduling_grace_seconds": 300})
+
+
+def test_case_54_a_real_run_that_waits_to_the_end_makes_no_more_events_than_computed() -> None:
+    with stage(workers=2, warm_up=0, min_workers=3, more=["boot:", "  - {kind: never_joins}"]) as fleet:
+        fleet.load(BUSY)
+        run = fleet.tick()
+        assert run.path.count("CheckJoin") >= 29
+        assert LOOK_EVENTS * run.path.count("CheckJoin") < run.events_count <= most_history_events(fleet.settings)
+
+
+def test_a_notice_for_many_workers_stays_below_the_limit() -> None:
+    """One event may name several workers; each is an item of the Map, and their events share one history."""
+    item = INTERRUPTION["States"]["EachNotice"]["ItemProcessor"]
+    branches = [*item["States"]["Respond"]["Branches"], item]
+    once = sum(EVENTS[s["Type"]] for branch in branches for s in branch["States"].values()) + 4
+    look = sum(EVENTS[kind] for kind in ("Wait", "Task", "Choice"))
+    room = sum(EVENTS[item["States"][name]["Type"]] for name in ROOM_RING)
+    assert 10 * (once + (MOST_LOOKS + 5) * look + len(ROOM_WAITS) * room) < HISTORY_LIMIT
+    assert POLL_SECONDS * MOST_LOOKS >= 120
+
+
+def test_the_interruption_workflow_goes_round_only_for_a_drain_and_for_room() -> None:
+    item = INTERRUPTION["States"]["EachNotice"]["ItemProcessor"]
+    drain = ("WaitForDeadlineDrain", "CheckDeadlineDrain", "DeadlineDrainStatus")
+    assert sorted(sorted(ring) for ring in rings(all_edges(item))) == [sorted(drain), sorted(ROOM_RING)]

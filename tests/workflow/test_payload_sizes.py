@@ -1,0 +1,149 @@
+"""Case 53: no state's input or output comes near the limit, with 100 workers, 2,000 waiting pods and a long memory.
+
+The real workflow runs with what such a fleet would bring into it: only the first looks are made larger than life.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import (
+    Alert,
+    BackOff,
+    DryPool,
+    HourlyLoad,
+    Memory,
+    PodShape,
+    ReadingPoint,
+    Snapshot,
+)
+from node_fleet.domain.scale_down.inspection import taken_up, written_down
+from node_fleet.payload import from_payload, to_payload
+from tests.support.chaos.task_states import AUTOSCALER, TASKS
+from tests.support.decisions import idle, snapshot, worker
+from tests.support.workflow_harness import Stage, stage
+
+LIMIT_BYTES = 32 * 1024
+WORKERS, PODS = 100, 2000
+UNVISITED = {"ReapUnjoined": "its payload is that of Decide and one sentence"}
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def many_shapes(count: int) -> tuple[PodShape, ...]:
+    return tuple(
+        PodShape(cpu_milli=10 * n, memory_mib=20 * n, count=count // 20, example=f"shop/web-{n}") for n in range(1, 21)
+    )
+
+
+def a_month(now: int) -> tuple[HourlyLoad, ...]:
+    """What a prediction asks for: two weeks of hours."""
+    return tuple(
+        HourlyLoad(hour_epoch=now - h * 3600, cpu_percent=51.12, readings=30, workers=94.12) for h in range(14 * 24)
+    )
+
+
+def crowd(fleet: Stage, make: Callable[..., Snapshot], **fields: Any) -> Change:
+    """CollectMetrics' answer with the fleet's own workers among 100."""
+
+    def change(event: dict[str, Any]) -> dict[str, Any]:
+        seen = from_payload(Snapshot, event["snapshot"])
+        more = [
+            worker(f"{n:017x}", node_name=f"i-{n:017x}", cpu_percent=11.25, cores=2.0)
+            for n in range(WORKERS - len(seen.workers))
+        ]
+        full = make(fleet.now(), workers=(*seen.workers, *more), hourly=a_month(fleet.now()), **fields)
+        return {**event, "snapshot": to_payload(full)}
+
+    return change
+
+
+def crowded_inspection(event: dict[str, Any]) -> dict[str, Any]:
+    """The server's answer with 96 more workers, each with two blockers and pods by kind."""
+    lines = taken_up(event["inspection"]).splitlines()[:-1]
+    more = [
+        f"w i-{n:017x} = 0 RW 86400 14/3/2/1 512/2000 - - - shop/orders-db-{n}:s,shop/cache-{n}:v 5"
+        for n in range(WORKERS - len(lines) + 1)
+    ]
+    lines = [*lines, *more]
+    text = "\n".join([*lines, f"end {len(lines)} {zlib.crc32(chr(10).join(lines).encode()):08x}"])
+    return {**event, "inspection": {**event["inspection"], **written_down(text)}}
+
+
+def long_memory(now: int) -> Memory:
+    """A memory after bad days: back-offs, dry pools, alerts told and the readings of the last ticks."""
+    return Memory(
+        last_action="scale_up",
+        last_action_at=now - 7200,
+        last_reason="pending 2000 > 0",
+        readings=tuple(
+            ReadingPoint(at=now - 120 * n, cpu_percent=51.12, memory_percent=40.03, pending=2000, usable=100)
+            for n in range(10, 0, -1)
+        ),
+        back_offs=tuple(BackOff(key=f"node:i-{n:017x}", failures=2, until=now + 600) for n in range(5)),
+        dry_pools=tuple(
+            DryPool(zone=f"ap-southeast-1{z}", instance_type=t, market=m, until=now + 300)  # type: ignore[arg-type]
+            for z in "abc"
+            for t in ("t3a.small",)
+            for m in ("spot", "on-demand")
+        ),
+        alerted={f"drain_failed:i-{n:017x}": now - 60 for n in range(5)},
+        fresh={f"i-{n:017x}": now - 60 for n in range(5)},
+    )
+
+
+def remember(fleet: Stage) -> None:
+    run = Run(execution_id="past", trigger="manual", scheduled_at=0, started_at=fleet.now())
+    held = replace(run, fence=fleet.store.acquire(run).state.fence)
+    fleet.store.release(held, long_memory(fleet.now()))
+
+
+def sizes_of(fleet: Stage) -> dict[str, int]:
+    return {name: size for name, size in fleet.cloud.lambdas.payload_bytes.items() if TASKS.get(name) == AUTOSCALER}
+
+
+def growing(*, boot: tuple[str, ...] = ()) -> dict[str, int]:
+    with stage(workers=2, warm_up=1, max_workers=WORKERS + 10, step_urgent=10, join_poll_seconds=30, more=boot) as f:
+        remember(f)
+        f.answer_state("CollectMetrics", crowd(f, snapshot, cpu_percent=95.0, pending=many_shapes(PODS)))
+        f.tick()
+        return sizes_of(f)
+
+
+def shrinking(error: Exception | None = None, state: str = "CheckDrain") -> dict[str, int]:
+    with stage(workers=4, warm_up=1, idle_seconds=60, cooldown_down_seconds=0, max_targets=3) as f:
+        remember(f)
+        f.answer_state("CollectMetrics", crowd(f, idle))
+        f.answer_state("InspectNodes", crowded_inspection)
+        if error:
+            f.break_state(state, error)
+        f.tick_until(lambda run: "SelectNodes" in run.path)
+        return sizes_of(f)
+
+
+def test_case_53_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
+    stories = (
+        growing(),
+        growing(boot=("boot:", "  - {kind: never_joins}")),
+        shrinking(),
+        shrinking(DrainFailedError("it broke: " + "x" * 200)),
+        shrinking(StateStoreError("it broke"), "ForgetNodes"),
+    )
+    most: dict[str, int] = {}
+    for sizes in stories:
+        for name, size in sizes.items():
+            most[name] = max(most.get(name, 0), size)
+    missed = {name for name, machine in TASKS.items() if machine == AUTOSCALER} - most.keys()
+    assert missed == set(UNVISITED)
+    record_property("figures", f"payloads: largest {max(most.values())} bytes in {max(most, key=most.__getitem__)}")
+    assert {name: size for name, size in most.items() if size >= LIMIT_BYTES} == {}
+
+
+def test_an_alert_list_grows_by_one_sentence_at_most_for_each_target() -> None:
+    rows = to_payload(tuple(Alert(kind=f"drain_failed:i-{n:017x}", text="x" * 300) for n in range(10)))
+    assert len(json.dumps(rows)) < 4000

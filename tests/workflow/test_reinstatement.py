@@ -1,0 +1,111 @@
+"""What becomes of a worker that AWS announced to take and did not: back to work, gone, or waiting for room."""
+
+from __future__ import annotations
+
+from node_fleet.domain.interruption.response import ROOM_WAITS, operation_of
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.snapshot import Instance
+from simulator.runner import Execution
+from tests.support.handlers.scale_down import look_text
+from tests.support.handlers.scale_up import Bench
+from tests.support.interruptions import (
+    WARNING,
+    WARNING_SECONDS,
+    commands,
+    event,
+    finish,
+    replacements,
+    start,
+    told,
+    worker,
+)
+
+
+def test_a_cancelled_notice_gives_the_worker_back(fleet: Bench) -> None:
+    taken = worker(fleet)
+    execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
+    assert "UncordonSurvivor" in execution.path
+    assert commands(fleet) == ["DrainNode", "UncordonNode"]
+    assert not fleet.state().notices and not fleet.state().reservations[1:]
+    assert taken.instance_id in {i.instance_id for i in fleet.instances()}
+
+
+def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(fleet: Bench) -> None:
+    fleet_of = [worker(fleet, n) for n in range(1, 5)]
+    taken = fleet_of[0]
+    fleet.server.says("DrainNode", f"node/{taken.instance_id} drained")
+    fleet.server.says("CheckNode", look_text(taken.instance_id, owner=operation_of(taken.instance_id)))
+    execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
+    assert "UncordonSurvivor" in execution.path
+    assert len(fleet.instances()) == 4
+    assert taken.instance_id not in {i.instance_id for i in fleet.instances()}
+
+
+def spared_and_full(fleet: Bench) -> tuple[Instance, Execution]:
+    """A worker that AWS did not take, with pods that did not move, in a fleet that its replacement filled."""
+    taken, *_ = [worker(fleet, n) for n in range(1, 5)]
+    fleet.server.says("DrainNode", "result: unreadable the pods")
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.advance(WARNING_SECONDS + fleet.settings.interruption_settle_seconds + 30)
+    assert execution.path[-2:] == ["SurvivorStatus", "WaitForRoom"]
+    assert taken.instance_id in {i.instance_id for i in fleet.instances()} and "DrainNode" in commands(fleet)
+    return taken, execution
+
+
+def test_a_survivor_with_pods_and_no_room_is_left_to_a_person_in_the_end(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    begun = fleet.clock.now()
+    finish(fleet, execution)
+    assert execution.path.count("UncordonSurvivor") == len(ROOM_WAITS) + 1
+    assert sum(ROOM_WAITS) - 60 <= fleet.clock.now() - begun <= sum(ROOM_WAITS) + 60
+    assert taken.instance_id in {i.instance_id for i in fleet.instances()}
+    assert "decide by hand" in told(fleet)
+    assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
+
+
+def test_a_survivor_works_again_as_soon_as_there_is_room(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    others = [i for i in fleet.instances() if i.operation_id == "up-before" and i.instance_id != taken.instance_id]
+    fleet.cloud.ec2.reclaim(others[0].instance_id)
+    finish(fleet, execution)
+    assert execution.path.count("WaitForRoom") == 1 and commands(fleet)[-1] == "UncordonNode"
+    assert not fleet.state().notices and "decide by hand" not in told(fleet)
+
+
+def test_a_survivor_that_dies_while_it_waits_for_room_is_forgotten(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    fleet.cloud.ec2.reclaim(taken.instance_id)
+    finish(fleet, execution)
+    assert execution.path[-2:] == ["ForgetInterrupted", "CloseNotice"] and not fleet.state().notices
+
+
+def test_a_survivor_that_is_announced_again_while_it_waits_is_answered_again(fleet: Bench) -> None:
+    taken, execution = spared_and_full(fleet)
+    again = fleet.cloud.runner.start(event(fleet, WARNING, taken.instance_id), "again")
+    finish(fleet, execution, again)
+    assert execution.path[-1] == "Superseded" and "StartDeadlineDrain" in again.path
+    assert len(replacements(fleet, taken.instance_id)) == 1
+
+
+def test_a_survivor_that_is_announced_again_while_the_server_is_away_stays_cordoned(fleet: Bench) -> None:
+    taken = worker(fleet)
+    fleet.server.says("UncordonNode", "result: unreadable the server")
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.run_until(lambda: "UncordonNode" in commands(fleet), limit=fleet.clock.now() + 3600)
+    again = start(fleet, event(fleet, WARNING, taken.instance_id), "again")
+    finish(fleet, execution)
+    assert execution.path[-2:] == ["SurvivorStatus", "Superseded"]
+    fleet.cloud.ec2.reclaim(taken.instance_id)
+    finish(fleet, again)
+    assert "StartDeadlineDrain" in again.path and commands(fleet).count("UncordonNode") == 1
+
+
+def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
+    taken = worker(fleet)
+    execution = start(fleet, event(fleet, WARNING, taken.instance_id))
+    fleet.clock.advance(WARNING_SECONDS)
+    now = int(fleet.clock.now())
+    fleet.tools.state.set_pause(Pause(reason="a look", by="mira", since=now, until=now + 7200))
+    finish(fleet, execution)
+    assert execution.path.count("WaitForRoom") > 11 and fleet.clock.now() >= now + 7200
+    assert not fleet.state().notices
