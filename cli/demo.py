@@ -18,7 +18,7 @@ from cli.output import CommandError, ExitCode, WrongUseError, console, facts, pr
 from node_fleet.domain.cost.fleet_cost import Money
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, definitions, render
-from simulator.report.story import Row, changed_something, tell
+from simulator.report.story import Row, changed_something, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -108,7 +108,7 @@ def _act(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: int) 
     with acted(scenario, stage) as simulation:
         figures = figures_of(simulation, fixed_workers=fixed)
         money = money_of(simulation)
-        rows = tell(one for one in simulation.executions if changed_something(one) or _failed(one))
+        rows = rows_of(one for one in simulation.executions if changed_something(one) or _failed(one))
         write_report(simulation, figures, money, target)
         took = real_monotonic() - begun
     if as_json:

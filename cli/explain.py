@@ -38,7 +38,7 @@ from node_fleet.domain.scale_down.inspection import parse_inspection
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, definitions, render
-from simulator.report.story import tell
+from simulator.report.story import rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -229,7 +229,7 @@ def write_page(execution: Execution, path: Path) -> None:
 
 def execution_report(execution: Execution) -> Report:
     """What the page shows of one execution."""
-    (row,) = tell([execution])
+    (row,) = rows_of([execution])
     took = "still runs" if row.ended_at is None else f"{row.ended_at - row.started_at:.0f} s"
     shown: dict[str, Any] = {"decision": row.decision, "status": row.status.lower(), "took": took}
     if row.workers_before is not None:

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.cluster.views import SnapshotLine
-from simulator.report.story import changed_something, tell
+from simulator.report.story import changed_something, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -78,7 +78,7 @@ class Stage:
                 self._tell(execution)
 
     def _tell(self, execution: Execution) -> None:
-        (row,) = tell([execution])
+        (row,) = rows_of([execution])
         before, after = row.workers_before, row.workers_after
         workers = f"{before} → {after} workers" if before is not None else row.status.lower()
         line = Text(f"{row.clock}  {row.trigger:<8} {row.decision:<12} {workers}  {row.reason.split(';')[0]}")

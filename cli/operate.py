@@ -18,7 +18,7 @@ from cli.target import (
     ClusterOption,
     JsonOption,
     LocalOption,
-    OnLaptop,
+    LocalTarget,
     RegionOption,
     ScenarioOption,
     Target,
@@ -28,7 +28,7 @@ from cli.target import (
 from node_fleet.adapters import breaker as breaker_side
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.payload import to_payload
-from simulator.report.story import tell
+from simulator.report.story import rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -170,7 +170,7 @@ def run(
         now = target.tools.clock.now()
         name = target.start(f"manual-{now}", {"trigger": "manual", "dry_run": dry_run})
         execution = follow(target, name)
-        (row,) = tell([execution])
+        (row,) = rows_of([execution])
         end = execution.path[-1] if execution.path else ""
         answer = {
             "execution": execution.name,
@@ -202,7 +202,7 @@ def _outcome(execution: Execution) -> str:
 
 def follow(target: Target, name: str) -> Execution:
     """The execution when it has ended; shows the state it is in while it runs."""
-    if isinstance(target, OnLaptop):
+    if isinstance(target, LocalTarget):
         return target.execution(name)
     with Console(stderr=True).status(f"{name} runs") as live:
         while (execution := target.execution(name)).running:

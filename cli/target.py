@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from cli.output import CommandError, WrongUseError, note
-from node_fleet.services import Wiring
+from node_fleet.services import Services
 from node_fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON, for ma
 class Target(Protocol):
     """A cluster that commands can ask."""
 
-    tools: Wiring
+    tools: Services
     place: str
 
     def call(self, work: Callable[[], Answer]) -> Answer:
@@ -84,7 +84,7 @@ class Deployed:
     def __init__(self, cluster: str, region: str) -> None:
         self._session = _session(region)
         self.place = f"{cluster} in {self._session.region_name}"
-        self.tools = Wiring(Settings.from_env(self._environment(cluster)))
+        self.tools = Services(Settings.from_env(self._environment(cluster)))
 
     def _environment(self, cluster: str) -> dict[str, str]:
         """The environment of the deployed functions: the settings as they are in force."""
@@ -149,7 +149,7 @@ class Deployed:
         return f"{self.tools.settings.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
 
 
-class OnLaptop:
+class LocalTarget:
     """A scenario that was acted out up to some moment, and stands still there."""
 
     def __init__(self, simulation: Any, place: str) -> None:
@@ -157,7 +157,7 @@ class OnLaptop:
         self.place = place
         lambdas = simulation.laptop.cloud.lambdas
         function = next(iter(simulation.laptop.deployment.functions.values()))
-        self.tools = Wiring(Settings.from_env(lambdas.environment_of(function)))
+        self.tools = Services(Settings.from_env(lambdas.environment_of(function)))
 
     @property
     def clock(self) -> Any:
@@ -201,7 +201,7 @@ class OnLaptop:
 
 
 @contextlib.contextmanager
-def laptop(scenario_name: str, at: str) -> Iterator[OnLaptop]:
+def laptop(scenario_name: str, at: str) -> Iterator[LocalTarget]:
     """A scenario acted out up to `at`."""
     from cli.demo import read_scenario
     from simulator.simulation import Simulation
@@ -213,7 +213,7 @@ def laptop(scenario_name: str, at: str) -> Iterator[OnLaptop]:
     note(f"laptop cloud: {scenario.name} after {at}")
     with Simulation(scenario) as simulation:
         simulation.laptop.run_until(scenario.start_at + seconds)
-        yield OnLaptop(simulation, f"{scenario.name} on the laptop, after {at}")
+        yield LocalTarget(simulation, f"{scenario.name} on the laptop, after {at}")
 
 
 def seconds_of(text: str, name: str) -> int:

@@ -22,7 +22,7 @@ from simulator.aws.moto_patches.ssm import CommandRunner
 from simulator.aws.recorder import AwsCall, current_function
 from simulator.aws.template import RuleSpec, Template
 from simulator.clock import DEFAULT_START, VirtualClock
-from simulator.fakes.http import PrometheusFace, Transport
+from simulator.fakes.http import PrometheusHandler, Transport
 from simulator.runner import RUNNING, Execution
 
 CREDENTIALS = ("node-fleet", "laptop-password")
@@ -38,22 +38,22 @@ class WorldFace(InstanceListener, Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class LaptopOptions:
+class LocalDeploymentOptions:
     """How the laptop starts: the time, the seed, and what makes the cluster side from a clock and a world."""
 
     start: float = DEFAULT_START
     seed: int = 0
     settings_overrides: Mapping[str, str] = field(default_factory=dict)
     world: Callable[[VirtualClock], WorldFace] | None = None
-    prometheus: Callable[[Any, VirtualClock], PrometheusFace] | None = None
+    prometheus: Callable[[Any, VirtualClock], PrometheusHandler] | None = None
     commands: Callable[[Any, VirtualClock], CommandRunner] | None = None
 
 
-class Laptop:
+class LocalDeployment:
     """A context manager around one simulated deployment. Everything public works in virtual time."""
 
-    def __init__(self, template: Template, options: LaptopOptions | None = None) -> None:
-        self.options = options or LaptopOptions()
+    def __init__(self, template: Template, options: LocalDeploymentOptions | None = None) -> None:
+        self.options = options or LocalDeploymentOptions()
         self.clock = VirtualClock(self.options.start)
         self.cloud = Cloud(self.clock, region=template.region, account=template.account, seed=self.options.seed)
         self.template = template
@@ -69,9 +69,9 @@ class Laptop:
 
     @classmethod
     def from_template(cls, template: Template | Path | Iterable[Path], **options: Any) -> Self:
-        """From a template, a *.template.json or a cdk.out directory; options are those of LaptopOptions."""
+        """From a template, a *.template.json or a cdk.out directory; options are those of LocalDeploymentOptions."""
         loaded = template if isinstance(template, Template) else Template.load(template)
-        return cls(loaded, LaptopOptions(**options))
+        return cls(loaded, LocalDeploymentOptions(**options))
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -350,7 +350,7 @@ class Laptop:
 class _Due:
     """One schedule: fires its rule at every period, or in each minute that its cron expression names."""
 
-    def __init__(self, laptop: Laptop, rule: RuleSpec, *, counted: bool) -> None:
+    def __init__(self, laptop: LocalDeployment, rule: RuleSpec, *, counted: bool) -> None:
         self._laptop = laptop
         self._rule = rule
         self._counted = counted

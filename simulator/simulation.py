@@ -15,15 +15,15 @@ from node_fleet.settings import Settings
 from simulator.aws.moto_patches.ssm import CommandResult
 from simulator.aws.template import Template
 from simulator.clock import VirtualClock
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.views import SnapshotLine
-from simulator.fakes.alertmanager import AlertFace
-from simulator.fakes.prometheus import PrometheusFace
+from simulator.fakes.alertmanager import FakeAlertmanager
+from simulator.fakes.prometheus import FakePrometheus
 from simulator.fakes.scrapes import Scrapes
 from simulator.fakes.shell import ServerShell
-from simulator.local_deployment import CREDENTIALS, Laptop
+from simulator.local_deployment import CREDENTIALS, LocalDeployment
 from simulator.runner import Execution
-from simulator.scenario.events import Happenings
+from simulator.scenario.events import EventInjector
 from simulator.scenario.files import Scenario, build_world
 
 SAMPLE_SECONDS = 30.0
@@ -62,7 +62,7 @@ class Simulation:
         self._progress = progress
         self._watched = alerts
         self._stack = contextlib.ExitStack()
-        self.laptop = Laptop.from_template(
+        self.laptop = LocalDeployment.from_template(
             template or synthesised_template(),
             start=scenario.start_at,
             seed=scenario.seed,
@@ -78,9 +78,9 @@ class Simulation:
             stack.callback(self._close_shells)
             self._place_workers()
             clock = self.laptop.clock
-            self.happenings = Happenings(self.laptop, self.world, self.shells)
+            self.happenings = EventInjector(self.laptop, self.world, self.shells)
             self.happenings.schedule(self.scenario.events, clock.now())
-            self.alerts = AlertFace(self.laptop, self.world)
+            self.alerts = FakeAlertmanager(self.laptop, self.world)
             if self._watched:
                 self.alerts.start()
             clock.every(SAMPLE_SECONDS, self._sample, first=clock.now())
@@ -93,9 +93,9 @@ class Simulation:
         self._stack.close()
 
     @property
-    def world(self) -> World:
+    def world(self) -> SimulatedCluster:
         """The cluster side."""
-        world: World = self.laptop.world
+        world: SimulatedCluster = self.laptop.world
         return world
 
     @property
@@ -119,11 +119,11 @@ class Simulation:
         if self._progress is not None:
             self._progress((line.at - self.scenario.start_at) / self.scenario.duration_seconds, line)
 
-    def _prometheus(self, world: World, clock: VirtualClock) -> PrometheusFace:
+    def _prometheus(self, world: SimulatedCluster, clock: VirtualClock) -> FakePrometheus:
         username, password = CREDENTIALS
-        return PrometheusFace(Scrapes(world, clock), username=username, password=password)
+        return FakePrometheus(Scrapes(world, clock), username=username, password=password)
 
-    def _commands(self, world: World, clock: VirtualClock) -> Any:
+    def _commands(self, world: SimulatedCluster, clock: VirtualClock) -> Any:
         shell = ServerShell(world, clock.wait)
         self.shells.append(shell)
 

@@ -10,41 +10,40 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_up.join import NOBODY_LOOKED, after_giving_up, give_up, join_alerts, judge
 from node_fleet.domain.scale_up.launch import slot_key
-from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
-from node_fleet.telling import tell
+from node_fleet.payload import add_alerts, put, take
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `join` ("partial" when something joined or may yet join) and `operation`."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    recorded = tools.state.renew(run).operation or take(event, "operation", Operation)
-    operation = _given_up(tools, recorded)
-    tools.state.save_operation(run, operation)
-    _remove(tools, operation)
-    now = tools.clock.now()
-    join = after_giving_up(operation, now=now, pods_waiting=pods_waiting(tools.prometheus, now))
-    alerts = join_alerts(operation, keep_unjoined=tools.settings.keep_unjoined)
-    return tell(put(event, operation=operation, join=join), alerts=alerts)
+    recorded = services.state.renew(run).operation or take(event, "operation", Operation)
+    operation = _given_up(services, recorded)
+    services.state.save_operation(run, operation)
+    _remove(services, operation)
+    now = services.clock.now()
+    join = after_giving_up(operation, now=now, pods_waiting=pods_waiting(services.prometheus, now))
+    alerts = join_alerts(operation, keep_unjoined=services.settings.keep_unjoined)
+    return add_alerts(put(event, operation=operation, join=join), alerts=alerts)
 
 
-def _given_up(tools: Wiring, operation: Operation) -> Operation:
+def _given_up(services: Services, operation: Operation) -> Operation:
     """One last, closer look; an operation that died between launching and recording is completed from EC2's tags."""
     if any(slot.outcome == "planned" for slot in operation.slots):
-        operation = found_by_tag(tools.ec2, operation)
-    states = tools.ec2.states(slot.instance_id for slot in operation.waiting)
-    now = tools.clock.now()
-    sight = look_closely(tools.prometheus, tools.server, now) if operation.waiting else NOBODY_LOOKED
+        operation = found_by_tag(services.ec2, operation)
+    states = services.ec2.states(slot.instance_id for slot in operation.waiting)
+    now = services.clock.now()
+    sight = look_closely(services.prometheus, services.server, now) if operation.waiting else NOBODY_LOOKED
     operation = judge(operation, states=states, nodes=sight.nodes, now=now)
-    return give_up(operation, sight, now=now, limit_seconds=tools.settings.join_limit_seconds)
+    return give_up(operation, sight, now=now, limit_seconds=services.settings.join_limit_seconds)
 
 
-def _remove(tools: Wiring, operation: Operation) -> None:
+def _remove(services: Services, operation: Operation) -> None:
     """Tag, then terminate (unless kept for inspection), then give the room back. Safe twice."""
     lost = [slot for slot in operation.slots if slot.outcome == "unjoined"]
-    tools.ec2.tag((slot.instance_id for slot in lost), {"JoinFailed": "true"})
-    if not tools.settings.keep_unjoined:
-        tools.ec2.terminate(slot.instance_id for slot in lost)
+    services.ec2.tag((slot.instance_id for slot in lost), {"JoinFailed": "true"})
+    if not services.settings.keep_unjoined:
+        services.ec2.terminate(slot.instance_id for slot in lost)
     gone = (slot for slot in operation.slots if slot.outcome in ("unjoined", "failed"))
-    tools.state.unreserve(slot_key(operation.operation_id, slot.number) for slot in gone)
+    services.state.unreserve(slot_key(operation.operation_id, slot.number) for slot in gone)

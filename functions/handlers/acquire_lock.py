@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.operation import resume_state
 from node_fleet.domain.model.run import Timing, read_input
 from node_fleet.domain.model.snapshot import Alert
-from node_fleet.domain.record import replace
 from node_fleet.logs import log
 from node_fleet.payload import put, to_payload
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 from node_fleet.settings import Settings
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Take `input`, `execution_id`, `started_at`; answer the payload that every later state carries on."""
-    tools = wiring()
+    services = load_services()
     run = read_input(event["input"], execution_id=event["execution_id"], started_at=event["started_at"])
-    acquired = tools.state.acquire(run)
+    acquired = services.state.acquire(run)
     log("lock", status=acquired.status, detail=acquired.detail, execution_id=run.execution_id)
     if acquired.status != "acquired":
         return {"run": to_payload(run), "status": acquired.status, "detail": acquired.detail}
     state = acquired.state
-    limit = tools.settings.operation_limit_seconds
+    limit = services.settings.operation_limit_seconds
     operation = None if run.dry_run else state.operation
     return put(
         {},
         notes=(acquired.detail,) if acquired.detail else (),
         alerts=(Alert(kind="lock_taken_over", text=acquired.detail),) if acquired.detail else (),
         run=replace(run, fence=state.fence),
-        timing=_timing(tools.settings),
+        timing=_timing(services.settings),
         status=acquired.status,
-        resume=resume_state(operation, now=tools.clock.now(), limit_seconds=limit),
+        resume=resume_state(operation, now=services.clock.now(), limit_seconds=limit),
         memory=state.memory,
         operation=operation,
     )

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.interruption.response import DeadlineDrain, Interruption
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.operation import Target
-from node_fleet.domain.record import replace
 from node_fleet.domain.scale_down.drain import DrainLimits, judge_drain
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `drain`: "waiting" until there is an end."""
-    tools = wiring()
+    services = load_services()
     interruption, drain = take(event, "interruption", Interruption), take(event, "drain", DeadlineDrain)
-    status, detail = _judged(tools, interruption, drain)
-    now = tools.clock.now()
+    status, detail = _judged(services, interruption, drain)
+    now = services.clock.now()
     if status == "waiting" and now > drain.until + interruption.poll_seconds:
         status, detail = "failed", f"it had not ended when the time was over: {detail}"
     if status == "drained":
@@ -26,7 +26,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return put(event, drain=replace(drain, status="failed" if status == "blocked" else status, detail=detail))
 
 
-def _judged(tools: Wiring, interruption: Interruption, drain: DeadlineDrain) -> tuple[str, str]:
+def _judged(services: Services, interruption: Interruption, drain: DeadlineDrain) -> tuple[str, str]:
     target = Target(
         instance_id=interruption.instance_id,
         node_name=drain.node_name,
@@ -35,7 +35,7 @@ def _judged(tools: Wiring, interruption: Interruption, drain: DeadlineDrain) -> 
     )
     limits = DrainLimits(drain_seconds=drain.until - drain.started_at, delivery_seconds=interruption.poll_seconds)
     try:
-        verdict = judge_drain(tools.server.result(drain.command_id), target, limits, tools.clock.now())
+        verdict = judge_drain(services.server.result(drain.command_id), target, limits, services.clock.now())
     except ServerUnreachableError as error:
         return "waiting", str(error)
     return verdict.status, verdict.detail

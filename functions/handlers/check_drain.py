@@ -17,32 +17,32 @@ from node_fleet.domain.scale_down.drain import (
     judge_look,
     moved,
 )
-from node_fleet.domain.scale_down.inspection import NodeLook, parse_node_look
+from node_fleet.domain.scale_down.inspection import NodeCheck, parse_node_look
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `drain` ("waiting" until there is an end), the `operation`, and `next` for a target that is left out."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    state = tools.state.renew(run, even_paused=True)
+    state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
     target = operation.current
     if target is None or target.phase == "selected":
         return put(event, operation=operation, next=after_target(operation), drain={"status": "skipped"})
-    now = tools.clock.now()
+    now = services.clock.now()
     verdict = (
         _announced(state, target)
         or _paused(state, now)
-        or _load_is_back(tools, event, target, now)
-        or _judge(tools, operation, target, now)
+        or _load_is_back(services, event, target, now)
+        or _judge(services, operation, target, now)
     )
     if verdict.status in ("drained", "skipped"):
         operation = moved(
             operation, "drained" if verdict.status == "drained" else "skipped", now, detail=verdict.detail
         )
-        tools.state.save_operation(run, operation)
+        services.state.save_operation(run, operation)
     drain = {"status": verdict.status, "detail": verdict.detail, "alert": verdict.alert}
     if verdict.status == "drained":
         drain["seconds"] = now - target.started_at  # type: ignore[assignment]
@@ -62,10 +62,10 @@ def _paused(state: FleetState, now: int) -> DrainVerdict | None:
     return DrainVerdict(status="withdrawn", detail=f"paused by {state.pause.by}: {state.pause.reason}")
 
 
-def _load_is_back(tools: Wiring, event: dict[str, Any], target: Target, now: int) -> DrainVerdict | None:
+def _load_is_back(services: Services, event: dict[str, Any], target: Target, now: int) -> DrainVerdict | None:
     """More unschedulable pods than when it was decided. What is missing withdraws nothing."""
     try:
-        pending = tools.prometheus.pending(now)
+        pending = services.prometheus.pending(now)
     except MetricsUnavailableError:
         return None
     waiting, before = _count(pending), _pending_before(event)
@@ -82,26 +82,27 @@ def _pending_before(event: dict[str, Any]) -> int:
     return (take(event, "snapshot", Snapshot).pending_count or 0) if event.get("snapshot") else 0
 
 
-def _judge(tools: Wiring, operation: Operation, target: Target, now: int) -> DrainVerdict:
+def _judge(services: Services, operation: Operation, target: Target, now: int) -> DrainVerdict:
     limits = DrainLimits(
-        drain_seconds=tools.settings.drain_timeout_seconds, delivery_seconds=tools.settings.delivery_timeout_seconds
+        drain_seconds=services.settings.drain_timeout_seconds,
+        delivery_seconds=services.settings.delivery_timeout_seconds,
     )
     waited = now - target.started_at
     try:
         if target.phase == "draining":
-            verdict = judge_drain(tools.server.result(target.command_id), target, limits, now)
+            verdict = judge_drain(services.server.result(target.command_id), target, limits, now)
             if verdict.status != "drained":
                 return verdict
-        look = _look(tools, target)
+        look = _look(services, target)
     except ServerUnreachableError as error:
-        look = NodeLook(known=False, detail=str(error))
+        look = NodeCheck(known=False, detail=str(error))
     return judge_look(
         look, target, operation.operation_id, dead=target.not_ready, waited=waited, limit=limits.state_seconds
     )
 
 
-def _look(tools: Wiring, target: Target) -> NodeLook:
-    result = tools.server.run("CheckNode", {"NodeName": target.node_name})
+def _look(services: Services, target: Target) -> NodeCheck:
+    result = services.server.run("CheckNode", {"NodeName": target.node_name})
     if not result.succeeded:
-        return NodeLook(known=False, detail=f"the look at {target.node_name} has no answer: SSM says {result.status}")
+        return NodeCheck(known=False, detail=f"the look at {target.node_name} has no answer: SSM says {result.status}")
     return parse_node_look(result.stdout, target.node_name)

@@ -6,15 +6,15 @@ from typing import Any
 
 from node_fleet.domain.interruption.response import Interruption, what_happened
 from node_fleet.payload import take
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `settle`: "gone", "survived", or "superseded" when a later notice took over; its `looks` stay."""
-    tools = wiring()
+    services = load_services()
     interruption = take(event, "interruption", Interruption)
-    found = tools.ec2.states([interruption.instance_id])[interruption.instance_id]
-    notice = tools.state.load().notice_of(interruption.instance_id)
+    found = services.ec2.states([interruption.instance_id])[interruption.instance_id]
+    notice = services.state.load().notice_of(interruption.instance_id)
     status = what_happened(found, notice, interruption.claimed_by)
     looks = event.get("settle", {}).get("looks", 0)
     return {**event, "settle": {"status": status, "detail": f"EC2 says {found}", "looks": looks}}

@@ -18,22 +18,22 @@ from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.logs import log
 from node_fleet.payload import to_payload
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Take `event` and `execution_id`; answer `interruptions` to respond to and, for each other instance, why not."""
-    tools = wiring()
+    services = load_services()
     announcement = read_announcement(event["event"])
     found: list[Interruption] = []
     ignored: dict[str, str] = {}
     for instance_id in announcement.instance_ids:
-        instance = tools.ec2.managed(instance_id)
-        why = _ignored(tools, announcement, instance, event["execution_id"])
+        instance = services.ec2.managed(instance_id)
+        why = _ignored(services, announcement, instance, event["execution_id"])
         if why or instance is None:
             ignored[instance_id] = why
         else:
-            found.append(_planned(tools, announcement, instance, event["execution_id"]))
+            found.append(_planned(services, announcement, instance, event["execution_id"]))
     log("notice", kind=announcement.kind, claimed=[i.instance_id for i in found], ignored=ignored)
     return {
         "status": "claimed" if found else "ignored",
@@ -42,20 +42,20 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     }
 
 
-def _ignored(tools: Wiring, announcement: Announcement, instance: Instance | None, execution_id: str) -> str:
+def _ignored(services: Services, announcement: Announcement, instance: Instance | None, execution_id: str) -> str:
     """Why nothing is done about that instance; empty when it is claimed for this execution."""
     if announcement.kind is None:
         return "the event asks for nothing"
     if instance is None:
         return "not a worker of this fleet"
-    if announcement.kind == "rebalance" and not tools.settings.handle_rebalance:
+    if announcement.kind == "rebalance" and not services.settings.handle_rebalance:
         return "rebalance recommendations are not followed (HANDLE_REBALANCE=false)"
     if announcement.kind in ("gone", "stopped"):
         return ""
-    return _claim(tools, announcement, instance.instance_id, execution_id)
+    return _claim(services, announcement, instance.instance_id, execution_id)
 
 
-def _claim(tools: Wiring, announcement: Announcement, instance_id: str, execution_id: str) -> str:
+def _claim(services: Services, announcement: Announcement, instance_id: str, execution_id: str) -> str:
     notice = Notice(
         instance_id=instance_id,
         kind=announcement.kind or "",
@@ -64,19 +64,19 @@ def _claim(tools: Wiring, announcement: Announcement, instance_id: str, executio
         claimed_by=execution_id,
         event=announcement.event,
     )
-    if tools.state.add_notice(notice):
+    if services.state.add_notice(notice):
         return ""
-    known = tools.state.load().notice_of(instance_id) or notice
+    known = services.state.load().notice_of(instance_id) or notice
     if known.claimed_by == execution_id:
         return ""
     if outranks(announcement, known):
-        tools.state.replace_notice(notice)
+        services.state.replace_notice(notice)
         return ""
     return f"already being answered by {known.claimed_by} ({known.kind})"
 
 
-def _planned(tools: Wiring, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
-    settings, now = tools.settings, tools.clock.now()
+def _planned(services: Services, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
+    settings, now = services.settings, services.clock.now()
     times = Times(
         margin_seconds=settings.interruption_margin_seconds,
         settle_seconds=settings.interruption_settle_seconds,
@@ -87,5 +87,5 @@ def _planned(tools: Wiring, announcement: Announcement, instance: Instance, exec
     answer = answer_to(announcement, instance, claimed_by=execution_id, now=now, times=times)
     if answer.path != "respond":
         return answer
-    slot = replacement_slot(instance, tools.ec2.instances(), tools.state.load(), placement_of(settings), now=now)
+    slot = replacement_slot(instance, services.ec2.instances(), services.state.load(), placement_of(settings), now=now)
     return answer.with_slot(slot)

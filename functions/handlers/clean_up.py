@@ -28,7 +28,7 @@ from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, lef
 from node_fleet.domain.scale_up.launch import keys_to_return
 from node_fleet.logs import log
 from node_fleet.payload import to_payload
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -38,28 +38,30 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         CleanUpUnfinishedError: all else is done, but a notice or a dead worker's node still stands; the same event
             is due again.
     """
-    tools = wiring()
+    services = load_services()
     dead = event["detail"]["executionArn"]
-    orphans = [notice for notice in tools.state.load().notices if notice.claimed_by == dead]
-    settled, standing = tools.survivors.settle_orphans(orphans) if orphans else ([], [])
-    told = _lock(tools, event, dead, [*settled, *standing])
-    standing += _dead_workers(tools, [*_announced(event), *(notice.instance_id for notice in orphans)])
+    orphans = [notice for notice in services.state.load().notices if notice.claimed_by == dead]
+    settled, standing = services.survivors.settle_orphans(orphans) if orphans else ([], [])
+    told = _lock(services, event, dead, [*settled, *standing])
+    standing += _dead_workers(services, [*_announced(event), *(notice.instance_id for notice in orphans)])
     if standing:
         raise CleanUpUnfinishedError("; ".join(standing))
     return told
 
 
-def _lock(tools: Wiring, event: dict[str, Any], dead: str, notices: list[str]) -> dict[str, Any]:
+def _lock(services: Services, event: dict[str, Any], dead: str, notices: list[str]) -> dict[str, Any]:
     """Free the lock of the dead execution and close its operation; a lock that is another's is left alone."""
-    run = tools.state.take_over(dead, f"clean-up:{event['id']}")
+    run = services.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
-        open_still = left_open(tools.state.load().operation)
+        open_still = left_open(services.state.load().operation)
         return _told(dead, "nothing to do: the lock is not that execution's", open_still, *notices)
-    operation = tools.state.renew(run, even_paused=True).operation
-    done = _close(tools, run, operation) if operation and may_close(operation, dead) else left_open(operation)
-    tools.state.release(run)
+    operation = services.state.renew(run, even_paused=True).operation
+    done = _close(services, run, operation) if operation and may_close(operation, dead) else left_open(operation)
+    services.state.release(run)
     told = _told(dead, f"freed the lock of {dead}", done, *notices)
-    tools.records.put_event("clean_up", tools.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"])
+    services.records.put_event(
+        "clean_up", services.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"]
+    )
     return told
 
 
@@ -71,35 +73,35 @@ def _announced(event: dict[str, Any]) -> tuple[str, ...]:
         return ()
 
 
-def _dead_workers(tools: Wiring, instance_ids: Iterable[str]) -> list[str]:
+def _dead_workers(services: Services, instance_ids: Iterable[str]) -> list[str]:
     """Forget the nodes of those that have ended, as the dead execution would have; why a node still stands."""
     standing: list[str] = []
     for instance_id in dict.fromkeys(instance_ids):
         try:
-            worker = tools.ec2.managed(instance_id)
+            worker = services.ec2.managed(instance_id)
             if worker is not None and worker.state in ENDED:
-                forget_node(tools.server, instance_id, instance_id)
+                forget_node(services.server, instance_id, instance_id)
         except NodeFleetError as error:
             standing.append(str(error))
     return standing
 
 
-def _close(tools: Wiring, run: Run, operation: Operation) -> str:
+def _close(services: Services, run: Run, operation: Operation) -> str:
     """Given up in the record first, so that no run goes on with it; gone from it once every cordon is back."""
     operation = given_up(operation)
-    tools.state.save_operation(run, operation)
-    standing = [why for target in cordons_to_undo(operation) if (why := _undo(tools, operation, target))]
+    services.state.save_operation(run, operation)
+    standing = [why for target in cordons_to_undo(operation) if (why := _undo(services, operation, target))]
     if standing:
         return f"gave up {operation.operation_id}; the next run undoes the rest: {'; '.join(standing)}"
-    tools.state.unreserve(keys_to_return(operation, tools.clock.now()))
-    tools.state.close_operation(run, tools.state.load().memory)
+    services.state.unreserve(keys_to_return(operation, services.clock.now()))
+    services.state.close_operation(run, services.state.load().memory)
     return f"closed {operation.operation_id}"
 
 
-def _undo(tools: Wiring, operation: Operation, target: Target) -> str:
+def _undo(services: Services, operation: Operation, target: Target) -> str:
     """Empty, or why the cordon may still stand."""
     try:
-        give_back(tools.server, operation, target)
+        give_back(services.server, operation, target)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         return str(error)
     return ""

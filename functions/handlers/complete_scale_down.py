@@ -11,21 +11,21 @@ from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.drain import removal_sentence
 from node_fleet.domain.scaling import outcome
 from node_fleet.payload import put, take
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `outcome`, `memory` and `node_count`. A second call finds the operation closed and says the same."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    state = tools.state.renew(run, even_paused=True)
+    state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
     memory = take({"memory": {}, **event}, "memory", Memory)
-    now, left = tools.clock.now(), len(tools.ec2.instances())
+    now, left = services.clock.now(), len(services.ec2.instances())
     if operation.forgotten:
         memory = outcome.succeeded(memory, "scale_down", operation.reason, now)
     if state.operation is not None:
-        tools.state.close_operation(run, memory, node_count=left)
+        services.state.close_operation(run, memory, node_count=left)
     kind = "scaled_down" if operation.forgotten else "none"
     ended = Outcome(kind=kind, text=removal_sentence(operation, left), workers_after=left)
     return put(event, operation=operation, memory=memory, node_count=left, outcome=ended)

@@ -10,32 +10,32 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_down.drain import judge_termination, moved
 from node_fleet.domain.scale_down.inspection import parse_node_look
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `termination`: "waiting", "terminated" or "timeout". The operation stays open on a timeout."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    operation = tools.state.renew(run, even_paused=True).operation or take(event, "operation", Operation)
+    operation = services.state.renew(run, even_paused=True).operation or take(event, "operation", Operation)
     target = operation.current
     if target is None or target.phase != "terminating":
         return put(event, operation=operation, termination={"status": "terminated", "detail": "known before"})
-    now = tools.clock.now()
-    ec2_state = tools.ec2.states([target.instance_id])[target.instance_id]
-    still_ready = ec2_state in ("terminated", "gone") and _still_ready(tools, target)
+    now = services.clock.now()
+    ec2_state = services.ec2.states([target.instance_id])[target.instance_id]
+    still_ready = ec2_state in ("terminated", "gone") and _still_ready(services, target)
     waited = now - operation.phase_at
-    verdict = judge_termination(ec2_state, still_ready, waited, tools.settings.terminate_limit_seconds)
+    verdict = judge_termination(ec2_state, still_ready, waited, services.settings.terminate_limit_seconds)
     if verdict.phase:
         operation = moved(operation, verdict.phase, now, detail=verdict.detail)
-        tools.state.save_operation(run, operation)
+        services.state.save_operation(run, operation)
     return put(event, operation=operation, termination={"status": verdict.status, "detail": verdict.detail})
 
 
-def _still_ready(tools: Wiring, target: Target) -> bool:
+def _still_ready(services: Services, target: Target) -> bool:
     """A node is shown as ready for some 40 s after its machine died; a server that cannot be asked says nothing."""
     try:
-        result = tools.server.run("CheckNode", {"NodeName": target.node_name})
+        result = services.server.run("CheckNode", {"NodeName": target.node_name})
     except (ServerUnreachableError, ServerNotFoundError):
         return False
     seen = parse_node_look(result.stdout if result.succeeded else "", target.node_name)

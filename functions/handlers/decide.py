@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.snapshot import Memory, Snapshot
-from node_fleet.domain.record import replace
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.logs import log
 from node_fleet.payload import from_payload, packed, to_payload
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 
 LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
-    settings = wiring().settings
+    settings = load_services().settings
     decision = decide(snapshot, memory, settings.policy(), snapshot.at)
     shown = to_payload(replace(decision, settings=settings.policy_env()))
     after = shown.pop("memory")

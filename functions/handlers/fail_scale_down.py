@@ -10,7 +10,7 @@ from node_fleet.domain.model.snapshot import Alert, Memory
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.drain import must_stay_open, removal_sentence
 from node_fleet.payload import put, take
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 
 UNDOING_LIMITS = 2
 """Past its limit an operation is only undone; as long again the cordon may be taken back before people are asked."""
@@ -19,19 +19,19 @@ NO_FAULT = ("withdrawn", "blocked", "skipped")
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `outcome`, and `failure` when the drain failed without an error, so that the run ends red."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    operation = tools.state.renew(run, even_paused=True).operation
+    operation = services.state.renew(run, even_paused=True).operation
     memory = take({"memory": {}, **event}, "memory", Memory)
-    now = tools.clock.now()
+    now = services.clock.now()
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
     if operation is None:
         text = "nothing was changed" if event.get("operation") is None else "the operation is closed"
         return put(event, memory=memory, outcome=Outcome(kind="failed", text=text))
-    expired = now - operation.started_at > UNDOING_LIMITS * tools.settings.operation_limit_seconds
+    expired = now - operation.started_at > UNDOING_LIMITS * services.settings.operation_limit_seconds
     open_still = must_stay_open(operation, expired=expired)
     if not open_still:
-        tools.state.close_operation(run, memory)
+        services.state.close_operation(run, memory)
         alerts = (*alerts, *_may_be_cordoned(operation))
     status = event.get("drain", {}).get("status", "failed")
     calm = "failure" not in event and "later_failure" not in event and status in NO_FAULT

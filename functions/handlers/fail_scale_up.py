@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import Outcome, plain_failure
-from node_fleet.domain.record import replace
 from node_fleet.domain.scale_up.join import failure_key, failure_of
 from node_fleet.domain.scale_up.launch import breaker_alert, failure_alert, keys_to_return, remember_dry
 from node_fleet.domain.scaling.outcome import failed
-from node_fleet.payload import put, take
-from node_fleet.services import wiring
-from node_fleet.telling import tell
+from node_fleet.payload import add_alerts, put, take
+from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `memory`, `outcome` and, when there was a fault, `failure` in plain words. Safe twice."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    operation = tools.state.renew(run, even_paused=True).operation
-    now, policy = tools.clock.now(), tools.settings.policy()
+    operation = services.state.renew(run, even_paused=True).operation
+    now, policy = services.clock.now(), services.settings.policy()
     failure = failure_of(plain_failure(event["failure"]) if "failure" in event else None, operation)
     key = failure_key(failure)
     memory = take(event, "memory", Memory)
     if operation is not None:
         memory = replace(memory, dry_pools=remember_dry(memory.dry_pools, operation.dry_pools, now))
-        tools.state.unreserve(keys_to_return(operation, now))
+        services.state.unreserve(keys_to_return(operation, now))
     memory = failed(memory, key, now, policy) if key else memory
-    tools.state.close_operation(run, memory)
+    services.state.close_operation(run, memory)
     alerts = [failure_alert(**failure) if failure else None, breaker_alert(memory, key, policy, now)]
-    told = tell(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
+    told = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
     if failure is None:
         text = "no worker was launched: the fleet reached its maximum meanwhile"
         return put(told, outcome=Outcome(kind="none", text=text))

@@ -11,7 +11,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Alert
 from node_fleet.domain.scale_down.drain import after_target, moved
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -19,28 +19,28 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     The machine is gone, so a server that is away must not hold up the fleet: its node is swept by a later removal.
     """
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    operation = tools.state.renew(run).operation or take(event, "operation", Operation)
+    operation = services.state.renew(run).operation or take(event, "operation", Operation)
     target = operation.current
     if target is None or target.phase != "terminated":
         return put(event, operation=operation, next=after_target(operation))
-    now = tools.clock.now()
+    now = services.clock.now()
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
-    problem = _forget(tools, target)
+    problem = _forget(services, target)
     if problem:
         text = f"{problem}; a later removal sweeps it, or: kubectl delete node {target.node_name}"
         alerts = (*alerts, Alert(kind=f"not_forgotten:{target.instance_id}", text=text))
     detail = "drained and terminated, its node is still to be swept" if problem else "drained, terminated and forgotten"
     operation = moved(operation, "forgotten", now, detail=detail)
-    tools.state.save_operation(run, operation)
+    services.state.save_operation(run, operation)
     return put(event, operation=operation, next=after_target(operation), alerts=alerts)
 
 
-def _forget(tools: Wiring, target: Target) -> str:
+def _forget(services: Services, target: Target) -> str:
     """Empty, or why the node stands for now."""
     try:
-        forget_node(tools.server, target.node_name, target.instance_id)
+        forget_node(services.server, target.node_name, target.instance_id)
     except ServerUnreachableError as error:
         return str(error)
     except ServerNotFoundError as error:

@@ -9,28 +9,28 @@ from node_fleet.domain.model.snapshot import Alert, Memory
 from node_fleet.domain.scale_down.drain import told_once
 from node_fleet.domain.scale_down.inspection import parse_inspection, written_down
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `inspection`: the server's lines as they came, or why nothing is known. Unknown is an answer."""
-    tools = wiring()
+    services = load_services()
     kind = "inspection_unknown"
     try:
-        inspection = _look(tools)
+        inspection = _look(services)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         kind, inspection = "server_unreachable", _unknown(str(error))
     if inspection["known"]:
         return put(event, inspection=inspection)
     alert = Alert(kind=kind, text=f"no worker can be removed: {inspection['detail']}")
     memory = take({"memory": {}, **event}, "memory", Memory)
-    memory, told = told_once(memory, alert, tools.clock.now(), tools.settings.policy().alert_quiet_seconds)
+    memory, told = told_once(memory, alert, services.clock.now(), services.settings.policy().alert_quiet_seconds)
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
     return put(event, inspection=inspection, memory=memory, alerts=(*alerts, *told))
 
 
-def _look(tools: Wiring) -> dict[str, Any]:
-    result = tools.server.run("InspectNodes", {})
+def _look(services: Services) -> dict[str, Any]:
+    result = services.server.run("InspectNodes", {})
     if not result.succeeded:
         said = result.stderr.strip()[:300]
         return _unknown(f"the server's answer is not known: SSM says {result.status}{': ' + said if said else ''}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.launcher import Launcher, Listing, found_by_tag, placement_of
@@ -10,7 +11,6 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance, Memory
 from node_fleet.domain.notify.message import Outcome
-from node_fleet.domain.record import replace
 from node_fleet.domain.scale_up.launch import (
     alerts_for,
     dry_run_sentence,
@@ -22,38 +22,37 @@ from node_fleet.domain.scale_up.launch import (
 )
 from node_fleet.domain.scale_up.placement import plan_slots
 from node_fleet.logs import log
-from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
-from node_fleet.telling import tell
+from node_fleet.payload import add_alerts, put, take
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `launch` and `operation`. Raises the error of the refusal that counts when nothing was launched."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
     if run.dry_run:
-        return _dry_run(tools, event)
-    state = tools.state.renew(run)
-    listing = Listing(instances=tools.ec2.instances(), version=state.slots_version)
+        return _dry_run(services, event)
+    state = services.state.renew(run)
+    listing = Listing(instances=services.ec2.instances(), version=state.slots_version)
     if state.operation is not None and state.operation.kind == "scale_up":
-        operation = found_by_tag(tools.ec2, state.operation)
+        operation = found_by_tag(services.ec2, state.operation)
     else:
-        operation = _new(tools, run, event, under_notice(listing.instances, state.notices))
-    launcher = _launcher(tools, run)
+        operation = _new(services, run, event, under_notice(listing.instances, state.notices))
+    launcher = _launcher(services, run)
     operation = launcher.launch(launcher.reserve(operation, listing))
-    operation = replace(operation, phase="verify", phase_at=tools.clock.now())
-    tools.state.save_operation(run, operation)
+    operation = replace(operation, phase="verify", phase_at=services.clock.now())
+    services.state.save_operation(run, operation)
     log("launch", operation=operation.operation_id, slots=launch_sentence(operation))
     if not operation.instance_ids and launcher.refusals:
         raise nothing_launched(launcher.refusals)
     status = "launched" if operation.instance_ids else "none"
     answer = put(event, operation=operation, launch={"status": status, "detail": launch_sentence(operation)})
-    return tell(answer, notes=launch_notes(operation, launcher.refusals), alerts=alerts_for(launcher.refusals))
+    return add_alerts(answer, notes=launch_notes(operation, launcher.refusals), alerts=alerts_for(launcher.refusals))
 
 
-def _new(tools: Wiring, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
+def _new(services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
     """The plan, recorded before anything is launched. A slot without a pool is not planned."""
-    slots, now = _plan(tools, event, instances), tools.clock.now()
+    slots, now = _plan(services, event, instances), services.clock.now()
     operation = Operation(
         operation_id=operation_id_of(run.execution_id, run.round),
         kind="scale_up",
@@ -67,36 +66,36 @@ def _new(tools: Wiring, run: Run, event: dict[str, Any], instances: tuple[Instan
         phase_at=now,
         dry_pools=take(event, "memory", Memory).dry_pools,
     )
-    tools.state.save_operation(run, operation)
+    services.state.save_operation(run, operation)
     return operation
 
 
-def _plan(tools: Wiring, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
-    placement, dry = placement_of(tools.settings), take(event, "memory", Memory).dry_pools
-    slots = plan_slots(event["decision"]["count"], instances, placement, dry=dry, now=tools.clock.now())
+def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
+    placement, dry = placement_of(services.settings), take(event, "memory", Memory).dry_pools
+    slots = plan_slots(event["decision"]["count"], instances, placement, dry=dry, now=services.clock.now())
     if not slots:
         raise NoCapacityError(f"every pool of {', '.join(placement.instance_types)} ran dry minutes ago and rests")
     return slots
 
 
-def _launcher(tools: Wiring, run: Run) -> Launcher:
+def _launcher(services: Services, run: Run) -> Launcher:
     def guard(operation: Operation) -> None:
-        tools.state.renew(run)
-        tools.state.save_operation(run, operation)
+        services.state.renew(run)
+        services.state.save_operation(run, operation)
 
     return Launcher(
-        ec2=tools.ec2,
-        state=tools.state,
-        clock=tools.clock,
-        settings=tools.settings,
+        ec2=services.ec2,
+        state=services.state,
+        clock=services.clock,
+        settings=services.settings,
         guard=guard,
-        record=lambda operation: tools.state.save_operation(run, operation),
+        record=lambda operation: services.state.save_operation(run, operation),
     )
 
 
-def _dry_run(tools: Wiring, event: dict[str, Any]) -> dict[str, Any]:
-    instances = under_notice(tools.ec2.instances(), tools.state.load().notices)
-    slots = _plan(tools, event, instances)
+def _dry_run(services: Services, event: dict[str, Any]) -> dict[str, Any]:
+    instances = under_notice(services.ec2.instances(), services.state.load().notices)
+    slots = _plan(services, event, instances)
     text = dry_run_sentence(slots)
     outcome = Outcome(kind="dry_run", text=text, workers_after=len(instances))
     return put(event, launch={"status": "dry_run", "detail": text}, outcome=outcome)

@@ -18,40 +18,40 @@ from node_fleet.domain.interruption.response import (
 from node_fleet.domain.model.errors import PausedError
 from node_fleet.logs import log
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `replacement`. A refusal of EC2 is an answer; the next tick sees the gap."""
-    tools = wiring()
+    services = load_services()
     interruption = take(event, "interruption", Interruption)
-    replacement = _replace(tools, interruption)
+    replacement = _replace(services, interruption)
     log("replacement", instance=interruption.instance_id, status=replacement.status, detail=replacement.detail)
     return put(event, replacement=replacement)
 
 
-def _replace(tools: Wiring, interruption: Interruption) -> Replacement:
-    _refuse_when_paused(tools)
-    state = tools.state.load()
+def _replace(services: Services, interruption: Interruption) -> Replacement:
+    _refuse_when_paused(services)
+    state = services.state.load()
     if needs_no_replacement(state.operation, interruption.instance_id):
         return Replacement(status="none", detail="a scale-down was removing this worker anyway")
     if interruption.slot is None:
         return Replacement(status="failed", detail="every pool ran dry minutes ago and rests")
     operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools)
     launcher = Launcher(
-        ec2=tools.ec2,
-        state=tools.state,
-        clock=tools.clock,
-        settings=tools.settings,
-        guard=lambda _: _refuse_when_paused(tools),
+        ec2=services.ec2,
+        state=services.state,
+        clock=services.clock,
+        settings=services.settings,
+        guard=lambda _: _refuse_when_paused(services),
         record=lambda _: None,
-        zones=tools.settings.zones,
+        zones=services.settings.zones,
     )
-    operation = launcher.launch(launcher.reserve(found_by_tag(tools.ec2, operation)))
+    operation = launcher.launch(launcher.reserve(found_by_tag(services.ec2, operation)))
     return replacement_of(operation)
 
 
-def _refuse_when_paused(tools: Wiring) -> None:
-    pause = tools.state.load().pause
-    if pause is not None and pause.until > tools.clock.now():
+def _refuse_when_paused(services: Services) -> None:
+    pause = services.state.load().pause
+    if pause is not None and pause.until > services.clock.now():
         raise PausedError(f"paused by {pause.by}: {pause.reason}")

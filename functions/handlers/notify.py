@@ -11,17 +11,17 @@ from node_fleet.domain.notify.message import Message, Outcome, compose, plain_fa
 from node_fleet.logs import log
 from node_fleet.payload import from_payload, put, take, to_payload
 from node_fleet.run_cost import begun_with, usd_per_hour_after
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 from node_fleet.settings import Settings
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Publish what happened; the payload goes on with its failure in plain words."""
-    tools = wiring()
-    message = message_of(event, tools.settings)
+    services = load_services()
+    message = message_of(event, services.settings)
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
     log(message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id)
-    tools.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
+    services.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
     return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
 
 

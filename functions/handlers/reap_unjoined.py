@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.node_listing import by_server
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory, Snapshot
-from node_fleet.domain.record import replace
 from node_fleet.domain.scale_up.orphans import Reaping, reaped_alert, weigh_reaping
 from node_fleet.logs import log
-from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
-from node_fleet.telling import tell
+from node_fleet.payload import add_alerts, put, take
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -20,14 +19,14 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     One that is kept for inspection was told of when it was marked, and is no candidate again.
     """
-    tools = wiring()
+    services = load_services()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
-    now, settings = tools.clock.now(), tools.settings
+    now, settings = services.clock.now(), services.settings
     unjoined = take(event, "snapshot", Snapshot).unjoined
     candidates = {w.instance_id: w for w in unjoined if not (w.join_failed and settings.keep_unjoined)}
     reaping = weigh_reaping(
         candidates.values(),
-        by_server(tools.server),
+        by_server(services.server),
         memory.suspects,
         now=now,
         run_seconds=2 * settings.interval_seconds,
@@ -36,17 +35,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if run.dry_run or not reaping.reap:
         status = "dry_run" if run.dry_run else "watching"
         return put(event, reap={"status": status, "detail": reaping.sentence}, memory=_with(memory, reaping))
-    _reap(tools, run, reaping.reap)
+    _reap(services, run, reaping.reap)
     alert = reaped_alert(candidates[reaping.reap], now, kept=settings.keep_unjoined)
     answer = put(event, reap={"status": "reaped", "detail": reaping.sentence}, memory=_with(memory, reaping))
-    return tell(answer, alerts=[alert])
+    return add_alerts(answer, alerts=[alert])
 
 
-def _reap(tools: Wiring, run: Run, instance_id: str) -> None:
-    tools.state.renew(run)
-    tools.ec2.tag([instance_id], {"JoinFailed": "true"})
-    if not tools.settings.keep_unjoined:
-        tools.ec2.terminate([instance_id])
+def _reap(services: Services, run: Run, instance_id: str) -> None:
+    services.state.renew(run)
+    services.ec2.tag([instance_id], {"JoinFailed": "true"})
+    if not services.settings.keep_unjoined:
+        services.ec2.terminate([instance_id])
 
 
 def _with(memory: Memory, reaping: Reaping) -> Memory:

@@ -13,19 +13,19 @@ from node_fleet.domain.scale_down.recovery import newest
 from node_fleet.logs import metrics_line
 from node_fleet.payload import take, to_payload
 from node_fleet.run_cost import usd_per_hour_after
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "begun_with")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Record, release, and answer whether the lock was still ours. Safe to run twice."""
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    unrecorded = _record(tools, run, event)
-    released = _release(tools, run, event)
-    cost = usd_per_hour_after(event, tools.settings.region)
-    metrics_line(tools.settings.cluster_id, run_metrics(event, cost), at_seconds=tools.clock.now())
+    unrecorded = _record(services, run, event)
+    released = _release(services, run, event)
+    cost = usd_per_hour_after(event, services.settings.region)
+    metrics_line(services.settings.cluster_id, run_metrics(event, cost), at_seconds=services.clock.now())
     if "failure" in event:
         failure = plain_failure(event["failure"])
         raise RunFailedError(f"{failure['Error']}: {failure['Cause']}")
@@ -34,22 +34,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return {"run": to_payload(run), "released": released, **_summary(event)}
 
 
-def _release(tools: Wiring, run: Run, event: dict[str, Any]) -> bool:
+def _release(services: Services, run: Run, event: dict[str, Any]) -> bool:
     """False when the lock was another's already. After a fault the payload may be older than what a step stored."""
     memory = take(event, "memory", Memory) if "memory" in event and not run.dry_run else None
     if memory is not None and {"failure", "later_failure"} & event.keys():
         try:
-            memory = newest(tools.state.renew(run, even_paused=True).memory, memory)
+            memory = newest(services.state.renew(run, even_paused=True).memory, memory)
         except LeaseLostError:
             return False
-    return tools.state.release(run, memory, node_count=event.get("node_count"))
+    return services.state.release(run, memory, node_count=event.get("node_count"))
 
 
-def _record(tools: Wiring, run: Run, event: dict[str, Any]) -> StateStoreError | None:
+def _record(services: Services, run: Run, event: dict[str, Any]) -> StateStoreError | None:
     """Store the decision; a table that refuses must not keep the lock, so its error waits until that is free."""
     data = {name: event[name] for name in RECORDED if event.get(name) is not None}
     try:
-        tools.records.put_event("decision", run.started_at, data, key=run.execution_id)
+        services.records.put_event("decision", run.started_at, data, key=run.execution_id)
     except StateStoreError as error:
         return error
     return None

@@ -16,35 +16,35 @@ from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import look
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 KEPT_SHOWN = 20
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `selection` and, when somebody goes, the `operation` that is already in the state item."""
-    tools = wiring()
+    services = load_services()
     run, inspected = take(event, "run", Run), event["inspection"]
     rest = {key: value for key, value in event.items() if key != "inspection"}
     if not inspected["known"]:
         return _nobody(rest, f"unknown: {inspected['detail']}", tell=bool(event.get("alerts")))
     inspection = parse_inspection(taken_up(inspected))
-    state, instances = tools.state.renew(run), tools.ec2.instances()
-    eligibility = _judge(tools, event, inspection, state, instances)
-    plan = _choose(tools, event, eligibility)
+    state, instances = services.state.renew(run), services.ec2.instances()
+    eligibility = _judge(services, event, inspection, state, instances)
+    plan = _choose(services, event, eligibility)
     kept = [k.sentence for k in eligibility.kept][:KEPT_SHOWN]
     if run.dry_run:
         return _dry_run(rest, plan, kept)
-    _tidy(tools, run, inspection, state, instances)
+    _tidy(services, run, inspection, state, instances)
     if not plan.targets:
         return _nobody(rest, plan.sentence, kept=kept, tell=bool(take(event, "decision", Decision).replace))
-    operation = _begin(tools, run, plan, len(instances))
+    operation = _begin(services, run, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
 
 
-def _begin(tools: Wiring, run: Run, plan: Plan, workers_before: int) -> Operation:
+def _begin(services: Services, run: Run, plan: Plan, workers_before: int) -> Operation:
     """The plan in the state item: from here on a dead run can be resumed or undone."""
-    now = tools.clock.now()
+    now = services.clock.now()
     operation = begin_removal(
         plan,
         operation_id=f"down-{run.fence}-{now}",
@@ -53,12 +53,12 @@ def _begin(tools: Wiring, run: Run, plan: Plan, workers_before: int) -> Operatio
         now=now,
         workers_before=workers_before,
     )
-    tools.state.save_operation(run, operation)
+    services.state.save_operation(run, operation)
     return operation
 
 
 def _judge(
-    tools: Wiring,
+    services: Services,
     event: dict[str, Any],
     inspection: Inspection,
     state: FleetState,
@@ -70,37 +70,42 @@ def _judge(
         instances,
         under_notice=frozenset(n.instance_id for n in state.notices),
         back_offs=take(event, "memory", Memory).back_offs,
-        now=tools.clock.now(),
+        now=services.clock.now(),
         cpu_percent={w.instance_id: w.cpu_percent for w in snapshot.workers},
         not_ready=take(event, "decision", Decision).replace,
     )
 
 
-def _choose(tools: Wiring, event: dict[str, Any], eligibility: Eligibility) -> Plan:
+def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
     decision = take(event, "decision", Decision)
     view = look(
-        take(event, "snapshot", Snapshot), take(event, "memory", Memory), tools.settings.policy(), tools.clock.now()
+        take(event, "snapshot", Snapshot),
+        take(event, "memory", Memory),
+        services.settings.policy(),
+        services.clock.now(),
     )
     return choose(
         eligibility,
-        count=min(max(decision.count, 1), tools.settings.max_targets),
+        count=min(max(decision.count, 1), services.settings.max_targets),
         minimum=effective_minimum(view).workers,
-        order=tools.settings.scale_down_order,
-        spot_percent=tools.settings.spot_percent,
+        order=services.settings.scale_down_order,
+        spot_percent=services.settings.spot_percent,
         not_ready=decision.replace,
     )
 
 
-def _tidy(tools: Wiring, run: Run, inspection: Inspection, state: FleetState, instances: tuple[Instance, ...]) -> None:
+def _tidy(
+    services: Services, run: Run, inspection: Inspection, state: FleetState, instances: tuple[Instance, ...]
+) -> None:
     """At most one stray cordon and one leftover a run: the first that EC2 says is dead."""
     notices = frozenset(n.instance_id for n in state.notices)
     for node_name, operation_id in stray_cordons(inspection, notices)[:1]:
-        tools.server.run("UncordonNode", {"NodeName": node_name, "OperationId": operation_id})
+        services.server.run("UncordonNode", {"NodeName": node_name, "OperationId": operation_id})
     found = leftovers(inspection, frozenset(i.instance_id for i in instances))[:KEPT_SHOWN]
-    states = tools.ec2.states(instance_id for _, instance_id in found) if found else {}
+    states = services.ec2.states(instance_id for _, instance_id in found) if found else {}
     for node_name, instance_id in [pair for pair in found if states[pair[1]] in ("terminated", "gone")][:1]:
-        tools.state.renew(run)
-        tools.server.run("ForgetNode", {"NodeName": node_name, "InstanceId": instance_id})
+        services.state.renew(run)
+        services.server.run("ForgetNode", {"NodeName": node_name, "InstanceId": instance_id})
 
 
 def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, Any]:

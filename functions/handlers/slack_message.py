@@ -20,7 +20,7 @@ from node_fleet.domain.notify.slack_blocks import (
 )
 from node_fleet.logs import log
 from node_fleet.payload import from_payload
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
 MARGIN_SECONDS = 2.0
@@ -29,14 +29,16 @@ UNWRITTEN = "the Slack secret cannot be used"
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Take SNS's event; answer one outcome for each of its messages."""
-    tools = wiring()
-    outcomes = [_send(tools, record["Sns"], context) for record in event["Records"]]
+    services = load_services()
+    outcomes = [_send(services, record["Sns"], context) for record in event["Records"]]
     return {"outcomes": [one.outcome for one in outcomes]}
 
 
-def _send(tools: Wiring, message: dict[str, Any], context: Any) -> Sent:
+def _send(services: Services, message: dict[str, Any], context: Any) -> Sent:
     try:
-        sent = _hook(tools, context).send(payload_of(message["Message"], message.get("Subject") or "", tools.settings))
+        sent = _hook(services, context).send(
+            payload_of(message["Message"], message.get("Subject") or "", services.settings)
+        )
     except (SecretError, NodeFleetError) as error:
         sent = Sent(outcome="failed", tries=0, detail=f"{UNWRITTEN}: {error}")
     log(
@@ -68,10 +70,10 @@ def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
     return message_payload(message, region=settings.region, money=money)
 
 
-def _hook(tools: Wiring, context: Any) -> SlackHook:
+def _hook(services: Services, context: Any) -> SlackHook:
     return SlackHook(
         requests.Session(),
-        tools.secrets.text(tools.settings.slack_secret),
-        timer=tools.clock,
+        services.secrets.text(services.settings.slack_secret),
+        timer=services.clock,
         time_left=lambda: context.get_remaining_time_in_millis() / 1000 - MARGIN_SECONDS,
     )

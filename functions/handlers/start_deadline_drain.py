@@ -12,20 +12,22 @@ from node_fleet.domain.interruption.response import (
 )
 from node_fleet.domain.model.operation import Operation
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `drain`. Sent twice, the second drain waits for the first one's lock and finds the node empty."""
-    tools = wiring()
+    services = load_services()
     interruption = take(event, "interruption", Interruption)
-    state, now = tools.state.load(), tools.clock.now()
+    state, now = services.state.load(), services.clock.now()
     why = why_no_drain(interruption, state, now, least_seconds=LEAST_DRAIN_SECONDS)
     if why:
-        return put(event, drain=DeadlineDrain(status="skipped", detail=why, node_name=_node_name(tools, interruption)))
-    _stop_own_drain(tools, state.operation, interruption.instance_id)
-    node_name = _node_name(tools, interruption)
-    command_id = _send(tools, interruption, node_name, interruption.drain_until - now)
+        return put(
+            event, drain=DeadlineDrain(status="skipped", detail=why, node_name=_node_name(services, interruption))
+        )
+    _stop_own_drain(services, state.operation, interruption.instance_id)
+    node_name = _node_name(services, interruption)
+    command_id = _send(services, interruption, node_name, interruption.drain_until - now)
     drain = DeadlineDrain(
         status="waiting",
         detail=f"draining {node_name} with command {command_id}",
@@ -37,22 +39,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return put(event, drain=drain)
 
 
-def _stop_own_drain(tools: Wiring, operation: Operation | None, instance_id: str) -> None:
+def _stop_own_drain(services: Services, operation: Operation | None, instance_id: str) -> None:
     """A scale-down's drain of the same worker holds the node's lock and respects blockers: it makes way."""
     target = operation.current if operation else None
     if target is not None and target.instance_id == instance_id and target.command_id:
-        tools.server.cancel(target.command_id)
+        services.server.cancel(target.command_id)
 
 
-def _node_name(tools: Wiring, interruption: Interruption) -> str:
+def _node_name(services: Services, interruption: Interruption) -> str:
     """The node of that instance as last seen by provider id; the bootstrap's name when it was never seen."""
-    snapshot = tools.records.latest_snapshot()
+    snapshot = services.records.latest_snapshot()
     names = {w.instance_id: w.node_name for w in snapshot.workers} if snapshot else {}
     return names.get(interruption.instance_id) or interruption.instance_id
 
 
-def _send(tools: Wiring, interruption: Interruption, node_name: str, seconds: int) -> str:
-    return tools.server.send(
+def _send(services: Services, interruption: Interruption, node_name: str, seconds: int) -> str:
+    return services.server.send(
         "DrainNode",
         {
             "NodeName": node_name,

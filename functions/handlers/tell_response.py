@@ -13,19 +13,19 @@ from node_fleet.domain.interruption.response import (
     response_sentence,
 )
 from node_fleet.payload import from_payload, take, to_payload
-from node_fleet.services import wiring
+from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Write one event and publish one message; the payload goes on as it came."""
-    tools = wiring()
+    services = load_services()
     interruption = take(event, "interruption", Interruption)
     drain = from_payload(DeadlineDrain, event["response"]["drain"])
     replacement = from_payload(Replacement, event["response"]["replacement"])
     text = response_sentence(interruption, drain, replacement)
     alerts = interruption_alerts(interruption, drain, replacement)
     data = {"interruption": event["interruption"], **event["response"], "text": text}
-    tools.records.put_event("interruption", interruption.at, data, key=interruption.event_key)
-    message = interruption_message(interruption, tools.settings.cluster_id, text, alerts)
-    tools.publisher.publish(f"node-fleet {tools.settings.cluster_id}: {interruption.why}", to_payload(message))
+    services.records.put_event("interruption", interruption.at, data, key=interruption.event_key)
+    message = interruption_message(interruption, services.settings.cluster_id, text, alerts)
+    services.publisher.publish(f"node-fleet {services.settings.cluster_id}: {interruption.why}", to_payload(message))
     return event

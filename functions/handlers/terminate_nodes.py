@@ -16,7 +16,7 @@ from node_fleet.domain.scale_down.selection import stays_above
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import look
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -25,51 +25,51 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     Raises:
         DrainFailedError: the worker is not empty, not ours any more, or the minimum would break. Nothing was done.
     """
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    state = tools.state.renew(run)
+    state = services.state.renew(run)
     operation = state.operation or take(event, "operation", Operation)
     target = operation.current
     if target is None:
         raise DrainFailedError(f"operation {operation.operation_id} has no worker left to terminate")
     if target.phase != "terminating":
-        _verify(tools, state, operation, target)
-        tools.state.renew(run)
-        operation = moved(operation, "terminating", tools.clock.now(), detail="drained, being terminated")
-        tools.state.save_operation(run, operation)
-    tools.ec2.terminate([target.instance_id])
+        _verify(services, state, operation, target)
+        services.state.renew(run)
+        operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
+        services.state.save_operation(run, operation)
+    services.ec2.terminate([target.instance_id])
     return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
 
 
-def _verify(tools: Wiring, state: FleetState, operation: Operation, target: Target) -> None:
-    answer = tools.server.run("CheckNode", {"NodeName": target.node_name})
+def _verify(services: Services, state: FleetState, operation: Operation, target: Target) -> None:
+    answer = services.server.run("CheckNode", {"NodeName": target.node_name})
     seen = parse_node_look(answer.stdout if answer.succeeded else "", target.node_name)
     verdict = judge_look(seen, target, operation.operation_id, dead=target.not_ready, waited=1, limit=0)
     if verdict.status != "drained":
         raise DrainFailedError(f"worker {target.instance_id} was not terminated: {verdict.detail}")
-    _hold_minimum(tools, state, operation)
+    _hold_minimum(services, state, operation)
 
 
-def _hold_minimum(tools: Wiring, state: FleetState, operation: Operation) -> None:
+def _hold_minimum(services: Services, state: FleetState, operation: Operation) -> None:
     """Fresh data on the whole set: usable on the server, running in EC2, not under notice, not going."""
-    inspection, now = _inspect(tools), tools.clock.now()
+    inspection, now = _inspect(services), services.clock.now()
     noticed = frozenset(n.instance_id for n in state.notices)
-    judged = judge_workers(inspection, tools.ec2.instances(), under_notice=noticed, back_offs=(), now=now)
+    judged = judge_workers(inspection, services.ec2.instances(), under_notice=noticed, back_offs=(), now=now)
     leaving = [t.instance_id for t in operation.targets if t.phase not in ("undone", "skipped")]
-    minimum = _minimum(tools, state.memory, now)
+    minimum = _minimum(services, state.memory, now)
     if not stays_above(minimum, judged.usable, leaving):
         left = len(set(judged.usable) - set(leaving))
         raise DrainFailedError(f"at_min: only {left} usable workers would be left, the minimum is {minimum}")
 
 
-def _inspect(tools: Wiring) -> Inspection:
-    answer = tools.server.run("InspectNodes", {})
+def _inspect(services: Services) -> Inspection:
+    answer = services.server.run("InspectNodes", {})
     inspection = parse_inspection(answer.stdout if answer.succeeded else "")
     if not inspection.known:
         raise DrainFailedError(f"the other workers could not be looked at: {inspection.detail}")
     return inspection
 
 
-def _minimum(tools: Wiring, memory: Memory, now: int) -> int:
-    view = look(Snapshot(at=now, source="none"), memory, tools.settings.policy(), now)
+def _minimum(services: Services, memory: Memory, now: int) -> int:
+    view = look(Snapshot(at=now, source="none"), memory, services.settings.policy(), now)
     return effective_minimum(view).workers

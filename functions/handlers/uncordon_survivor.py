@@ -10,7 +10,7 @@ from typing import Any
 
 from node_fleet.domain.interruption.response import Interruption, room_to_wait_for
 from node_fleet.payload import take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -18,9 +18,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     Or "superseded": a later notice took over. looks counts the tries; wait_seconds is there when it is waiting.
     """
-    tools = wiring()
+    services = load_services()
     interruption = take(event, "interruption", Interruption)
-    status, detail = _settled(tools, interruption, event.get("response", {}).get("drain", {}))
+    status, detail = _settled(services, interruption, event.get("response", {}).get("drain", {}))
     looks = event.get("settle", {}).get("looks", 0) + 1
     wait_seconds = room_to_wait_for(looks) if status == "kept" else None
     if wait_seconds is None:
@@ -29,12 +29,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return {**event, "settle": waiting}
 
 
-def _settled(tools: Wiring, interruption: Interruption, drain: Mapping[str, Any]) -> tuple[str, str]:
+def _settled(services: Services, interruption: Interruption, drain: Mapping[str, Any]) -> tuple[str, str]:
     """What became of it now, and a sentence."""
-    pause = tools.state.load().pause
-    if pause is not None and pause.until > tools.clock.now():
+    pause = services.state.load().pause
+    if pause is not None and pause.until > services.clock.now():
         return "kept", f"paused by {pause.by}: {pause.reason}; decide by hand about {interruption.instance_id}"
-    return tools.survivors.take_back(
+    return services.survivors.take_back(
         interruption.instance_id,
         claimed_by=interruption.claimed_by,
         node_name=drain.get("node_name") or interruption.instance_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.cordon import give_back
@@ -10,11 +11,10 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Alert, Memory
 from node_fleet.domain.notify.message import plain_failure
-from node_fleet.domain.record import replace
 from node_fleet.domain.scale_down.drain import after_target, moved, told_once, undone_sentence
 from node_fleet.domain.scaling import outcome
 from node_fleet.payload import put, take
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 
 TRY_THE_NEXT = ("failed", "blocked")
 
@@ -25,22 +25,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     Raises:
         ServerUnreachableError: the cordon may still stand; the operation stays open for the next run.
     """
-    tools = wiring()
+    services = load_services()
     run = take(event, "run", Run)
-    operation = tools.state.renew(run, even_paused=True).operation
+    operation = services.state.renew(run, even_paused=True).operation
     target = operation.current if operation else None
     if operation is None or target is None or target.phase in ("terminating", "terminated"):
         return put(event, operation=operation, next="failed")
-    word = give_back(tools.server, operation, target)
-    now = tools.clock.now()
+    word = give_back(services.server, operation, target)
+    now = services.clock.now()
     status, why = _cause(event)
     changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
-    if "failure" in event or status not in TRY_THE_NEXT or _expired(tools, operation, now):
+    if "failure" in event or status not in TRY_THE_NEXT or _expired(services, operation, now):
         changed = _without_the_rest(changed, why)
-    tools.state.save_operation(run, changed)
+    services.state.save_operation(run, changed)
     notes = take({"notes": (), **event}, "notes", tuple[str, ...])
     told = put(event, operation=changed, next=after_target(changed), notes=(*notes, undone_sentence(target, word, why)))
-    return _with_back_off(tools, told, target, why) if status == "failed" else told
+    return _with_back_off(services, told, target, why) if status == "failed" else told
 
 
 def _cause(event: dict[str, Any]) -> tuple[str, str]:
@@ -52,8 +52,8 @@ def _cause(event: dict[str, Any]) -> tuple[str, str]:
     return "withdrawn" if failure["Error"] == "PausedError" else "failed", failure["Cause"]
 
 
-def _expired(tools: Wiring, operation: Operation, now: int) -> bool:
-    return operation.phase == "fail" or now - operation.started_at > tools.settings.operation_limit_seconds
+def _expired(services: Services, operation: Operation, now: int) -> bool:
+    return operation.phase == "fail" or now - operation.started_at > services.settings.operation_limit_seconds
 
 
 def _without_the_rest(operation: Operation, why: str) -> Operation:
@@ -61,9 +61,13 @@ def _without_the_rest(operation: Operation, why: str) -> Operation:
     return replace(operation, targets=tuple(targets))
 
 
-def _with_back_off(tools: Wiring, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
-    memory, key, now = take({"memory": {}, **event}, "memory", Memory), node_key(target.instance_id), tools.clock.now()
-    policy = tools.settings.policy()
+def _with_back_off(services: Services, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
+    memory, key, now = (
+        take({"memory": {}, **event}, "memory", Memory),
+        node_key(target.instance_id),
+        services.clock.now(),
+    )
+    policy = services.settings.policy()
     memory = outcome.failed(memory, key, now, policy)
     rest = next(b.until for b in memory.back_offs if b.key == key) - now
     kind = event.get("drain", {}).get("alert") or "drain_failed"

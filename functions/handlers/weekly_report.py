@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,17 +18,16 @@ from node_fleet.domain.cost.weekly_report import Facts, Sample, Volume, Week, he
 from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Message
-from node_fleet.domain.record import field, record
 from node_fleet.logs import log
 from node_fleet.payload import from_payload, to_payload
-from node_fleet.services import Wiring, wiring
+from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
 DAY_SECONDS = 86400
 DAYS = 7
 
 
-@record(slots=True)
+@dataclass(slots=True)
 class Read:
     """What is kept of a week's events."""
 
@@ -37,14 +37,14 @@ class Read:
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Publish the report; answer its headline and its lines."""
-    tools = wiring()
-    now = tools.clock.now()
-    read = _read(tools, now)
-    facts = facts_of(tools.settings, read.counts, now, _volumes(tools))
+    services = load_services()
+    now = services.clock.now()
+    read = _read(services, now)
+    facts = facts_of(services.settings, read.counts, now, _volumes(services))
     week = summarise(read.samples, facts)
-    message = message_of(week, facts, tools.settings, read)
+    message = message_of(week, facts, services.settings, read)
     log("weekly report", what=message.what, details=message.details)
-    tools.publisher.publish(f"node-fleet {message.cluster_id}: weekly cost report", to_payload(message))
+    services.publisher.publish(f"node-fleet {message.cluster_id}: weekly cost report", to_payload(message))
     return {"headline": message.what, "lines": list(message.details)}
 
 
@@ -85,11 +85,11 @@ def message_of(week: Week, facts: Facts, settings: Settings, read: Read) -> Mess
     )
 
 
-def _read(tools: Wiring, now: int) -> Read:
-    found, zone = Read(), ZoneInfo(tools.settings.timezone)
+def _read(services: Services, now: int) -> Read:
+    found, zone = Read(), ZoneInfo(services.settings.timezone)
     for day in range(DAYS, 0, -1):
         start = now - day * DAY_SECONDS
-        _take(found, tools.records.events(start, start + DAY_SECONDS), zone)
+        _take(found, services.records.events(start, start + DAY_SECONDS), zone)
     return found
 
 
@@ -122,10 +122,10 @@ def _sample(event: Event, zone: ZoneInfo) -> Sample | None:
     )
 
 
-def _volumes(tools: Wiring) -> tuple[Volume, ...]:
+def _volumes(services: Services) -> tuple[Volume, ...]:
     """Without the right to look, the report comes without them."""
     try:
-        return tuple(Volume(volume_id=name, gib=gib) for name, gib in tools.ec2.forgotten_volumes())
+        return tuple(Volume(volume_id=name, gib=gib) for name, gib in services.ec2.forgotten_volumes())
     except Ec2Error as error:
         log("volumes are not known", detail=str(error))
         return ()

@@ -12,11 +12,12 @@ import math
 import types
 import typing
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, Union
 
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.record import fields, has_default, is_record
+from node_fleet.domain.model.snapshot import Alert
 
 Reader = Callable[[Any, str], Any]
 Writer = Callable[[Any], Any]
@@ -25,7 +26,7 @@ LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 50, 150
 
 def to_payload(value: Any) -> Any:
     """The JSON form of a dataclass, tuple, dict or scalar of ours. Floats are rounded to 4 digits."""
-    if is_record(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         return _writer(type(value))(value)
     if isinstance(value, tuple | list):
         return _write_sequence(value)
@@ -46,7 +47,7 @@ def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
 
 
 def _write_sequence(items: typing.Sequence[Any]) -> Any:
-    if items and all(is_record(item) for item in items):
+    if items and all(is_dataclass(item) for item in items):
         names = [f.name for f in fields(items[0])]
         rows = [[to_payload(getattr(item, name)) for name in names] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
@@ -84,7 +85,7 @@ def _writer(cls: type) -> Writer:
 @functools.cache
 def _reader(kind: Any) -> Reader:
     origin = typing.get_origin(kind)
-    if is_record(kind):
+    if is_dataclass(kind):
         return _record_reader(typing.cast(type, kind))
     if origin is Literal:
         return _literal_reader(typing.get_args(kind))
@@ -173,7 +174,7 @@ def _dict_reader(kind: Any) -> Reader:
 def _record_reader(cls: type) -> Reader:
     hints = typing.get_type_hints(cls)
     readers = {f.name: _reader(hints[f.name]) for f in fields(cls)}
-    required = {f.name for f in fields(cls) if not has_default(f)}
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
@@ -221,3 +222,13 @@ def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:
 def put(event: Mapping[str, Any], **values: Any) -> dict[str, Any]:
     """The payload with these keys set to the JSON form of the values."""
     return {**event, **{key: to_payload(value) for key, value in values.items()}}
+
+
+def add_alerts(event: Mapping[str, Any], *, notes: Iterable[str] = (), alerts: Iterable[Alert] = ()) -> dict[str, Any]:
+    """The payload with these notes and alerts after those of earlier states; an equal one is added once."""
+    earlier: tuple[Alert, ...] = from_payload(tuple[Alert, ...], event.get("alerts", []))
+    return {
+        **event,
+        "notes": list(dict.fromkeys([*event.get("notes", []), *(note for note in notes if note)])),
+        "alerts": to_payload(tuple(dict.fromkeys([*earlier, *alerts]))),
+    }

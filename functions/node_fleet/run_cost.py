@@ -6,20 +6,20 @@ Reads the payload only; what is not known (no snapshot, no price) stays unknown 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.cost.fleet_cost import Priced, fleet_cost
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.record import record
 from node_fleet.payload import from_payload
 
 GONE = frozenset({"terminating", "terminated", "forgotten"})
 RUNS = frozenset({"joined", "launched"})
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
     """The fleet before a run's first round, kept in the payload while further rounds replace the snapshot."""
 

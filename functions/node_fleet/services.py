@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from node_fleet.adapters.ec2 import Ec2Fleet
     from node_fleet.adapters.prometheus.reader import PrometheusReader
     from node_fleet.adapters.records import Records
-    from node_fleet.adapters.reinstatement import Survivors
+    from node_fleet.adapters.reinstatement import Reinstatement
     from node_fleet.adapters.secrets import Secrets
     from node_fleet.adapters.server import ServerCommands
     from node_fleet.adapters.sns import Publisher
     from node_fleet.adapters.state_store import StateStore
 
 
-class Wiring:
-    """The tools of one function. A client that cannot be reached fails within seconds and names its service."""
+class Services:
+    """The services of one function. A client that cannot be reached fails within seconds and names its service."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -59,11 +59,13 @@ class Wiring:
         return ServerCommands(self._client("ssm"), self.ec2, self.settings, self.clock)
 
     @property
-    def survivors(self) -> Survivors:
+    def survivors(self) -> Reinstatement:
         """What takes a worker back that was announced and not taken."""
-        from node_fleet.adapters.reinstatement import Survivors
+        from node_fleet.adapters.reinstatement import Reinstatement
 
-        return Survivors(ec2=self.ec2, state=self.state, server=self.server, clock=self.clock, settings=self.settings)
+        return Reinstatement(
+            ec2=self.ec2, state=self.state, server=self.server, clock=self.clock, settings=self.settings
+        )
 
     @cached_property
     def secrets(self) -> Secrets:
@@ -102,14 +104,14 @@ class Wiring:
         return _client(service, self.settings.region, attempts)
 
 
-def wiring() -> Wiring:
-    """The wiring for this function's environment; the same object while the environment stays the same."""
-    return _wiring_for(tuple(sorted(os.environ.items())))
+def load_services() -> Services:
+    """The services for this function's environment; the same object while the environment stays the same."""
+    return _services_for(tuple(sorted(os.environ.items())))
 
 
 @lru_cache(maxsize=64)
-def _wiring_for(environment: tuple[tuple[str, str], ...]) -> Wiring:
-    return Wiring(Settings.from_env(dict(environment)))
+def _services_for(environment: tuple[tuple[str, str], ...]) -> Services:
+    return Services(Settings.from_env(dict(environment)))
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldSettings:
+class ClusterSettings:
     """How fast the simulated cluster reacts. The defaults are K3s's own where it has one."""
 
     boot_seconds: float = 60.0
@@ -89,7 +89,7 @@ class Attention:
 class Cluster:
     """Store and indexes; the collaborators in this package add behaviour to it."""
 
-    def __init__(self, clock: Clock, settings: WorldSettings) -> None:
+    def __init__(self, clock: Clock, settings: ClusterSettings) -> None:
         self.clock = clock
         self.settings = settings
         self.lock = threading.RLock()

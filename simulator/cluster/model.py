@@ -20,7 +20,7 @@ from simulator.cluster.control.kubelets import Kubelets
 from simulator.cluster.control.namespaces import Namespaces
 from simulator.cluster.control.scheduler import Scheduler
 from simulator.cluster.control.volumes import local_claim
-from simulator.cluster.core import Clock, Cluster, Machine, WorldSettings
+from simulator.cluster.core import Clock, Cluster, ClusterSettings, Machine
 from simulator.cluster.load.applications import Application, Applications, ApplicationSpec
 from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
@@ -54,18 +54,18 @@ class BootRule:
         return self.first <= ordinal <= last and all(want in ("", have) for want, have in wanted)
 
 
-class World:
+class SimulatedCluster:
     """Server, workers, pods and load in virtual time. All public methods may be called from any thread."""
 
     def __init__(
         self,
         clock: Clock,
         *,
-        settings: WorldSettings | None = None,
+        settings: ClusterSettings | None = None,
         boot_rules: tuple[BootRule, ...] = (),
         add_ons: bool = True,
     ) -> None:
-        self.settings = settings or WorldSettings()
+        self.settings = settings or ClusterSettings()
         self.cluster = Cluster(clock, self.settings)
         self.store = self.cluster.store
         self.boot_rules = list(boot_rules)
@@ -353,4 +353,4 @@ class World:
             return meter.memory_total_mib, meter.memory_total_mib - meter.memory_used_mib
 
 
-__all__ = ["OUR_ACTOR", "ApiError", "ApplicationSpec", "BootRule", "World", "WorldSettings", "node_of"]
+__all__ = ["OUR_ACTOR", "ApiError", "ApplicationSpec", "BootRule", "ClusterSettings", "SimulatedCluster", "node_of"]

@@ -1,6 +1,6 @@
 """Builders of workload objects: applications, budgets, add-ons, and pods for tests.
 
-Only shapes; `World` stores them.
+Only shapes; `SimulatedCluster` stores them.
 """
 
 from __future__ import annotations

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from node_fleet.domain.notify.alert_input import ALERT_NAME
 
 if TYPE_CHECKING:
-    from simulator.cluster.model import World
-    from simulator.local_deployment import Laptop
+    from simulator.cluster.model import SimulatedCluster
+    from simulator.local_deployment import LocalDeployment
 
 SCRAPE_SECONDS = 15.0
 EVALUATION_SECONDS = 5.0
 REPEAT_SECONDS = 120.0
 
 
-class AlertFace:
+class FakeAlertmanager:
     """Checks every scrape for pods without a node; publishes as cluster/monitoring/alertmanager is configured."""
 
-    def __init__(self, laptop: Laptop, world: World) -> None:
+    def __init__(self, laptop: LocalDeployment, world: SimulatedCluster) -> None:
         self._laptop = laptop
         self._world = world
         self._since: float | None = None

@@ -13,7 +13,7 @@ from simulator.cluster.control.kubelets import private_address
 from simulator.cluster.core import Machine
 from simulator.cluster.load.applications import Application
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import (
     LABEL_CONTROL_PLANE,
     LABEL_MARKET,
@@ -80,7 +80,7 @@ def exporter_answers(machine: Machine) -> bool:
     return machine.powered and machine.exporter_up and machine.joined_at is not None
 
 
-def node_exporter(world: World, machine: Machine) -> Iterator[Sample]:
+def node_exporter(world: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
     """CPU seconds by core and mode, memory, network and disk of one worker."""
     meter = world.node_meter(machine.node_name)
     seconds = world.node_cpu_seconds(machine.node_name)
@@ -100,14 +100,14 @@ def used_cpu_seconds(totals: Mapping[str, float]) -> float:
     return sum(totals[mode] for mode in CPU_MODES if mode not in ("idle", "iowait", "steal"))
 
 
-def cadvisor(world: World, machine: Machine) -> Iterator[Sample]:
+def cadvisor(world: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
     """What the kubelet of one node says of the machine as a whole."""
     used = used_cpu_seconds(world.node_cpu_seconds(machine.node_name))
     yield Sample("container_cpu_usage_seconds_total", {"id": "/"}, used)
     yield Sample("machine_cpu_cores", {}, float(world.node_meter(machine.node_name).cores))
 
 
-def kube_state_metrics(world: World) -> Iterator[Sample]:
+def kube_state_metrics(world: SimulatedCluster) -> Iterator[Sample]:
     """What one replica of kube-state-metrics says of nodes and pods."""
     for node in world.objects("nodes"):
         yield from _node_samples(node)
@@ -209,7 +209,7 @@ def demo_app(application: Application, now: float) -> Iterator[Sample]:
 class Targets:
     """The workers that EC2 discovery names as targets: from power on until the first refresh after power off."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
         self._gone: dict[str, float] = {}
 
@@ -223,7 +223,7 @@ class Targets:
         return found
 
 
-def scrape(world: World, targets: Targets, *, replicas: int = 1) -> list[Sample]:
+def scrape(world: SimulatedCluster, targets: Targets, *, replicas: int = 1) -> list[Sample]:
     """One scrape of every target with its labels, as Prometheus stores it; `replicas` of kube-state-metrics answer."""
     found: list[Sample] = []
     for machine in targets.current():

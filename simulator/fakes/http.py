@@ -27,7 +27,7 @@ QUERY_ERROR = b'{"status":"error","errorType":"bad_data","error":"invalid parame
 HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
-class PrometheusFace(Protocol):
+class PrometheusHandler(Protocol):
     """Answers as the HTTP API of Prometheus does."""
 
     def handle(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> Answer: ...
@@ -49,7 +49,7 @@ class Transport:
     """Routes the requests library. fault makes Prometheus misbehave; slack_answers are used up one by one."""
 
     clock: VirtualClock
-    prometheus: PrometheusFace | None = None
+    prometheus: PrometheusHandler | None = None
     is_prometheus: Callable[[str], bool] = field(default=lambda netloc: False)
     credentials: tuple[str, str] | None = None
     fault: Fault = ""

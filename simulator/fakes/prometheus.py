@@ -49,7 +49,7 @@ class Digest:
     waiting: list[tuple[dict[str, str], float, dict[str, float]]] = field(default_factory=list)
 
 
-class PrometheusFace:
+class FakePrometheus:
     """`handle` takes one HTTP request as path, parameters and headers, and gives status, headers and body."""
 
     def __init__(self, scrapes: Scrapes, *, username: str = "prometheus", password: str = "laptop") -> None:

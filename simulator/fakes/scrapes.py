@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from simulator.cluster.core import Machine
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import Obj, condition_is_true
 from simulator.fakes.exposition import SCRAPE_SECONDS, Targets, exporter_answers, used_cpu_seconds
 
@@ -119,7 +119,7 @@ class ClusterState:
 class Scrapes:
     """Scrapes the world on the clock's beat from its making on."""
 
-    def __init__(self, world: World, clock: RepeatingClock) -> None:
+    def __init__(self, world: SimulatedCluster, clock: RepeatingClock) -> None:
         self._world = world
         self._targets = Targets(world)
         self.last_at = -math.inf

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.cluster.kubectl.double import CommandResult, KubectlDouble
-from simulator.cluster.model import OUR_ACTOR, World
+from simulator.cluster.kubectl.double import CommandResult, FakeKubectl
+from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 
 Sleep = Callable[[float], None]
 
@@ -100,10 +100,10 @@ class ServerShell:
     """A shell on the server machine. Make one for each world; `run` may wait in virtual time."""
 
     def __init__(
-        self, world: World, sleep: Sleep, *, actor: str = OUR_ACTOR, double: KubectlDouble | None = None
+        self, world: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR, double: FakeKubectl | None = None
     ) -> None:
         self.world = world
-        self.double = double or KubectlDouble(world, sleep, actor=actor)
+        self.double = double or FakeKubectl(world, sleep, actor=actor)
         self._sleep = sleep
         self._home = tempfile.TemporaryDirectory(prefix="node-fleet-shell-")
         self.directory = Path(self._home.name)
@@ -147,7 +147,7 @@ class _Run:
         self._end = None if limit is None else shell.world.now() + limit
         self._clock = directory / "now"
         self._calls = directory / "calls"
-        self._double = KubectlDouble(shell.world, self._wait, actor=shell.double.actor)
+        self._double = FakeKubectl(shell.world, self._wait, actor=shell.double.actor)
 
     def to_the_end(self, script: str, environment: Mapping[str, str], shell: str) -> ShellResult:
         self._tell_time()

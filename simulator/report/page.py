@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.report.graph import svg
-from simulator.report.story import Row, changed_something, tell
+from simulator.report.story import Row, changed_something, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -57,7 +57,7 @@ def render(report: Report) -> str:
     shown = [e for e in report.executions if report.everything or changed_something(e) or e.status != "SUCCEEDED"]
     data = {
         "points": [[p.at, p.load, p.pending, p.usable, p.joining, p.leaving] for p in report.points],
-        "runs": list(_runs(shown, tell(shown), tuple(report.definitions))),
+        "runs": list(_runs(shown, rows_of(shown), tuple(report.definitions))),
         "quiet": len(report.executions) - len(shown),
     }
     page = TEMPLATE.read_text(encoding="utf-8")

@@ -50,7 +50,7 @@ def changed_something(execution: Execution) -> bool:
     return not CHANGING.isdisjoint(execution.path)
 
 
-def tell(executions: Iterable[Execution]) -> list[Row]:
+def rows_of(executions: Iterable[Execution]) -> list[Row]:
     """A row for each execution, in the order they started."""
     return [_row(execution) for execution in executions]
 

@@ -13,9 +13,9 @@ from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from simulator.cluster.machines import machine_type
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
-from simulator.local_deployment import Laptop
+from simulator.local_deployment import LocalDeployment
 from simulator.scenario.model import Event
 
 PERSON: Final = "mira"
@@ -23,10 +23,10 @@ FOREVER_SECONDS: Final = 10 * 365 * 86_400
 QUOTA_CODES: Final = {"vcpus": "VcpuLimitExceeded", "spot": "MaxSpotInstanceCountExceeded"}
 
 
-class Happenings:
+class EventInjector:
     """Acts out events. `shells` are the server's shells, which an outage of the API cuts off."""
 
-    def __init__(self, laptop: Laptop, world: World, shells: list[ServerShell]) -> None:
+    def __init__(self, laptop: LocalDeployment, world: SimulatedCluster, shells: list[ServerShell]) -> None:
         self._laptop = laptop
         self._world = world
         self._shells = shells

@@ -11,7 +11,7 @@ from typing import Final
 import yaml
 
 from simulator.cluster.core import Clock
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.workloads import pod_object
 from simulator.scenario.model import EVENT_KEYS, BarePod, Event, Scenario, ScenarioError, WorkerGroup
 from simulator.scenario.reading import ScenarioReader
@@ -75,9 +75,9 @@ def parse_scenario(text: str, *, source: str = "scenario", directory: Path = SCE
     return scenario
 
 
-def build_world(clock: Clock, scenario: Scenario) -> World:
+def build_world(clock: Clock, scenario: Scenario) -> SimulatedCluster:
     """The scenario's cluster with its applications and pods; its machines come from whoever starts instances."""
-    world = World(clock, settings=scenario.world, boot_rules=scenario.boot_rules)
+    world = SimulatedCluster(clock, settings=scenario.world, boot_rules=scenario.boot_rules)
     with world.changing():
         for spec in scenario.applications:
             world.add_application(spec)

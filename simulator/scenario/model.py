@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.cluster.core import WorldSettings
+from simulator.cluster.core import ClusterSettings
 from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.load.curves import Curve
 from simulator.cluster.model import BootRule
@@ -109,7 +109,7 @@ class Scenario:
     server_type: str
     workers: tuple[WorkerGroup, ...]
     settings: dict[str, Any]
-    world: WorldSettings
+    world: ClusterSettings
     boot_rules: tuple[BootRule, ...]
     applications: tuple[ApplicationSpec, ...]
     pods: tuple[BarePod, ...]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings, spec_of
 from simulator.clock import DEFAULT_START
-from simulator.cluster.core import WorldSettings
+from simulator.cluster.core import ClusterSettings
 from simulator.cluster.load.applications import ApplicationSpec, Autoscale
 from simulator.cluster.load.curves import (
     Curve,
@@ -121,12 +121,12 @@ class ScenarioReader:
                 section.problem(_setting_key(message, section.names, names), message)
         return values
 
-    def _world(self) -> WorldSettings:
+    def _world(self) -> ClusterSettings:
         section = self._root.section("world")
         seed = self._root.whole("seed", 1)
         if section is None:
-            return WorldSettings(seed=seed)
-        world = WorldSettings(
+            return ClusterSettings(seed=seed)
+        world = ClusterSettings(
             seed=seed,
             boot_seconds=section.duration("boot", 60.0),
             container_start_seconds=section.duration("container_start", 5.0),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.chaos.faults import FAULTS, Blow
+from tests.support.chaos.faults import FAULTS, Injection
 from tests.support.chaos.schedule import FLOOD, Play, PreparedFleet, Ran
 
 STOPPED, GARBAGE, THROTTLED = (
@@ -103,7 +103,7 @@ def test_a_spared_worker_works_again_after_a_pause_that_outlasts_every_retry(pre
 def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_became_of_it(
     prepared: PreparedFleet,
 ) -> None:
-    blows: list[Blow] = []
+    blows: list[Injection] = []
 
     def it_struck(play: Play) -> None:
         assert [state for state, _ in blows[0].struck] == ["CheckOutcome"]

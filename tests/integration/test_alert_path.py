@@ -24,7 +24,7 @@ from botocore.credentials import Credentials
 from moto import mock_aws
 
 from handlers import start_on_alert
-from node_fleet.services import Wiring
+from node_fleet.services import Services
 from node_fleet.settings import Settings
 from tests.support.real_servers import (
     VALUES,
@@ -84,7 +84,7 @@ def signature_is_right(request: BaseHTTPRequestHandler, body: bytes) -> bool:
 class Sns:
     """Takes signed Publish calls on the alert topic and delivers each to the function, as the subscription does."""
 
-    tools: Wiring
+    tools: Services
     outcomes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,7 +106,7 @@ class Sns:
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wiring]:
+def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """The handler's tools over an in-process Step Functions that holds one state machine."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
@@ -115,13 +115,13 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wiring]:
         definition = json.dumps({"StartAt": "Only", "States": {"Only": {"Type": "Succeed"}}})
         machine = client.create_state_machine(name="node-fleet", definition=definition, roleArn=ROLE)
         environment = {"STATE_MACHINE_ARN": machine["stateMachineArn"], **VALUES}
-        tools = Wiring(Settings.from_env(environment))
+        tools = Services(Settings.from_env(environment))
         tools.__dict__["workflows"] = client
-        monkeypatch.setattr(start_on_alert, "wiring", lambda: tools)
+        monkeypatch.setattr(start_on_alert, "load_services", lambda: tools)
         yield tools
 
 
-def executions(tools: Wiring) -> list[dict[str, Any]]:
+def executions(tools: Services) -> list[dict[str, Any]]:
     listed = tools.workflows.list_executions(stateMachineArn=tools.settings.state_machine_arn)["executions"]
     assert isinstance(listed, list)
     return listed
@@ -153,12 +153,12 @@ def notifying(sns_port: int) -> dict[str, Any]:
 class AlertPath:
     exporter: Exporter
     sns: Sns
-    tools: Wiring
+    tools: Services
     prometheus: Prometheus
 
 
 @pytest.fixture
-def path(tools: Wiring, tmp_path: Path) -> Iterator[AlertPath]:
+def path(tools: Services, tmp_path: Path) -> Iterator[AlertPath]:
     exporter, sns, port = Exporter(), Sns(tools), free_port()
     with (
         local_server(exporter.answer) as exporter_port,
@@ -195,7 +195,7 @@ def test_an_unschedulable_pod_starts_one_run_within_25_seconds_of_a_5_second_scr
     assert {one.split()[-1] for one in sns.outcomes} == {one["name"] for one in executions(path.tools)}
 
 
-def test_a_message_that_the_servers_role_did_not_sign_reaches_nobody(tools: Wiring) -> None:
+def test_a_message_that_the_servers_role_did_not_sign_reaches_nobody(tools: Services) -> None:
     """Stands for the topic's policy: here the local SNS refuses, on AWS the policy admits the server's role alone."""
     import urllib.error
     import urllib.request

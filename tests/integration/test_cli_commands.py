@@ -14,7 +14,7 @@ import pytest
 from cli import main as program
 from cli import target as targets
 from cli.output import ExitCode
-from cli.target import Deployed, OnLaptop
+from cli.target import Deployed, LocalTarget
 from cli.usage_per_run import PROFILES
 from node_fleet.domain.model.fleet_state import Pause
 from simulator.report.billed_usage import counted
@@ -31,7 +31,7 @@ class Desk:
     """One scenario that stands still, asked by the real command line."""
 
     simulation: Simulation
-    target: OnLaptop
+    target: LocalTarget
     capture: pytest.CaptureFixture[str]
 
     def run(self, *words: str) -> tuple[int, str, str]:
@@ -54,10 +54,10 @@ def simulation() -> Iterator[Simulation]:
 
 @pytest.fixture
 def desk(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    target = OnLaptop(simulation, "the desk")
+    target = LocalTarget(simulation, "the desk")
 
     @contextlib.contextmanager
-    def stands(scenario: str, at: str) -> Iterator[OnLaptop]:
+    def stands(scenario: str, at: str) -> Iterator[LocalTarget]:
         yield target
 
     monkeypatch.setattr(targets, "laptop", stands)

@@ -17,7 +17,7 @@ from cli.demo import DEMO, as_data, report_of, write_report
 from cli.live_view import acted
 from node_fleet.domain.cost.fleet_cost import Money, usd_per_hour
 from simulator.report.figures import Figures, figures_of, headline
-from simulator.report.story import Row, changed_something, tell
+from simulator.report.story import Row, changed_something, rows_of
 from simulator.runner import Execution
 from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
@@ -76,7 +76,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with acted(load_scenario(DEMO), Console(file=text, width=160, highlight=False)) as simulation:
         figures = figures_of(simulation)
         write_report(simulation, figures, Money(), target)
-        rows = tell(one for one in simulation.executions if changed_something(one))
+        rows = rows_of(one for one in simulation.executions if changed_something(one))
         yield Demo(
             simulation=simulation, figures=figures, rows=rows, screen=text.getvalue(), page=target.read_text("utf-8")
         )

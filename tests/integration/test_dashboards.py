@@ -19,7 +19,7 @@ from node_fleet.adapters.prometheus import queries
 from node_fleet.logs import NAMESPACE, UNITS
 from simulator.clock import VirtualClock
 from simulator.cluster.load.curves import flash_sale
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
 from tests.support.prometheus_fixture import History, RealPrometheus, real_prometheus
 from tests.support.real_servers import CLUSTER
@@ -85,7 +85,7 @@ class Recorded:
     """A world in the middle of a flash sale, as the real Prometheus knows it."""
 
     server: RealPrometheus
-    world: World
+    world: SimulatedCluster
     at: float
 
     def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
@@ -100,7 +100,7 @@ class Recorded:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     with real_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
         clock = VirtualClock(server.next_start())
-        world = World(clock)
+        world = SimulatedCluster(clock)
         world.add_server("i-0server", "us-east-1a")
         for number, name in enumerate(SPOT + ON_DEMAND):
             market = "spot" if name in SPOT else "on-demand"

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from simulator.clock import VirtualClock
 from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
 from simulator.cluster.control.budget_checker import BudgetChecker
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
 from tests.support.drain_clusters import (
@@ -38,7 +38,7 @@ REAL_CLUSTERS = 10
 def act_out(plan: Plan, mutation: Mutation = as_shipped, removals: int = 1) -> tuple[BudgetChecker, list[str]]:
     """Build the cluster and remove workers in virtual time, the shipped shell talking to the double."""
     clock = VirtualClock()
-    world = World(clock)
+    world = SimulatedCluster(clock)
     checker = BudgetChecker(world)
     fleet = build(plan, world)
     clock.advance(120)
@@ -139,7 +139,7 @@ def test_budgets_hold_when_the_real_kubectl_drains(tmp_path: Path) -> None:
 def act_out_for_real(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:
     now = float(int(time.time()))
     clock = VirtualClock(now - 120)
-    world = World(clock)
+    world = SimulatedCluster(clock)
     checker = BudgetChecker(world)
     fleet = build(plan, world)
     clock.advance_to(now)

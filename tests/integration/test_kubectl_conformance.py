@@ -17,8 +17,8 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
-from simulator.cluster.kubectl.double import KubectlDouble
-from simulator.cluster.model import World
+from simulator.cluster.kubectl.double import FakeKubectl
+from simulator.cluster.model import SimulatedCluster
 from tests.support.kubectl_cases import CASES, Case
 
 KUBECTL = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
@@ -54,7 +54,7 @@ def _without_order(line: str) -> str:
     return re.sub(r"\[(.*)\]", lambda found: f"[{', '.join(sorted(found[1].split(', ')))}]", line)
 
 
-def state(world: World) -> tuple[Any, Any, Any]:
+def state(world: SimulatedCluster) -> tuple[Any, Any, Any]:
     nodes = tuple(
         (
             node.name,
@@ -68,10 +68,10 @@ def state(world: World) -> tuple[Any, Any, Any]:
     return nodes, pods, tuple(secret["metadata"]["name"] for secret in world.objects("secrets"))
 
 
-def prepared(case: Case, now: float) -> tuple[VirtualClock, World]:
+def prepared(case: Case, now: float) -> tuple[VirtualClock, SimulatedCluster]:
     """A server and two workers that have run for a while, up to now."""
     clock = VirtualClock(now - 100)
-    world = World(clock)
+    world = SimulatedCluster(clock)
     world.add_server("i-server", "eu-west-1a")
     for number in range(2):
         world.add_worker(f"i-w{number}", az="eu-west-1a")
@@ -83,7 +83,7 @@ def prepared(case: Case, now: float) -> tuple[VirtualClock, World]:
 
 def with_the_double(case: Case, now: float) -> Outcome:
     clock, world = prepared(case, now)
-    double = KubectlDouble(world, clock.advance)
+    double = FakeKubectl(world, clock.advance)
     double.reachable = not case.unreachable
     results = [double.run(list(argv)) for argv in case.commands]
     told = tuple((one.exit_code, essential(one.stdout), essential(one.stderr)) for one in results)

@@ -15,7 +15,7 @@ import pytest
 from simulator.clock import VirtualClock
 from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
 from simulator.cluster.control.budget_checker import BudgetChecker
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
 
@@ -32,29 +32,29 @@ UNCORDON_OTHER: Step = ("uncordon_node", {"OPERATION_ID": "op-2"})
 FORGET: Step = ("forget_node", {"INSTANCE_ID": TARGET})
 
 
-def free(world: World) -> None:
+def free(world: SimulatedCluster) -> None:
     app(world, "web", replicas=3)
 
 
-def budget(world: World) -> None:
+def budget(world: SimulatedCluster) -> None:
     app(world, "web", replicas=3, max_unavailable=1)
 
 
-def blocked(world: World) -> None:
+def blocked(world: SimulatedCluster) -> None:
     app(world, "db", kind="StatefulSet", replicas=2, volume="local-path")
 
 
-def cordoned_by_a_person(world: World) -> None:
+def cordoned_by_a_person(world: SimulatedCluster) -> None:
     app(world, "web", replicas=3)
     world.cordon(TARGET)
 
 
-def app(world: World, name: str, **fields: Any) -> None:
+def app(world: SimulatedCluster, name: str, **fields: Any) -> None:
     spec = {"cpu_request_milli": 50, "memory_request_mib": 16, "shutdown_seconds": 1.0, "start_seconds": 1.0}
     world.add_application(ApplicationSpec(name=name, **{**spec, **fields}))
 
 
-STORIES: tuple[tuple[str, Callable[[World], None], tuple[Step, ...]], ...] = (
+STORIES: tuple[tuple[str, Callable[[SimulatedCluster], None], tuple[Step, ...]], ...] = (
     ("look, drain, check", free, (INSPECT, DRAIN, CHECK)),
     ("drain past a budget", budget, (DRAIN, CHECK)),
     ("drain twice, then give back", free, (DRAIN, DRAIN, UNCORDON, CHECK)),
@@ -66,9 +66,11 @@ STORIES: tuple[tuple[str, Callable[[World], None], tuple[Step, ...]], ...] = (
 )
 
 
-def prepared(setup: Callable[[World], None], now: float) -> tuple[VirtualClock, World, BudgetChecker]:
+def prepared(
+    setup: Callable[[SimulatedCluster], None], now: float
+) -> tuple[VirtualClock, SimulatedCluster, BudgetChecker]:
     clock = VirtualClock(now - 100)
-    world = World(clock)
+    world = SimulatedCluster(clock)
     checker = BudgetChecker(world)
     world.add_server("i-0aaaaaaaaaaaaaaaa", "eu-west-1a")
     world.add_worker("i-0bbbbbbbbbbbbbbbb", az="eu-west-1a")
@@ -89,13 +91,13 @@ def told(code: int, output: str) -> tuple[int, str]:
     return code, " ".join(last.split()[:2]) if last.startswith("end ") else last
 
 
-def state(world: World) -> tuple[Any, ...]:
+def state(world: SimulatedCluster) -> tuple[Any, ...]:
     nodes = tuple((n.name, n.unschedulable, n.annotations.get("node-fleet.io/cordoned-by")) for n in world.nodes())
     pods = Counter((pod.namespace, pod.owner_kind, pod.node, pod.terminating) for pod in world.pods())
     return nodes, pods
 
 
-def with_the_double(setup: Callable[[World], None], steps: tuple[Step, ...], now: float) -> tuple[Any, ...]:
+def with_the_double(setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], now: float) -> tuple[Any, ...]:
     clock, world, checker = prepared(setup, now)
     shell = ServerShell(world, clock.advance)
     try:
@@ -107,7 +109,7 @@ def with_the_double(setup: Callable[[World], None], steps: tuple[Step, ...], now
 
 
 def with_the_real_one(
-    setup: Callable[[World], None], steps: tuple[Step, ...], now: float, home: Path
+    setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], now: float, home: Path
 ) -> tuple[Any, ...]:
     clock, world, checker = prepared(setup, now)
     results = []
@@ -132,7 +134,7 @@ def with_the_real_one(
 @needs_kubectl
 @pytest.mark.parametrize(("setup", "steps"), [story[1:] for story in STORIES], ids=[story[0] for story in STORIES])
 def test_a_shipped_script_ends_alike_with_kubectl_and_with_its_double(
-    setup: Callable[[World], None], steps: tuple[Step, ...], tmp_path: Path
+    setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], tmp_path: Path
 ) -> None:
     now = float(int(time.time()))
     real, double = with_the_real_one(setup, steps, now, tmp_path), with_the_double(setup, steps, now)

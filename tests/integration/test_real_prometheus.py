@@ -23,10 +23,10 @@ from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
 from simulator.cluster.load.curves import constant
 from simulator.cluster.load.meters import BUSY_SHARES
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.objects import LABEL_HOSTNAME, USAGE_CPU_MILLI, USAGE_MEMORY_MIB
 from simulator.cluster.workloads import pod_object
-from simulator.fakes.prometheus import PrometheusFace
+from simulator.fakes.prometheus import FakePrometheus
 from simulator.fakes.scrapes import Scrapes
 from tests.support.prometheus_fixture import PASSWORD, USERNAME, History, RealPrometheus, real_prometheus
 from tests.support.real_servers import free_port, local_server
@@ -49,12 +49,12 @@ class Fleet:
     server: RealPrometheus
     replicas: int = 1
     clock: VirtualClock = field(init=False)
-    world: World = field(init=False)
+    world: SimulatedCluster = field(init=False)
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock(self.server.next_start())
-        self.world = World(self.clock)
+        self.world = SimulatedCluster(self.clock)
         self.world.add_server("i-0server", "us-east-1a", "t3.medium")
         self.history = History(self.world, self.clock, replicas=self.replicas)
 
@@ -120,7 +120,7 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
                 clock=clock,
             ),
         )
-        monkeypatch.setattr(collect_metrics, "wiring", lambda: tools)
+        monkeypatch.setattr(collect_metrics, "load_services", lambda: tools)
         snapshot: Snapshot = from_payload(Snapshot, collect_metrics.handler({}, None)["snapshot"])
         figures = (snapshot.cpu_percent, snapshot.memory_percent, snapshot.pending)
         assert len(tools.records.stored) == int(any(figure is not None for figure in figures))
@@ -342,7 +342,7 @@ class Eventful:
 @pytest.fixture(scope="module")
 def eventful(server: RealPrometheus) -> Eventful:
     fleet = Fleet(server, replicas=2)
-    face = PrometheusFace(Scrapes(fleet.world, fleet.clock), username=USERNAME, password=PASSWORD)
+    face = FakePrometheus(Scrapes(fleet.world, fleet.clock), username=USERNAME, password=PASSWORD)
     reader = FaceReader(face)
     found = Eventful(server, {})
     for act in _story(fleet):
@@ -403,7 +403,7 @@ def _story(fleet: Fleet) -> list[Callable[[], None]]:
 class FaceReader:
     """Asks the laptop's face as the adapter does, over HTTP's shapes."""
 
-    face: PrometheusFace
+    face: FakePrometheus
 
     def query(self, text: str, at: float) -> list[tuple[dict[str, str], float]]:
         import base64
@@ -444,7 +444,7 @@ def _close(ours: float, real: float) -> bool:
 
 def test_the_face_refuses_the_wrong_password_as_the_real_one(server: RealPrometheus, collect: Collect) -> None:
     fleet = Fleet(server)
-    face = PrometheusFace(Scrapes(fleet.world, fleet.clock))
+    face = FakePrometheus(Scrapes(fleet.world, fleet.clock))
     assert face.handle("/api/v1/query", {"query": "up"}, {})[0] == 401
     with pytest.raises(MetricsUnavailableError):
         raise MetricsUnavailableError(collect(fleet, password="other").problem)

@@ -121,7 +121,7 @@ def bench(slack: Slack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     clock = Clock()
     found = Bench(slack=slack, clock=clock, context=Context(clock), secrets=Secrets(f" {slack.url}\n"), capture=capsys)
     tools = SimpleNamespace(settings=Settings(), secrets=found.secrets, clock=clock)
-    monkeypatch.setattr(slack_message, "wiring", lambda: tools)
+    monkeypatch.setattr(slack_message, "load_services", lambda: tools)
     return found
 
 

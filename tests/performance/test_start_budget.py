@@ -35,7 +35,9 @@ def loaded(code: str) -> tuple[set[str], float]:
 
 
 def test_decide_loads_no_aws_client_and_starts_in_a_fraction_of_boto3() -> None:
-    modules, seconds = loaded("import handlers.decide; from node_fleet.services import wiring; wiring().settings")
+    modules, seconds = loaded(
+        "import handlers.decide; from node_fleet.services import services; load_services().settings"
+    )
     _, boto3_seconds = loaded("import boto3")
     assert modules == set()
     assert seconds < 0.6 * boto3_seconds

@@ -16,7 +16,7 @@ from node_fleet.domain.scale_down.drain import CommandResult, DrainLimits, judge
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import parse_inspection, parse_node_look
 from node_fleet.domain.scale_down.selection import choose
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
 
 COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
@@ -103,7 +103,7 @@ def worker_name(number: int) -> str:
     return f"i-{number + 1:017x}"
 
 
-def build(plan: Plan, world: World) -> tuple[Instance, ...]:
+def build(plan: Plan, world: SimulatedCluster) -> tuple[Instance, ...]:
     """The plan's cluster in this world; answers its workers as EC2 shows them."""
     world.add_server("i-0000000000000000f", ZONES[0])
     fleet = []
@@ -131,7 +131,11 @@ def build(plan: Plan, world: World) -> tuple[Instance, ...]:
 
 
 def remove_one(
-    world: World, fleet: tuple[Instance, ...], shell: Shell, settle: Callable[[float], None], mutation: Mutation
+    world: SimulatedCluster,
+    fleet: tuple[Instance, ...],
+    shell: Shell,
+    settle: Callable[[float], None],
+    mutation: Mutation,
 ) -> str:
     """One removal as the states do it; answers what it came to. `mutation` may spoil a script or a verdict."""
     inspection = parse_inspection(shell(mutation("inspect_nodes", script("inspect_nodes")), {})[1])

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.clock import VirtualClock
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.objects import MIRROR_ANNOTATION, RUN_SECONDS
 from simulator.cluster.workloads import pod_object
 
-Setup = Callable[[VirtualClock, World], None]
+Setup = Callable[[VirtualClock, SimulatedCluster], None]
 DRAIN = ("drain", "i-w0", "--ignore-daemonsets", "--delete-emptydir-data")
 ON_W0 = {"kubernetes.io/hostname": "i-w0"}
 
@@ -29,19 +29,19 @@ def case(name: str, *commands: tuple[str, ...], setup: Setup | None = None, unre
     return Case(name=name, commands=commands, setup=setup, unreachable=unreachable)
 
 
-def app(world: World, name: str, **fields: object) -> None:
+def app(world: SimulatedCluster, name: str, **fields: object) -> None:
     spec = {"cpu_request_milli": 50, "memory_request_mib": 16, "shutdown_seconds": 1.0, "start_seconds": 1.0}
     world.add_application(ApplicationSpec(name=name, **{**spec, **fields}))  # type: ignore[arg-type]
 
 
-def web(_clock: VirtualClock, world: World) -> None:
+def web(_clock: VirtualClock, world: SimulatedCluster) -> None:
     app(world, "web", replicas=3)
 
 
 def on_the_node(**fields: object) -> Setup:
     """An application whose pods all start on i-w0 and may be replaced on i-w1."""
 
-    def setup(_clock: VirtualClock, world: World) -> None:
+    def setup(_clock: VirtualClock, world: SimulatedCluster) -> None:
         world.cordon("i-w1")
         app(world, "web", **fields)
         world.uncordon("i-w1")
@@ -49,31 +49,31 @@ def on_the_node(**fields: object) -> Setup:
     return setup
 
 
-def bare_pod(_clock: VirtualClock, world: World) -> None:
+def bare_pod(_clock: VirtualClock, world: SimulatedCluster) -> None:
     world.create("pods", pod_object("bare", nodeSelector=ON_W0))
 
 
-def mirror_pod(_clock: VirtualClock, world: World) -> None:
+def mirror_pod(_clock: VirtualClock, world: SimulatedCluster) -> None:
     world.create("pods", pod_object("static-web", annotations={MIRROR_ANNOTATION: "abc"}, nodeSelector=ON_W0))
 
 
-def finished_pod(clock: VirtualClock, world: World) -> None:
+def finished_pod(clock: VirtualClock, world: SimulatedCluster) -> None:
     world.create("pods", pod_object("once", annotations={RUN_SECONDS: "1"}, nodeSelector=ON_W0))
     clock.advance(10)
 
 
-def two_budgets(_clock: VirtualClock, world: World) -> None:
+def two_budgets(_clock: VirtualClock, world: SimulatedCluster) -> None:
     app(world, "web", replicas=1, min_available=0, node_selector=ON_W0)
     world.add_budget("second", namespace="shop", labels={"app": "web"}, min_available=0)
 
 
-def ending_namespace(clock: VirtualClock, world: World) -> None:
+def ending_namespace(clock: VirtualClock, world: SimulatedCluster) -> None:
     app(world, "web", replicas=1, node_selector=ON_W0, shutdown_seconds=4.0)
     clock.advance(5)
     world.delete("namespaces", "", "shop")
 
 
-def dead_node(clock: VirtualClock, world: World) -> None:
+def dead_node(clock: VirtualClock, world: SimulatedCluster) -> None:
     world.cordon("i-w1")
     app(world, "web", replicas=2, grace_seconds=1)
     world.uncordon("i-w1")
@@ -86,7 +86,7 @@ def dead_node(clock: VirtualClock, world: World) -> None:
     clock.advance(20)
 
 
-def annotated(_clock: VirtualClock, world: World) -> None:
+def annotated(_clock: VirtualClock, world: SimulatedCluster) -> None:
     world.update("nodes", "", "i-w0", lambda node: node["metadata"].update(annotations={"owner": "ann"}))
 
 

@@ -16,7 +16,7 @@ import requests
 import yaml
 
 from simulator.clock import VirtualClock
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.exposition import SCRAPE_SECONDS, Targets, scrape
 from simulator.fakes.scrapes import PHASE_SECONDS
 from tests.support.real_servers import free_port, process, tool, wait_until
@@ -92,7 +92,7 @@ def _ready(session: requests.Session, url: str) -> bool:
 class History:
     """Scrapes a world on the beat of the laptop's Prometheus and marks series stale as a real one does."""
 
-    world: World
+    world: SimulatedCluster
     clock: VirtualClock
     replicas: int = 1
     targets: Targets = field(init=False)

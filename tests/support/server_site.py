@@ -8,12 +8,12 @@ from typing import Any
 from node_fleet.domain.scale_down.inspection import (
     InspectedNode,
     Inspection,
-    NodeLook,
+    NodeCheck,
     parse_inspection,
     parse_node_look,
 )
 from simulator.clock import VirtualClock
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell, ShellResult
 from tests.support.shipped_scripts import script
 
@@ -23,7 +23,7 @@ SERVER, FIRST, SECOND = "i-0000000000000000f", "i-00000000000000001", "i-0000000
 @dataclass(frozen=True)
 class Site:
     clock: VirtualClock
-    world: World
+    world: SimulatedCluster
     shell: ServerShell
 
     def run(self, name: str, **environment: str) -> ShellResult:
@@ -47,7 +47,7 @@ class Site:
         }
         return self.shell.run(script("drain_node"), given)
 
-    def look(self, node: str = FIRST) -> NodeLook:
+    def look(self, node: str = FIRST) -> NodeCheck:
         return parse_node_look(self.run("check_node", NODE_NAME=node).stdout, node)
 
     def annotate(self, node: str, **marks: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.record import replace
 from node_fleet.domain.scaling.outcome import reset_breaker
 
 

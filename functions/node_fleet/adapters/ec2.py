@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -14,7 +15,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.record import record
 from node_fleet.settings import Settings
 
 MANAGED_BY = "node-fleet"
@@ -24,7 +24,7 @@ FILTER_VALUES = 200
 """EC2 takes at most 200 values in one filter."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """The K3s server as EC2 shows it."""
 
@@ -32,7 +32,7 @@ class Server:
     private_ip: str
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAnswer:
     """What RunInstances answered: an instance id, or EC2's error code and message. A refusal is an answer."""
 
@@ -41,7 +41,7 @@ class LaunchAnswer:
     message: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """An instance found by its operation and slot tags, in whatever state it is."""
 

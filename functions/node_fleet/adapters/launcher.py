@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchAnswer
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.record import record, replace
 from node_fleet.domain.scale_up.launch import (
     Refusal,
     back_off_seconds,
@@ -52,7 +52,7 @@ def found_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
     return take_up(operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()})
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """Instances as EC2 listed them after the state item was read at that version of its reservations."""
 
@@ -60,7 +60,7 @@ class Listing:
     version: int
 
 
-class Headcount:
+class CapacityReservation:
     """Counts workers against the maximum with one listing of EC2 for as long as only our own reservations change.
 
     Each launch is preceded by a reservation, so while the version grows by our own writes alone, a listing made at
@@ -119,7 +119,7 @@ class Launcher:
 
     def reserve(self, operation: Operation, listing: Listing | None = None) -> Operation:
         """Reserve room for each planned slot; a slot for which there is none is given up."""
-        count = Headcount(self._ec2, self._clock, listing)
+        count = CapacityReservation(self._ec2, self._clock, listing)
         until = self._clock.now() + self._settings.operation_limit_seconds
         for slot in operation.slots:
             if slot.outcome != "planned":

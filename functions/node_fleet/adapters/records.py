@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.adapters.dynamodb import table_errors
 from node_fleet.adapters.items import from_attributes, to_attributes
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
-from node_fleet.domain.record import record
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -22,7 +22,7 @@ _DAY, _HOUR = 86400, 3600
 _LATEST = "latest"
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """What happened at `at` (epoch seconds): a decision with all it was made from, an outcome, an interruption."""
 

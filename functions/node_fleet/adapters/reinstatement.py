@@ -6,14 +6,14 @@ Never above the maximum: without room an empty one under our cordon goes, as its
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from node_fleet.adapters.launcher import Headcount
+from node_fleet.adapters.launcher import CapacityReservation
 from node_fleet.domain.interruption.response import is_anothers, operation_of
 from node_fleet.domain.model.errors import CleanUpUnfinishedError, NodeFleetError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.operation import Target
-from node_fleet.domain.record import record
 from node_fleet.domain.scale_down.drain import CommandResult, DrainVerdict, judge_look
 from node_fleet.domain.scale_down.inspection import parse_node_look
 from node_fleet.domain.scale_up.join import LIVING
@@ -23,9 +23,9 @@ SCALE_DOWN = "down-"
 """So the operation ids of scale-downs begin."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Survivors:
-    """The tools that taking a worker back needs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reinstatement:
+    """The services that taking a worker back needs."""
 
     ec2: Any
     state: Any
@@ -47,7 +47,7 @@ class Survivors:
             return superseded
         key = f"{operation_of(instance_id)}:survivor"
         until = self.clock.now() + self.settings.join_limit_seconds
-        count = Headcount(self.ec2, self.clock)
+        count = CapacityReservation(self.ec2, self.clock)
         if self.state.reserve(key, count, maximum=self.settings.max_workers, until=until):
             self._uncordon(instance_id, node_name)
             lifted = self.state.remove_notice(instance_id, claimed_by=claimed_by)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -14,7 +15,6 @@ import requests
 
 from node_fleet.domain.model.errors import NotificationError
 from node_fleet.domain.notify.slack_blocks import fallback_payload
-from node_fleet.domain.record import record
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 8.0
@@ -42,7 +42,7 @@ class TimeLeft(Protocol):
     def __call__(self) -> float: ...
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """How it ended. detail never holds the address."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from node_fleet.adapters.dynamodb import ConditionFailed, table_errors
@@ -17,7 +18,6 @@ from node_fleet.domain.model.lease import describe_takeover, readable_lease
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory
-from node_fleet.domain.record import record, replace
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -34,7 +34,7 @@ _NOTICE = "notice#"
 _RESERVE_TRIES = 10
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
     """What became of asking for the lock. `state` is the item as it is now, None when there is no item."""
 

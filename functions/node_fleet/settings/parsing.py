@@ -9,16 +9,16 @@ import json
 import math
 import typing
 from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field
 from typing import Any
 
 from node_fleet.domain.model.built_in_metrics import BUILT_IN, completed
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.policy import DAY_NAMES, CustomMetric, ScheduleWindow
-from node_fleet.domain.record import Field, field, record
 from node_fleet.payload import from_payload, to_payload
 
 
-@record(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Spec:
     """How one setting is written and what it may be. low and high are inclusive."""
 

@@ -6,20 +6,20 @@ The deployment writes what to_env() gives; the functions read it back with from_
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from node_fleet.domain.model.built_in_metrics import BUILT_IN
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.policy import SIZINGS, CustomMetric, Policy, ScheduleWindow
 from node_fleet.domain.model.presets import PRESETS
-from node_fleet.domain.record import fields, record
 from node_fleet.settings.parsing import Spec, nearest, parsed, setting, shown, spec_of, written
 from node_fleet.settings.validation import contradictions
 
 __all__ = ["Settings", "Spec", "spec_of"]
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of one cluster. Fields named as in Policy take their default from the preset."""
 

@@ -32,7 +32,7 @@ from simulator.cluster.api.store import RESOURCES
 from simulator.cluster.api.tables import table_object
 from simulator.cluster.api.verbs import ApiVerbs, Query
 from simulator.cluster.api.watching import watch_events
-from simulator.cluster.model import OUR_ACTOR, World
+from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.cluster.objects import Obj
 
 PERSON_ACTOR: Final = "person"
@@ -81,7 +81,7 @@ def parse_target(path: str) -> Target | None:
 class KubernetesApi:
     """Serves one world. `kubeconfig` and `person_kubeconfig` are files that kubectl can use."""
 
-    def __init__(self, world: World, directory: Path) -> None:
+    def __init__(self, world: SimulatedCluster, directory: Path) -> None:
         self.world = world
         self.faults = ApiFaults()
         self.requests: list[str] = []
@@ -400,7 +400,7 @@ _CHANGES: Final[dict[str, Callable[[_Request, Target], tuple[int, Obj]]]] = {
 
 
 @contextmanager
-def kubernetes_api(world: World) -> Iterator[KubernetesApi]:
+def kubernetes_api(world: SimulatedCluster) -> Iterator[KubernetesApi]:
     """A running API server for this world, with its kubeconfig files in a directory that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="node-fleet-api-") as directory:
         api = KubernetesApi(world, Path(directory))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from simulator.clock import real_monotonic
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 
 
 class AdvancingClock(Protocol):
@@ -18,7 +18,7 @@ class AdvancingClock(Protocol):
 
 
 @contextmanager
-def realtime_pump(world: World, clock: AdvancingClock, *, speed: float = 1.0) -> Iterator[None]:
+def realtime_pump(world: SimulatedCluster, clock: AdvancingClock, *, speed: float = 1.0) -> Iterator[None]:
     """Let the world's clock run in step with the wall clock (times `speed`) while the block runs."""
     stop = threading.Event()
     begun, origin = real_monotonic(), clock.now()

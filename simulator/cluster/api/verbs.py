@@ -12,7 +12,7 @@ from simulator.cluster.api.errors import ApiError, conflict, invalid, not_found
 from simulator.cluster.api.patches import apply_patch
 from simulator.cluster.api.selectors import parse_field_selector, parse_label_selector
 from simulator.cluster.api.store import RESOURCES, copy_of
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import Obj
 
 _PROTECTED = ("uid", "creationTimestamp", "resourceVersion", "name", "namespace", "deletionTimestamp")
@@ -42,7 +42,7 @@ class Query:
 class ApiVerbs:
     """Verbs in the name of one actor, who is written on every change."""
 
-    def __init__(self, world: World, actor: str) -> None:
+    def __init__(self, world: SimulatedCluster, actor: str) -> None:
         self._world = world
         self._actor = actor
 

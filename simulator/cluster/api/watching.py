@@ -8,14 +8,14 @@ from typing import Final
 from simulator.clock import real_monotonic
 from simulator.cluster.api.store import RESOURCES, Change
 from simulator.cluster.api.verbs import Query
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import Obj
 
 LONGEST_WATCH_SECONDS: Final = 600.0
 
 
 def watch_events(
-    world: World, parameters: Mapping[str, str], query: Query, ended: Callable[[], bool]
+    world: SimulatedCluster, parameters: Mapping[str, str], query: Query, ended: Callable[[], bool]
 ) -> Iterator[tuple[str, Obj]]:
     """(event type, object) pairs: what is there, the bookmark that 1.37 waits for, then every change."""
     limit = float(parameters.get("timeoutSeconds") or LONGEST_WATCH_SECONDS)
@@ -39,7 +39,7 @@ def watch_events(
                 yield event
 
 
-def _changes_since(world: World, position: int, end: float) -> tuple[list[Change], int]:
+def _changes_since(world: SimulatedCluster, position: int, end: float) -> tuple[list[Change], int]:
     with world.cluster.lock:
         if world.store.version == position:
             world.cluster.changed.wait(timeout=max(0.0, min(0.5, end - real_monotonic())))

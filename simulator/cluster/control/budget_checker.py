@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from simulator.cluster.api.store import Change
 from simulator.cluster.core import Machine
-from simulator.cluster.model import OUR_ACTOR, World
+from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.cluster.objects import Obj
 
 
@@ -40,7 +40,7 @@ class Removal:
 class BudgetChecker:
     """Attach it to a world; read `violations`, `removals` and `involuntary_drops` afterwards."""
 
-    def __init__(self, world: World, *, our_actor: str = OUR_ACTOR) -> None:
+    def __init__(self, world: SimulatedCluster, *, our_actor: str = OUR_ACTOR) -> None:
         self._world = world
         self._ours = our_actor
         self.violations: list[Violation] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.cluster.api.store import RESOURCES, copy_of
-from simulator.cluster.control.scheduler import NodeRoom, mark_gated, why_not
+from simulator.cluster.control.scheduler import NodeCapacity, mark_gated, why_not
 from simulator.cluster.control.volumes import local_claim
 from simulator.cluster.core import Cluster
 from simulator.cluster.objects import (
@@ -239,7 +239,7 @@ class Controllers:
         spec = dict(daemon_set["spec"]["template"]["spec"])
         spec["tolerations"] = [*spec.get("tolerations", ()), *_DAEMON_TOLERATIONS]
         facts = self._cluster.pod_facts({"metadata": {"uid": f"daemon {daemon_set['metadata']['uid']}"}, "spec": spec})
-        roomy = NodeRoom(node=node, cpu_milli=10**9, memory_mib=1e12, max_pods=10**6)
+        roomy = NodeCapacity(node=node, cpu_milli=10**9, memory_mib=1e12, max_pods=10**6)
         return not why_not({"spec": spec}, facts, roomy)
 
     def _count_status(self, owner: Obj, resource: str) -> None:

@@ -28,7 +28,7 @@ _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 @dataclass(slots=True, kw_only=True)
-class NodeRoom:
+class NodeCapacity:
     """What a node offers and what its pods have requested of it so far."""
 
     node: Obj
@@ -54,10 +54,10 @@ class NodeRoom:
         return cpu + memory
 
 
-def room_of(cluster: Cluster, node: Obj) -> NodeRoom:
+def room_of(cluster: Cluster, node: Obj) -> NodeCapacity:
     allocatable = node["status"]["allocatable"]
     used_cpu, used_memory, used_pods = cluster.requested_on(node["metadata"]["name"])
-    return NodeRoom(
+    return NodeCapacity(
         node=node,
         cpu_milli=cpu_milli(allocatable["cpu"]),
         memory_mib=memory_mib(allocatable["memory"]),
@@ -68,7 +68,7 @@ def room_of(cluster: Cluster, node: Obj) -> NodeRoom:
     )
 
 
-def why_not(pod: Obj, facts: PodFacts, room: NodeRoom, volume_terms: list[list[Obj]] | None = None) -> list[str]:
+def why_not(pod: Obj, facts: PodFacts, room: NodeCapacity, volume_terms: list[list[Obj]] | None = None) -> list[str]:
     """Kubernetes' reasons why this pod may not go to this node; empty when it may."""
     spec, node = pod["spec"], room.node
     tolerations = spec.get("tolerations", ())
@@ -87,7 +87,7 @@ def why_not(pod: Obj, facts: PodFacts, room: NodeRoom, volume_terms: list[list[O
 _CORDONED = {"key": TAINT_UNSCHEDULABLE, "effect": "NoSchedule"}
 
 
-def _shortages(facts: PodFacts, room: NodeRoom) -> list[str]:
+def _shortages(facts: PodFacts, room: NodeCapacity) -> list[str]:
     reasons = []
     if room.used_pods + 1 > room.max_pods:
         reasons.append("Too many pods")
@@ -165,7 +165,7 @@ class Scheduler:
 
         return sorted(self._cluster.pending, key=order)
 
-    def _place(self, pod: Obj, rooms: list[NodeRoom]) -> str:
+    def _place(self, pod: Obj, rooms: list[NodeCapacity]) -> str:
         """Bind the pod to its best node and answer ''; or answer why no node takes it."""
         facts = self._cluster.pod_facts(pod)
         volume_terms = volume_node_terms(self._cluster.store, pod)

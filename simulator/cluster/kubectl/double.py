@@ -25,7 +25,7 @@ from simulator.cluster.kubectl.command_line import CommandLine, UsageError, pars
 from simulator.cluster.kubectl.drain import Drain, DrainFlags, Output
 from simulator.cluster.kubectl.jsonpath import JsonPathError, find, text_of
 from simulator.cluster.kubectl.printing import OutputStyleError, Verbatim, printed
-from simulator.cluster.model import OUR_ACTOR, World
+from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.cluster.objects import Obj, condition
 
 Sleep = Callable[[float], None]
@@ -54,7 +54,7 @@ class _Failed(Exception):
 class _ReachableVerbs(ApiVerbs):
     """The verbs of a server that can be away."""
 
-    def __init__(self, double: KubectlDouble) -> None:
+    def __init__(self, double: FakeKubectl) -> None:
         super().__init__(double.world, double.actor)
         self._double = double
 
@@ -64,10 +64,10 @@ class _ReachableVerbs(ApiVerbs):
         return super().__getattribute__(name)
 
 
-class KubectlDouble:
+class FakeKubectl:
     """`run(argv)` is one kubectl command, with argv not counting the program's own name."""
 
-    def __init__(self, world: World, sleep: Sleep, *, actor: str = OUR_ACTOR) -> None:
+    def __init__(self, world: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR) -> None:
         self.world = world
         self.actor = actor
         self.reachable = True
@@ -332,18 +332,18 @@ class KubectlDouble:
         return 0
 
 
-_VERBS: Final[dict[str, Callable[[KubectlDouble, CommandLine, Output], int]]] = {
-    "get": KubectlDouble._get,
-    "wait": KubectlDouble._wait,
-    "version": KubectlDouble._version,
-    "cordon": KubectlDouble._cordon,
-    "uncordon": KubectlDouble._uncordon,
-    "drain": KubectlDouble._drain,
-    "delete": KubectlDouble._delete,
-    "patch": KubectlDouble._patch,
-    "annotate": KubectlDouble._annotate,
-    "label": KubectlDouble._label,
-    "taint": KubectlDouble._taint,
+_VERBS: Final[dict[str, Callable[[FakeKubectl, CommandLine, Output], int]]] = {
+    "get": FakeKubectl._get,
+    "wait": FakeKubectl._wait,
+    "version": FakeKubectl._version,
+    "cordon": FakeKubectl._cordon,
+    "uncordon": FakeKubectl._uncordon,
+    "drain": FakeKubectl._drain,
+    "delete": FakeKubectl._delete,
+    "patch": FakeKubectl._patch,
+    "annotate": FakeKubectl._annotate,
+    "label": FakeKubectl._label,
+    "taint": FakeKubectl._taint,
 }
 
 

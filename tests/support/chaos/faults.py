@@ -25,7 +25,7 @@ class ChaosError(Exception):
 
 
 @dataclass(slots=True)
-class Blow:
+class Injection:
     """One fault aimed at one state. `struck` holds (state, virtual time) of each hit; `over` tells when it ended."""
 
     state: str
@@ -52,7 +52,7 @@ class Uses:
         return any("ConditionExpression" in call.parameters for call in self.calls)
 
 
-Aim = Callable[[Fleet, str], Blow]
+Aim = Callable[[Fleet, str], Injection]
 Why = Callable[[str, Uses], str]
 
 
@@ -65,9 +65,9 @@ class Fault:
     not_applicable: Why = lambda state, uses: ""
 
 
-def _around(fleet: Fleet, state: str, act: Callable[[Handler, Any, Any], Any]) -> Blow:
+def _around(fleet: Fleet, state: str, act: Callable[[Handler, Any, Any], Any]) -> Injection:
     """Strikes the first time that the state's function runs."""
-    blow = Blow(state)
+    blow = Injection(state)
 
     def around(handler: Handler, event: Any, context: Any) -> Any:
         if blow.struck:
@@ -79,14 +79,14 @@ def _around(fleet: Fleet, state: str, act: Callable[[Handler, Any, Any], Any]) -
     return blow
 
 
-def raises_before(fleet: Fleet, state: str) -> Blow:
+def raises_before(fleet: Fleet, state: str) -> Injection:
     def act(handler: Handler, event: Any, context: Any) -> Any:
         raise ChaosError("before its effect")
 
     return _around(fleet, state, act)
 
 
-def raises_after(fleet: Fleet, state: str) -> Blow:
+def raises_after(fleet: Fleet, state: str) -> Injection:
     def act(handler: Handler, event: Any, context: Any) -> Any:
         handler(event, context)
         raise ChaosError("after its effect")
@@ -94,7 +94,7 @@ def raises_after(fleet: Fleet, state: str) -> Blow:
     return _around(fleet, state, act)
 
 
-def times_out(fleet: Fleet, state: str) -> Blow:
+def times_out(fleet: Fleet, state: str) -> Injection:
     """Its work is done, its answer never comes."""
 
     def act(handler: Handler, event: Any, context: Any) -> Any:
@@ -104,7 +104,7 @@ def times_out(fleet: Fleet, state: str) -> Blow:
     return _around(fleet, state, act)
 
 
-def returns_garbage(fleet: Fleet, state: str) -> Blow:
+def returns_garbage(fleet: Fleet, state: str) -> Injection:
     def act(handler: Handler, event: Any, context: Any) -> Any:
         handler(event, context)
         return {"garbage": [1, None, "\u2603"]}
@@ -115,8 +115,8 @@ def returns_garbage(fleet: Fleet, state: str) -> Blow:
 def throttled(times: int) -> Aim:
     """The Lambda service refuses the invocation before the code runs."""
 
-    def aim(fleet: Fleet, state: str) -> Blow:
-        blow, name = Blow(state), fleet.function(state).name
+    def aim(fleet: Fleet, state: str) -> Injection:
+        blow, name = Injection(state), fleet.function(state).name
         fleet.cloud.lambdas.faults.append(
             _Throttle(error="Lambda.TooManyRequestsException", function=name, count=times, fleet=fleet, blow=blow)
         )
@@ -128,7 +128,7 @@ def throttled(times: int) -> Aim:
 @dataclass(slots=True, kw_only=True)
 class _Throttle(ServiceFault):
     fleet: Fleet
-    blow: Blow
+    blow: Injection
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "count" and value < getattr(self, "count", value):
@@ -136,7 +136,7 @@ class _Throttle(ServiceFault):
         object.__setattr__(self, name, value)
 
 
-def loses_lease(fleet: Fleet, state: str) -> Blow:
+def loses_lease(fleet: Fleet, state: str) -> Injection:
     """A person frees the lock and starts a run by hand, which takes it; the deposed owner goes on late."""
 
     def act(handler: Handler, event: Any, context: Any) -> Any:
@@ -151,7 +151,7 @@ def loses_lease(fleet: Fleet, state: str) -> Blow:
     return _around(fleet, state, act)
 
 
-def stopped(fleet: Fleet, state: str) -> Blow:
+def stopped(fleet: Fleet, state: str) -> Injection:
     """The execution is stopped while the function runs; Lambda lets the function go on, and it does its work late."""
 
     def act(handler: Handler, event: Any, context: Any) -> Any:
@@ -162,7 +162,7 @@ def stopped(fleet: Fleet, state: str) -> Blow:
     return _around(fleet, state, act)
 
 
-def machine_times_out(fleet: Fleet, state: str) -> Blow:
+def machine_times_out(fleet: Fleet, state: str) -> Injection:
     """The machine's own limit is over while the function runs, right after its effect."""
 
     def act(handler: Handler, event: Any, context: Any) -> Any:
@@ -174,8 +174,8 @@ def machine_times_out(fleet: Fleet, state: str) -> Blow:
     return _around(fleet, state, act)
 
 
-def condition_fails(fleet: Fleet, state: str) -> Blow:
-    name, blow = fleet.function(state).name, Blow(state)
+def condition_fails(fleet: Fleet, state: str) -> Injection:
+    name, blow = fleet.function(state).name, Injection(state)
 
     def mine(parameters: Any) -> bool:
         found = current_function.get() == name and "ConditionExpression" in parameters
@@ -187,10 +187,10 @@ def condition_fails(fleet: Fleet, state: str) -> Blow:
     return blow
 
 
-def _outage(seconds: float, begin: Callable[[Fleet, Blow], Callable[[], object]]) -> Aim:
+def _outage(seconds: float, begin: Callable[[Fleet, Injection], Callable[[], object]]) -> Aim:
     """Something is away from the moment when the state's function begins, for everybody."""
 
-    def aim(fleet: Fleet, state: str) -> Blow:
+    def aim(fleet: Fleet, state: str) -> Injection:
         def act(handler: Handler, event: Any, context: Any) -> Any:
             now = fleet.laptop.clock.now()
             end = begin(fleet, blow)
@@ -204,18 +204,18 @@ def _outage(seconds: float, begin: Callable[[Fleet, Blow], Callable[[], object]]
     return aim
 
 
-def _no_dynamodb(fleet: Fleet, blow: Blow) -> Callable[[], object]:
+def _no_dynamodb(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     rule = fleet.cloud.faults.dynamodb_unavailable()
     return lambda: fleet.cloud.faults.remove(rule)
 
 
-def _busy_ec2(fleet: Fleet, blow: Blow) -> Callable[[], object]:
+def _busy_ec2(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     rule = FaultRule(service="ec2", operation="*", code="RequestLimitExceeded", status=503)
     fleet.cloud.faults.inject(rule)
     return lambda: fleet.cloud.faults.remove(rule)
 
 
-def _no_ssm(fleet: Fleet, blow: Blow) -> Callable[[], object]:
+def _no_ssm(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     """The agent is gone: commands are accepted and never arrive, until AWS notices after a minute."""
     commands, server = fleet.cloud.commands, fleet.laptop.server_id
     commands.offline.add(server)
@@ -229,12 +229,12 @@ def _no_ssm(fleet: Fleet, blow: Blow) -> Callable[[], object]:
     return back
 
 
-def _no_prometheus(fleet: Fleet, blow: Blow) -> Callable[[], object]:
+def _no_prometheus(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     fleet.laptop.transport.fault = "down"
     return lambda: setattr(fleet.laptop.transport, "fault", "")
 
 
-def _no_slack(fleet: Fleet, blow: Blow) -> Callable[[], object]:
+def _no_slack(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     fleet.laptop.transport.slack_answers.extend([(500, {})] * 200)
     return fleet.laptop.transport.slack_answers.clear
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.chaos.faults import Blow, Fault
+from tests.support.chaos.faults import Fault, Injection
 from tests.support.chaos.fleet import Fleet
 from tests.support.chaos.invariants import COMES_HOME, Watch
 from tests.support.chaos.stories import Story, course, on_stage, story_of
@@ -52,7 +52,7 @@ def play(state: str, fault: Fault, story: Story | None = None) -> Result:
         )
 
 
-def _until_struck(fleet: Fleet, watch: Watch, blow: Blow, story: Story) -> None:
+def _until_struck(fleet: Fleet, watch: Watch, blow: Injection, story: Story) -> None:
     for _ in range(story.ticks + 1):
         fleet.tick()
         if blow.struck:
@@ -60,7 +60,7 @@ def _until_struck(fleet: Fleet, watch: Watch, blow: Blow, story: Story) -> None:
             return
 
 
-def _come_home(fleet: Fleet, watch: Watch, blow: Blow, workers: int) -> int:
+def _come_home(fleet: Fleet, watch: Watch, blow: Injection, workers: int) -> int:
     """Clean ticks until all is settled as in the undisturbed course; the number that it took."""
     settings = fleet.settings
     cooldown = max(settings.cooldown_up_seconds, settings.cooldown_down_seconds)

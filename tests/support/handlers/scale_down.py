@@ -167,7 +167,7 @@ class Prometheus:
 
 @dataclass
 class Tools:
-    """What wiring() gives, in one hand."""
+    """What load_services() gives, in one hand."""
 
     clock: Clock = field(default_factory=Clock)
     settings: Settings = field(default_factory=Settings)
@@ -271,7 +271,7 @@ def inspected(text: str) -> dict[str, Any]:
 
 
 def wired(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Tools:
-    """Give a handler these tools in place of its wiring."""
+    """Give a handler these services."""
     tools = Tools()
-    monkeypatch.setattr(module, "wiring", lambda: tools)
+    monkeypatch.setattr(module, "load_services", lambda: tools)
     return tools

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from node_fleet import services as wiring_module
+from node_fleet import services as services_module
 from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation
@@ -17,7 +17,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance, Memory, NodeReading, PodShape, Snapshot
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.payload import from_payload, to_payload
-from node_fleet.services import Wiring
+from node_fleet.services import Services
 from node_fleet.settings import Settings
 from simulator.aws.cloud import Cloud
 from simulator.clock import VirtualClock
@@ -124,8 +124,8 @@ class Bench:
         return {**self.settings.to_env(), "AWS_REGION": self.cloud.region}
 
     @property
-    def tools(self) -> Wiring:
-        return wiring_module.wiring()
+    def tools(self) -> Services:
+        return services_module.load_services()
 
     def begin(self, execution_id: str = "exec-1", **changes: Any) -> Run:
         """A run that holds the lock."""
@@ -181,13 +181,13 @@ def bench(**settings: Any) -> Iterator[Bench]:
             }
         )
         _table(cloud.client("dynamodb"), wanted.state_table)
-        wiring_module._wiring_for.cache_clear()
-        wiring_module._client.cache_clear()
+        services_module._services_for.cache_clear()
+        services_module._client.cache_clear()
         made = Bench(cloud=cloud, clock=clock, settings=wanted, server=FakeServer(clock))
         with (
             mock.patch.dict("os.environ", made.environment()),
             mock.patch.multiple(
-                Wiring,
+                Services,
                 prometheus=made.prometheus,
                 server=made.server,
                 publisher=made.publisher,
@@ -195,8 +195,8 @@ def bench(**settings: Any) -> Iterator[Bench]:
             ),
         ):
             yield made
-        wiring_module._wiring_for.cache_clear()
-        wiring_module._client.cache_clear()
+        services_module._services_for.cache_clear()
+        services_module._client.cache_clear()
 
 
 def _subnets(ec2: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from node_fleet.domain.model.adaptive_memory import Learned, Needed, Tried
 from node_fleet.domain.model.snapshot import Memory, Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.strategies.adaptive.capacity import Figures
+from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker
@@ -134,7 +134,9 @@ class TestDown:
 
     def test_a_worker_goes_only_when_its_pods_fit_on_the_others(self) -> None:
         """(free, used) places of each worker, the cheapest to empty first."""
-        places = Figures(demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, by_pods=((7, 0), (3, 4), (2, 5)))
+        places = CapacityEstimate(
+            demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, by_pods=((7, 0), (3, 4), (2, 5))
+        )
         assert [places.fits_without(count) for count in (1, 2, 3)] == [True, False, False]
 
     def test_the_load_that_is_left_must_stay_under_the_marks(self) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from node_fleet.domain.model.adaptive_memory import PodSums
 from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.domain.scaling.signals.bin_packing import (
+    FreeCapacity,
     PodSize,
-    Room,
     learn_pods,
     pack,
     slots,
@@ -25,8 +25,8 @@ def shape(count: int, cpu_milli: int = 250, memory_mib: int = 128, **changes: An
     return PodShape(cpu_milli=cpu_milli, memory_mib=memory_mib, count=count, **changes)
 
 
-def room(cpu_milli: int = 1880, memory_mib: int = 1666, pods: int = 109, **changes: Any) -> Room:
-    return Room(cpu_milli=cpu_milli, memory_mib=memory_mib, pods=pods, **changes)
+def room(cpu_milli: int = 1880, memory_mib: int = 1666, pods: int = 109, **changes: Any) -> FreeCapacity:
+    return FreeCapacity(cpu_milli=cpu_milli, memory_mib=memory_mib, pods=pods, **changes)
 
 
 class TestFirstFitDecreasing:

@@ -18,7 +18,7 @@ from node_fleet.domain.scale_down.drain import (
     must_stay_open,
     removal_sentence,
 )
-from node_fleet.domain.scale_down.inspection import NodeLook
+from node_fleet.domain.scale_down.inspection import NodeCheck
 
 NODE = "i-0123456789abcdef0"
 LIMITS = DrainLimits(drain_seconds=300, delivery_seconds=30)
@@ -110,7 +110,7 @@ def test_case_46_the_limits_nest(drain: int, delivery: int) -> None:
     assert SENT + delivery <= limits.not_after(SENT) < SENT + limits.state_seconds
 
 
-def look(**changed: object) -> NodeLook:
+def look(**changed: object) -> NodeCheck:
     fields: dict[str, object] = {
         "known": True,
         "present": True,
@@ -119,7 +119,7 @@ def look(**changed: object) -> NodeLook:
         "cordoned_by": "down-1",
         "ready": True,
     }
-    return NodeLook(**{**fields, **changed})  # type: ignore[arg-type]
+    return NodeCheck(**{**fields, **changed})  # type: ignore[arg-type]
 
 
 LOOKS = [
@@ -143,7 +143,7 @@ LOOKS = [
 
 
 @pytest.mark.parametrize(("seen", "dead", "waited", "status"), LOOKS)
-def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeLook, dead: bool, waited: int, status: str) -> None:
+def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeCheck, dead: bool, waited: int, status: str) -> None:
     assert judge_look(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420).status == status
 
 

@@ -8,7 +8,7 @@ from node_fleet.domain.model.fleet import BLOCKING_TAINT_KEYS
 from node_fleet.domain.scale_up.join import (
     NOBODY_LOOKED,
     Join,
-    Sight,
+    NodeStatuses,
     after_giving_up,
     completed_sentence,
     failure_key,
@@ -46,7 +46,7 @@ def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: st
     tainted = node(1, blocking_taints=(f"{key}=true:NoSchedule",))
     found = judge(operation(slot(1)), states={ONE: "running"}, nodes=[tainted], now=NOW + 299)
     assert outcomes(found) == ["launched"]
-    over = give_up(found, Sight(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
+    over = give_up(found, NodeStatuses(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(over) == ["unjoined"]
 
 
@@ -102,14 +102,14 @@ def test_unknown_is_not_unjoined() -> None:
 
 @pytest.mark.parametrize("source", ["server", "prometheus"])
 def test_what_is_known_to_be_missing_after_the_limit_is_given_up(source: str) -> None:
-    sight = Sight(nodes=(node(9),), source=source)  # type: ignore[arg-type]
+    sight = NodeStatuses(nodes=(node(9),), source=source)  # type: ignore[arg-type]
     found = give_up(operation(slot(1)), sight, now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(found) == ["unjoined"] and source in found.slots[0].detail
     assert after_giving_up(found, now=NOW + LIMIT, pods_waiting=None).status == "timeout"
 
 
 def test_nobody_is_given_up_before_the_limit_even_when_an_old_operation_is_closed() -> None:
-    sight = Sight(nodes=(node(9),), source="server")
+    sight = NodeStatuses(nodes=(node(9),), source="server")
     found = give_up(
         operation(slot(1, launched_at=NOW + 700), slot(2, outcome="planned"), started_at=NOW),
         sight,

@@ -53,7 +53,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tools]:
         )
         clock = Clock()
         made = Tools(StateStore(client, SETTINGS, clock), clock, client)
-        monkeypatch.setattr(acquire_lock, "wiring", lambda: made)
+        monkeypatch.setattr(acquire_lock, "load_services", lambda: made)
         yield made
 
 

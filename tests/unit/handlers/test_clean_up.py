@@ -99,7 +99,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tools]:
         clock = Clock()
         store = StateStore(client, SETTINGS, clock)
         made = Tools(store, clock, Server(store))
-        monkeypatch.setattr(clean_up, "wiring", lambda: made)
+        monkeypatch.setattr(clean_up, "load_services", lambda: made)
         yield made
 
 

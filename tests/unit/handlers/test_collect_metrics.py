@@ -83,7 +83,7 @@ class Bench:
         return (HourlyLoad(hour_epoch=0, cpu_percent=1.0, readings=30),)
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> Snapshot:
-        monkeypatch.setattr(collect_metrics, "wiring", lambda: self)
+        monkeypatch.setattr(collect_metrics, "load_services", lambda: self)
         answer = collect_metrics.handler({"status": "acquired"}, None)
         assert answer["status"] == "acquired"
         snapshot: Snapshot = from_payload(Snapshot, answer["snapshot"])

@@ -12,7 +12,7 @@ from node_fleet.domain.model.fleet import assemble
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Reading, Snapshot, Worker
-from node_fleet.domain.scale_up.join import NOBODY_LOOKED, Sight
+from node_fleet.domain.scale_up.join import NOBODY_LOOKED, NodeStatuses
 from node_fleet.domain.scale_up.orphans import weigh_reaping
 from node_fleet.payload import to_payload
 from tests.support.handlers.scale_up import START, ZONES, Bench, bench, inspected, node_of
@@ -182,17 +182,17 @@ def test_a_worker_under_notice_is_no_candidate() -> None:
     "sight",
     [
         NOBODY_LOOKED,
-        Sight(nodes=(), source="server"),
-        Sight(nodes=(node_of(SERVER),), source="prometheus"),
+        NodeStatuses(nodes=(), source="server"),
+        NodeStatuses(nodes=(node_of(SERVER),), source="prometheus"),
     ],
 )
-def test_only_a_non_empty_list_of_the_server_counts(sight: Sight) -> None:
+def test_only_a_non_empty_list_of_the_server_counts(sight: NodeStatuses) -> None:
     suspects = {worker().instance_id: START + 10}
     found = weigh_reaping([worker()], sight, suspects, now=START + 20, run_seconds=240)
     assert found.reap == "" and found.suspects == suspects
 
 
 def test_6_a_node_that_is_listed_in_whatever_state_is_not_missing() -> None:
-    sight = Sight(nodes=(node_of(SERVER), node_of(worker().instance_id, ready=False)), source="server")
+    sight = NodeStatuses(nodes=(node_of(SERVER), node_of(worker().instance_id, ready=False)), source="server")
     found = weigh_reaping([worker()], sight, {worker().instance_id: START + 10}, now=START + 20, run_seconds=240)
     assert found.reap == "" and found.suspects == {}

@@ -64,7 +64,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tools]:
         )
         clock = Clock()
         made = Tools(StateStore(client, SETTINGS, clock), clock)
-        monkeypatch.setattr(release_lock, "wiring", lambda: made)
+        monkeypatch.setattr(release_lock, "load_services", lambda: made)
         yield made
 
 

@@ -14,7 +14,7 @@ from handlers import start_on_alert
 from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.model.run import read_input
 from node_fleet.domain.notify.alert_input import ScalingAlert, execution_name, read_alert
-from node_fleet.services import Wiring
+from node_fleet.services import Services
 from node_fleet.settings import Settings
 
 TOPIC = "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts"
@@ -49,9 +49,9 @@ ENVIRONMENT = {"ALERT_TOPIC_ARN": TOPIC, "STATE_MACHINE_ARN": MACHINE, "CLUSTER_
 
 def equip(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> StepFunctions:
     """Gives the handler these settings and a fake Step Functions."""
-    tools, fake = Wiring(Settings.from_env(environment)), StepFunctions()
+    tools, fake = Services(Settings.from_env(environment)), StepFunctions()
     tools.__dict__["workflows"] = fake
-    monkeypatch.setattr(start_on_alert, "wiring", lambda: tools)
+    monkeypatch.setattr(start_on_alert, "load_services", lambda: tools)
     return fake
 
 

@@ -69,7 +69,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
         ec2=made.ec2,
         publisher=made.publisher,
     )
-    monkeypatch.setattr(weekly_report, "wiring", lambda: tools)
+    monkeypatch.setattr(weekly_report, "load_services", lambda: tools)
     return made
 
 

@@ -16,7 +16,7 @@ from simulator.cluster.api.delete_options import read_delete_options
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.https_server import KubernetesApi, kubernetes_api, parse_target
 from simulator.cluster.api.patches import JSON_PATCH, MERGE, STRATEGIC, apply_patch
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.workloads import pod_object
 
 NODE = {"kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
@@ -24,7 +24,7 @@ NODE = {"kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": [{"key": "
 
 @pytest.fixture
 def api() -> Iterator[KubernetesApi]:
-    world = World(VirtualClock())
+    world = SimulatedCluster(VirtualClock())
     world.add_server("i-server", "eu-west-1a")
     world.add_worker("i-w0")
     with kubernetes_api(world) as running:

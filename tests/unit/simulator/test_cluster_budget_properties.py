@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from simulator.clock import VirtualClock
 from simulator.cluster.control.budget_checker import BudgetChecker
 from simulator.cluster.control.disruption import Disruption
-from simulator.cluster.kubectl.double import KubectlDouble
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.kubectl.double import FakeKubectl
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
 
 DRAIN = ["drain", "i-w0", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"]
-Remove = Callable[[VirtualClock, World, KubectlDouble], None]
+Remove = Callable[[VirtualClock, SimulatedCluster, FakeKubectl], None]
 
 
-def random_cluster(seed: int) -> tuple[VirtualClock, World, BudgetChecker]:
+def random_cluster(seed: int) -> tuple[VirtualClock, SimulatedCluster, BudgetChecker]:
     """Two to five workers and one to five applications with budgets of every kind."""
     dice = random.Random(seed)
     clock = VirtualClock()
-    world = World(clock)
+    world = SimulatedCluster(clock)
     checker = BudgetChecker(world)
     world.add_server("i-server", "eu-west-1a")
     for number in range(dice.randint(2, 5)):
@@ -61,7 +61,7 @@ def random_application(dice: random.Random, name: str) -> ApplicationSpec:
     )
 
 
-def properly(clock: VirtualClock, world: World, double: KubectlDouble) -> None:
+def properly(clock: VirtualClock, world: SimulatedCluster, double: FakeKubectl) -> None:
     """Drain; end the machine only when kubectl says drained; then forget the node."""
     done = double.run(DRAIN)
     if done.exit_code == 0 and "node/i-w0 drained" in done.stdout.splitlines():
@@ -70,18 +70,18 @@ def properly(clock: VirtualClock, world: World, double: KubectlDouble) -> None:
         double.run(["delete", "node", "i-w0"])
 
 
-def by_deleting(_clock: VirtualClock, _world: World, double: KubectlDouble) -> None:
+def by_deleting(_clock: VirtualClock, _world: SimulatedCluster, double: FakeKubectl) -> None:
     double.run([*DRAIN, "--force", "--disable-eviction"])
 
 
-def before_it_is_empty(_clock: VirtualClock, world: World, double: KubectlDouble) -> None:
+def before_it_is_empty(_clock: VirtualClock, world: SimulatedCluster, double: FakeKubectl) -> None:
     double.run(["cordon", "i-w0"])
     world.instance_gone("i-w0", voluntary=True)
 
 
 def after_removing(seed: int, remove: Remove) -> BudgetChecker:
     clock, world, checker = random_cluster(seed)
-    remove(clock, world, KubectlDouble(world, clock.advance))
+    remove(clock, world, FakeKubectl(world, clock.advance))
     clock.advance(600)
     return checker
 

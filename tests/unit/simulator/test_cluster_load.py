@@ -10,12 +10,12 @@ from simulator.clock import VirtualClock
 from simulator.cluster.load.applications import Autoscale
 from simulator.cluster.load.curves import CurveError, constant, diurnal, flash_sale, linear, series, steps
 from simulator.cluster.load.meters import CPU_MODES
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 
 
-def a_world(workers: int = 1) -> tuple[VirtualClock, World]:
+def a_world(workers: int = 1) -> tuple[VirtualClock, SimulatedCluster]:
     clock = VirtualClock()
-    world = World(clock, add_ons=False)
+    world = SimulatedCluster(clock, add_ons=False)
     world.add_server("i-server", "eu-west-1a")
     for number in range(workers):
         world.add_worker(f"i-w{number}")

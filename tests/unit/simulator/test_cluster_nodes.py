@@ -6,22 +6,22 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.machines import UnknownInstanceTypeError
-from simulator.cluster.model import BootRule, World, WorldSettings
+from simulator.cluster.model import BootRule, ClusterSettings, SimulatedCluster
 from simulator.cluster.workloads import deployment_object, pod_object
 
 
-def a_world(*boot_rules: BootRule, **world_settings: object) -> tuple[VirtualClock, World]:
+def a_world(*boot_rules: BootRule, **world_settings: object) -> tuple[VirtualClock, SimulatedCluster]:
     clock = VirtualClock()
-    world = World(clock, settings=WorldSettings(**world_settings), boot_rules=boot_rules, add_ons=False)  # type: ignore[arg-type]
+    world = SimulatedCluster(clock, settings=ClusterSettings(**world_settings), boot_rules=boot_rules, add_ons=False)  # type: ignore[arg-type]
     world.add_server("i-server", "eu-west-1a")
     return clock, world
 
 
-def start(world: World, name: str, **more: str) -> None:
+def start(world: SimulatedCluster, name: str, **more: str) -> None:
     world.instance_started(instance_id=name, instance_type="t3.small", az="eu-west-1a", market="spot", **more)
 
 
-def names(world: World) -> list[str]:
+def names(world: SimulatedCluster) -> list[str]:
     return [node.name for node in world.nodes() if node.role == "worker"]
 
 

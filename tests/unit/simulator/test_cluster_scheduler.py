@@ -7,21 +7,21 @@ from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
 from simulator.cluster.control.scheduler import room_of, why_not
-from simulator.cluster.model import World, WorldSettings
+from simulator.cluster.model import ClusterSettings, SimulatedCluster
 from simulator.cluster.objects import is_unschedulable
 from simulator.cluster.workloads import pod_object
 
 
-def a_world(workers: int = 2, **world_settings: object) -> tuple[VirtualClock, World]:
+def a_world(workers: int = 2, **world_settings: object) -> tuple[VirtualClock, SimulatedCluster]:
     clock = VirtualClock()
-    world = World(clock, settings=WorldSettings(**world_settings), add_ons=False)  # type: ignore[arg-type]
+    world = SimulatedCluster(clock, settings=ClusterSettings(**world_settings), add_ons=False)  # type: ignore[arg-type]
     world.add_server("i-server", "eu-west-1a")
     for number in range(workers):
         world.add_worker(f"i-w{number}", az=f"eu-west-1{'ab'[number % 2]}")
     return clock, world
 
 
-def pod_named(world: World, name: str):  # type: ignore[no-untyped-def]
+def pod_named(world: SimulatedCluster, name: str):  # type: ignore[no-untyped-def]
     return next(pod for pod in world.pods() if pod.name == name)
 
 

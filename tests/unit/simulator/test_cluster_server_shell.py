@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.cluster.model import ApplicationSpec, World
+from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.fakes.shell import ServerShell
 
-Laid = tuple[VirtualClock, World, ServerShell]
+Laid = tuple[VirtualClock, SimulatedCluster, ServerShell]
 
 
 @pytest.fixture
 def laid() -> Iterator[Laid]:
     clock = VirtualClock()
-    world = World(clock)
+    world = SimulatedCluster(clock)
     world.add_server("i-server", "eu-west-1a")
     for number in range(2):
         world.add_worker(f"i-w{number}")

@@ -7,24 +7,24 @@ import pytest
 from simulator.clock import VirtualClock
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.control.budget_checker import BudgetChecker
-from simulator.cluster.model import OUR_ACTOR, ApplicationSpec, World
+from simulator.cluster.model import OUR_ACTOR, ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import daemon_set_object, deployment_object, pod_object
 
 
-def a_world(workers: int = 2) -> tuple[VirtualClock, World]:
+def a_world(workers: int = 2) -> tuple[VirtualClock, SimulatedCluster]:
     clock = VirtualClock()
-    world = World(clock, add_ons=False)
+    world = SimulatedCluster(clock, add_ons=False)
     world.add_server("i-server", "eu-west-1a")
     for number in range(workers):
         world.add_worker(f"i-w{number}")
     return clock, world
 
 
-def shop(world: World) -> list[str]:
+def shop(world: SimulatedCluster) -> list[str]:
     return sorted(pod.name for pod in world.pods() if pod.namespace == "shop")
 
 
-def refusal(world: World, name: str) -> ApiError:
+def refusal(world: SimulatedCluster, name: str) -> ApiError:
     with pytest.raises(ApiError) as caught:
         world.evict("shop", name, actor=OUR_ACTOR)
     return caught.value

@@ -10,14 +10,14 @@ import pytest
 
 from node_fleet.domain.notify.alert_input import execution_name, read_alert, reason_to_ignore
 from simulator.clock import VirtualClock
-from simulator.fakes.alertmanager import EVALUATION_SECONDS, REPEAT_SECONDS, SCRAPE_SECONDS, AlertFace
+from simulator.fakes.alertmanager import EVALUATION_SECONDS, REPEAT_SECONDS, SCRAPE_SECONDS, FakeAlertmanager
 
 START = 1_780_300_800.0
 TOPIC = "arn:aws:sns:ap-southeast-1:123456789012:alerts"
 
 
 @dataclass(slots=True)
-class Laptop:
+class LocalDeployment:
     """A clock, two settings, and what was published."""
 
     clock: VirtualClock
@@ -35,7 +35,7 @@ class Laptop:
 
 
 @dataclass(slots=True)
-class World:
+class SimulatedCluster:
     waiting: int = 0
 
     def snapshot_line(self) -> SimpleNamespace:
@@ -43,16 +43,16 @@ class World:
 
 
 @pytest.fixture
-def laptop() -> Laptop:
-    return Laptop(VirtualClock(START))
+def laptop() -> LocalDeployment:
+    return LocalDeployment(VirtualClock(START))
 
 
-def started(laptop: Laptop, world: World) -> None:
-    AlertFace(laptop, world).start()  # type: ignore[arg-type]
+def started(laptop: LocalDeployment, world: SimulatedCluster) -> None:
+    FakeAlertmanager(laptop, world).start()  # type: ignore[arg-type]
 
 
-def test_waiting_pods_are_told_within_a_scrape_and_an_evaluation(laptop: Laptop) -> None:
-    world = World()
+def test_waiting_pods_are_told_within_a_scrape_and_an_evaluation(laptop: LocalDeployment) -> None:
+    world = SimulatedCluster()
     started(laptop, world)
     laptop.clock.advance(61)
     world.waiting = 3
@@ -63,8 +63,8 @@ def test_waiting_pods_are_told_within_a_scrape_and_an_evaluation(laptop: Laptop)
     assert reason_to_ignore(read_alert(message), "shop") == ""
 
 
-def test_an_episode_is_repeated_under_the_same_name_and_a_new_one_has_a_new_name(laptop: Laptop) -> None:
-    world = World(waiting=1)
+def test_an_episode_is_repeated_under_the_same_name_and_a_new_one_has_a_new_name(laptop: LocalDeployment) -> None:
+    world = SimulatedCluster(waiting=1)
     started(laptop, world)
     laptop.clock.advance(2 * REPEAT_SECONDS + 60)
     names = {execution_name(read_alert(message)) for _, _, message in laptop.published}
@@ -76,8 +76,8 @@ def test_an_episode_is_repeated_under_the_same_name_and_a_new_one_has_a_new_name
     assert len({execution_name(read_alert(message)) for _, _, message in laptop.published}) == 2
 
 
-def test_pods_that_found_a_place_before_the_evaluation_are_not_told(laptop: Laptop) -> None:
-    world = World(waiting=1)
+def test_pods_that_found_a_place_before_the_evaluation_are_not_told(laptop: LocalDeployment) -> None:
+    world = SimulatedCluster(waiting=1)
     started(laptop, world)
     laptop.clock.advance(SCRAPE_SECONDS + EVALUATION_SECONDS / 2)
     world.waiting = 0
@@ -85,12 +85,12 @@ def test_pods_that_found_a_place_before_the_evaluation_are_not_told(laptop: Lapt
     assert [json.loads(message)["status"] for _, _, message in laptop.published] in ([], ["firing"])
 
 
-def test_without_a_topic_or_with_prometheus_down_nobody_is_told(laptop: Laptop) -> None:
+def test_without_a_topic_or_with_prometheus_down_nobody_is_told(laptop: LocalDeployment) -> None:
     laptop.transport.fault = "down"
-    started(laptop, World(waiting=1))
+    started(laptop, SimulatedCluster(waiting=1))
     laptop.clock.advance(600)
     assert laptop.published == []
-    silent = Laptop(VirtualClock(START), topic="")
-    started(silent, World(waiting=1))
+    silent = LocalDeployment(VirtualClock(START), topic="")
+    started(silent, SimulatedCluster(waiting=1))
     silent.clock.advance(600)
     assert silent.published == []

@@ -11,27 +11,27 @@ import pytest
 
 from node_fleet.adapters.prometheus import queries
 from simulator.clock import VirtualClock
-from simulator.cluster.model import World
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import LABEL_HOSTNAME, USAGE_CPU_MILLI
 from simulator.cluster.workloads import pod_object
 from simulator.fakes.exposition import Sample, Targets, scrape, text
-from simulator.fakes.prometheus import PrometheusFace, Row, histogram_quantile
+from simulator.fakes.prometheus import FakePrometheus, Row, histogram_quantile
 from simulator.fakes.scrapes import Scrapes, Track
 
 OURS = {"Authorization": "Basic " + base64.b64encode(b"prometheus:laptop").decode()}
 
 
 @dataclass
-class Laptop:
+class LocalDeployment:
     """A server, two workers at 90 % and 10 %, and a Prometheus that watches them."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
-    world: World = field(init=False)
+    world: SimulatedCluster = field(init=False)
     scrapes: Scrapes = field(init=False)
-    face: PrometheusFace = field(init=False)
+    face: FakePrometheus = field(init=False)
 
     def __post_init__(self) -> None:
-        self.world = World(self.clock)
+        self.world = SimulatedCluster(self.clock)
         self.world.add_server("i-0server", "us-east-1a")
         for name, cpu in (("i-0a", 1760), ("i-0b", 160)):
             self.world.add_worker(name, instance_type="t3.medium")
@@ -39,7 +39,7 @@ class Laptop:
             pod = pod_object(f"load-{name}", annotations=usage, nodeSelector={LABEL_HOSTNAME: name})
             self.world.create("pods", pod)
         self.scrapes = Scrapes(self.world, self.clock)
-        self.face = PrometheusFace(self.scrapes)
+        self.face = FakePrometheus(self.scrapes)
 
     def ask(self, query: str, later_seconds: float = 0) -> list[Row]:
         at = self.clock.now() + later_seconds
@@ -52,8 +52,8 @@ class Laptop:
 
 
 @pytest.fixture
-def laptop() -> Laptop:
-    found = Laptop()
+def laptop() -> LocalDeployment:
+    found = LocalDeployment()
     found.clock.advance(600)
     return found
 
@@ -61,40 +61,40 @@ def laptop() -> Laptop:
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Basic d3Jvbmc6d3Jvbmc="}, {"Authorization": "Bearer x"}, {"authorization": ""}]
 )
-def test_without_the_right_user_nothing_is_answered(laptop: Laptop, headers: dict[str, str]) -> None:
+def test_without_the_right_user_nothing_is_answered(laptop: LocalDeployment, headers: dict[str, str]) -> None:
     status, found, body = laptop.face.handle("/api/v1/query", {"query": queries.NODE}, headers)
     assert (status, body) == (401, b"Unauthorized\n")
     assert found["WWW-Authenticate"] == "Basic"
 
 
-def test_header_names_have_no_case(laptop: Laptop) -> None:
+def test_header_names_have_no_case(laptop: LocalDeployment) -> None:
     headers = {"AUTHORIZATION": OURS["Authorization"]}
     assert laptop.face.handle("/api/v1/query", {"query": queries.NODE}, headers)[0] == 200
 
 
-def test_a_query_that_is_not_ours_is_refused_and_not_guessed(laptop: Laptop) -> None:
+def test_a_query_that_is_not_ours_is_refused_and_not_guessed(laptop: LocalDeployment) -> None:
     status, _, body = laptop.face.handle("/api/v1/query", {"query": "up == 1"}, OURS)
     assert status == 400
     assert json.loads(body)["errorType"] == "bad_data"
     assert json.loads(body)["error"].endswith("not up == 1")
 
 
-def test_another_path_is_not_found(laptop: Laptop) -> None:
+def test_another_path_is_not_found(laptop: LocalDeployment) -> None:
     assert laptop.face.handle("/graph", {}, OURS)[0] == 404
 
 
-def test_a_query_may_be_added(laptop: Laptop) -> None:
+def test_a_query_may_be_added(laptop: LocalDeployment) -> None:
     laptop.face.add_query("sum(orders)", lambda at: [({}, 7.0)])
     assert laptop.ask("sum(orders)") == [({}, 7.0)]
 
 
-def test_each_worker_shows_its_own_load_and_the_server_none(laptop: Laptop) -> None:
+def test_each_worker_shows_its_own_load_and_the_server_none(laptop: LocalDeployment) -> None:
     truth = {node.instance_id: node.cpu_percent for node in laptop.world.truth().nodes if node.role == "worker"}
     assert laptop.cpu() == pytest.approx(truth)
     assert truth["i-0a"] > 8 * truth["i-0b"]
 
 
-def test_a_new_worker_has_no_load_before_its_second_scrape(laptop: Laptop) -> None:
+def test_a_new_worker_has_no_load_before_its_second_scrape(laptop: LocalDeployment) -> None:
     laptop.world.instance_started(instance_id="i-0c", instance_type="t3.small", az="us-east-1a", boot_seconds=20)
     laptop.clock.advance(20 + 7)
     assert "i-0c" not in laptop.cpu()
@@ -103,21 +103,21 @@ def test_a_new_worker_has_no_load_before_its_second_scrape(laptop: Laptop) -> No
     assert 0 < laptop.cpu()["i-0c"] < 5
 
 
-def test_a_dead_worker_leaves_with_the_next_scrape(laptop: Laptop) -> None:
+def test_a_dead_worker_leaves_with_the_next_scrape(laptop: LocalDeployment) -> None:
     laptop.world.fail_node("i-0a")
     assert laptop.cpu().keys() == {"i-0a", "i-0b"}
     laptop.clock.advance(15)
     assert laptop.cpu().keys() == {"i-0b"}
 
 
-def test_what_is_shown_is_what_was_scraped_and_not_what_is(laptop: Laptop) -> None:
+def test_what_is_shown_is_what_was_scraped_and_not_what_is(laptop: LocalDeployment) -> None:
     laptop.world.cordon("i-0a")
     assert ({"node": "i-0a"}, 0.0) in laptop.ask(queries.NODE_UNSCHEDULABLE)
     laptop.clock.advance(15)
     assert ({"node": "i-0a"}, 1.0) in laptop.ask(queries.NODE_UNSCHEDULABLE)
 
 
-def test_no_waiting_pod_and_no_exporter_are_two_answers(laptop: Laptop) -> None:
+def test_no_waiting_pod_and_no_exporter_are_two_answers(laptop: LocalDeployment) -> None:
     assert laptop.ask(queries.PENDING_AGE) == []
     assert len(laptop.ask(queries.PENDING.text)) == 1
     laptop.scrapes.state_metrics_up = False
@@ -125,7 +125,7 @@ def test_no_waiting_pod_and_no_exporter_are_two_answers(laptop: Laptop) -> None:
     assert laptop.ask(queries.PENDING.text) == []
 
 
-def test_workers_without_fresh_samples_are_not_live(laptop: Laptop) -> None:
+def test_workers_without_fresh_samples_are_not_live(laptop: LocalDeployment) -> None:
     behind = laptop.clock.now() - laptop.scrapes.last_at
     assert len(laptop.ask(queries.WORKER_CPU, 60 - behind)) == 2
     assert laptop.ask(queries.WORKER_CPU, 61 - behind) == []
@@ -133,7 +133,7 @@ def test_workers_without_fresh_samples_are_not_live(laptop: Laptop) -> None:
     assert laptop.ask(queries.NODE_READY, 300 - behind) == []
 
 
-def test_a_node_that_was_never_ready_counts_from_when_it_was_seen(laptop: Laptop) -> None:
+def test_a_node_that_was_never_ready_counts_from_when_it_was_seen(laptop: LocalDeployment) -> None:
     laptop.world.fail_node("i-0a")
     laptop.clock.advance(240)
     seconds = {labels["node"]: value for labels, value in laptop.ask(queries.not_ready_seconds(1800))}
@@ -195,7 +195,7 @@ def test_the_text_format_escapes_labels_and_keeps_every_digit() -> None:
     assert text(samples) == 'up{job="a\\"b\\\\c\\nd"} 1.0\nbytes 123456789.125\n'
 
 
-def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again(laptop: Laptop) -> None:
+def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again(laptop: LocalDeployment) -> None:
     targets = Targets(laptop.world)
     laptop.world.instance_gone("i-0a")
     states = []
@@ -206,13 +206,13 @@ def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again
     assert states == [0.0, 0.0, None, None]
 
 
-def test_two_replicas_of_the_exporter_say_everything_twice(laptop: Laptop) -> None:
+def test_two_replicas_of_the_exporter_say_everything_twice(laptop: LocalDeployment) -> None:
     names = [s.name for s in scrape(laptop.world, Targets(laptop.world), replicas=2)]
     single = [s.name for s in scrape(laptop.world, Targets(laptop.world))]
     assert names.count("kube_pod_info") == 2 * single.count("kube_pod_info") > 0
 
 
-def test_the_dashboards_series_are_exposed(laptop: Laptop) -> None:
+def test_the_dashboards_series_are_exposed(laptop: LocalDeployment) -> None:
     names = {s.name for s in scrape(laptop.world, Targets(laptop.world))}
     assert names >= {
         "node_cpu_seconds_total",

@@ -15,7 +15,7 @@ import requests
 from simulator.aws import FaultRule
 from simulator.aws.template import Template
 from simulator.clock import VirtualClock
-from simulator.local_deployment import CREDENTIALS, Laptop
+from simulator.local_deployment import CREDENTIALS, LocalDeployment
 from tests.support import toy_template
 
 START = 1_780_300_830.0
@@ -34,7 +34,7 @@ class Prometheus:
         return 200, {"Content-Type": "application/json"}, json.dumps({"status": "success"}).encode()
 
 
-class World:
+class SimulatedCluster:
     """Records what EC2 tells the cluster."""
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
 
 
 @pytest.fixture
-def laptop(handlers: Handlers) -> Iterator[Laptop]:
-    world = World()
-    with Laptop.from_template(
+def laptop(handlers: Handlers) -> Iterator[LocalDeployment]:
+    world = SimulatedCluster()
+    with LocalDeployment.from_template(
         Template(stacks={"Toy": toy_template.stack()}),
         start=START,
         world=lambda clock: world,
@@ -89,12 +89,12 @@ def laptop(handlers: Handlers) -> Iterator[Laptop]:
         yield laptop
 
 
-def ask_prometheus(laptop: Laptop, **settings: Any) -> requests.Response:
+def ask_prometheus(laptop: LocalDeployment, **settings: Any) -> requests.Response:
     url = f"http://{laptop.server_ip}:30090/api/v1/query"
     return requests.post(url, data={"query": "up"}, auth=settings.pop("auth", CREDENTIALS), timeout=10)
 
 
-def test_the_schedule_starts_the_workflow_every_two_minutes_with_its_input(laptop: Laptop) -> None:
+def test_the_schedule_starts_the_workflow_every_two_minutes_with_its_input(laptop: LocalDeployment) -> None:
     runs = laptop.run_ticks(3)
     assert [run.input for run in runs] == [
         {"trigger": "schedule", "scheduled_at": f"2026-06-01T08:0{minute}:00Z"} for minute in (2, 4, 6)
@@ -103,14 +103,14 @@ def test_the_schedule_starts_the_workflow_every_two_minutes_with_its_input(lapto
     assert laptop.interval_seconds == 120
 
 
-def test_a_tick_can_be_delivered_twice(laptop: Laptop) -> None:
+def test_a_tick_can_be_delivered_twice(laptop: LocalDeployment) -> None:
     laptop.run_ticks(1)
     laptop.tick(laptop.ticks[-1])
     laptop.settle()
     assert laptop.executions[0].input == laptop.executions[1].input
 
 
-def test_a_failed_execution_reaches_the_clean_up_function(laptop: Laptop, handlers: Handlers) -> None:
+def test_a_failed_execution_reaches_the_clean_up_function(laptop: LocalDeployment, handlers: Handlers) -> None:
     def broken(event: Any, context: Any) -> Any:
         raise ValueError("no")
 
@@ -123,7 +123,7 @@ def test_a_failed_execution_reaches_the_clean_up_function(laptop: Laptop, handle
     assert event["detail"]["error"] == "LookFailed"
 
 
-def test_a_stopped_execution_reaches_the_clean_up_function(laptop: Laptop, handlers: Handlers) -> None:
+def test_a_stopped_execution_reaches_the_clean_up_function(laptop: LocalDeployment, handlers: Handlers) -> None:
     handlers.look = lambda event, context: laptop.clock.wait(20)
     run = laptop.start_workflow({"trigger": "manual"})
     laptop.run_until(laptop.clock.now() + 5)
@@ -133,7 +133,7 @@ def test_a_stopped_execution_reaches_the_clean_up_function(laptop: Laptop, handl
     assert [event["detail"]["status"] for event in handlers.cleaned] == ["ABORTED"]
 
 
-def test_a_published_message_reaches_the_subscribed_function(laptop: Laptop, handlers: Handlers) -> None:
+def test_a_published_message_reaches_the_subscribed_function(laptop: LocalDeployment, handlers: Handlers) -> None:
     def publish(event: Any, context: Any) -> Any:
         import os
 
@@ -149,7 +149,7 @@ def test_a_published_message_reaches_the_subscribed_function(laptop: Laptop, han
 
 
 def test_an_asynchronous_function_that_fails_is_tried_twice_more(
-    laptop: Laptop, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+    laptop: LocalDeployment, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[float] = []
 
@@ -163,7 +163,7 @@ def test_an_asynchronous_function_that_fails_is_tried_twice_more(
     assert [at - times[0] for at in times] == [0, 60, 180]
 
 
-def test_the_world_hears_of_workers_and_not_of_other_instances(laptop: Laptop) -> None:
+def test_the_world_hears_of_workers_and_not_of_other_instances(laptop: LocalDeployment) -> None:
     ec2 = laptop.cloud.client("ec2")
     subnet = laptop.deployment.setting("SUBNETS").split(",")[1].partition("=")[2]
     for role in ("k3s-worker", "something-else"):
@@ -184,13 +184,13 @@ def test_the_world_hears_of_workers_and_not_of_other_instances(laptop: Laptop) -
     ]
 
 
-def test_the_server_is_found_by_its_tag(laptop: Laptop) -> None:
+def test_the_server_is_found_by_its_tag(laptop: LocalDeployment) -> None:
     filters = [{"Name": "tag:Role", "Values": ["k3s-master"]}, {"Name": "instance-state-name", "Values": ["running"]}]
     (reservation,) = laptop.cloud.client("ec2").describe_instances(Filters=filters)["Reservations"]
     assert reservation["Instances"][0]["PrivateIpAddress"] == laptop.server_ip
 
 
-def test_prometheus_answers_on_the_server_with_basic_auth(laptop: Laptop) -> None:
+def test_prometheus_answers_on_the_server_with_basic_auth(laptop: LocalDeployment) -> None:
     assert ask_prometheus(laptop).json() == {"status": "success"}
     assert laptop.transport.prometheus.asked == [("/api/v1/query", {"query": "up"})]  # type: ignore[union-attr]
     assert ask_prometheus(laptop, auth=("node-fleet", "wrong")).status_code == 401
@@ -201,13 +201,13 @@ def test_prometheus_answers_on_the_server_with_basic_auth(laptop: Laptop) -> Non
     [("unauthorized", 401, b"Unauth"), ("html", 200, b"<html>"), ("query_error", 400, b'{"status":"error"'),
      ("empty", 200, b'{"status":"success","data":{"resultType":"vector","result":[]}}')],
 )  # fmt: skip
-def test_prometheus_can_answer_wrongly(laptop: Laptop, fault: Any, status: int, start: bytes) -> None:
+def test_prometheus_can_answer_wrongly(laptop: LocalDeployment, fault: Any, status: int, start: bytes) -> None:
     laptop.transport.fault = fault
     response = ask_prometheus(laptop)
     assert (response.status_code, response.content[: len(start)]) == (status, start)
 
 
-def test_prometheus_can_refuse_or_be_slow_in_virtual_time(laptop: Laptop) -> None:
+def test_prometheus_can_refuse_or_be_slow_in_virtual_time(laptop: LocalDeployment) -> None:
     laptop.transport.fault = "down"
     with pytest.raises(requests.ConnectionError, match="refused"):
         ask_prometheus(laptop)
@@ -218,7 +218,7 @@ def test_prometheus_can_refuse_or_be_slow_in_virtual_time(laptop: Laptop) -> Non
     assert laptop.clock.now() == before + 10
 
 
-def test_slack_takes_messages_and_can_ask_to_wait(laptop: Laptop) -> None:
+def test_slack_takes_messages_and_can_ask_to_wait(laptop: LocalDeployment) -> None:
     laptop.transport.slack_answers.append((429, {"Retry-After": "3"}))
     url = "https://hooks.slack.com/services/T/B/x"
     assert requests.post(url, json={"text": "a"}, timeout=5).headers["Retry-After"] == "3"
@@ -226,12 +226,12 @@ def test_slack_takes_messages_and_can_ask_to_wait(laptop: Laptop) -> None:
     assert [json.loads(body) for body in laptop.transport.slack()] == [{"text": "b"}]
 
 
-def test_no_other_host_is_reached(laptop: Laptop) -> None:
+def test_no_other_host_is_reached(laptop: LocalDeployment) -> None:
     with pytest.raises(requests.ConnectionError, match=r"no route to example\.com"):
         requests.get("http://example.com/", timeout=5)
 
 
-def test_events_that_a_function_puts_go_to_the_rules(laptop: Laptop, handlers: Handlers) -> None:
+def test_events_that_a_function_puts_go_to_the_rules(laptop: LocalDeployment, handlers: Handlers) -> None:
     machine = laptop.deployment.machines["toy-autoscaler"]
     entry = {
         "Source": "aws.states",
@@ -243,14 +243,14 @@ def test_events_that_a_function_puts_go_to_the_rules(laptop: Laptop, handlers: H
     assert [event["detail"]["status"] for event in handlers.cleaned] == ["TIMED_OUT"]
 
 
-def test_the_secrets_hold_what_the_faces_expect(laptop: Laptop) -> None:
+def test_the_secrets_hold_what_the_faces_expect(laptop: LocalDeployment) -> None:
     client = laptop.cloud.client("secretsmanager")
     value = json.loads(client.get_secret_value(SecretId="node-fleet/prometheus-auth")["SecretString"])
     assert (value["username"], value["password"]) == CREDENTIALS
 
 
 def test_settings_can_be_overridden_for_every_function(handlers: Handlers) -> None:
-    with Laptop.from_template(
+    with LocalDeployment.from_template(
         Template(stacks={"Toy": toy_template.stack()}), settings_overrides={"MIN_NODES": "3"}
     ) as laptop:
         assert {f.environment["MIN_NODES"] for f in laptop.deployment.functions.values()} == {"3"}
@@ -260,7 +260,7 @@ def test_a_template_that_attaches_to_another_network_gets_one_made(handlers: Han
     stack = toy_template.stack()
     variables = stack["Resources"]["LookFunction"]["Properties"]["Environment"]["Variables"]
     variables |= {"SUBNETS": "ap-southeast-1a=subnet-0123456789abcdef0", "LAUNCH_TEMPLATE_ID": "lt-0123456789abcdef0"}
-    with Laptop.from_template(Template(stacks={"Toy": stack})) as laptop:
+    with LocalDeployment.from_template(Template(stacks={"Toy": stack})) as laptop:
         subnets = laptop.deployment.setting("SUBNETS").split(",")
         assert [entry.partition("=")[0] for entry in subnets] == [f"ap-southeast-1{zone}" for zone in "abc"]
         assert laptop.cloud.ec2.pool_of({"SubnetId": subnets[2].partition("=")[2]}).az == "ap-southeast-1c"
@@ -268,7 +268,7 @@ def test_a_template_that_attaches_to_another_network_gets_one_made(handlers: Han
 
 def test_the_same_seed_gives_the_same_day(handlers: Handlers) -> None:
     def day() -> list[tuple[Any, ...]]:
-        with Laptop.from_template(Template(stacks={"Toy": toy_template.stack()}), start=START) as laptop:
+        with LocalDeployment.from_template(Template(stacks={"Toy": toy_template.stack()}), start=START) as laptop:
             laptop.cloud.faults.inject(
                 FaultRule(operation="DescribeInstances", code="RequestLimitExceeded", status=503, count=2)
             )
@@ -284,7 +284,7 @@ def test_the_same_seed_gives_the_same_day(handlers: Handlers) -> None:
 def test_real_time_is_back_after_closing(handlers: Handlers) -> None:
     import time
 
-    laptop = Laptop.from_template(Template(stacks={"Toy": toy_template.stack()}))
+    laptop = LocalDeployment.from_template(Template(stacks={"Toy": toy_template.stack()}))
     with laptop:
         assert time.time() < VirtualClock().now() + 3600
         sleep = time.sleep

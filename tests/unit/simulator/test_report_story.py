@@ -9,7 +9,7 @@ import pytest
 
 from simulator.report.graph import arrows, flattened, layout, mermaid, picture, svg
 from simulator.report.page import definitions
-from simulator.report.story import changed_something, short_path, tell
+from simulator.report.story import changed_something, rows_of, short_path
 from simulator.runner import Execution, all_edges
 from tests.support.report_pages import FAILED, UP, events, execution
 
@@ -48,14 +48,14 @@ def test_folding_loses_no_state(length: int) -> None:
 
 
 def test_a_row_says_when_what_why_and_from_how_many_to_how_many() -> None:
-    (row,) = tell([execution(0, UP, reason="pending 3 -> +1")])
+    (row,) = rows_of([execution(0, UP, reason="pending 3 -> +1")])
     assert (row.clock, row.trigger, row.decision, row.reason) == ("08:00:00", "schedule", "+1", "pending 3 -> +1")
     assert (row.workers_before, row.workers_after) == (2, 3)
     assert "WaitForJoin" in row.path and "WaitForJoin" not in row.tasks and "LockStatus" not in row.tasks
 
 
 def test_a_failed_run_tells_its_fault() -> None:
-    (row,) = tell([execution(0, FAILED, status="FAILED", reason="quota is used up")])
+    (row,) = rows_of([execution(0, FAILED, status="FAILED", reason="quota is used up")])
     assert row.reason == "QuotaExceededError: quota is used up"
     assert row.status == "FAILED"
 
@@ -92,20 +92,20 @@ def test_rounds_of_one_run_are_told_in_order_with_the_first_count_and_the_last()
             "Notify": {"outcome": {"kind": "scaled_up", "workers_after": 5}},
         },
     )
-    (row,) = tell([run])
+    (row,) = rows_of([run])
     assert (row.decision, row.workers_before, row.workers_after, row.reason) == ("+2, then +1", 2, 5, "pending 9")
 
 
 def test_a_run_that_decided_nothing_is_none_and_changed_nothing() -> None:
     decision = {"decision": {"action": "none", "count": 0, "sentence": "all is well", "workers_before": 3}}
     run = run_of(("AcquireLock", "Decide", "ReleaseLock"), {"Decide": decision}, {"trigger": "schedule"})
-    (row,) = tell([run])
+    (row,) = rows_of([run])
     assert (row.decision, row.reason, row.workers_before, row.workers_after) == ("none", "all is well", 3, 3)
     assert not changed_something(run)
 
 
 def test_a_run_without_any_input_or_payload_still_has_a_row() -> None:
-    (row,) = tell([run_of((), {})])
+    (row,) = rows_of([run_of((), {})])
     assert (row.trigger, row.decision, row.path, row.workers_before) == ("event", "none", "", None)
 
 

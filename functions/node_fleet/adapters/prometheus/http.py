@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
 
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError, ServerNotFoundError
-from node_fleet.domain.record import record
 from node_fleet.settings import Settings
 
 _RETRIED_STATUS = (429, 500, 502, 504)
@@ -31,7 +31,7 @@ class QueryRefusedError(MetricsUnavailableError):
     """Prometheus answers, but not this query; its other answers may be good."""
 
 
-@record(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Series:
     """One series of an answer: its labels and its finite value."""
 
@@ -60,7 +60,7 @@ def plain_session() -> Any:
     return session
 
 
-class PrometheusApi:
+class PrometheusHttp:
     """`address` gives the server's private IP, `credentials` (fresh?) user name and password; both only when needed."""
 
     def __init__(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from node_fleet.adapters.prometheus import queries
-from node_fleet.adapters.prometheus.http import Budget, PrometheusApi, QueryRefusedError, Series
+from node_fleet.adapters.prometheus.http import Budget, PrometheusHttp, QueryRefusedError, Series
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.fleet import blocking, total_load
 from node_fleet.domain.model.policy import CustomMetric
@@ -40,7 +40,7 @@ class PrometheusReader:
         clock: Any,
     ) -> None:
         self._settings = settings
-        self._api = PrometheusApi(session, settings, address=address, credentials=credentials, clock=clock)
+        self._api = PrometheusHttp(session, settings, address=address, credentials=credentials, clock=clock)
 
     def read(self, now: int) -> Reading:
         """Everything one decision needs, in at most seven requests, and one for each custom query of the user's own.

@@ -6,14 +6,13 @@ Counted use comes in, money comes out. What AWS does not charge for (rules of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from node_fleet.domain.record import record
+from dataclasses import dataclass
 
 PRICED_IN = "2025-11"
 """Month of the unit prices below: ap-southeast-1, USD. Other regions differ by some percent."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
     """A month's use, counted. memory in GB-seconds, sizes in GB."""
 
@@ -35,7 +34,7 @@ class Use:
     nat_hours: float = 0.0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """The price of so many units (`per`), and how many of them a month are always free."""
 
@@ -66,7 +65,7 @@ RATES: Mapping[str, Rate] = {
 }
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One line of the bill. usd: at full price; usd_after_free: with the always-free tier."""
 
@@ -101,7 +100,7 @@ def totals(lines: tuple[Line, ...]) -> tuple[float, float]:
     return sum(line.usd for line in lines), sum(line.usd_after_free for line in lines)
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What one run of a kind uses, as counted in simulation."""
 

@@ -6,10 +6,10 @@ Arithmetic over the dated price table. A price that is not in it is unknown and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from node_fleet.domain.cost.prices import DATED, USD_PER_HOUR
-from node_fleet.domain.record import record
 
 HOURS_PER_MONTH = 730.0
 
@@ -37,7 +37,7 @@ class Priced(Protocol):
     def market(self) -> str: ...
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetCost:
     """The hourly cost of what runs now. `unpriced`: what the table does not know, as 'TYPE MARKET in REGION'."""
 
@@ -45,7 +45,7 @@ class FleetCost:
     unpriced: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
     """One worker's life as it is billed. Times are epoch seconds."""
 
@@ -61,7 +61,7 @@ class Stay:
         return max(60.0, self.ended_at - self.begun_at) / 3600
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Money:
     """The currency that people read. All arithmetic is in USD; only the words change."""
 

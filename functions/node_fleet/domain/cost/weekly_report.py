@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from node_fleet.domain.cost.fleet_cost import (
     HOURS_PER_MONTH,
@@ -17,7 +18,6 @@ from node_fleet.domain.cost.fleet_cost import (
 )
 from node_fleet.domain.cost.prices import USD_PER_HOUR
 from node_fleet.domain.model.instance_types import offered
-from node_fleet.domain.record import record
 
 DAY_HOURS = 24
 HOUR_SECONDS = 3600
@@ -28,7 +28,7 @@ GP3_USD_PER_GIB_MONTH = 0.096
 LEAST_SHARE_KNOWN = 0.5
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """The fleet as one run saw it. kinds: (instance type, market) of each worker; hour: of the day, local."""
 
@@ -38,7 +38,7 @@ class Sample:
     cpu_percent: float | None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """A volume of ours that hangs on no instance."""
 
@@ -46,7 +46,7 @@ class Volume:
     gib: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the week is judged by. Times are epoch seconds."""
 
@@ -67,7 +67,7 @@ class Facts:
     volumes: tuple[Volume, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """What to change, and what that saves in a month at this week's load."""
 
@@ -76,7 +76,7 @@ class Recommendation:
     usd_per_month: float
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Week:
     """The report as data. known_hours: how much of the week the samples cover."""
 

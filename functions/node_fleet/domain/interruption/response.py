@@ -6,6 +6,7 @@ Spot warnings end in minutes, scheduled changes in days, recommendations often i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Alert, DryPool, Instance
 from node_fleet.domain.notify.message import Message
-from node_fleet.domain.record import record, replace
 from node_fleet.domain.scale_up.launch import under_notice
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 
@@ -50,7 +50,7 @@ WORDS: dict[str, str] = {
 }
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
     """One event about one or more instances. deadline: epoch seconds, 0 when the event names none.
 
@@ -64,7 +64,7 @@ class Announcement:
     event: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """The settings that an answer to an announcement obeys, in seconds."""
 
@@ -75,7 +75,7 @@ class Times:
     join_limit_seconds: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
     """What is done about one worker: the plan that the workflow carries, written for who opens it in the console.
 
@@ -108,7 +108,7 @@ class Interruption:
         return replace(self, slot=slot)
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineDrain:
     """How the drain stands: "waiting", "drained", "failed", "skipped"; started_at and until in epoch seconds."""
 
@@ -120,7 +120,7 @@ class DeadlineDrain:
     until: int = 0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
     """What became of the replacement: "launched", "none" or "failed"."""
 

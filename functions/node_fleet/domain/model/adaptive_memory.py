@@ -5,10 +5,10 @@ Records only; spare.py, calm.py and packing.py fill and read them.
 
 from __future__ import annotations
 
-from node_fleet.domain.record import record
+from dataclasses import dataclass
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRise:
     """Demand at one reading, and the highest since; closed once the horizon is over. Demand is in workers."""
 
@@ -18,7 +18,7 @@ class OpenRise:
     pace: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
     """When so many workers were last needed."""
 
@@ -26,7 +26,7 @@ class Needed:
     workers: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSums:
     """Fading sums over usable workers: how many, their pods, and what they ask for; the line through them is a pod.
 
@@ -43,7 +43,7 @@ class PodSums:
     least: int = -1
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
     """What each rest of calm.RESTS would have led to: its workers now, its last way, and two sums that fade.
 
@@ -56,7 +56,7 @@ class Tried:
     turns: tuple[float, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
     """places: typical pods that a worker holds; demand seen with another number cannot be compared.
 

@@ -7,10 +7,10 @@ with all the others in adapters/prometheus/queries.py and are named here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.policy import CustomMetric
-from node_fleet.domain.record import replace
 
 _TRAFFIC = "built-in:request_traffic"
 

@@ -6,6 +6,7 @@ Pure: it fetches nothing. A value that is not known stays None; it never becomes
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from node_fleet.domain.model.fleet_state import Notice
@@ -19,7 +20,6 @@ from node_fleet.domain.model.snapshot import (
     Snapshot,
     Worker,
 )
-from node_fleet.domain.record import record, replace
 
 # Taints that say the node is not able to run pods yet, or no longer. A team's own taints are not among them: workers
 # that carry those are used by pods that tolerate them.
@@ -54,7 +54,7 @@ class Loaded(Protocol):
     def memory_total_mib(self) -> int | None: ...
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """The load of several workers as one. None: not known of any of them."""
 

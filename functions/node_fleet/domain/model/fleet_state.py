@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Memory
-from node_fleet.domain.record import field, record
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The lock as one run holds it. Only the owner with this very fence may change or release anything."""
 
@@ -17,7 +18,7 @@ class Lease:
     expires_at: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """An operator's order to change nothing until `until` (epoch seconds), with the reason and who gave it."""
 
@@ -27,7 +28,7 @@ class Pause:
     until: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """Capacity promised to a launch that EC2 may not show yet: both workflows count it against the maximum."""
 
@@ -36,7 +37,7 @@ class Reservation:
     until: int = 0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """AWS has announced to take this instance, or may: `deadline` in epoch seconds, 0 when none was given.
 
@@ -52,7 +53,7 @@ class Notice:
     event: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetState:
     """One cluster's state item. `slots_version` grows with every change of `reservations`."""
 

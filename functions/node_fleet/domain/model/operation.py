@@ -5,10 +5,10 @@ Phases follow begin, record, verify, complete, fail; scale-down goes through dra
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model.snapshot import DryPool, Market
-from node_fleet.domain.record import record, replace
 
 Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify", "fail"]
@@ -20,7 +20,7 @@ FINISHED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "undone", "skip
 FINISHED_SLOT_OUTCOMES: frozenset[str] = frozenset({"joined", "unjoined", "failed"})
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSlot:
     """One worker to launch: where and how, what it became. `attempt` counts the pools tried so far."""
 
@@ -37,7 +37,7 @@ class LaunchSlot:
     detail: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One worker to remove and how far that has come. `detail` is what an operator reads.
 
@@ -55,7 +55,7 @@ class Target:
     not_ready: bool = False
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """A scale-up (slots) or scale-down (targets) that was begun and is not yet closed. Times are epoch seconds."""
 

@@ -5,9 +5,8 @@ A preset changes decisions, never safety. Values come from settings.py, which ch
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from node_fleet.domain.record import record
 
 WhenAbsent = Literal["ignore", "hold"]
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
@@ -18,7 +17,7 @@ SIZINGS = ("steps", "adaptive")
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CustomMetric:
     """A metric of the user's own. `high` asks for a worker after `readings`; under `low`, one may go.
 
@@ -37,7 +36,7 @@ class CustomMetric:
     unit: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleWindow:
     """A floor under the worker count while the window is open: local times in the configured zone.
 
@@ -52,7 +51,7 @@ class ScheduleWindow:
     text: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, cast
 
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.record import record
 
 Trigger = Literal["schedule", "alert", "manual"]
 TRIGGERS = ("schedule", "alert", "manual")
 INPUT_FIELDS = ("trigger", "scheduled_at", "dry_run")
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One execution. `scheduled_at` and `started_at` are epoch seconds; scheduled_at is 0 for alert and manual runs."""
 
@@ -27,7 +27,7 @@ class Run:
     round: int = 1
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Pauses of the Wait states, handed to SecondsPath. All in seconds."""
 

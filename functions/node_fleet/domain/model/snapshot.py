@@ -5,17 +5,17 @@ Values only. How they are fetched is the adapters' business, what follows from t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from node_fleet.domain.model.adaptive_memory import Learned
-from node_fleet.domain.record import field, record
 
 Market = Literal["spot", "on-demand"]
 Phase = Literal["usable", "joining", "cordoned", "not_ready", "unjoined", "unknown"]
 Source = Literal["live", "cached", "none"]
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """One EC2 instance of the fleet that is pending or running (no other state counts as capacity)."""
 
@@ -32,7 +32,7 @@ class Instance:
     slot: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReading:
     """One Kubernetes node as the metrics show it. None means the value is missing, never zero."""
 
@@ -66,7 +66,7 @@ class NodeReading:
         return self.ready and not self.unschedulable and not self.blocking_taints
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """One worker: the EC2 instance joined with its node by provider id. None means missing."""
 
@@ -93,7 +93,7 @@ class Worker:
     taints: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
     """Unschedulable pods that ask for the same: how many, how much each, and since when the oldest waits."""
 
@@ -107,7 +107,7 @@ class PodShape:
     zone: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CustomReading:
     """One custom metric's value this tick; None when the series is absent, empty or not finite."""
 
@@ -116,7 +116,7 @@ class CustomReading:
     traffic: float | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HourlyLoad:
     """Mean CPU of one hour, from `readings` readings; hour_epoch is the UTC start of that hour.
 
@@ -129,7 +129,7 @@ class HourlyLoad:
     workers: float = 0.0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What Prometheus answered, de-duplicated and checked; workers only, the server left out of every figure."""
 
@@ -144,7 +144,7 @@ class Reading:
     missing: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything that one decision may look at."""
 
@@ -192,7 +192,7 @@ class Snapshot:
         return tuple(w for w in self.workers if not w.under_notice)
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """Something a person should hear of: a stable kind for de-duplication, and one clear sentence."""
 
@@ -200,7 +200,7 @@ class Alert:
     text: str
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Streak:
     """How long, and over how many readings in a row, a condition has held."""
 
@@ -209,7 +209,7 @@ class Streak:
     readings: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DryPool:
     """A capacity pool that answered 'no capacity': not tried again before `until` (epoch seconds)."""
 
@@ -219,7 +219,7 @@ class DryPool:
     until: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
     """A thing that failed `failures` times in a row and is left alone until `until` (epoch seconds)."""
 
@@ -228,7 +228,7 @@ class BackOff:
     until: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingPoint:
     """One past reading, as small as the state item keeps it."""
 
@@ -239,7 +239,7 @@ class ReadingPoint:
     usable: int
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedFor:
     """Pods of one shape that a scale-up was decided for, so that a launch that did not help is noticed.
 
@@ -253,7 +253,7 @@ class LaunchedFor:
     unhelped: int = 0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What one decision leaves for the next. Stored in the state item; written only under the lock.
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.record import record
 
 ALERT_NAME = "UnschedulablePods"
 FIELDS = ("alertname", "cluster", "status", "starts_at")
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingAlert:
     """One alert. starts_at is the moment since which it fires: it stays the same in every repetition."""
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Alert, Snapshot
-from node_fleet.domain.record import record, replace
 
 Level = Literal["info", "success", "warning", "error"]
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """What happened, why, and to how many workers. `details` are further sentences, most important first."""
 
@@ -35,7 +35,7 @@ class Message:
     cost_after_usd_per_hour: float | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a run ended. kind: "scaled_up", "scaled_down", "none", "dry_run" or "failed"; text: one sentence."""
 

@@ -6,12 +6,12 @@ An outcome that is not known is never success. Sending, cancelling and looking a
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.snapshot import Alert, Memory
-from node_fleet.domain.record import record, replace
-from node_fleet.domain.scale_down.inspection import NodeLook
+from node_fleet.domain.scale_down.inspection import NodeCheck
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
 
@@ -37,7 +37,7 @@ _WORDS: dict[str, tuple[DrainStatus, str]] = {
 }
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
     """How a command on the server stands. exit_code is -1 while there is none.
 
@@ -70,7 +70,7 @@ class CommandResult:
         return found[-1]["detail"] if found else ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainVerdict:
     """Where a drain stands, in one sentence. alert: kind of alert that a person should get, if any."""
 
@@ -79,7 +79,7 @@ class DrainVerdict:
     alert: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TerminationVerdict:
     """Where a termination stands; phase: what the target becomes, None while nothing changes."""
 
@@ -88,7 +88,7 @@ class TerminationVerdict:
     phase: TargetPhase | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainLimits:
     """kubectl's timeout < the command's execution timeout < how long the state machine waits for it. In seconds."""
 
@@ -124,7 +124,7 @@ def judge_drain(result: CommandResult, target: Target, limits: DrainLimits, now:
 
 
 def judge_look(
-    look: NodeLook, target: Target, operation_id: str, *, dead: bool, waited: int, limit: int
+    look: NodeCheck, target: Target, operation_id: str, *, dead: bool, waited: int, limit: int
 ) -> DrainVerdict:
     """What the look at a node after its drain means: only an empty node under our cordon is drained.
 

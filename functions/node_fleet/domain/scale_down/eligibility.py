@@ -7,9 +7,9 @@ order among those that may go is selection.py's matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from node_fleet.domain.model.snapshot import BackOff, Instance
-from node_fleet.domain.record import record
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 
 REASONS: dict[str, str] = {
@@ -31,7 +31,7 @@ KEPT_WHEN_NOT_READY = frozenset("vnxu")
 """Blockers that hold even for a worker that has been NotReady for long; its other pods are lost already."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """One worker that may not go, and the operator's sentence."""
 
@@ -44,7 +44,7 @@ class Kept:
         return f"worker {self.instance_id}: kept, {self.reason}"
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One worker that may go: its machine, its node, and its live CPU if metrics show it."""
 
@@ -58,7 +58,7 @@ class Candidate:
         return 100.0 - self.cpu_percent if self.cpu_percent is not None else self.node.idle_cpu_percent
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Eligibility:
     """Everybody's verdict. usable: workers that take pods now and stay (the minimum is held against them).
 

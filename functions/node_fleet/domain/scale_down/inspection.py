@@ -9,9 +9,8 @@ import base64
 import re
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from node_fleet.domain.record import record
 
 PLAIN_CHARACTERS = 4000
 
@@ -28,7 +27,7 @@ class UnreadableAnswerError(ValueError):
     """The server's answer cannot be trusted: cut, damaged or of another form. Never leaves domain/ and handlers/."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
     """One pod that keeps its worker. `pod` is namespace/name; `letter` is explained in eligibility.REASONS."""
 
@@ -37,7 +36,7 @@ class Blocker:
     budget: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedNode:
     """One node as the server sees it now. room None: no budget covers its pods. cordoned_by "?": somebody else.
 
@@ -74,7 +73,7 @@ class InspectedNode:
         return 100.0 * max(0, self.cpu_allocatable_milli - self.cpu_requested_milli) / self.cpu_allocatable_milli
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """What one look at the cluster gave. known False: nothing may be concluded, `detail` says why.
 
@@ -90,8 +89,8 @@ class Inspection:
     detail: str = ""
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class NodeLook:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCheck:
     """One node as check_node.sh saw it. known False: the answer cannot be trusted."""
 
     known: bool
@@ -113,15 +112,15 @@ def parse_inspection(text: str) -> Inspection:
         return Inspection(known=False, detail=f"the answer of the server cannot be read: {error}")
 
 
-def parse_node_look(text: str, node_name: str) -> NodeLook:
+def parse_node_look(text: str, node_name: str) -> NodeCheck:
     """What check_node.sh printed about that node; not known when anything is missing or odd."""
     lines = text.strip().splitlines()
     words = lines[-2].split(" ") if len(lines) > 1 and lines[-1] == "end" else []
     if words[:3] == ["node", node_name, "absent"]:
-        return NodeLook(known=True)
+        return NodeCheck(known=True)
     if len(words) != _FIELDS_OF_A_NODE or words[:2] != ["node", node_name] or not all(map(_COUNT.match, words[6:])):
-        return NodeLook(known=False, detail=f"the answer about node {node_name} was cut or cannot be read")
-    return NodeLook(
+        return NodeCheck(known=False, detail=f"the answer about node {node_name} was cut or cannot be read")
+    return NodeCheck(
         known=True,
         present=True,
         instance_id="" if words[2] == "-" else words[2],

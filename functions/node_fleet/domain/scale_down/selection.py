@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.model.operation import Operation, Target
-from node_fleet.domain.record import record
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import Inspection
 
 _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Who goes, in order, and why nobody or fewer go. sentence is what the operator reads."""
 

@@ -6,12 +6,12 @@ Unknown is not unjoined: without a list of nodes nothing is given up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model.back_off import JOIN, SCALE_UP
 from node_fleet.domain.model.operation import FINISHED_SLOT_OUTCOMES, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Alert, NodeReading
-from node_fleet.domain.record import record, replace
 from node_fleet.domain.scale_up.launch import BLAMELESS, FRESH_SECONDS
 
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
@@ -19,7 +19,7 @@ JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 LIVING = ("pending", "running")
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
     """How the wait stands. seconds: launch to usable of the slowest that joined; pods_waiting: None when not known."""
 
@@ -31,8 +31,8 @@ class Join:
     seconds: int | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Sight:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatuses:
     """The nodes as somebody saw them, and who that was. None: nobody could look, or the list cannot be believed."""
 
     nodes: tuple[NodeReading, ...] | None
@@ -45,7 +45,7 @@ class Sight:
         return self.nodes is not None
 
 
-NOBODY_LOOKED = Sight(nodes=None, source="nobody")
+NOBODY_LOOKED = NodeStatuses(nodes=None, source="nobody")
 
 
 def judge(
@@ -75,7 +75,7 @@ def join_of(operation: Operation, *, now: int, limit_seconds: int, pods_waiting:
     )
 
 
-def give_up(operation: Operation, sight: Sight, *, now: int, limit_seconds: int) -> Operation:
+def give_up(operation: Operation, sight: NodeStatuses, *, now: int, limit_seconds: int) -> Operation:
     """The operation with every slot closed whose fate is known; one that nobody can see stays as launched."""
     for slot in operation.slots:
         if slot.outcome == "planned":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model.back_off import JOIN, active
@@ -21,7 +22,6 @@ from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Alert, DryPool, Instance, Memory
-from node_fleet.domain.record import record, replace
 from node_fleet.domain.scale_up.placement import Placement, Pool, dry_now, pools_in_order
 
 FRESH_SECONDS = 120
@@ -99,7 +99,7 @@ FINAL: dict[Kind, type[NodeFleetError]] = {
 }
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """One refused RunInstances: which pool, EC2's code and words, and what that means."""
 

@@ -6,13 +6,13 @@ Certain means: past the join limit, and kubectl on the server listed nodes witho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from node_fleet.domain.model.snapshot import Alert, Worker
-from node_fleet.domain.record import record
-from node_fleet.domain.scale_up.join import Sight
+from node_fleet.domain.scale_up.join import NodeStatuses
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reaping:
     """What one look came to: whom to reap (at most one), whom to look at again, and why in one sentence."""
 
@@ -22,7 +22,7 @@ class Reaping:
 
 
 def weigh_reaping(
-    candidates: Iterable[Worker], sight: Sight, suspects: Mapping[str, int], *, now: int, run_seconds: int
+    candidates: Iterable[Worker], sight: NodeStatuses, suspects: Mapping[str, int], *, now: int, run_seconds: int
 ) -> Reaping:
     """Compare the candidates with what kubectl on the server lists.
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
 from node_fleet.domain.model.snapshot import DryPool, Instance, Market
-from node_fleet.domain.record import field, record
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """The user's wishes. zones: zone -> subnet id in the configured order; instance_types in order of preference."""
 
@@ -35,7 +34,7 @@ class Pool:
     market: Market
 
 
-@record(slots=True)
+@dataclass(slots=True)
 class Layout:
     """How the fleet stands while a plan grows: counted once, then kept up to date slot by slot."""
 

@@ -6,12 +6,12 @@ from node_fleet.domain.model.snapshot import Alert, Streak
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.not_ready import lasting
 from node_fleet.domain.scaling.signals.pending_pods import Demand, listed_checks, shape_key
-from node_fleet.domain.scaling.tick import View, known
+from node_fleet.domain.scaling.tick import Tick, known
 
 Found = list[tuple[str, Alert]]
 
 
-def new_alerts(view: View, found: Found) -> tuple[tuple[Alert, ...], dict[str, int]]:
+def new_alerts(view: Tick, found: Found) -> tuple[tuple[Alert, ...], dict[str, int]]:
     """The alerts not yet told, and what is remembered of those that were."""
     quiet = view.policy.alert_quiet_seconds
     told = {key: seen for key, seen in view.memory.alerted.items() if view.now - seen <= quiet}
@@ -20,7 +20,7 @@ def new_alerts(view: View, found: Found) -> tuple[tuple[Alert, ...], dict[str, i
     return fresh, told
 
 
-def standing_alerts(view: View, demand: Demand | None, streaks: dict[str, Streak]) -> Found:
+def standing_alerts(view: Tick, demand: Demand | None, streaks: dict[str, Streak]) -> Found:
     """Causes that do not depend on the decision: no metrics, pods that nothing helps, workers NotReady."""
     found = _metrics_alerts(view, streaks)
     if demand:
@@ -35,7 +35,7 @@ def standing_alerts(view: View, demand: Demand | None, streaks: dict[str, Streak
     return found
 
 
-def at_maximum(view: View, wanted: str) -> tuple[str, Alert]:
+def at_maximum(view: Tick, wanted: str) -> tuple[str, Alert]:
     """Load asks for a worker and the maximum forbids it."""
     text = (
         f"at maximum: {wanted}, but {view.counted} of {view.policy.max_workers} workers run; consider raising MAX_NODES"
@@ -48,7 +48,7 @@ def blocked_launch(check: Check) -> tuple[str, Alert]:
     return check.name, Alert(kind=check.name, text=check.text)
 
 
-def _metrics_alerts(view: View, streaks: dict[str, Streak]) -> Found:
+def _metrics_alerts(view: Tick, streaks: dict[str, Streak]) -> Found:
     if not view.readable:
         why = view.snapshot.problem or "Prometheus cannot be read"
         text = f"no metrics: {why}; only the minimum is enforced"
@@ -61,7 +61,7 @@ def _metrics_alerts(view: View, streaks: dict[str, Streak]) -> Found:
     return []
 
 
-def missing_names(view: View) -> list[str]:
+def missing_names(view: Tick) -> list[str]:
     """What the reading lacks, by name; a metric that may be absent is not lacked."""
     snapshot, policy = view.snapshot, view.policy
     names = set(snapshot.missing)

@@ -5,16 +5,16 @@ Records only; decision.py makes them, and its callers import them from there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from node_fleet.domain.model.snapshot import Alert, Memory
-from node_fleet.domain.record import field, record
 
 Action = Literal["scale_up", "scale_down", "none"]
 Verdict = Literal["up", "down", "hold", "ok", "missing", "waiting", "blocked"]
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One thing that was weighed: its value, the mark it was held to, for how long, what followed, and the setting.
 
@@ -34,7 +34,7 @@ class Check:
     aside: bool = False
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The answer as data. `sentence` says it to a person; `memory` is what the next decision starts from.
 

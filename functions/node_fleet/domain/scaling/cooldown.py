@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from node_fleet.domain.model import back_off
 from node_fleet.domain.scaling.check import Action, Check, Verdict
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 
-def cooldown(view: View, action: Action) -> Check:
+def cooldown(view: Tick, action: Action) -> Check:
     """Whether the rest before this action is over; "blocked" while it lasts."""
     memory, policy = view.memory, view.policy
     counted = memory.last_action if policy.cooldown_by == "last" else action
@@ -30,7 +30,7 @@ def cooldown(view: View, action: Action) -> Check:
     )
 
 
-def launch_back_off(view: View) -> Check | None:
+def launch_back_off(view: Tick) -> Check | None:
     """What forbids any launch for now: the open circuit breaker, or the rest after a failed scale-up."""
     broken = back_off.active(view.memory.back_offs, back_off.JOIN, view.now)
     if broken:

@@ -5,25 +5,26 @@ Here stands the order of the rules and what binds all of them; how each is weigh
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Alert, Memory, Snapshot
-from node_fleet.domain.record import record, replace
 from node_fleet.domain.scaling import alerts, explain
 from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
 from node_fleet.domain.scaling.cooldown import cooldown, launch_back_off
 from node_fleet.domain.scaling.memory_update import newly_usable, note_missing, remembered
-from node_fleet.domain.scaling.minimum_size import Floor, effective_minimum
+from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
 from node_fleet.domain.scaling.not_ready import weigh_not_ready
 from node_fleet.domain.scaling.predicted_demand import foresee
 from node_fleet.domain.scaling.signals.pending_pods import listed_checks, weigh_demand
 from node_fleet.domain.scaling.strategies.strategy_table import RULE_SETS
 from node_fleet.domain.scaling.strategies.thresholds import Wanted
-from node_fleet.domain.scaling.tick import View, look
+from node_fleet.domain.scaling.tick import Tick, look
 
 __all__ = ["Action", "Check", "Decision", "Verdict", "decide"]
 
 
-@record(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Answer:
     """The outcome while it is put together."""
 
@@ -71,13 +72,13 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     return _told(view, answer, wanted, told, after)
 
 
-def _no_metrics(view: View) -> Wanted:
+def _no_metrics(view: Tick) -> Wanted:
     why = view.snapshot.problem or "no reading young enough"
     text = f"no metrics ({why}), only the minimum is enforced"
     return Wanted(checks=[Check(name="metrics", verdict="missing", text=text, setting="CACHED_READING_SECONDS")])
 
 
-def _raise_to_floor(view: View, floor: Floor, wanted: Wanted, found: alerts.Found) -> _Answer | None:
+def _raise_to_floor(view: Tick, floor: MinimumSize, wanted: Wanted, found: alerts.Found) -> _Answer | None:
     """Rule 1. Below the minimum nothing but a back-off waits; a schedule or a hold waits for the cooldown."""
     short = floor.workers - view.have
     if short <= 0:
@@ -95,7 +96,7 @@ def _raise_to_floor(view: View, floor: Floor, wanted: Wanted, found: alerts.Foun
     return _launch(view, lead, floor.rule, short, found, bypass=at_once, wanted=wanted)
 
 
-def _add(view: View, wanted: Wanted, found: alerts.Found) -> _Answer | None:
+def _add(view: Tick, wanted: Wanted, found: alerts.Found) -> _Answer | None:
     """Rule 2."""
     if not wanted.add:
         return None
@@ -104,7 +105,7 @@ def _add(view: View, wanted: Wanted, found: alerts.Found) -> _Answer | None:
 
 
 def _launch(
-    view: View, lead: Check, rule: str, count: int, found: alerts.Found, *, bypass: bool, wanted: Wanted
+    view: Tick, lead: Check, rule: str, count: int, found: alerts.Found, *, bypass: bool, wanted: Wanted
 ) -> _Answer:
     """Launch as many as headroom, back-offs and the cooldown allow, or say which of them forbids it."""
     if view.headroom == 0:
@@ -129,7 +130,7 @@ def _launch(
     return _Answer(action="scale_up", count=min(count, view.headroom), rule=rule, lead=lead)
 
 
-def _replace_not_ready(view: View, floor: Floor, wanted: Wanted) -> _Answer | None:
+def _replace_not_ready(view: Tick, floor: MinimumSize, wanted: Wanted) -> _Answer | None:
     """Rule 3."""
     worker, check = weigh_not_ready(view, floor.workers)
     if check:
@@ -143,7 +144,7 @@ def _replace_not_ready(view: View, floor: Floor, wanted: Wanted) -> _Answer | No
     return _Answer(action="scale_down", count=1, rule="not_ready", lead=check, replace=worker.instance_id)
 
 
-def _remove(view: View, wanted: Wanted) -> _Answer | None:
+def _remove(view: Tick, wanted: Wanted) -> _Answer | None:
     """Rule 4."""
     if not wanted.remove:
         return None
@@ -155,7 +156,7 @@ def _remove(view: View, wanted: Wanted) -> _Answer | None:
     return _Answer(action="scale_down", count=wanted.remove, rule=wanted.rule, lead=lead)
 
 
-def _nothing(view: View, wanted: Wanted) -> _Answer:
+def _nothing(view: Tick, wanted: Wanted) -> _Answer:
     """Rule 5: none, with the reason that came nearest to an action."""
     lead = explain.nearest(wanted.checks)
     wanted.checks.append(cooldown(view, "scale_down" if lead.name == "idle" else "scale_up"))
@@ -166,7 +167,7 @@ def _nothing_done(lead: Check, *blocks: Check) -> _Answer:
     return _Answer(action="none", count=0, rule="none", lead=lead, blocked_by=tuple(c.name for c in blocks))
 
 
-def _told(view: View, answer: _Answer, wanted: Wanted, told: tuple[Alert, ...], memory: Memory) -> Decision:
+def _told(view: Tick, answer: _Answer, wanted: Wanted, told: tuple[Alert, ...], memory: Memory) -> Decision:
     change = {"scale_up": answer.count, "scale_down": -answer.count, "none": 0}[answer.action]
     triggers = [c for c in wanted.checks if c is answer.lead or c.verdict in ("up", "blocked")]
     triggers.sort(key=lambda c: c is not answer.lead)
@@ -187,7 +188,7 @@ def _told(view: View, answer: _Answer, wanted: Wanted, told: tuple[Alert, ...], 
     )
 
 
-def _to_look_for(view: View, action: Action) -> str:
+def _to_look_for(view: Tick, action: Action) -> str:
     """On a tick without an action: the oldest worker that should have joined long ago, for ReapUnjoined to judge."""
     found = view.snapshot.unjoined if action == "none" else ()
     return found[0].instance_id if found else ""

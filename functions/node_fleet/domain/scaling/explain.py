@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node_fleet.domain.scaling.check import Action, Check
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 _SIGN = {"scale_up": "+", "scale_down": "-", "none": ""}
 _FIRST = {"up": 0, "blocked": 1, "waiting": 2, "hold": 3, "missing": 4, "down": 5, "ok": 6}
 
 
-def sentence(view: View, action: Action, count: int, lead: Check, checks: Iterable[Check]) -> str:
+def sentence(view: Tick, action: Action, count: int, lead: Check, checks: Iterable[Check]) -> str:
     """The lead with its outcome, then what else was weighed, then the workers: 'pending 3 ... -> +1; CPU ...'."""
     outcome = f"{_SIGN[action]}{count}" if count else "no change"
     others = [c for c in checks if c is not lead and not c.aside and not _quiet_metric(c)]
@@ -30,7 +30,7 @@ def _quiet_metric(check: Check) -> bool:
     return check.name.startswith("custom:") and check.verdict == "down"
 
 
-def workers_words(view: View) -> str:
+def workers_words(view: Tick) -> str:
     """'workers 4 of 10, 1 joining': every instance of the fleet that stays, of the maximum."""
     words = f"workers {view.counted} of {view.policy.max_workers}"
     for count, name in (

@@ -5,24 +5,25 @@ Nothing here decides; the store keeps what comes back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from node_fleet.domain.model.adaptive_memory import Learned
 from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.snapshot import BackOff, Memory, ReadingPoint, Streak
-from node_fleet.domain.record import replace
 from node_fleet.domain.scaling.alerts import missing_names
-from node_fleet.domain.scaling.predicted_demand import Foreseen
+from node_fleet.domain.scaling.predicted_demand import PredictedDemand
 from node_fleet.domain.scaling.signals.pending_pods import Demand, remember_launch
 from node_fleet.domain.scaling.signals.sustained import advance
-from node_fleet.domain.scaling.tick import View, known
+from node_fleet.domain.scaling.tick import Tick, known
 
 
 def remembered(
-    view: View,
+    view: Tick,
     streaks: dict[str, Streak],
     *,
     demand: Demand | None,
     launching: bool,
-    foreseen: Foreseen,
+    foreseen: PredictedDemand,
     fresh: dict[str, int],
     alerted: dict[str, int],
     learned: Learned | None = None,
@@ -49,7 +50,7 @@ def remembered(
     )
 
 
-def note_missing(view: View, streaks: dict[str, Streak]) -> None:
+def note_missing(view: Tick, streaks: dict[str, Streak]) -> None:
     """Keep the run of readings that lacked something with the others, so that people hear of a lasting gap."""
     gone = view.readable and bool(missing_names(view))
     gap = view.policy.reading_gap_seconds
@@ -58,13 +59,13 @@ def note_missing(view: View, streaks: dict[str, Streak]) -> None:
         streaks["missing"] = streak
 
 
-def _kept_streaks(view: View) -> dict[str, Streak]:
+def _kept_streaks(view: Tick) -> dict[str, Streak]:
     """Without a reading the runs stand still until the gap ends them; only the idle clock starts again."""
     gap = view.policy.reading_gap_seconds
     return {name: s for name, s in view.memory.since.items() if name != "idle" and view.now - s.last <= gap}
 
 
-def _kept_back_offs(view: View) -> tuple[BackOff, ...]:
+def _kept_back_offs(view: Tick) -> tuple[BackOff, ...]:
     """All but those of workers that are gone."""
     if not (before := view.memory.back_offs):
         return before
@@ -72,7 +73,7 @@ def _kept_back_offs(view: View) -> tuple[BackOff, ...]:
     return tuple(b for b in before if not b.key.startswith(node_key("")) or b.key in ids)
 
 
-def _readings(view: View) -> tuple[ReadingPoint, ...]:
+def _readings(view: Tick) -> tuple[ReadingPoint, ...]:
     snapshot, past = view.snapshot, view.memory.readings
     if not view.live or (past and past[-1].at >= view.read_at):
         return past
@@ -86,7 +87,7 @@ def _readings(view: View) -> tuple[ReadingPoint, ...]:
     return (*past, point)[-view.policy.readings_kept :]
 
 
-def newly_usable(view: View) -> dict[str, int]:
+def newly_usable(view: Tick) -> dict[str, int]:
     """Instance -> when it was first known usable, for workers launched a short while ago only."""
     policy, known_before = view.policy, view.memory.fresh
     recent = view.now - policy.join_limit_seconds - policy.scheduling_grace_seconds - policy.reading_gap_seconds

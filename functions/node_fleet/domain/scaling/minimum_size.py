@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from node_fleet.domain.model.policy import ScheduleWindow
-from node_fleet.domain.record import record
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Floor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimumSize:
     """How many workers must be there, by which rule, and in words."""
 
     workers: int
@@ -17,33 +18,33 @@ class Floor:
     setting: str
 
 
-def effective_minimum(view: View) -> Floor:
+def effective_minimum(view: Tick) -> MinimumSize:
     """The highest floor in force, never above the maximum; of equals, the plain minimum, then the schedule."""
     policy, memory = view.policy, view.memory
-    best = Floor(
+    best = MinimumSize(
         workers=policy.min_workers, rule="minimum", text=f"the minimum of {policy.min_workers}", setting="MIN_NODES"
     )
     window = _open_window(view) if policy.schedules else None
     if window and window.minimum > best.workers:
-        best = Floor(
+        best = MinimumSize(
             workers=window.minimum,
             rule="schedule",
             text=f"the scheduled floor of {window.minimum} ({window.text})",
             setting="SCHEDULES",
         )
     if policy.predictive and memory.predictive_hold_until > view.now and memory.predictive_hold_workers > best.workers:
-        best = Floor(
+        best = MinimumSize(
             workers=memory.predictive_hold_workers,
             rule="prediction",
             text=f"the {memory.predictive_hold_workers} held for the busy hour",
             setting="ENABLE_PREDICTIVE_SCALING",
         )
     if best.workers > policy.max_workers:
-        return Floor(workers=policy.max_workers, rule=best.rule, text=best.text, setting=best.setting)
+        return MinimumSize(workers=policy.max_workers, rule=best.rule, text=best.text, setting=best.setting)
     return best
 
 
-def _open_window(view: View) -> ScheduleWindow | None:
+def _open_window(view: Tick) -> ScheduleWindow | None:
     from node_fleet.domain.scaling.schedule import (
         floor_at,  # with it come dates and zones: not in a start without windows
     )

@@ -8,17 +8,17 @@ from __future__ import annotations
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 
-def lasting(view: View) -> list[Worker]:
+def lasting(view: Tick) -> list[Worker]:
     """Workers that have been NotReady for the limit or longer, the longest first."""
     limit = view.policy.not_ready_replace_seconds
     found = [w for w in view.not_ready if w.not_ready_seconds >= limit]
     return sorted(found, key=lambda w: (-w.not_ready_seconds, w.instance_id))
 
 
-def weigh_not_ready(view: View, floor: int) -> tuple[Worker | None, Check | None]:
+def weigh_not_ready(view: Tick, floor: int) -> tuple[Worker | None, Check | None]:
     """The worker to remove, if one may go now, and what was weighed; nothing when none is NotReady for long."""
     if not view.live or not (found := lasting(view)):
         return None, None

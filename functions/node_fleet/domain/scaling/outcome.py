@@ -6,12 +6,12 @@ A failed or empty action starts no cooldown. Pure: the handlers that end an oper
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Memory
-from node_fleet.domain.record import replace
 
 
 def succeeded(

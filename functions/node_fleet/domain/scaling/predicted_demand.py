@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from node_fleet.domain.record import record
+from dataclasses import dataclass
+
 from node_fleet.domain.scaling.check import Check
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 _HOUR = 3600
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Foreseen:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedDemand:
     """The answer for this tick: whether one worker more is wanted, how long how many are held, and the check."""
 
     check: Check | None = None
@@ -20,10 +21,10 @@ class Foreseen:
     hold_workers: int = 0
 
 
-def foresee(view: View) -> Foreseen:
+def foresee(view: Tick) -> PredictedDemand:
     """Judge the coming hour, once, from the configured minute on; only on live data."""
     policy, memory = view.policy, view.memory
-    kept = Foreseen(
+    kept = PredictedDemand(
         hour_judged=memory.predicted_hour,
         hold_until=memory.predictive_hold_until,
         hold_workers=memory.predictive_hold_workers,

@@ -9,20 +9,20 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from node_fleet.domain.model.policy import DAY_NAMES, Policy
 from node_fleet.domain.model.snapshot import HourlyLoad
-from node_fleet.domain.record import record
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.predicted_demand import Foreseen
+from node_fleet.domain.scaling.predicted_demand import PredictedDemand
 from node_fleet.domain.scaling.schedule import zone
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 _HOUR, _DAY = 3600, 86400
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What is expected of one hour, in the unit of the history, and how the method did over the last week.
 
@@ -44,12 +44,12 @@ class Forecast:
         return self.load / max(1, workers) if self.per_worker else self.load
 
 
-def judge(view: View, coming: int, kept: Foreseen) -> Foreseen:
+def judge(view: Tick, coming: int, kept: PredictedDemand) -> PredictedDemand:
     """What the hour that starts at `coming` asks for; of `kept` stays what it does not change."""
     expected = forecast(view.snapshot.hourly, coming, view.policy)
     policy, have = view.policy, view.have
     if expected.abstains:
-        return Foreseen(
+        return PredictedDemand(
             check=_check("missing", f"no prediction: {expected.abstains}", None, policy),
             hour_judged=coming,
             hold_until=kept.hold_until,
@@ -60,9 +60,9 @@ def judge(view: View, coming: int, kept: Foreseen) -> Foreseen:
     if percent > policy.cpu_up_percent:
         check = _check("up", f"{words}, over {policy.cpu_up_percent:g} %", percent, policy)
         hold = min(have + 1, policy.max_workers)
-        return Foreseen(check=check, add=True, hour_judged=coming, hold_until=coming + _HOUR, hold_workers=hold)
+        return PredictedDemand(check=check, add=True, hour_judged=coming, hold_until=coming + _HOUR, hold_workers=hold)
     still_held = kept.hold_until > view.now and expected.percent_on(have - 1) > policy.cpu_up_percent
-    return Foreseen(
+    return PredictedDemand(
         check=_check("ok", words, percent, policy),
         hour_judged=coming,
         hold_until=coming + _HOUR if still_held else kept.hold_until,

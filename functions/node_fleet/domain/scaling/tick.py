@@ -6,14 +6,14 @@ Counts and trust only; what follows from them is for the rules.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Memory, Snapshot, Worker
-from node_fleet.domain.record import record
 
 
-@record(slots=True, kw_only=True)
-class View:
+@dataclass(slots=True, kw_only=True)
+class Tick:
     """Facts that several rules need. Workers under notice are left out of every count.
 
     have: usable, joining and unknown workers, or every instance when there are no metrics at all.
@@ -44,7 +44,7 @@ class View:
         return max(0, self.policy.max_workers - self.counted)
 
 
-def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> View:
+def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Tick:
     """Count the snapshot once; the order of its workers does not matter."""
     phases: dict[str, list[Worker]] = {"usable": [], "joining": [], "not_ready": [], "unknown": []}
     counted = 0
@@ -55,7 +55,7 @@ def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> View:
                 phases[worker.phase].append(worker)
     read_at = snapshot.read_at or snapshot.at
     young = now - read_at < policy.cached_reading_seconds
-    return View(
+    return Tick(
         snapshot=snapshot,
         memory=memory,
         policy=policy,

@@ -29,7 +29,7 @@ class PodSize:
 
 
 @dataclass(slots=True, kw_only=True)
-class Room:
+class FreeCapacity:
     """Free room of one worker while pods are packed into it."""
 
     zone: str = ""
@@ -74,7 +74,9 @@ def _tolerated(taint: str, tolerations: Sequence[str]) -> bool:
     return any(t in (taint, key, "*") or taint.startswith(f"{t}:") for t in tolerations)
 
 
-def pack(shapes: Iterable[PodShape], rooms: Sequence[Room], new: Room, most_new: int) -> tuple[int, int]:
+def pack(
+    shapes: Iterable[PodShape], rooms: Sequence[FreeCapacity], new: FreeCapacity, most_new: int
+) -> tuple[int, int]:
     """(new workers needed, pods that fit nowhere), first-fit decreasing over `rooms` and then over copies of `new`."""
     ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, s.zone, s.node_selector, s.tolerations))
     least = ordered[-1].cpu_milli if ordered else 0
@@ -94,7 +96,7 @@ def pack(shapes: Iterable[PodShape], rooms: Sequence[Room], new: Room, most_new:
     return opened, homeless
 
 
-def _into(rooms: Iterable[Room], shape: PodShape, count: int) -> int:
+def _into(rooms: Iterable[FreeCapacity], shape: PodShape, count: int) -> int:
     """Put the pods into the first rooms that hold them; returns how many are left."""
     for room in rooms:
         if count <= 0:

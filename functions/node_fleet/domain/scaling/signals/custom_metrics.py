@@ -13,10 +13,10 @@ from node_fleet.domain.model.snapshot import CustomReading, Streak
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.sustained import advance, is_sustained
-from node_fleet.domain.scaling.tick import View, known
+from node_fleet.domain.scaling.tick import Tick, known
 
 
-def weigh_custom(view: View, streaks: dict[str, Streak]) -> list[tuple[Check, bool]]:
+def weigh_custom(view: Tick, streaks: dict[str, Streak]) -> list[tuple[Check, bool]]:
     """A check for every configured metric, and whether it allows a worker to go. Updates `streaks` in place."""
     metrics, before = view.policy.custom_metrics, view.memory.since
     readings = {r.name: r for r in view.snapshot.custom}
@@ -31,7 +31,7 @@ def _all_missing(metrics: tuple[CustomMetric, ...]) -> tuple[tuple[Check, bool],
 
 
 def _weigh(
-    view: View, metric: CustomMetric, reading: CustomReading | None, streaks: dict[str, Streak]
+    view: Tick, metric: CustomMetric, reading: CustomReading | None, streaks: dict[str, Streak]
 ) -> tuple[Check, bool]:
     key = f"custom:{metric.name}"
     value = known(reading.value) if reading else None
@@ -71,7 +71,7 @@ def _missing(metric: CustomMetric) -> tuple[Check, bool]:
     return check, ignored
 
 
-def _compare(view: View, metric: CustomMetric, value: float, streak: Streak | None) -> tuple[Check, bool]:
+def _compare(view: Tick, metric: CustomMetric, value: float, streak: Streak | None) -> tuple[Check, bool]:
     shown = f"{metric.name} {value:g}{metric.unit and ' ' + metric.unit}"
     if value > metric.high:
         return _over(view, metric, value, streak, shown), False
@@ -80,7 +80,7 @@ def _compare(view: View, metric: CustomMetric, value: float, streak: Streak | No
     return _check(metric, "down" if low else "ok", text, value=value, threshold=metric.low if low else metric.high), low
 
 
-def _over(view: View, metric: CustomMetric, value: float, streak: Streak | None, shown: str) -> Check:
+def _over(view: Tick, metric: CustomMetric, value: float, streak: Streak | None, shown: str) -> Check:
     count = streak.readings if streak else 0
     verdict: Verdict = "up" if is_sustained(streak, metric.readings, view.policy) else "waiting"
     held = f"for {counted(count, 'reading')}" if verdict == "up" else f"reading {count} of {metric.readings}"

@@ -5,16 +5,17 @@ Which worker goes is not decided here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from node_fleet.domain.model.snapshot import Streak, Worker
-from node_fleet.domain.record import field, record
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.pending_pods import Demand
 from node_fleet.domain.scaling.signals.sustained import advance
-from node_fleet.domain.scaling.tick import View, known
+from node_fleet.domain.scaling.tick import Tick, known
 
 
-@record(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Idle:
     """How many workers may go, what was weighed, and the run of idle readings to remember."""
 
@@ -23,7 +24,7 @@ class Idle:
     streak: Streak | None = None
 
 
-def weigh_idle(view: View, demand: Demand | None, *, customs_low: bool, floor: int) -> Idle:
+def weigh_idle(view: Tick, demand: Demand | None, *, customs_low: bool, floor: int) -> Idle:
     """The idle clock, then the floor, then the load that the rest would carry.
 
     The clock starts again when any condition is not met or cannot be known; a removal does not reset it.
@@ -48,7 +49,7 @@ def projected(percent: float, workers: int, removed: int) -> float:
     return percent * workers / (workers - removed)
 
 
-def obstacle(view: View, demand: Demand | None, *, customs_low: bool) -> tuple[Verdict, str, str] | None:
+def obstacle(view: Tick, demand: Demand | None, *, customs_low: bool) -> tuple[Verdict, str, str] | None:
     """Verdict, words and setting of the first thing that keeps the fleet from being idle."""
     snapshot, policy = view.snapshot, view.policy
     if not view.live:
@@ -68,7 +69,7 @@ def obstacle(view: View, demand: Demand | None, *, customs_low: bool) -> tuple[V
     return None
 
 
-def _missing(view: View, demand: Demand | None) -> list[str]:
+def _missing(view: Tick, demand: Demand | None) -> list[str]:
     """What cannot be known of this reading, by name; metrics of the user's own and unused memory are left out."""
     snapshot, policy = view.snapshot, view.policy
     gone = {"cpu_percent"} if known(snapshot.cpu_percent) is None else set()
@@ -84,7 +85,7 @@ def _missing(view: View, demand: Demand | None) -> list[str]:
     return sorted(gone)
 
 
-def _clock_check(view: View, streak: Streak | None) -> Check:
+def _clock_check(view: Tick, streak: Streak | None) -> Check:
     needed = view.policy.idle_seconds
     seconds = streak.last - streak.since if streak else 0
     over = seconds >= needed
@@ -103,7 +104,7 @@ def _idle(verdict: Verdict, text: str, setting: str) -> Check:
     return Check(name="idle", verdict=verdict, text=text, setting=setting, aside=True)
 
 
-def _weigh_removal(view: View, floor: int, answer: Idle) -> None:
+def _weigh_removal(view: Tick, floor: int, answer: Idle) -> None:
     spare = len(view.usable) - floor
     if spare <= 0:
         text = f"{len(view.usable)} usable workers, not above the floor of {floor}"
@@ -118,7 +119,7 @@ def _weigh_removal(view: View, floor: int, answer: Idle) -> None:
             return
 
 
-def projection(view: View, removed: int) -> Check:
+def projection(view: Tick, removed: int) -> Check:
     """Whether the rest would stay clear of the up-thresholds, and hold the requests of the pods that must move."""
     policy, workers = view.policy, len(view.usable)
     if workers <= removed:

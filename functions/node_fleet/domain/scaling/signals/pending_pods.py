@@ -5,17 +5,18 @@ Pods too large for any worker, and pods that earlier launches did not help, are 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import LaunchedFor, PodShape, Worker
-from node_fleet.domain.record import record, replace
 from node_fleet.domain.scaling.check import Check
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 _PODS_PER_NODE = 110
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """waiting: pods a worker would help. left: those no joining or fresh worker will hold; left_shapes: their shapes.
     helpful: the shapes of all that wait.
@@ -38,7 +39,7 @@ class Demand:
 _NONE = Demand()
 
 
-@record(slots=True)
+@dataclass(slots=True)
 class _Room:
     """Free room of one worker while pods are packed into it."""
 
@@ -69,7 +70,7 @@ def shape_key(shape: PodShape) -> str:
     return f"{shape.cpu_milli}m/{shape.memory_mib}Mi{where and '@' + where}"
 
 
-def weigh_demand(view: View, fresh: dict[str, int]) -> Demand | None:
+def weigh_demand(view: Tick, fresh: dict[str, int]) -> Demand | None:
     """The demand of this reading; None when pending pods are not known. `fresh`: instance -> first known usable."""
     pending = view.snapshot.pending
     if pending is None:
@@ -166,7 +167,7 @@ def _fits_any(shape: PodShape, sizes: list[tuple[int, int]]) -> bool:
     return not sizes or any(shape.cpu_milli <= cpu and shape.memory_mib <= memory for cpu, memory in sizes)
 
 
-def _holders(view: View, fresh: dict[str, int], sizes: list[tuple[int, int]]) -> list[_Room]:
+def _holders(view: Tick, fresh: dict[str, int], sizes: list[tuple[int, int]]) -> list[_Room]:
     grace = view.policy.scheduling_grace_seconds
     by_type = {
         w.instance_type: (w.cpu_allocatable_milli, w.memory_allocatable_mib)
@@ -206,20 +207,20 @@ def _pack(shapes: list[PodShape], rooms: list[_Room]) -> list[tuple[PodShape, in
     return left
 
 
-def _judge(view: View, shapes: list[PodShape]) -> dict[str, LaunchedFor]:
+def _judge(view: Tick, shapes: list[PodShape]) -> dict[str, LaunchedFor]:
     """The launches of still pending shapes, those whose launch has since succeeded judged helped or not."""
     tries = {t.shape: _tried_again(view, t) for t in view.memory.launched_for}
     return {key: _judged(view, s, tries[key]) for s in shapes if (key := shape_key(s)) in tries}
 
 
-def _tried_again(view: View, launch: LaunchedFor) -> LaunchedFor:
+def _tried_again(view: Tick, launch: LaunchedFor) -> LaunchedFor:
     """Once the time on the list is over, one more launch may be tried before the pods are listed again."""
     until = view.memory.not_helped.get(launch.shape)
     over = until is not None and until <= view.now
     return replace(launch, unhelped=view.policy.not_helped_launches - 1) if over else launch
 
 
-def _judged(view: View, shape: PodShape, launch: LaunchedFor) -> LaunchedFor:
+def _judged(view: Tick, shape: PodShape, launch: LaunchedFor) -> LaunchedFor:
     memory, now = view.memory, view.now
     done = memory.last_action == "scale_up" and memory.last_action_at >= launch.at > 0
     if not done or now - memory.last_action_at < view.policy.scheduling_grace_seconds:
@@ -236,7 +237,7 @@ def _has_room(w: Worker, shape: PodShape) -> bool:
     return _room(w, None).take(shape, 1) == 1
 
 
-def _ignored(view: View, tries: dict[str, LaunchedFor]) -> dict[str, int]:
+def _ignored(view: Tick, tries: dict[str, LaunchedFor]) -> dict[str, int]:
     now, policy = view.now, view.policy
     running = {k: until for k, until in view.memory.not_helped.items() if until > now and k in tries}
     for key, launch in tries.items():

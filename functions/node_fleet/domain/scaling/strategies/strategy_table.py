@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from node_fleet.domain.scaling.signals.pending_pods import Demand
 from node_fleet.domain.scaling.strategies.thresholds import RuleSet, Wanted, steps
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 
-def _adaptive(view: View, demand: Demand | None, floor: int) -> Wanted:
+def _adaptive(view: Tick, demand: Demand | None, floor: int) -> Wanted:
     from node_fleet.domain.scaling.strategies.adaptive.strategy import (
         adaptive,  # a start with another rule set does without it
     )

@@ -7,20 +7,20 @@ and stand in decision.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from node_fleet.domain.model.adaptive_memory import Learned
 from node_fleet.domain.model.snapshot import Streak
-from node_fleet.domain.record import field, record, replace
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.custom_metrics import weigh_custom
 from node_fleet.domain.scaling.signals.idle import weigh_idle
 from node_fleet.domain.scaling.signals.pending_pods import Demand
 from node_fleet.domain.scaling.signals.sustained import advance, is_sustained
-from node_fleet.domain.scaling.tick import View, known
+from node_fleet.domain.scaling.tick import Tick, known
 
 
-@record(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Wanted:
     """What a rule set answers: workers to add (0: none) or to remove, by which rule, and all it weighed.
 
@@ -38,10 +38,10 @@ class Wanted:
     learned: Learned | None = None
 
 
-RuleSet = Callable[[View, Demand | None, int], Wanted]
+RuleSet = Callable[[Tick, Demand | None, int], Wanted]
 
 
-def steps(view: View, demand: Demand | None, floor: int) -> Wanted:
+def steps(view: Tick, demand: Demand | None, floor: int) -> Wanted:
     """One worker, or two when urgent, once a mark is passed; one goes when all have been low for the idle time."""
     wanted = Wanted()
     _weigh_pending(view, demand, wanted)
@@ -64,26 +64,26 @@ def steps(view: View, demand: Demand | None, floor: int) -> Wanted:
     return wanted
 
 
-def _step(view: View, demand: Demand | None, cpu: float | None) -> int:
+def _step(view: Tick, demand: Demand | None, cpu: float | None) -> int:
     policy = view.policy
     left = demand.left if demand else 0
     urgent = left > policy.pending_urgent or (cpu is not None and _once_joined(view, cpu) > policy.cpu_urgent_percent)
     return policy.step_urgent if urgent else policy.step_normal
 
 
-def _once_joined(view: View, percent: float) -> float:
+def _once_joined(view: Tick, percent: float) -> float:
     """The load when the joining workers take their share of it."""
     usable, joining = len(view.usable), len(view.joining)
     return percent * usable / (usable + joining) if joining and usable else percent
 
 
-def _weigh_pending(view: View, demand: Demand | None, wanted: Wanted) -> None:
+def _weigh_pending(view: Tick, demand: Demand | None, wanted: Wanted) -> None:
     left = demand.left > 0 if demand else None
     streak = _advance(view, wanted, "pending", left)
     wanted.checks.append(_pending_check(view, demand, streak))
 
 
-def _pending_check(view: View, demand: Demand | None, streak: Streak | None) -> Check:
+def _pending_check(view: Tick, demand: Demand | None, streak: Streak | None) -> Check:
     needed = view.policy.pending_readings
     if demand is None:
         return Check(name="pending", verdict="missing", text="pending pods missing", setting="PENDING_READINGS")
@@ -113,7 +113,7 @@ def _pending_check(view: View, demand: Demand | None, streak: Streak | None) -> 
     )
 
 
-def weigh_cpu(view: View, wanted: Wanted) -> float | None:
+def weigh_cpu(view: Tick, wanted: Wanted) -> float | None:
     policy, value = view.policy, known(view.snapshot.cpu_percent)
     streak = _advance(view, wanted, "cpu", None if value is None else value > policy.cpu_up_percent)
     load = _Load(
@@ -129,7 +129,7 @@ def weigh_cpu(view: View, wanted: Wanted) -> float | None:
     return value
 
 
-def weigh_memory(view: View, wanted: Wanted) -> None:
+def weigh_memory(view: Tick, wanted: Wanted) -> None:
     policy, value = view.policy, known(view.snapshot.memory_percent)
     streak = _advance(view, wanted, "memory", None if value is None else value > policy.memory_up_percent)
     load = _Load(
@@ -144,7 +144,7 @@ def weigh_memory(view: View, wanted: Wanted) -> None:
     wanted.checks.append(_load_check(view, load))
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
     """A load in percent with its marks and its run of readings over the high one."""
 
@@ -171,7 +171,7 @@ class _Load:
         )
 
 
-def _load_check(view: View, load: _Load) -> Check:
+def _load_check(view: Tick, load: _Load) -> Check:
     value, label = load.value, load.label
     if value is None:
         return load.check("missing", f"{label} missing")
@@ -182,7 +182,7 @@ def _load_check(view: View, load: _Load) -> Check:
     return load.check("ok", f"{label} {value:.1f} % {'at' if value == load.high else 'under'} {load.high:g} %")
 
 
-def _over(view: View, load: _Load, value: float) -> Check:
+def _over(view: Tick, load: _Load, value: float) -> Check:
     count = load.streak.readings if load.streak else 0
     text = f"{load.label} {value:.1f} % over {load.high:g} %"
     if count < load.needed:
@@ -195,18 +195,18 @@ def _over(view: View, load: _Load, value: float) -> Check:
     return load.check("up", f"{text} for {counted(count, 'reading')}")
 
 
-def _joining_words(view: View) -> str:
+def _joining_words(view: Tick) -> str:
     count = len(view.joining)
     return counted(count, "joining worker") if count else "workers that just joined"
 
 
-def held_by_joining(view: View, check: Check) -> Check:
+def held_by_joining(view: Tick, check: Check) -> Check:
     if check.verdict != "up" or len(view.joining) < view.policy.step_normal:
         return check
     return replace(check, verdict="hold", text=f"{check.text}, but {_joining_words(view)} will help first")
 
 
-def _advance(view: View, wanted: Wanted, name: str, holds: bool | None) -> Streak | None:
+def _advance(view: Tick, wanted: Wanted, name: str, holds: bool | None) -> Streak | None:
     streak = advance(
         view.memory.since.get(name), holds=holds, at=view.read_at, gap_seconds=view.policy.reading_gap_seconds
     )

@@ -14,20 +14,20 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Worker
 from node_fleet.domain.scaling.signals.bin_packing import (
     PODS_PER_NODE,
+    FreeCapacity,
     PodSize,
-    Room,
     pack,
     slots,
     typical_pod,
 )
 from node_fleet.domain.scaling.signals.pending_pods import Demand
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 MISSING_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class CapacityEstimate:
     """demand, have: in workers like those that would be launched; have counts joining ones too.
 
     new_workers: how many the waiting pods need beyond all room. by_pods: (free, used) places of the usable workers,
@@ -46,7 +46,7 @@ class Figures:
         return count < len(self.by_pods) and moved[count - 1] <= sum(free for free, _ in self.by_pods[count:])
 
 
-def figures(view: View, demand: Demand | None, sums: PodSums) -> Figures | None:
+def figures(view: Tick, demand: Demand | None, sums: PodSums) -> CapacityEstimate | None:
     """The figures; None when too many workers do not say what their pods ask for, or when no pod was ever seen."""
     known = [w for w in view.usable if _is_known(w)]
     if len(view.usable) - len(known) > MISSING_SHARE * len(view.usable):
@@ -63,7 +63,7 @@ def figures(view: View, demand: Demand | None, sums: PodSums) -> Figures | None:
     waiting = sum(_weight(s, offered_room, per_worker) * s.count for s in shapes)
     used = whole - free + waiting + sum(_leaving(w, size) for w in view.snapshot.workers)
     blind = len(view.usable) - len(known)
-    return Figures(
+    return CapacityEstimate(
         demand=used / per_worker + blind,
         have=whole / per_worker + blind + len(view.joining),
         pods_per_worker=per_worker,
@@ -81,7 +81,7 @@ def _is_known(w: Worker) -> bool:
     )
 
 
-def _new_room(view: View, known: list[Worker]) -> Room | None:
+def _new_room(view: Tick, known: list[Worker]) -> FreeCapacity | None:
     """What a worker that would be launched offers: measured on one of its type, or on any, before the type's name."""
     types = view.policy.instance_types
     like = [w for w in known if w.instance_type in types[:1]] or known
@@ -89,25 +89,25 @@ def _new_room(view: View, known: list[Worker]) -> Room | None:
         sample = max(like, key=lambda w: (w.cpu_allocatable_milli or 0, w.memory_allocatable_mib or 0))
         cpu, memory = sample.cpu_allocatable_milli or 0, sample.memory_allocatable_mib or 0
         pods = PODS_PER_NODE if sample.pods_allocatable is None else sample.pods_allocatable
-        return Room(cpu_milli=cpu, memory_mib=memory, pods=pods)
+        return FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=pods)
     size = next((found for t in types if (found := offered(t))), None)
-    return Room(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
+    return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
 
 
-def _empty(room: Room, size: PodSize) -> int:
+def _empty(room: FreeCapacity, size: PodSize) -> int:
     left = _without_daemons(room, size)
     return slots(left.cpu_milli, left.memory_mib, left.pods, size)
 
 
-def _without_daemons(room: Room, size: PodSize) -> Room:
-    return Room(
+def _without_daemons(room: FreeCapacity, size: PodSize) -> FreeCapacity:
+    return FreeCapacity(
         cpu_milli=room.cpu_milli - size.daemon_cpu_milli,
         memory_mib=room.memory_mib - size.daemon_memory_mib,
         pods=room.pods - size.daemon_pods,
     )
 
 
-def _weight(shape: PodShape, empty: Room, per_worker: int) -> float:
+def _weight(shape: PodShape, empty: FreeCapacity, per_worker: int) -> float:
     """How many typical pods' places one pod of this shape takes: by how many of them fill a worker."""
     asked = PodSize(
         cpu_milli=shape.cpu_milli,
@@ -132,7 +132,7 @@ def _free(w: Worker, size: PodSize) -> int:
 def _whole(w: Worker, size: PodSize) -> int:
     """Places of the worker when it is empty; never fewer than are free."""
     most = PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
-    room = Room(cpu_milli=w.cpu_allocatable_milli or 0, memory_mib=w.memory_allocatable_mib or 0, pods=most)
+    room = FreeCapacity(cpu_milli=w.cpu_allocatable_milli or 0, memory_mib=w.memory_allocatable_mib or 0, pods=most)
     return max(_empty(room, size), _free(w, size))
 
 
@@ -144,7 +144,7 @@ def _leaving(w: Worker, size: PodSize) -> float:
     return max(0.0, asked / size.cpu_milli) if size.cpu_milli > 0 else 0.0
 
 
-def _new_workers(view: View, demand: Demand | None, model: Room, known: list[Worker]) -> int:
+def _new_workers(view: Tick, demand: Demand | None, model: FreeCapacity, known: list[Worker]) -> int:
     """Workers for the waiting pods beyond what joins; pods the scheduler has only just seen may still find room."""
     if not demand or not demand.left:
         return 0
@@ -158,10 +158,10 @@ def _new_workers(view: View, demand: Demand | None, model: Room, known: list[Wor
     return new
 
 
-def _joining_room(w: Worker, model: Room, policy: Policy) -> Room:
+def _joining_room(w: Worker, model: FreeCapacity, policy: Policy) -> FreeCapacity:
     size = None if w.instance_type in policy.instance_types[:1] else offered(w.instance_type)
     cpu, memory = size or (model.cpu_milli, model.memory_mib)
-    return Room(
+    return FreeCapacity(
         zone=w.zone,
         instance_type=w.instance_type,
         market=w.market,
@@ -172,9 +172,9 @@ def _joining_room(w: Worker, model: Room, policy: Policy) -> Room:
     )
 
 
-def _room(w: Worker) -> Room:
+def _room(w: Worker) -> FreeCapacity:
     most = PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
-    return Room(
+    return FreeCapacity(
         zone=w.zone,
         instance_type=w.instance_type,
         market=w.market,

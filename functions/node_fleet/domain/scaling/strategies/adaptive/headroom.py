@@ -148,7 +148,7 @@ def _row(rises: Sequence[float], row: int) -> list[float]:
 
 
 def _short(shares: Sequence[float], workers: int, demand: float) -> float:
-    """Room expected to be missing within the horizon with so many workers."""
+    """FreeCapacity expected to be missing within the horizon with so many workers."""
     size, spare = unit(demand), workers - demand
     missing = 0.0
     for rise, share in zip(reversed(RISES), reversed(shares), strict=True):

@@ -11,15 +11,15 @@ from node_fleet.domain.model.adaptive_memory import Learned, OpenRise
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.signals.bin_packing import learn_pods
 from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
-from node_fleet.domain.scaling.strategies.adaptive.capacity import Figures
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
+from node_fleet.domain.scaling.tick import Tick
 
 DAY_SECONDS = 86400
 PACE_WINDOW = (60, 180)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
+class Estimate:
     """What one reading amounts to: the choice, the rest, and how many workers must stay for now."""
 
     choice: headroom.Choice
@@ -46,17 +46,17 @@ def _fading(policy: Policy) -> float:
     return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
 
 
-def with_pods(view: View, learned: Learned) -> Learned:
+def with_pods(view: Tick, learned: Learned) -> Learned:
     if not _is_new(view, learned):
         return learned
     return replace(learned, pods=learn_pods(learned.pods, view.usable, _fading(view.policy)))
 
 
-def _is_new(view: View, learned: Learned) -> bool:
+def _is_new(view: Tick, learned: Learned) -> bool:
     return view.live and view.read_at > learned.read_at
 
 
-def weigh(view: View, seen: Figures, learned: Learned, floor: int) -> Weighed:
+def weigh(view: Tick, seen: CapacityEstimate, learned: Learned, floor: int) -> Estimate:
     policy, now = view.policy, view.read_at
     if learned.places != seen.pods_per_worker:
         learned = replace(learned, places=seen.pods_per_worker, read_at=0, before_at=0, open=())
@@ -78,7 +78,7 @@ def weigh(view: View, seen: Figures, learned: Learned, floor: int) -> Weighed:
         learned = _try_rests(learned, now, start=start, hold=needed, policy=policy)
     rest = scale_down_delay.choose_rest(learned.tried, change_cost=policy.change_cost)
     keep = max(needed, scale_down_delay.still_needed(learned.needs, now, rest.seconds))
-    return Weighed(choice=choice, rest=rest, keep=keep, learned=learned)
+    return Estimate(choice=choice, rest=rest, keep=keep, learned=learned)
 
 
 def _pace(learned: Learned, now: int, demand: float) -> int:
@@ -91,7 +91,7 @@ def _pace(learned: Learned, now: int, demand: float) -> int:
     return headroom.pace((demand - before) / headroom.unit(before), now - at)
 
 
-def _learn_rises(view: View, learned: Learned, demand: float, speed: int) -> Learned:
+def _learn_rises(view: Tick, learned: Learned, demand: float, speed: int) -> Learned:
     now, memory = view.read_at, view.memory
     boot = learned.boot_seconds
     took = memory.last_action_at - learned.adding_since

@@ -17,8 +17,8 @@ from node_fleet.domain.scaling.signals.custom_metrics import weigh_custom
 from node_fleet.domain.scaling.signals.idle import obstacle, projection
 from node_fleet.domain.scaling.signals.pending_pods import Demand
 from node_fleet.domain.scaling.strategies.adaptive import headroom
-from node_fleet.domain.scaling.strategies.adaptive.capacity import Figures, figures
-from node_fleet.domain.scaling.strategies.adaptive.learning import Weighed, filled, weigh, with_pods
+from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, figures
+from node_fleet.domain.scaling.strategies.adaptive.learning import Estimate, filled, weigh, with_pods
 from node_fleet.domain.scaling.strategies.thresholds import (
     Wanted,
     held_by_joining,
@@ -26,12 +26,12 @@ from node_fleet.domain.scaling.strategies.thresholds import (
     weigh_cpu,
     weigh_memory,
 )
-from node_fleet.domain.scaling.tick import View
+from node_fleet.domain.scaling.tick import Tick
 
 PRESET = "adaptive"
 
 
-def adaptive(view: View, demand: Demand | None, floor: int) -> Wanted:
+def adaptive(view: Tick, demand: Demand | None, floor: int) -> Wanted:
     """Add what is missing in one wave; let go what was not needed for the learned rest; else say what is held."""
     before = filled(view.memory.learned)
     learned = with_pods(view, before)
@@ -53,7 +53,7 @@ def adaptive(view: View, demand: Demand | None, floor: int) -> Wanted:
     return wanted
 
 
-def _by_default_rules(view: View, demand: Demand | None, floor: int, learned: Learned) -> Wanted:
+def _by_default_rules(view: Tick, demand: Demand | None, floor: int, learned: Learned) -> Wanted:
     """The default preset's rules, with its own marks, while requests are missing."""
     plain, own = Policy(), PRESETS[PRESET]
     marks = {
@@ -68,7 +68,7 @@ def _by_default_rules(view: View, demand: Demand | None, floor: int, learned: Le
     return wanted
 
 
-def _weigh_up(view: View, demand: Demand | None, seen: Figures, result: Weighed, wanted: Wanted) -> None:
+def _weigh_up(view: Tick, demand: Demand | None, seen: CapacityEstimate, result: Estimate, wanted: Wanted) -> None:
     """One wave for the pods that wait and for the spare room; unmet demand waits for no cooldown."""
     choice, left = result.choice, demand.left if demand else 0
     by_room = max(0, math.ceil(choice.start - seen.have - 1e-6)) - view.unknown if demand else 0
@@ -86,7 +86,7 @@ def _weigh_up(view: View, demand: Demand | None, seen: Figures, result: Weighed,
         wanted.rule = "pending" if seen.new_workers else "room"
 
 
-def _room_check(view: View, seen: Figures, choice: headroom.Choice, *, up: bool) -> Check:
+def _room_check(view: Tick, seen: CapacityEstimate, choice: headroom.Choice, *, up: bool) -> Check:
     price = view.policy.wait_cost
     text = (
         f"pods ask for {seen.demand:.1f} of {seen.have:.1f} workers' room; {choice.spare:.1f} workers spare is worth "
@@ -107,7 +107,7 @@ def counted_minutes(price: float) -> str:
     return f"{price:g} worker-minute{'' if price == 1 else 's'}"
 
 
-def _sums(view: View, result: Weighed) -> list[Check]:
+def _sums(view: Tick, result: Estimate) -> list[Check]:
     """The two sums behind the answer, for those who ask."""
     choice, rest = result.choice, result.rest
     spared = (
@@ -124,7 +124,7 @@ def _sums(view: View, result: Weighed) -> list[Check]:
     ]
 
 
-def _weigh_usage(view: View, wanted: Wanted, customs: list[Check]) -> None:
+def _weigh_usage(view: Tick, wanted: Wanted, customs: list[Check]) -> None:
     """Usage beside requests: a fleet that is hot, or a metric of the user's own, adds a step when requests did not."""
     first = len(wanted.checks)
     weigh_cpu(view, wanted)
@@ -137,9 +137,9 @@ def _weigh_usage(view: View, wanted: Wanted, customs: list[Check]) -> None:
 
 
 def _weigh_down(
-    view: View, demand: Demand | None, seen: Figures, result: Weighed, *, floor: int, customs_low: bool
+    view: Tick, demand: Demand | None, seen: CapacityEstimate, result: Estimate, *, floor: int, customs_low: bool
 ) -> tuple[int, list[Check]]:
-    """Room that was unneeded for the rest goes, if its pods fit on the others and every guard agrees."""
+    """FreeCapacity that was unneeded for the rest goes, if its pods fit on the others and every guard agrees."""
     have = math.floor(seen.have + 1e-6)
     spare_now = have - max(floor, result.choice.workers)
     if spare_now <= 0 or view.joining:
@@ -152,7 +152,7 @@ def _weigh_down(
     return _removal(view, seen, result, most)
 
 
-def _removal(view: View, seen: Figures, result: Weighed, most: int) -> tuple[int, list[Check]]:
+def _removal(view: Tick, seen: CapacityEstimate, result: Estimate, most: int) -> tuple[int, list[Check]]:
     """As many as fit, at most `most`."""
     for count in range(most, 0, -1):
         guard, fits = projection(view, count), seen.fits_without(count)
@@ -168,7 +168,7 @@ def _idle(verdict: Verdict, text: str, value: float) -> Check:
     return Check(name="idle", verdict=verdict, text=text, value=value, setting="CHANGE_COST")
 
 
-def _resting(view: View, result: Weighed, spare_now: int) -> Check:
+def _resting(view: Tick, result: Estimate, spare_now: int) -> Check:
     """How long the first of the spare workers has been unneeded."""
     have = result.choice.workers + spare_now
     last = max((n.at for n in result.learned.needs if n.workers >= have), default=0)
