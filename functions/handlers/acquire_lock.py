@@ -8,7 +8,7 @@ from typing import Any
 from node_fleet.domain.model.operation import resume_state
 from node_fleet.domain.model.run import Timing, read_input
 from node_fleet.domain.model.snapshot import Alert
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import put, to_payload
 from node_fleet.services import load_services
 from node_fleet.settings import Settings
@@ -19,7 +19,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     run = read_input(event["input"], execution_id=event["execution_id"], started_at=event["started_at"])
     acquired = services.state.acquire(run)
-    log("lock", status=acquired.status, detail=acquired.detail, execution_id=run.execution_id)
+    logger.info("lock", status=acquired.status, detail=acquired.detail, execution_id=run.execution_id)
     if acquired.status != "acquired":
         return {"run": to_payload(run), "status": acquired.status, "detail": acquired.detail}
     state = acquired.state

@@ -16,7 +16,7 @@ from node_fleet.domain.interruption.response import (
 )
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import to_payload
 from node_fleet.services import Services, load_services
 
@@ -34,7 +34,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
             ignored[instance_id] = why
         else:
             found.append(_planned(services, announcement, instance, event["execution_id"]))
-    log("notice", kind=announcement.kind, claimed=[i.instance_id for i in found], ignored=ignored)
+    logger.info("notice", kind=announcement.kind, claimed=[i.instance_id for i in found], ignored=ignored)
     return {
         "status": "claimed" if found else "ignored",
         "interruptions": [to_payload(interruption) for interruption in found],

@@ -26,7 +26,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.domain.scale_up.launch import keys_to_return
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import to_payload
 from node_fleet.services import Services, load_services
 
@@ -109,5 +109,5 @@ def _undo(services: Services, operation: Operation, target: Target) -> str:
 
 def _told(dead: str, *parts: str) -> dict[str, Any]:
     text = "; ".join(part for part in parts if part)
-    log("clean-up", sentence=text, execution_id=dead)
+    logger.info("clean-up", sentence=text, execution_id=dead)
     return {"outcome": to_payload(Outcome(kind="failed", text=text))}

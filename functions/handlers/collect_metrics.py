@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.fleet import assemble, refresh
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import put
 from node_fleet.services import Services, load_services
 
@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     snapshot = _snapshot(services, now)
     if snapshot.source == "live" and _says_something(snapshot):
         services.records.put_reading(snapshot)
-    log("metrics", source=snapshot.source, problem=snapshot.problem, missing=snapshot.missing)
+    logger.info("metrics", source=snapshot.source, problem=snapshot.problem, missing=snapshot.missing)
     return put(event, snapshot=snapshot)
 
 

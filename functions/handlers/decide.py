@@ -7,7 +7,7 @@ from typing import Any
 
 from node_fleet.domain.model.snapshot import Memory, Snapshot
 from node_fleet.domain.scaling.decision import decide
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import from_payload, packed, to_payload
 from node_fleet.services import load_services
 
@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     decision = decide(snapshot, memory, settings.policy(), snapshot.at)
     shown = to_payload(replace(decision, settings=settings.policy_env()))
     after = shown.pop("memory")
-    log(
+    logger.info(
         "decision",
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),

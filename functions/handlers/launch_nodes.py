@@ -21,7 +21,7 @@ from node_fleet.domain.scale_up.launch import (
     under_notice,
 )
 from node_fleet.domain.scale_up.placement import plan_slots
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
@@ -42,7 +42,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     operation = launcher.launch(launcher.reserve(operation, listing))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())
     services.state.save_operation(run, operation)
-    log("launch", operation=operation.operation_id, slots=launch_sentence(operation))
+    logger.info("launch", operation=operation.operation_id, slots=launch_sentence(operation))
     if not operation.instance_ids and launcher.refusals:
         raise nothing_launched(launcher.refusals)
     status = "launched" if operation.instance_ids else "none"

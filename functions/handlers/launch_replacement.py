@@ -16,7 +16,7 @@ from node_fleet.domain.interruption.response import (
     replacement_operation,
 )
 from node_fleet.domain.model.errors import PausedError
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -26,7 +26,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     interruption = take(event, "interruption", Interruption)
     replacement = _replace(services, interruption)
-    log("replacement", instance=interruption.instance_id, status=replacement.status, detail=replacement.detail)
+    logger.info("replacement", instance=interruption.instance_id, status=replacement.status, detail=replacement.detail)
     return put(event, replacement=replacement)
 
 

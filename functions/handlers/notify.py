@@ -8,7 +8,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Alert, Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import from_payload, put, take, to_payload
 from node_fleet.run_cost import begun_with, usd_per_hour_after
 from node_fleet.services import load_services
@@ -20,7 +20,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     message = message_of(event, services.settings)
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
-    log(message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id)
+    logger.info(
+        message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id
+    )
     services.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
     return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
 

@@ -9,7 +9,7 @@ from node_fleet.adapters.node_listing import by_server
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory, Snapshot
 from node_fleet.domain.scale_up.orphans import Reaping, reaped_alert, weigh_reaping
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
@@ -31,7 +31,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         now=now,
         run_seconds=2 * settings.interval_seconds,
     )
-    log("reaping", sentence=reaping.sentence, candidates=sorted(candidates))
+    logger.info("reaping", sentence=reaping.sentence, candidates=sorted(candidates))
     if run.dry_run or not reaping.reap:
         status = "dry_run" if run.dry_run else "watching"
         return put(event, reap={"status": status, "detail": reaping.sentence}, memory=_with(memory, reaping))

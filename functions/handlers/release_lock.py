@@ -10,7 +10,7 @@ from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
 from node_fleet.domain.scale_down.recovery import newest
-from node_fleet.logs import metrics_line
+from node_fleet.logs import write_metrics
 from node_fleet.payload import take, to_payload
 from node_fleet.run_cost import usd_per_hour_after
 from node_fleet.services import Services, load_services
@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     unrecorded = _record(services, run, event)
     released = _release(services, run, event)
     cost = usd_per_hour_after(event, services.settings.region)
-    metrics_line(services.settings.cluster_id, run_metrics(event, cost), at_seconds=services.clock.now())
+    write_metrics(services.settings.cluster_id, run_metrics(event, cost))
     if "failure" in event:
         failure = plain_failure(event["failure"])
         raise RunFailedError(f"{failure['Error']}: {failure['Cause']}")

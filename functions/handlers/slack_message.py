@@ -18,7 +18,7 @@ from node_fleet.domain.notify.slack_blocks import (
     message_payload,
     text_payload,
 )
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import from_payload
 from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
@@ -41,7 +41,7 @@ def _send(services: Services, message: dict[str, Any], context: Any) -> Sent:
         )
     except (SecretError, NodeFleetError) as error:
         sent = Sent(outcome="failed", tries=0, detail=f"{UNWRITTEN}: {error}")
-    log(
+    logger.info(
         "slack",
         outcome=sent.outcome,
         tries=sent.tries,

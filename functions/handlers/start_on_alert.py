@@ -10,7 +10,7 @@ from typing import Any
 from node_fleet.adapters.step_functions import Workflows
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.notify.alert_input import execution_name, read_alert, reason_to_ignore
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.services import Services, load_services
 
 
@@ -22,7 +22,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def _answer(services: Services, message: dict[str, Any]) -> str:
     outcome = _start(services, message)
-    log("alert", outcome=outcome, message_id=message.get("MessageId", ""))
+    logger.info("alert", outcome=outcome, message_id=message.get("MessageId", ""))
     return outcome
 
 

@@ -18,7 +18,7 @@ from node_fleet.domain.cost.weekly_report import Facts, Sample, Volume, Week, he
 from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Message
-from node_fleet.logs import log
+from node_fleet.logs import logger
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
@@ -43,7 +43,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     facts = facts_of(services.settings, read.counts, now, _volumes(services))
     week = summarise(read.samples, facts)
     message = message_of(week, facts, services.settings, read)
-    log("weekly report", what=message.what, details=message.details)
+    logger.info("weekly report", what=message.what, details=message.details)
     services.publisher.publish(f"node-fleet {message.cluster_id}: weekly cost report", to_payload(message))
     return {"headline": message.what, "lines": list(message.details)}
 
@@ -127,5 +127,5 @@ def _volumes(services: Services) -> tuple[Volume, ...]:
     try:
         return tuple(Volume(volume_id=name, gib=gib) for name, gib in services.ec2.forgotten_volumes())
     except Ec2Error as error:
-        log("volumes are not known", detail=str(error))
+        logger.info("volumes are not known", detail=str(error))
         return ()

@@ -1,44 +1,44 @@
-"""Structured log lines and the metrics line: one for each decision, never a secret, never a whole environment."""
+"""Log lines and metrics of the functions, through Powertools: one line for each decision, never a secret."""
 
 from __future__ import annotations
 
-import json
-import sys
+import logging
 from collections.abc import Mapping
-from typing import Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 NAMESPACE = "NodeFleet"
-UNITS: dict[str, str] = {
-    "CpuPercent": "Percent",
-    "MemoryPercent": "Percent",
-    "PendingPods": "Count",
-    "CurrentNodeCount": "Count",
-    "ScaleUpEvents": "Count",
-    "ScaleDownEvents": "Count",
-    "ScalingFailures": "Count",
-    "NodeJoinSeconds": "Seconds",
-    "DrainSeconds": "Seconds",
-    "EstimatedHourlyCost": "None",
+UNITS: dict[str, MetricUnit] = {
+    "CpuPercent": MetricUnit.Percent,
+    "MemoryPercent": MetricUnit.Percent,
+    "PendingPods": MetricUnit.Count,
+    "CurrentNodeCount": MetricUnit.Count,
+    "ScaleUpEvents": MetricUnit.Count,
+    "ScaleDownEvents": MetricUnit.Count,
+    "ScalingFailures": MetricUnit.Count,
+    "NodeJoinSeconds": MetricUnit.Seconds,
+    "DrainSeconds": MetricUnit.Seconds,
+    "EstimatedHourlyCost": MetricUnit.NoUnit,
 }
 
 
-def log(message: str, **fields: Any) -> None:
-    """Write one JSON line; CloudWatch Logs indexes its fields."""
-    _write({"level": "INFO", "message": message, **fields})
+class _StdoutHandler(logging.Handler):
+    """Prints each line to the standard output of the moment: the simulator gives each invocation its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        print(self.format(record), flush=True)
 
 
-def metrics_line(cluster_id: str, values: Mapping[str, float | None], *, at_seconds: int) -> None:
-    """Write one CloudWatch embedded-metric line. Missing values are left out, never written as 0.
-
-    Source of the form: CloudWatch embedded metric format specification, `_aws.CloudWatchMetrics`.
-    """
-    present = {name: value for name, value in values.items() if value is not None}
-    names = [{"Name": name, "Unit": UNITS[name]} for name in present]
-    directive = {"Namespace": NAMESPACE, "Dimensions": [["ClusterId"]], "Metrics": names}
-    _write(
-        {"_aws": {"Timestamp": at_seconds * 1000, "CloudWatchMetrics": [directive]}, "ClusterId": cluster_id, **present}
-    )
+logger = Logger(service="node-fleet", level=logging.INFO, logger_handler=_StdoutHandler())
 
 
-def _write(record: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(record, default=str) + "\n")
+def write_metrics(cluster_id: str, values: Mapping[str, float | None]) -> None:
+    """Write one CloudWatch embedded-metric line. Missing values are left out, never written as 0."""
+    metrics = EphemeralMetrics(namespace=NAMESPACE)
+    metrics.add_dimension(name="ClusterId", value=cluster_id)
+    for name, value in values.items():
+        if value is not None:
+            metrics.add_metric(name=name, unit=UNITS[name], value=value)
+    metrics.flush_metrics()
