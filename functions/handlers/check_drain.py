@@ -13,11 +13,11 @@ from node_fleet.domain.scale_down.drain import (
     DrainLimits,
     DrainVerdict,
     after_target,
+    judge_check,
     judge_drain,
-    judge_look,
     moved,
 )
-from node_fleet.domain.scale_down.inspection import NodeCheck, parse_node_look
+from node_fleet.domain.scale_down.inspection import NodeCheck, parse_node_check
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -96,7 +96,7 @@ def _judge(services: Services, operation: Operation, target: Target, now: int) -
         look = _look(services, target)
     except ServerUnreachableError as error:
         look = NodeCheck(known=False, detail=str(error))
-    return judge_look(
+    return judge_check(
         look, target, operation.operation_id, dead=target.not_ready, waited=waited, limit=limits.state_seconds
     )
 
@@ -105,4 +105,4 @@ def _look(services: Services, target: Target) -> NodeCheck:
     result = services.server.run("CheckNode", {"NodeName": target.node_name})
     if not result.succeeded:
         return NodeCheck(known=False, detail=f"the look at {target.node_name} has no answer: SSM says {result.status}")
-    return parse_node_look(result.stdout, target.node_name)
+    return parse_node_check(result.stdout, target.node_name)

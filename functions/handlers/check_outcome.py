@@ -10,11 +10,11 @@ from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `settle`: "gone", "survived", or "superseded" when a later notice took over; its `looks` stay."""
+    """Answer `settle`: "gone", "not_reclaimed", or "superseded" when a later notice took over; its `tries` stay."""
     services = load_services()
     interruption = take(event, "interruption", Interruption)
     found = services.ec2.states([interruption.instance_id])[interruption.instance_id]
     notice = services.state.load().notice_of(interruption.instance_id)
     status = what_happened(found, notice, interruption.claimed_by)
-    looks = event.get("settle", {}).get("looks", 0)
-    return {**event, "settle": {"status": status, "detail": f"EC2 says {found}", "looks": looks}}
+    tries = event.get("settle", {}).get("tries", 0)
+    return {**event, "settle": {"status": status, "detail": f"EC2 says {found}", "tries": tries}}

@@ -41,7 +41,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     dead = event["detail"]["executionArn"]
     orphans = [notice for notice in services.state.load().notices if notice.claimed_by == dead]
-    settled, standing = services.survivors.settle_orphans(orphans) if orphans else ([], [])
+    settled, standing = services.reinstatement.settle_orphans(orphans) if orphans else ([], [])
     told = _lock(services, event, dead, [*settled, *standing])
     standing += _dead_workers(services, [*_announced(event), *(notice.instance_id for notice in orphans)])
     if standing:

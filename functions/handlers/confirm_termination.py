@@ -8,7 +8,7 @@ from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachabl
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_down.drain import judge_termination, moved
-from node_fleet.domain.scale_down.inspection import parse_node_look
+from node_fleet.domain.scale_down.inspection import parse_node_check
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -38,5 +38,5 @@ def _still_ready(services: Services, target: Target) -> bool:
         result = services.server.run("CheckNode", {"NodeName": target.node_name})
     except (ServerUnreachableError, ServerNotFoundError):
         return False
-    seen = parse_node_look(result.stdout if result.succeeded else "", target.node_name)
+    seen = parse_node_check(result.stdout if result.succeeded else "", target.node_name)
     return seen.known and seen.ready and seen.instance_id == target.instance_id

@@ -6,7 +6,7 @@ from typing import Any
 
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.snapshot import Alert, Memory
-from node_fleet.domain.scale_down.drain import told_once
+from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.inspection import parse_inspection, written_down
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(event, inspection=inspection)
     alert = Alert(kind=kind, text=f"no worker can be removed: {inspection['detail']}")
     memory = take({"memory": {}, **event}, "memory", Memory)
-    memory, told = told_once(memory, alert, services.clock.now(), services.settings.policy().alert_quiet_seconds)
+    memory, told = alert_once(memory, alert, services.clock.now(), services.settings.policy().alert_quiet_seconds)
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
     return put(event, inspection=inspection, memory=memory, alerts=(*alerts, *told))
 

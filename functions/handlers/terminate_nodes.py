@@ -9,9 +9,9 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory, Snapshot
-from node_fleet.domain.scale_down.drain import judge_look, moved
+from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
-from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, parse_node_look
+from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, parse_node_check
 from node_fleet.domain.scale_down.selection import stays_above
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import look
@@ -43,8 +43,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def _verify(services: Services, state: FleetState, operation: Operation, target: Target) -> None:
     answer = services.server.run("CheckNode", {"NodeName": target.node_name})
-    seen = parse_node_look(answer.stdout if answer.succeeded else "", target.node_name)
-    verdict = judge_look(seen, target, operation.operation_id, dead=target.not_ready, waited=1, limit=0)
+    seen = parse_node_check(answer.stdout if answer.succeeded else "", target.node_name)
+    verdict = judge_check(seen, target, operation.operation_id, dead=target.not_ready, waited=1, limit=0)
     if verdict.status != "drained":
         raise DrainFailedError(f"worker {target.instance_id} was not terminated: {verdict.detail}")
     _hold_minimum(services, state, operation)

@@ -11,7 +11,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Alert, Memory
 from node_fleet.domain.notify.message import plain_failure
-from node_fleet.domain.scale_down.drain import after_target, moved, told_once, undone_sentence
+from node_fleet.domain.scale_down.drain import after_target, alert_once, moved, undone_sentence
 from node_fleet.domain.scaling import outcome
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
@@ -73,6 +73,6 @@ def _with_back_off(services: Services, event: dict[str, Any], target: Target, wh
     kind = event.get("drain", {}).get("alert") or "drain_failed"
     text = f"worker {target.instance_id} could not be drained and is left alone for {rest} s: {why}"
     alert = Alert(kind=f"{kind}:{target.instance_id}", text=text)
-    memory, told = told_once(memory, alert, now, policy.alert_quiet_seconds)
+    memory, told = alert_once(memory, alert, now, policy.alert_quiet_seconds)
     alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
     return put(event, memory=memory, alerts=(*alerts, *told))

@@ -59,7 +59,7 @@ class Services:
         return ServerCommands(self._client("ssm"), self.ec2, self.settings, self.clock)
 
     @property
-    def survivors(self) -> Reinstatement:
+    def reinstatement(self) -> Reinstatement:
         """What takes a worker back that was announced and not taken."""
         from node_fleet.adapters.reinstatement import Reinstatement
 

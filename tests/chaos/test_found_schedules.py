@@ -90,14 +90,14 @@ def test_a_spared_worker_that_had_no_room_works_again_once_the_fleet_has_shrunk(
             Play.tick,
         ]
     )
-    assert "WaitForRoom" in answers(ran)[0].path
+    assert "WaitForCapacity" in answers(ran)[0].path
 
 
 def test_a_spared_worker_works_again_after_a_pause_that_outlasts_every_retry(prepared: PreparedFleet) -> None:
     ran = prepared.perform(
         [lambda play: play.notice(0, taken=False), lambda play: play.pause(600), lambda play: play.time_passes(590)]
     )
-    assert "WaitForRoom" in answers(ran)[0].path
+    assert "WaitForCapacity" in answers(ran)[0].path
 
 
 def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_became_of_it(

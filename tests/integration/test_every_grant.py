@@ -100,14 +100,14 @@ def spare(fleet: Stage) -> str:
     """AWS announces to take a Spot worker and does not; its id once that is settled."""
     spared = next(i.id for i in fleet.cloud.ec2.instances() if i.state == "running" and i.lifecycle == "spot")
     fleet.cloud.ec2.warn_spot(spared, reclaim=False)
-    assert fleet.laptop.run_until(lambda: answered(fleet, "UncordonSurvivor") is not None, limit_seconds=3600)
+    assert fleet.laptop.run_until(lambda: answered(fleet, "ReinstateWorker") is not None, limit_seconds=3600)
     return spared
 
 
 def test_a_spared_worker_serves_again() -> None:
     with stage(workers=3, market="spot", max_workers=4) as fleet:
         spared = spare(fleet)
-        assert documents(fleet, "UncordonSurvivor") == {"UncordonNode"}
+        assert documents(fleet, "ReinstateWorker") == {"UncordonNode"}
         assert fleet.cordoned() == []
         assert spared in fleet.workers()
 
@@ -115,8 +115,8 @@ def test_a_spared_worker_serves_again() -> None:
 def test_a_spared_worker_goes_when_its_replacement_has_filled_the_fleet() -> None:
     with stage(workers=3, market="spot", min_workers=3, max_workers=3) as fleet:
         spared = spare(fleet)
-        assert documents(fleet, "UncordonSurvivor") == {"CheckNode"}
-        assert calls(fleet, "UncordonSurvivor", "TerminateInstances") == 1
+        assert documents(fleet, "ReinstateWorker") == {"CheckNode"}
+        assert calls(fleet, "ReinstateWorker", "TerminateInstances") == 1
         assert spared not in fleet.workers()
         assert len(fleet.workers()) == 3
 

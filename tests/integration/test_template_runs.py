@@ -117,7 +117,7 @@ def test_the_sale_grows_the_fleet_by_the_rule_that_ticks_and_shrinks_it_again(si
 
 
 def test_the_interruption_comes_by_its_rule_and_the_worker_is_drained_and_replaced_in_time(sim: Simulation) -> None:
-    (response,) = [e for e in runs(sim, "interruption") if "TellResponse" in e.path]
+    (response,) = [e for e in runs(sim, "interruption") if "NotifyResponse" in e.path]
     (warning,) = [e for e in sim.laptop.events if e["detail-type"] == "EC2 Spot Instance Interruption Warning"]
     assert response.started_at == datetime.fromisoformat(warning["time"]).timestamp()
     launch = next(c for c in sim.laptop.cloud.recorder.of("RunInstances") if "LaunchReplacement" in (c.function or ""))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.model.operation import Target
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.scale_down.drain import CommandResult, DrainLimits, judge_drain, judge_look
+from node_fleet.domain.scale_down.drain import CommandResult, DrainLimits, judge_check, judge_drain
 from node_fleet.domain.scale_down.eligibility import judge_workers
-from node_fleet.domain.scale_down.inspection import parse_inspection, parse_node_look
+from node_fleet.domain.scale_down.inspection import parse_inspection, parse_node_check
 from node_fleet.domain.scale_down.selection import choose
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
@@ -173,8 +173,8 @@ def drain(shell: Shell, target: Target, mutation: Mutation) -> str:
     verdict = judge_drain(result, target, LIMITS, 1)
     if mutation("verdict", verdict.status) != "drained":
         return verdict.status
-    seen = parse_node_look(shell(script("check_node"), {"NODE_NAME": target.node_name})[1], target.node_name)
-    looked = judge_look(seen, target, OPERATION_ID, dead=False, waited=1, limit=0).status
+    seen = parse_node_check(shell(script("check_node"), {"NODE_NAME": target.node_name})[1], target.node_name)
+    looked = judge_check(seen, target, OPERATION_ID, dead=False, waited=1, limit=0).status
     return mutation("verdict", looked)
 
 

@@ -10,7 +10,7 @@ from node_fleet.domain.scale_down.inspection import (
     Inspection,
     NodeCheck,
     parse_inspection,
-    parse_node_look,
+    parse_node_check,
 )
 from simulator.clock import VirtualClock
 from simulator.cluster.model import SimulatedCluster
@@ -48,7 +48,7 @@ class Site:
         return self.shell.run(script("drain_node"), given)
 
     def look(self, node: str = FIRST) -> NodeCheck:
-        return parse_node_look(self.run("check_node", NODE_NAME=node).stdout, node)
+        return parse_node_check(self.run("check_node", NODE_NAME=node).stdout, node)
 
     def annotate(self, node: str, **marks: str) -> None:
         named = {f"node-fleet.io/{name.replace('_', '-')}": value for name, value in marks.items()}

@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from node_fleet.domain.interruption.response import MOST_LOOKS, POLL_SECONDS, ROOM_WAITS
+from node_fleet.domain.interruption.response import CAPACITY_WAITS, MAX_DRAIN_CHECKS, POLL_SECONDS
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
 from node_fleet.settings.validation import (
@@ -38,7 +38,7 @@ INTERRUPTION = json.loads((FOLDER / "interruption.asl.json").read_text())
 EVENTS = {"Task": 5, "Choice": 2, "Wait": 2, "Pass": 2, "Succeed": 2, "Fail": 1, "Parallel": 4, "Map": 4}
 """Task: entered, scheduled, started, succeeded, exited. An execution adds its own start and end."""
 EVENTS_OF_A_FAILED_TRY = 3
-ROOM_RING = ("CheckOutcome", "OutcomeStatus", "UncordonSurvivor", "SurvivorStatus", "WaitForRoom")
+ROOM_RING = ("CheckOutcome", "OutcomeStatus", "ReinstateWorker", "ReinstatementStatus", "WaitForCapacity")
 LOOPS = {
     "join": ("WaitForJoin", "CheckJoin", "JoinStatus"),
     "drain": ("WaitForDrain", "CheckDrain", "DrainStatus"),
@@ -175,8 +175,8 @@ def test_a_notice_for_many_workers_stays_below_the_limit() -> None:
     once = sum(EVENTS[s["Type"]] for branch in branches for s in branch["States"].values()) + 4
     look = sum(EVENTS[kind] for kind in ("Wait", "Task", "Choice"))
     room = sum(EVENTS[item["States"][name]["Type"]] for name in ROOM_RING)
-    assert 10 * (once + (MOST_LOOKS + 5) * look + len(ROOM_WAITS) * room) < HISTORY_LIMIT
-    assert POLL_SECONDS * MOST_LOOKS >= 120
+    assert 10 * (once + (MAX_DRAIN_CHECKS + 5) * look + len(CAPACITY_WAITS) * room) < HISTORY_LIMIT
+    assert POLL_SECONDS * MAX_DRAIN_CHECKS >= 120
 
 
 def test_the_interruption_workflow_goes_round_only_for_a_drain_and_for_room() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node_fleet.domain.interruption.response import ROOM_WAITS, operation_of
+from node_fleet.domain.interruption.response import CAPACITY_WAITS, operation_of
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.snapshot import Instance
 from simulator.runner import Execution
@@ -24,7 +24,7 @@ from tests.support.interruptions import (
 def test_a_cancelled_notice_gives_the_worker_back(fleet: Bench) -> None:
     taken = worker(fleet)
     execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
-    assert "UncordonSurvivor" in execution.path
+    assert "ReinstateWorker" in execution.path
     assert commands(fleet) == ["DrainNode", "UncordonNode"]
     assert not fleet.state().notices and not fleet.state().reservations[1:]
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
@@ -36,7 +36,7 @@ def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(f
     fleet.server.says("DrainNode", f"node/{taken.instance_id} drained")
     fleet.server.says("CheckNode", look_text(taken.instance_id, owner=operation_of(taken.instance_id)))
     execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
-    assert "UncordonSurvivor" in execution.path
+    assert "ReinstateWorker" in execution.path
     assert len(fleet.instances()) == 4
     assert taken.instance_id not in {i.instance_id for i in fleet.instances()}
 
@@ -47,7 +47,7 @@ def spared_and_full(fleet: Bench) -> tuple[Instance, Execution]:
     fleet.server.says("DrainNode", "result: unreadable the pods")
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
     fleet.clock.advance(WARNING_SECONDS + fleet.settings.interruption_settle_seconds + 30)
-    assert execution.path[-2:] == ["SurvivorStatus", "WaitForRoom"]
+    assert execution.path[-2:] == ["ReinstatementStatus", "WaitForCapacity"]
     assert taken.instance_id in {i.instance_id for i in fleet.instances()} and "DrainNode" in commands(fleet)
     return taken, execution
 
@@ -56,8 +56,8 @@ def test_a_survivor_with_pods_and_no_room_is_left_to_a_person_in_the_end(fleet: 
     taken, execution = spared_and_full(fleet)
     begun = fleet.clock.now()
     finish(fleet, execution)
-    assert execution.path.count("UncordonSurvivor") == len(ROOM_WAITS) + 1
-    assert sum(ROOM_WAITS) - 60 <= fleet.clock.now() - begun <= sum(ROOM_WAITS) + 60
+    assert execution.path.count("ReinstateWorker") == len(CAPACITY_WAITS) + 1
+    assert sum(CAPACITY_WAITS) - 60 <= fleet.clock.now() - begun <= sum(CAPACITY_WAITS) + 60
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
     assert "decide by hand" in told(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
@@ -68,7 +68,7 @@ def test_a_survivor_works_again_as_soon_as_there_is_room(fleet: Bench) -> None:
     others = [i for i in fleet.instances() if i.operation_id == "up-before" and i.instance_id != taken.instance_id]
     fleet.cloud.ec2.reclaim(others[0].instance_id)
     finish(fleet, execution)
-    assert execution.path.count("WaitForRoom") == 1 and commands(fleet)[-1] == "UncordonNode"
+    assert execution.path.count("WaitForCapacity") == 1 and commands(fleet)[-1] == "UncordonNode"
     assert not fleet.state().notices and "decide by hand" not in told(fleet)
 
 
@@ -94,7 +94,7 @@ def test_a_survivor_that_is_announced_again_while_the_server_is_away_stays_cordo
     fleet.clock.run_until(lambda: "UncordonNode" in commands(fleet), limit=fleet.clock.now() + 3600)
     again = start(fleet, event(fleet, WARNING, taken.instance_id), "again")
     finish(fleet, execution)
-    assert execution.path[-2:] == ["SurvivorStatus", "Superseded"]
+    assert execution.path[-2:] == ["ReinstatementStatus", "Superseded"]
     fleet.cloud.ec2.reclaim(taken.instance_id)
     finish(fleet, again)
     assert "StartDeadlineDrain" in again.path and commands(fleet).count("UncordonNode") == 1
@@ -107,5 +107,5 @@ def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: 
     now = int(fleet.clock.now())
     fleet.tools.state.set_pause(Pause(reason="a look", by="mira", since=now, until=now + 7200))
     finish(fleet, execution)
-    assert execution.path.count("WaitForRoom") > 11 and fleet.clock.now() >= now + 7200
+    assert execution.path.count("WaitForCapacity") > 11 and fleet.clock.now() >= now + 7200
     assert not fleet.state().notices

@@ -14,8 +14,8 @@ from node_fleet.domain.interruption.response import is_anothers, operation_of
 from node_fleet.domain.model.errors import CleanUpUnfinishedError, NodeFleetError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.operation import Target
-from node_fleet.domain.scale_down.drain import CommandResult, DrainVerdict, judge_look
-from node_fleet.domain.scale_down.inspection import parse_node_look
+from node_fleet.domain.scale_down.drain import CommandResult, DrainVerdict, judge_check
+from node_fleet.domain.scale_down.inspection import parse_node_check
 from node_fleet.domain.scale_up.join import LIVING
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
@@ -33,7 +33,7 @@ class Reinstatement:
     clock: Any
     settings: Any
 
-    def take_back(self, instance_id: str, *, claimed_by: str, node_name: str, drained: bool) -> tuple[str, str]:
+    def reinstate(self, instance_id: str, *, claimed_by: str, node_name: str, drained: bool) -> tuple[str, str]:
         """What became of it ("uncordoned", "removed", "kept" or "superseded") and a sentence.
 
         Only for the execution whose notice stands: AWS may announce the worker again while its server is away.
@@ -45,7 +45,7 @@ class Reinstatement:
         notice = self.state.load().notice_of(instance_id)
         if notice is not None and is_anothers(notice, claimed_by):
             return superseded
-        key = f"{operation_of(instance_id)}:survivor"
+        key = f"{operation_of(instance_id)}:reinstatement"
         until = self.clock.now() + self.settings.join_limit_seconds
         count = CapacityReservation(self.ec2, self.clock)
         if self.state.reserve(key, count, maximum=self.settings.max_workers, until=until):
@@ -83,7 +83,7 @@ class Reinstatement:
         left = notice.deadline - self.clock.now()
         if notice.kind == "spot" and left > 0:
             raise CleanUpUnfinishedError(f"AWS takes it in {left} s")
-        status, detail = self.take_back(instance_id, claimed_by=notice.claimed_by, node_name=instance_id, drained=False)
+        status, detail = self.reinstate(instance_id, claimed_by=notice.claimed_by, node_name=instance_id, drained=False)
         if status == "kept":
             raise CleanUpUnfinishedError(detail)
         return detail
@@ -100,19 +100,19 @@ class Reinstatement:
 
     def _look(self, instance_id: str, node_name: str) -> DrainVerdict:
         answer = self.server.run("CheckNode", {"NodeName": node_name})
-        seen = parse_node_look(answer.stdout if answer.succeeded else "", node_name)
+        seen = parse_node_check(answer.stdout if answer.succeeded else "", node_name)
         target = Target(instance_id=instance_id, node_name=node_name)
-        return judge_look(seen, target, operation_of(instance_id), dead=False, waited=1, limit=0)
+        return judge_check(seen, target, operation_of(instance_id), dead=False, waited=1, limit=0)
 
     def _uncordon(self, instance_id: str, node_name: str) -> None:
         """Its own cordon, and one that a scale-down which has ended left behind; nobody else's."""
-        result = self._give_back(node_name, operation_of(instance_id))
+        result = self._uncordon_once(node_name, operation_of(instance_id))
         if result.word == "foreign-cordon" and result.detail.startswith(SCALE_DOWN):
             operation = self.state.load().operation
             if operation is None or operation.operation_id != result.detail:
-                self._give_back(node_name, result.detail)
+                self._uncordon_once(node_name, result.detail)
 
-    def _give_back(self, node_name: str, operation_id: str) -> CommandResult:
+    def _uncordon_once(self, node_name: str, operation_id: str) -> CommandResult:
         result: CommandResult = self.server.run("UncordonNode", {"NodeName": node_name, "OperationId": operation_id})
         if not result.succeeded or result.word not in GIVEN_BACK:
             said = f"{result.word} {result.detail}".strip() or f"SSM says {result.status}"

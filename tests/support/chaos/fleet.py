@@ -101,7 +101,7 @@ class Fleet(Stage):
         return mine[0] if mine else None
 
     def _nothing_moves(self) -> bool:
-        return all(execution.path[-1:] == ["WaitForRoom"] for execution in self.cloud.runner.running())
+        return all(execution.path[-1:] == ["WaitForCapacity"] for execution in self.cloud.runner.running())
 
     def raw(self) -> dict[str, Any]:
         """The state item as the table holds it, read past every client, fault and recorder."""

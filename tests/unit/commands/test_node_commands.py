@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node_fleet.domain.scale_down.inspection import parse_node_look
+from node_fleet.domain.scale_down.inspection import parse_node_check
 from simulator.cluster.model import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
 from tests.support.shipped_scripts import COMMANDS, embed, script
@@ -52,8 +52,8 @@ def test_cases_12_and_13_finished_mirror_and_daemonset_pods_leave_a_node_empty(s
 @pytest.mark.parametrize("cut", [1, 4, 5, 30])
 def test_a_cut_look_is_unknown(site: Site, cut: int) -> None:
     text = site.run("check_node", NODE_NAME=FIRST).stdout.strip()
-    assert not parse_node_look(text[:-cut], FIRST).known
-    assert not parse_node_look(text, SECOND).known
+    assert not parse_node_check(text[:-cut], FIRST).known
+    assert not parse_node_check(text, SECOND).known
 
 
 def test_a_node_that_is_gone_is_known_to_be_gone(site: Site) -> None:

@@ -11,8 +11,8 @@ from node_fleet.domain.scale_down.drain import (
     CommandResult,
     DrainLimits,
     after_target,
+    judge_check,
     judge_drain,
-    judge_look,
     judge_termination,
     moved,
     must_stay_open,
@@ -144,13 +144,13 @@ LOOKS = [
 
 @pytest.mark.parametrize(("seen", "dead", "waited", "status"), LOOKS)
 def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeCheck, dead: bool, waited: int, status: str) -> None:
-    assert judge_look(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420).status == status
+    assert judge_check(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420).status == status
 
 
 @pytest.mark.parametrize("lost", [1, 2, 9])
 def test_case_15_pods_lost_with_a_dead_node_are_told(lost: int) -> None:
     seen = look(ready=False, pods_left=lost, pods_terminating=lost)
-    verdict = judge_look(seen, TARGET, "down-1", dead=True, waited=1, limit=420)
+    verdict = judge_check(seen, TARGET, "down-1", dead=True, waited=1, limit=420)
     assert f"drained with loss: {lost} pods" in verdict.detail
 
 

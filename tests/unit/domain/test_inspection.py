@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from node_fleet.domain.scale_down.inspection import (
     PLAIN_CHARACTERS,
     parse_inspection,
-    parse_node_look,
+    parse_node_check,
     taken_up,
     written_down,
 )
@@ -62,7 +62,7 @@ def test_case_44_no_answer_with_a_changed_character_is_ever_known(place: int, ch
 def test_any_text_is_read_or_unknown_and_never_an_error(text: str) -> None:
     parse_inspection(text)
     parse_inspection(whole(text.replace("\n", " ")))
-    parse_node_look(text, A)
+    parse_node_check(text, A)
 
 
 @pytest.mark.parametrize(

@@ -193,8 +193,8 @@ def test_the_replacement_counts_the_taken_worker_as_gone_and_avoids_its_pool() -
 @pytest.mark.parametrize(
     ("state", "notice", "expected"),
     [
-        ("running", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "survived"),
-        ("pending", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "survived"),
+        ("running", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "not_reclaimed"),
+        ("pending", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "not_reclaimed"),
         ("terminated", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "gone"),
         ("gone", Notice(instance_id="i", kind="spot", at=0, claimed_by="e"), "gone"),
         ("running", Notice(instance_id="i", kind="spot", at=0, claimed_by="other"), "superseded"),

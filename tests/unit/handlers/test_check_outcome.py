@@ -22,7 +22,7 @@ def fleet() -> Iterator[Bench]:
 def test_a_running_machine_survived_and_a_terminated_one_is_gone(fleet: Bench) -> None:
     taken = running(fleet)
     payload: dict[str, Any] = event(noticed(fleet, taken))
-    assert handler(payload, None)["settle"]["status"] == "survived"
+    assert handler(payload, None)["settle"]["status"] == "not_reclaimed"
     fleet.cloud.ec2.reclaim(taken.instance_id)
     assert handler(payload, None)["settle"]["status"] == "gone"
 
@@ -34,7 +34,7 @@ def test_a_notice_that_another_execution_answers_is_not_settled_here(fleet: Benc
     assert handler(payload, None)["settle"]["status"] == "superseded"
 
 
-@pytest.mark.parametrize(("before", "looks"), [({}, 0), ({"settle": {"status": "waiting", "looks": 7}}, 7)])
-def test_the_looks_for_room_are_counted_on(fleet: Bench, before: dict[str, Any], looks: int) -> None:
+@pytest.mark.parametrize(("before", "tries"), [({}, 0), ({"settle": {"status": "waiting", "tries": 7}}, 7)])
+def test_the_looks_for_room_are_counted_on(fleet: Bench, before: dict[str, Any], tries: int) -> None:
     payload = event(noticed(fleet, running(fleet)), **before)
-    assert handler(payload, None)["settle"]["looks"] == looks
+    assert handler(payload, None)["settle"]["tries"] == tries

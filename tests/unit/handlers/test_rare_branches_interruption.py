@@ -13,9 +13,9 @@ from handlers import (
     check_deadline_drain,
     clean_up,
     launch_replacement,
+    reinstate_worker,
     slack_message,
     start_deadline_drain,
-    uncordon_survivor,
 )
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Pause
@@ -69,7 +69,7 @@ def test_a_pause_leaves_a_spared_worker_as_it_is(fleet: Bench) -> None:
     payload = event(noticed(fleet, running(fleet)), response={"drain": {"status": "drained", "node_name": ""}})
     now = int(fleet.clock.now())
     fleet.tools.state.set_pause(Pause(reason="moving house", by="mira", since=now, until=now + 600))
-    settle = uncordon_survivor.handler(payload, None)["settle"]
+    settle = reinstate_worker.handler(payload, None)["settle"]
     assert settle["status"] == "waiting" and "paused by mira: moving house" in settle["detail"]
     assert len(fleet.state().notices) == 1
 

@@ -22,16 +22,16 @@ from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 Kind = Literal["spot", "rebalance", "scheduled", "gone", "stopped"]
 Path = Literal["respond", "forget", "tell"]
 DrainMode = Literal["deadline", "voluntary", "none"]
-OutcomeStatus = Literal["gone", "survived", "superseded"]
+OutcomeStatus = Literal["gone", "not_reclaimed", "superseded"]
 
 SPOT_NOTICE_SECONDS = 120
 """AWS gives two minutes with a Spot interruption warning."""
 LEAST_DRAIN_SECONDS = 10
 """With less time than that a drain is not begun."""
 POLL_SECONDS = 5
-MOST_LOOKS = 60
+MAX_DRAIN_CHECKS = 60
 """A drain that may take an hour is looked at less often than one of two minutes: each look is nine history events."""
-ROOM_WAITS = (*[300] * 11, *[3600] * 5)
+CAPACITY_WAITS = (*[300] * 11, *[3600] * 5)
 """Seconds between the looks for room for a spared worker: for an hour every five minutes, then for five hours."""
 ENDED = ("shutting-down", "terminated")
 """States of an instance that never runs again."""
@@ -195,7 +195,7 @@ def answer_to(
         drain_mode=_mode(kind) if path == "respond" else "none",
         drain_time=_iso(drain_at),
         drain_until=drain_until,
-        poll_seconds=max(POLL_SECONDS, (drain_until - drain_at) // MOST_LOOKS),
+        poll_seconds=max(POLL_SECONDS, (drain_until - drain_at) // MAX_DRAIN_CHECKS),
         settle_time=_iso(settle_at),
         zone=instance.zone,
         market=instance.market,
@@ -259,7 +259,7 @@ def what_happened(ec2_state: str, notice: Notice | None, claimed_by: str) -> Out
     """After the date: taken, spared, or settled by another execution: a later notice, or the end of the instance."""
     if notice is None or is_anothers(notice, claimed_by):
         return "superseded"
-    return "survived" if ec2_state in ("pending", "running") else "gone"
+    return "not_reclaimed" if ec2_state in ("pending", "running") else "gone"
 
 
 def response_sentence(interruption: Interruption, drain: DeadlineDrain, replacement: Replacement) -> str:
@@ -345,9 +345,9 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
     )
 
 
-def room_to_wait_for(looks: int) -> int | None:
+def capacity_wait_seconds(looks: int) -> int | None:
     """Seconds until the next look, after so many; None when people must decide."""
-    return ROOM_WAITS[looks - 1] if looks <= len(ROOM_WAITS) else None
+    return CAPACITY_WAITS[looks - 1] if looks <= len(CAPACITY_WAITS) else None
 
 
 def closing_sentence(interruption: Interruption, status: str, detail: str, failure: Mapping[str, str] | None) -> str:

@@ -123,7 +123,7 @@ def judge_drain(result: CommandResult, target: Target, limits: DrainLimits, now:
     return _ended_badly(result)
 
 
-def judge_look(
+def judge_check(
     look: NodeCheck, target: Target, operation_id: str, *, dead: bool, waited: int, limit: int
 ) -> DrainVerdict:
     """What the look at a node after its drain means: only an empty node under our cordon is drained.
@@ -194,7 +194,7 @@ def judge_termination(ec2_state: str, still_ready: bool, waited: int, limit: int
     return TerminationVerdict(status="waiting", detail=f"EC2 says {ec2_state}")
 
 
-def told_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tuple[Memory, tuple[Alert, ...]]:
+def alert_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tuple[Memory, tuple[Alert, ...]]:
     """The alert, unless one of its kind was told within the quiet time; and the memory that it was told."""
     if now - memory.alerted.get(alert.kind, -quiet_seconds) < quiet_seconds:
         return memory, ()

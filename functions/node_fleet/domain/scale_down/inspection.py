@@ -112,7 +112,7 @@ def parse_inspection(text: str) -> Inspection:
         return Inspection(known=False, detail=f"the answer of the server cannot be read: {error}")
 
 
-def parse_node_look(text: str, node_name: str) -> NodeCheck:
+def parse_node_check(text: str, node_name: str) -> NodeCheck:
     """What check_node.sh printed about that node; not known when anything is missing or odd."""
     lines = text.strip().splitlines()
     words = lines[-2].split(" ") if len(lines) > 1 and lines[-1] == "end" else []

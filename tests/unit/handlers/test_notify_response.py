@@ -1,4 +1,4 @@
-"""TellResponse: one record, one message, no change of the payload."""
+"""NotifyResponse: one record, one message, no change of the payload."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.close_notice import handler as close_notice
-from handlers.tell_response import handler
+from handlers.notify_response import handler
 from tests.support.handlers.interruption import event, noticed, running
 from tests.support.handlers.scale_up import Bench, bench
 

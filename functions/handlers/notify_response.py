@@ -1,4 +1,4 @@
-"""TellResponse: records and tells what was done about an announcement, while it is news."""
+"""NotifyResponse: records and tells what was done about an announcement, while it is news."""
 
 from __future__ import annotations
 

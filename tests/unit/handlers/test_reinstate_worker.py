@@ -1,4 +1,4 @@
-"""UncordonSurvivor: room first, then the uncordon, then the notice; never above the maximum."""
+"""ReinstateWorker: room first, then the uncordon, then the notice; never above the maximum."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.uncordon_survivor import handler
+from handlers.reinstate_worker import handler
 from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Notice
@@ -124,7 +124,7 @@ def full(fleet: Bench, drain: str) -> tuple[str, dict[str, Any]]:
 def test_without_room_one_that_was_not_drained_waits_for_room_and_works_again_when_there_is_some(fleet: Bench) -> None:
     taken, payload = full(fleet, "failed")
     payload = handler(payload, None)
-    assert payload["settle"] | {"detail": ""} == {"status": "waiting", "detail": "", "looks": 1, "wait_seconds": 300}
+    assert payload["settle"] | {"detail": ""} == {"status": "waiting", "detail": "", "tries": 1, "wait_seconds": 300}
     assert len(fleet.instances()) == 3 and len(fleet.state().notices) == 1
     fleet.cloud.ec2.reclaim(next(i.instance_id for i in fleet.instances() if i.instance_id != taken))
     fleet.server.says("UncordonNode", "result: uncordoned x")
@@ -133,13 +133,13 @@ def test_without_room_one_that_was_not_drained_waits_for_room_and_works_again_wh
 
 
 @pytest.mark.parametrize(
-    ("looks", "status", "wait_seconds"),
+    ("tries", "status", "wait_seconds"),
     [(10, "waiting", 300), (11, "waiting", 3600), (15, "waiting", 3600), (16, "kept", None), (99, "kept", None)],
 )
-def test_after_hours_without_room_a_person_decides(fleet: Bench, looks: int, status: str, wait_seconds: int) -> None:
+def test_after_hours_without_room_a_person_decides(fleet: Bench, tries: int, status: str, wait_seconds: int) -> None:
     _, payload = full(fleet, "failed")
-    settle = handler({**payload, "settle": {"status": "survived", "looks": looks}}, None)["settle"]
-    assert (settle["status"], settle.get("wait_seconds"), settle["looks"]) == (status, wait_seconds, looks + 1)
+    settle = handler({**payload, "settle": {"status": "not_reclaimed", "tries": tries}}, None)["settle"]
+    assert (settle["status"], settle.get("wait_seconds"), settle["tries"]) == (status, wait_seconds, tries + 1)
     assert "decide by hand" in settle["detail"]
 
 
