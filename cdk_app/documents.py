@@ -1,7 +1,7 @@
 """Turns the server's commands (cluster/commands/*.sh) into SSM Command documents, with the parameters of
 parameters.json.
 
-The scripts' text is taken as it stands. A value reaches the shell only inside single quotes, and only if it matches a
+A value reaches the shell only inside single quotes, and only if it matches a
 pattern that allows no quote.
 """
 
@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT, camel_case
 from node_fleet.settings import Settings
 
@@ -34,7 +35,7 @@ def documents(settings: Settings) -> dict[str, dict[str, Any]]:
 
 def content(script: Path, declared: dict[str, dict[str, str]]) -> dict[str, Any]:
     """The document of one script: exports of its parameters, then the script's lines."""
-    lines = script.read_text(encoding="utf-8").splitlines()
+    lines = read_script(script).splitlines()
     exports = [f"export {_variable(name)}='{{{{ {name} }}}}'" for name in declared]
     return {
         "schemaVersion": "2.2",

@@ -21,6 +21,7 @@ from cdk_app.components.findings import accept
 from cdk_app.components.machine_roles import server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.config import ClusterConfig, architecture_of
+from cdk_app.scripts import read_script
 from cdk_app.stacks.autoscaler import alert_topic_name
 from cdk_app.stacks.facts import ClusterFacts
 from cdk_app.workflow import ROOT
@@ -218,7 +219,7 @@ class ClusterStack(cdk.Stack):
 
 
 def _filled(machine: str, values: dict[str, str]) -> str:
-    text = (BUNDLE / machine / "user_data.sh").read_text(encoding="utf-8")
+    text = read_script(BUNDLE / machine / "user_data.sh")
     for name, value in values.items():
         text = text.replace(f"${{{name}}}", value)
     return text

@@ -1,6 +1,6 @@
 # Which pods keep a worker from being removed: one letter each; domain/scale_down/eligibility.py gives the words.
 # Facts in, letters out; nothing here asks the API or changes anything. Runs on the server with the standard library
-# only, inside inspect_nodes.sh and drain_node.sh: embed.py copies this file into both, a test holds them equal.
+# only, inside inspect_nodes.sh and drain_node.sh: cdk_app/scripts.py inserts this file into both.
 import datetime
 import re
 from collections import defaultdict

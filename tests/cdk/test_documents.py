@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_app.documents import COMMANDS, DECLARATIONS, documents
+from cdk_app.scripts import read_script
 from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, NEW, App
 
@@ -61,7 +62,7 @@ def test_the_script_is_shipped_as_it_stands(name: str) -> None:
     lines = ALL[name]["mainSteps"][0]["inputs"]["runCommand"]
     parameters = ALL[name]["parameters"]
     shipped = [line for line in lines if not re.fullmatch(r"export [A-Z_]+='\{\{ \w+ \}\}'", line)]
-    assert shipped == script.read_text(encoding="utf-8").splitlines()
+    assert shipped == read_script(script).splitlines()
     assert len(lines) - len(shipped) == len(parameters)
     assert lines[0].startswith("#!")
 

@@ -18,8 +18,8 @@ from simulator.cluster.control.budget_checker import BudgetChecker
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
+from tests.support.shipped_scripts import script
 
-COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
 TARGET = "i-0a1b2c3d4e5f60718"
 Step = tuple[str, dict[str, str]]
 
@@ -101,7 +101,7 @@ def with_the_double(setup: Callable[[SimulatedCluster], None], steps: tuple[Step
     clock, world, checker = prepared(setup, now)
     shell = ServerShell(world, clock.advance)
     try:
-        done = [shell.run((COMMANDS / f"{step[0]}.sh").read_text(), variables(step, now)) for step in steps]
+        done = [shell.run(script(step[0]), variables(step, now)) for step in steps]
     finally:
         shell.close()
     clock.advance(5)
@@ -122,9 +122,8 @@ def with_the_real_one(
                 "NODE_FLEET_LOCK_DIRECTORY": str(home),
                 **variables(step, now),
             }
-            script = str(COMMANDS / f"{step[0]}.sh")
             done = subprocess.run(
-                ["sh", script], env=environment, capture_output=True, text=True, timeout=90, check=False
+                ["sh", "-c", script(step[0])], env=environment, capture_output=True, text=True, timeout=90, check=False
             )
             results.append(told(done.returncode, done.stdout))
         time.sleep(2.5)

@@ -28,6 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "functions")]
 
+from cdk_app.scripts import read_script  # noqa: E402
 from node_fleet.domain.model.snapshot import Instance  # noqa: E402
 from node_fleet.domain.scale_down.eligibility import judge_workers  # noqa: E402
 from node_fleet.domain.scale_down.inspection import InspectedNode, Inspection, parse_inspection  # noqa: E402
@@ -182,7 +183,9 @@ def inspect(workers: int, pods: int) -> tuple[float, str]:
         shim.chmod(0o755)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         environment = {**os.environ, "PATH": f"{name}:{os.environ['PATH']}"}
-        done = subprocess.run(["sh", str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["sh", "-c", read_script(SCRIPT)], env=environment, capture_output=True, text=True, check=True
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,8 +17,8 @@ from node_fleet.domain.scale_down.inspection import parse_inspection, parse_node
 from node_fleet.domain.scale_down.selection import choose
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
+from tests.support.shipped_scripts import script
 
-COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 ZONES = ("eu-west-1a", "eu-west-1b")
 OPERATION_ID = "down-1-1"
@@ -176,10 +175,6 @@ def drain(shell: Shell, target: Target, mutation: Mutation) -> str:
     seen = parse_node_check(shell(script("check_node"), {"NODE_NAME": target.node_name})[1], target.node_name)
     looked = judge_check(seen, target, OPERATION_ID, dead=False, waited=1, limit=0).status
     return mutation("verdict", looked)
-
-
-def script(name: str) -> str:
-    return (COMMANDS / f"{name}.sh").read_text()
 
 
 def as_shipped(_what: str, text: str) -> str:

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from cdk_app.scripts import read_script
+
 COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
 
 
 def script(name: str) -> str:
-    return (COMMANDS / f"{name}.sh").read_text()
+    return read_script(COMMANDS / f"{name}.sh")
 
 
 def load(name: str) -> ModuleType:
@@ -24,4 +26,3 @@ def load(name: str) -> ModuleType:
 
 
 rules = load("rules")
-embed = load("embed")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cdk_app.scripts import read_script
+
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
 
 
@@ -20,7 +22,7 @@ def filled(tmp_path: Path) -> Callable[[Path, dict[str, str]], Path]:
     """Fills a user data file as the deployment does: plain text replacement, nothing else."""
 
     def fill(template: Path, values: dict[str, str]) -> Path:
-        text = template.read_text()
+        text = read_script(template)
         for name, value in values.items():
             assert f"${{{name}}}" in text, f"{template.name} has no placeholder {name}"
             text = text.replace(f"${{{name}}}", value)

@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from cdk_app.scripts import read_script
 from cluster.render import placeholders, render
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
@@ -237,4 +238,4 @@ def test_a_missing_value_is_named_and_nothing_is_rendered_half() -> None:
 
 @pytest.mark.parametrize("part", ["server", "worker"])
 def test_user_data_stays_under_what_ec2_takes(part: str) -> None:
-    assert len((CLUSTER / part / "user_data.sh").read_bytes()) < 16 * 1024
+    assert len(read_script(CLUSTER / part / "user_data.sh").encode()) < 16 * 1024

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cdk_app.scripts import read_script
 from tests.support.stub_commands import Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
@@ -25,7 +26,9 @@ def test_shellcheck_finds_nothing(script: Path) -> None:
     if shellcheck is None:
         message = "shellcheck is not on this machine"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    result = subprocess.run([shellcheck, "-x", str(script)], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [shellcheck, "-x", "-"], input=read_script(script), capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stdout
 
 
@@ -60,7 +63,7 @@ def server_side_python() -> list[tuple[str, str]]:
     """Every Python program that runs on the server: files, and texts inside the commands."""
     found = [(file.name, file.read_text()) for file in (CLUSTER / "render.py", CLUSTER / "server/credentials.py")]
     for script in SCRIPTS:
-        for number, text in enumerate(re.findall(r"<<'PYTHON'\n(.*?)\nPYTHON\n", script.read_text(), re.S)):
+        for number, text in enumerate(re.findall(r"<<'PYTHON'\n(.*?)\nPYTHON\n", read_script(script), re.S)):
             found.append((f"{script.name} {number}", text))
     return found
 

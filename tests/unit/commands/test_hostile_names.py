@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdk_app.documents import content
 from node_fleet.adapters.server import PATTERNS, checked
 from node_fleet.domain.model.errors import InvalidInputError
-from tests.support.shipped_scripts import COMMANDS
+from tests.support.shipped_scripts import COMMANDS, script
 
 DECLARED = json.loads((COMMANDS / "parameters.json").read_text())
 TEXT_PARAMETERS = [
@@ -119,7 +119,7 @@ def test_no_hostile_value_is_ever_run(room: Path, document: str, name: str, valu
     if "\x00" in value:
         return
     environment = {snake(n).upper(): v for n, v in {**GOOD, name: value}.items() if n in DECLARED[document]}
-    text = (COMMANDS / f"{snake(document).lower()}.sh").read_text()
+    text = script(snake(document).lower())
     done = run_script(room, text, environment)
     assert_nothing_ran(room)
     if not accepted and value:
