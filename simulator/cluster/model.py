@@ -20,7 +20,6 @@ from simulator.cluster.control.kubelets import Kubelets
 from simulator.cluster.control.namespaces import Namespaces
 from simulator.cluster.control.scheduler import Scheduler
 from simulator.cluster.control.volumes import local_claim
-from simulator.cluster.core import Clock, Cluster, ClusterSettings, Machine
 from simulator.cluster.load.applications import Application, Applications, ApplicationSpec
 from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
@@ -28,6 +27,7 @@ from simulator.cluster.load.usage import Usage
 from simulator.cluster.machines import machine_type
 from simulator.cluster.objects import Obj, node_of
 from simulator.cluster.reading import Reader
+from simulator.cluster.state import Clock, ClusterSettings, ClusterState, Machine
 from simulator.cluster.views import ApplicationView, NodeView, PodView, SnapshotLine, Truth
 from simulator.cluster.workloads import application_objects, budget_object, server_add_ons
 
@@ -66,18 +66,18 @@ class SimulatedCluster:
         add_ons: bool = True,
     ) -> None:
         self.settings = settings or ClusterSettings()
-        self.cluster = Cluster(clock, self.settings)
-        self.store = self.cluster.store
+        self.state = ClusterState(clock, self.settings)
+        self.store = self.state.store
         self.boot_rules = list(boot_rules)
         self._launches = 0
-        self.kubelets = Kubelets(self.cluster)
-        self.controllers = Controllers(self.cluster, self.kubelets.delete_pod)
-        self.scheduler = Scheduler(self.cluster)
-        self.namespaces = Namespaces(self.cluster, self.kubelets.delete_pod)
-        self.disruption = Disruption(self.cluster)
-        self.load = Applications(self.cluster)
-        self.usage = Usage(self.cluster, self.load)
-        self._reader = Reader(self.cluster, self.usage, self.load)
+        self.kubelets = Kubelets(self.state)
+        self.controllers = Controllers(self.state, self.kubelets.delete_pod)
+        self.scheduler = Scheduler(self.state)
+        self.namespaces = Namespaces(self.state, self.kubelets.delete_pod)
+        self.disruption = Disruption(self.state)
+        self.load = Applications(self.state)
+        self.usage = Usage(self.state, self.load)
+        self._reader = Reader(self.state, self.usage, self.load)
         self.gone_listeners: list[Callable[[Machine, bool], None]] = []
         with self.changing():
             for name in ("default", "kube-system", "monitoring", "shop"):
@@ -86,11 +86,11 @@ class SimulatedCluster:
                 self.create(resource, obj)
 
     def now(self) -> float:
-        return self.cluster.now()
+        return self.state.now()
 
     def changing(self, actor: str | None = None) -> AbstractContextManager[None]:
         """Make several changes as one: the cluster settles when the block ends."""
-        return self.cluster.changing(actor)
+        return self.state.changing(actor)
 
     # What EC2 does -----------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class SimulatedCluster:
     ) -> None:
         """EC2 started a worker: it joins after its boot delay. Said twice, it counts once."""
         with self.changing():
-            if instance_id in self.cluster.machines:
+            if instance_id in self.state.machines:
                 return
             self._launches += 1
             rule = self._boot_rule(instance_type, az, market)
@@ -121,7 +121,7 @@ class SimulatedCluster:
             if rule.kind != "never_joins":
                 seconds = rule.seconds if boot_seconds is None else boot_seconds
                 delay = self.settings.boot_seconds if seconds is None else seconds
-                self.cluster.after(delay, lambda: self._join(machine, rule))
+                self.state.after(delay, lambda: self._join(machine, rule))
 
     def add_server(self, instance_id: str, az: str, instance_type: str = "t3.medium") -> None:
         """The control-plane machine; its node is there at once."""
@@ -144,7 +144,7 @@ class SimulatedCluster:
     def instance_gone(self, instance_id: str, *, voluntary: bool = True) -> None:
         """EC2 took the machine: terminated by us (voluntary) or reclaimed. Said twice, it counts once."""
         with self.changing():
-            machine = self.cluster.machines.get(instance_id)
+            machine = self.state.machines.get(instance_id)
             if machine is None or not machine.powered:
                 return
             for listener in self.gone_listeners:
@@ -171,9 +171,11 @@ class SimulatedCluster:
             self.kubelets.make_ready(self._machine(instance_id).node_name)
 
     def _machine(self, instance_id: str) -> Machine:
-        if instance_id not in self.cluster.machines:
-            raise KeyError(f"the world has no instance {instance_id!r}; it has {sorted(self.cluster.machines)}")
-        return self.cluster.machines[instance_id]
+        if instance_id not in self.state.machines:
+            raise KeyError(
+                f"the simulated cluster has no instance {instance_id!r}; it has {sorted(self.state.machines)}"
+            )
+        return self.state.machines[instance_id]
 
     def _boot_rule(self, instance_type: str, az: str, market: str) -> BootRule:
         for rule in self.boot_rules:
@@ -194,14 +196,14 @@ class SimulatedCluster:
             started_at=self.now(),
             password=hashlib.sha256(instance_id.encode()).hexdigest()[:32],
         )
-        self.cluster.machines[instance_id] = machine
+        self.state.machines[instance_id] = machine
         self.usage.start_meter(machine)
         return machine
 
     def _join(self, machine: Machine, rule: BootRule) -> None:
         self.kubelets.join(machine, ready=rule.kind != "not_ready", initialized=rule.kind != "uninitialized")
         if rule.ready_after_seconds is not None:
-            self.cluster.after(rule.ready_after_seconds, lambda: self.kubelets.make_ready(machine.node_name))
+            self.state.after(rule.ready_after_seconds, lambda: self.kubelets.make_ready(machine.node_name))
 
     # What people and programs do in the cluster ------------------------------------------------------------
 
@@ -289,18 +291,18 @@ class SimulatedCluster:
                 self.kubelets.delete_pod(namespace, name, grace_seconds)
 
     def find(self, resource: str, namespace: str, name: str) -> Obj | None:
-        with self.cluster.lock:
+        with self.state.lock:
             return self.store.find(resource, namespace, name)
 
     def objects(self, resource: str, namespace: str = "") -> list[Obj]:
         """Raw objects, to be read and not changed; in the order of creation."""
-        with self.cluster.lock:
+        with self.state.lock:
             found = self.store.all(resource)
             return [obj for obj in found if not namespace or obj["metadata"].get("namespace") == namespace]
 
     def pods_on(self, node_name: str) -> list[Obj]:
-        with self.cluster.lock:
-            return self.cluster.pods_of_node(node_name)
+        with self.state.lock:
+            return self.state.pods_of_node(node_name)
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
         """Be told of every stored change, at the moment it is made."""
@@ -309,26 +311,26 @@ class SimulatedCluster:
     # What faces and reports read ---------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeView]:
-        with self.cluster.lock:
+        with self.state.lock:
             return self._reader.nodes()
 
     def pods(self) -> list[PodView]:
-        with self.cluster.lock:
+        with self.state.lock:
             return self._reader.pods()
 
     def applications(self) -> list[ApplicationView]:
-        with self.cluster.lock:
+        with self.state.lock:
             return self._reader.applications()
 
     def application(self, name: str) -> Application:
         return self.load.running[name]
 
     def truth(self) -> Truth:
-        with self.cluster.lock:
+        with self.state.lock:
             return self._reader.truth()
 
     def snapshot_line(self) -> SnapshotLine:
-        with self.cluster.lock:
+        with self.state.lock:
             return self._reader.snapshot_line()
 
     def node_meter(self, name: str) -> NodeMeter:
@@ -336,19 +338,19 @@ class SimulatedCluster:
 
     def node_cpu_seconds(self, name: str) -> dict[str, float]:
         """CPU seconds since boot by mode, summed over the node's cores, exact at this instant."""
-        with self.cluster.lock:
+        with self.state.lock:
             totals = self.usage.meters[name].counters.read(self.now())
             return {mode: totals[mode] for mode in CPU_MODES}
 
     def node_io_bytes(self, name: str) -> dict[str, float]:
         """Network and disk counters since boot."""
-        with self.cluster.lock:
+        with self.state.lock:
             totals = self.usage.meters[name].counters.read(self.now())
             return {counter: total for counter, total in totals.items() if counter not in CPU_MODES}
 
     def node_memory_mib(self, name: str) -> tuple[float, float]:
         """(total, available)."""
-        with self.cluster.lock:
+        with self.state.lock:
             meter = self.usage.meters[name]
             return meter.memory_total_mib, meter.memory_total_mib - meter.memory_used_mib
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from simulator.cluster.control.kubelets import private_address
-from simulator.cluster.core import Cluster, Machine
 from simulator.cluster.load.applications import Application, Applications
 from simulator.cluster.load.meters import LATENCY_BUCKETS_SECONDS
 from simulator.cluster.load.usage import Usage
@@ -25,6 +24,7 @@ from simulator.cluster.objects import (
     memory_mib,
     node_of,
 )
+from simulator.cluster.state import ClusterState, Machine
 from simulator.cluster.views import (
     ApplicationView,
     NodeTruth,
@@ -39,20 +39,20 @@ from simulator.cluster.views import (
 class Reader:
     """Builds views; the caller holds the cluster's lock."""
 
-    def __init__(self, cluster: Cluster, usage: Usage, load: Applications) -> None:
-        self._cluster = cluster
+    def __init__(self, state: ClusterState, usage: Usage, load: Applications) -> None:
+        self._state = state
         self._usage = usage
         self._load = load
 
     def nodes(self) -> list[NodeView]:
-        return [self._node(node) for node in self._cluster.store.all("nodes")]
+        return [self._node(node) for node in self._state.store.all("nodes")]
 
     def _node(self, node: Obj) -> NodeView:
         metadata, labels = node["metadata"], node["metadata"].get("labels", {})
         name = metadata["name"]
-        machine = self._cluster.machine_of_node.get(name)
+        machine = self._state.machine_of_node.get(name)
         ready = condition(node, "Ready") or {"status": "Unknown", "lastTransitionTime": metadata["creationTimestamp"]}
-        requested_cpu, requested_memory, pods = self._cluster.requested_on(name)
+        requested_cpu, requested_memory, pods = self._state.requested_on(name)
         allocatable, capacity = node["status"]["allocatable"], node["status"]["capacity"]
         return NodeView(
             name=name,
@@ -88,11 +88,11 @@ class Reader:
         )
 
     def pods(self) -> list[PodView]:
-        return [self._pod(pod) for pod in self._cluster.store.all("pods")]
+        return [self._pod(pod) for pod in self._state.store.all("pods")]
 
     def _pod(self, pod: Obj) -> PodView:
-        metadata, facts = pod["metadata"], self._cluster.pod_facts(pod)
-        running = pod["status"].get("phase") == "Running" and self._cluster.machine_serves(node_of(pod))
+        metadata, facts = pod["metadata"], self._state.pod_facts(pod)
+        running = pod["status"].get("phase") == "Running" and self._state.machine_serves(node_of(pod))
         cpu, memory = self._usage.of_pod(pod) if running else (0.0, 0.0)
         started = pod["status"].get("startTime")
         scheduled = condition(pod, "PodScheduled") or {}
@@ -128,10 +128,10 @@ class Reader:
         meters = [self._usage.meters[node.name] for node in workers]
         cores = sum(meter.cores for meter in meters)
         total = sum(meter.memory_total_mib for meter in meters)
-        pods = self._cluster.store.all("pods")
+        pods = self._state.store.all("pods")
         phases = [pod["status"].get("phase") for pod in pods]
         return Truth(
-            at=self._cluster.now(),
+            at=self._state.now(),
             cpu_percent=100 * sum(meter.busy_cores for meter in meters) / cores if cores else None,
             cpu_max_percent=max((node.cpu_percent for node in workers), default=None),
             memory_percent=100 * sum(meter.memory_used_mib for meter in meters) / total if total else None,
@@ -163,7 +163,7 @@ class Reader:
         return [self._application(application) for application in self._load.running.values()]
 
     def _application(self, application: Application) -> ApplicationView:
-        now = self._cluster.now()
+        now = self._state.now()
         totals = application.counters.read(now)
         mean = application.mean_latency_seconds
         return ApplicationView(
@@ -197,7 +197,7 @@ class Reader:
             pending_pods=truth.pending_pods,
             unschedulable_pods=truth.unschedulable_pods,
             running_pods=truth.running_pods,
-            workers_booting=sum(1 for machine in self._cluster.machines.values() if _boots(machine)),
+            workers_booting=sum(1 for machine in self._state.machines.values() if _boots(machine)),
             workers_usable=sum(1 for node in nodes if node.usable),
             workers_cordoned=sum(1 for node in nodes if node.ready and node.unschedulable),
             workers_not_ready=sum(1 for node in nodes if not node.ready),

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.cluster.control.kubelets import private_address
-from simulator.cluster.core import Machine
 from simulator.cluster.load.applications import Application
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.cluster.model import SimulatedCluster
@@ -28,6 +27,7 @@ from simulator.cluster.objects import (
     memory_mib,
     node_of,
 )
+from simulator.cluster.state import Machine
 
 MIB: Final = 1024 * 1024
 SCRAPE_SECONDS: Final = 15
@@ -215,7 +215,7 @@ class Targets:
 
     def current(self) -> list[Machine]:
         now, found = self._world.now(), []
-        for machine in self._world.cluster.machines.values():
+        for machine in self._world.state.machines.values():
             if machine.role == "worker":
                 lost_at = now if machine.powered else self._gone.setdefault(machine.instance_id, now)
                 if machine.powered or now - lost_at < REFRESH_SECONDS:

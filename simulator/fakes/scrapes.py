@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from simulator.cluster.core import Machine
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import Obj, condition_is_true
+from simulator.cluster.state import Machine
 from simulator.fakes.exposition import SCRAPE_SECONDS, Targets, exporter_answers, used_cpu_seconds
 
 PHASE_SECONDS: Final = 7.0
@@ -134,7 +134,7 @@ class Scrapes:
 
     def scrape(self) -> None:
         """One scrape of every target, now."""
-        with self._world.cluster.lock:
+        with self._world.state.lock:
             now = self._world.now()
             self._scrape_workers(now)
             self._scrape_state(now)

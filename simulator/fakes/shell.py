@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.cluster.kubectl.double import CommandResult, FakeKubectl
+from simulator.cluster.kubectl.fake import CommandResult, FakeKubectl
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 
 Sleep = Callable[[float], None]

@@ -10,8 +10,8 @@ from typing import Final
 
 import yaml
 
-from simulator.cluster.core import Clock
 from simulator.cluster.model import SimulatedCluster
+from simulator.cluster.state import Clock
 from simulator.cluster.workloads import pod_object
 from simulator.scenario.model import EVENT_KEYS, BarePod, Event, Scenario, ScenarioError, WorkerGroup
 from simulator.scenario.reading import ScenarioReader

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.cluster.core import ClusterSettings
 from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.load.curves import Curve
 from simulator.cluster.model import BootRule
+from simulator.cluster.state import ClusterSettings
 from simulator.scenario.yaml_reading import Problem
 
 NAME: Final = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"

@@ -12,7 +12,6 @@ from typing import Any, Final
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings, spec_of
 from simulator.clock import DEFAULT_START
-from simulator.cluster.core import ClusterSettings
 from simulator.cluster.load.applications import ApplicationSpec, Autoscale
 from simulator.cluster.load.curves import (
     Curve,
@@ -26,6 +25,7 @@ from simulator.cluster.load.curves import (
 )
 from simulator.cluster.machines import MACHINE_TYPES
 from simulator.cluster.model import BootRule
+from simulator.cluster.state import ClusterSettings
 from simulator.scenario.model import (
     AZ,
     DEFAULT_AZS,

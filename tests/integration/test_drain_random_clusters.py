@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
-from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
@@ -164,8 +164,8 @@ def act_out_for_real(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:
             return done.returncode, done.stdout, done.stderr
 
         def settle(seconds: float) -> None:
-            with world.cluster.lock:
-                world.cluster.clock.advance(0)
+            with world.state.lock:
+                world.state.clock.advance(0)
 
         ended = [remove_one(world, fleet, run, settle, as_shipped)]
     return checker, [e if not e.startswith("not forgotten") else "removed" for e in ended]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simulator.aws.template import Template
-from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.budget_checker import BudgetChecker
 from simulator.runner import Execution
 from simulator.scenario.files import Scenario, load_scenario, parse_scenario, scenario_names
 from simulator.simulation import Simulation, synthesised_template

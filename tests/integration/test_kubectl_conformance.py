@@ -17,7 +17,7 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
-from simulator.cluster.kubectl.double import FakeKubectl
+from simulator.cluster.kubectl.fake import FakeKubectl
 from simulator.cluster.model import SimulatedCluster
 from tests.support.kubectl_cases import CASES, Case
 
@@ -54,7 +54,7 @@ def _without_order(line: str) -> str:
     return re.sub(r"\[(.*)\]", lambda found: f"[{', '.join(sorted(found[1].split(', ')))}]", line)
 
 
-def state(world: SimulatedCluster) -> tuple[Any, Any, Any]:
+def state(cluster: SimulatedCluster) -> tuple[Any, Any, Any]:
     nodes = tuple(
         (
             node.name,
@@ -62,38 +62,38 @@ def state(world: SimulatedCluster) -> tuple[Any, Any, Any]:
             tuple(sorted(taint.key for taint in node.taints)),
             tuple(node.annotations.items()),
         )
-        for node in world.nodes()
+        for node in cluster.nodes()
     )
-    pods = Counter((pod.namespace, pod.owner_kind or pod.name, pod.node, pod.terminating) for pod in world.pods())
-    return nodes, pods, tuple(secret["metadata"]["name"] for secret in world.objects("secrets"))
+    pods = Counter((pod.namespace, pod.owner_kind or pod.name, pod.node, pod.terminating) for pod in cluster.pods())
+    return nodes, pods, tuple(secret["metadata"]["name"] for secret in cluster.objects("secrets"))
 
 
 def prepared(case: Case, now: float) -> tuple[VirtualClock, SimulatedCluster]:
     """A server and two workers that have run for a while, up to now."""
     clock = VirtualClock(now - 100)
-    world = SimulatedCluster(clock)
-    world.add_server("i-server", "eu-west-1a")
+    cluster = SimulatedCluster(clock)
+    cluster.add_server("i-server", "eu-west-1a")
     for number in range(2):
-        world.add_worker(f"i-w{number}", az="eu-west-1a")
+        cluster.add_worker(f"i-w{number}", az="eu-west-1a")
     if case.setup:
-        case.setup(clock, world)
+        case.setup(clock, cluster)
     clock.advance_to(max(now, clock.now()))
-    return clock, world
+    return clock, cluster
 
 
-def with_the_double(case: Case, now: float) -> Outcome:
-    clock, world = prepared(case, now)
-    double = FakeKubectl(world, clock.advance)
-    double.reachable = not case.unreachable
-    results = [double.run(list(argv)) for argv in case.commands]
+def with_the_fake(case: Case, now: float) -> Outcome:
+    clock, cluster = prepared(case, now)
+    fake = FakeKubectl(cluster, clock.advance)
+    fake.reachable = not case.unreachable
+    results = [fake.run(list(argv)) for argv in case.commands]
     told = tuple((one.exit_code, essential(one.stdout), essential(one.stderr)) for one in results)
-    return Outcome(told, *state(world))
+    return Outcome(told, *state(cluster))
 
 
 def with_the_real_one(case: Case, now: float, home: Path) -> Outcome:
-    clock, world = prepared(case, now)
+    clock, cluster = prepared(case, now)
     told = []
-    with kubernetes_api(world) as api, realtime_pump(world, clock):
+    with kubernetes_api(cluster) as api, realtime_pump(cluster, clock):
         environment = {"KUBECONFIG": str(api.kubeconfig), "HOME": str(home), "PATH": os.environ["PATH"]}
         if case.unreachable:
             api.take_down()
@@ -102,7 +102,7 @@ def with_the_real_one(case: Case, now: float, home: Path) -> Outcome:
                 [str(KUBECTL), *argv], env=environment, capture_output=True, text=True, timeout=60, check=False
             )
             told.append((done.returncode, essential(done.stdout), essential(done.stderr)))
-        found = state(world)
+        found = state(cluster)
     return Outcome(tuple(told), *found)
 
 
@@ -110,9 +110,9 @@ def with_the_real_one(case: Case, now: float, home: Path) -> Outcome:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_double_answers_as_kubectl_does(case: Case, tmp_path: Path) -> None:
     now = float(int(time.time()))
-    real, double = with_the_real_one(case, now, tmp_path), with_the_double(case, now)
-    assert double.commands == real.commands
-    assert (double.nodes, double.pods, double.secrets) == (real.nodes, real.pods, real.secrets)
+    real, fake = with_the_real_one(case, now, tmp_path), with_the_fake(case, now)
+    assert fake.commands == real.commands
+    assert (fake.nodes, fake.pods, fake.secrets) == (real.nodes, real.pods, real.secrets)
 
 
 def test_the_cases_are_many_and_named_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
-from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
@@ -32,26 +32,26 @@ UNCORDON_OTHER: Step = ("uncordon_node", {"OPERATION_ID": "op-2"})
 FORGET: Step = ("forget_node", {"INSTANCE_ID": TARGET})
 
 
-def free(world: SimulatedCluster) -> None:
-    app(world, "web", replicas=3)
+def free(cluster: SimulatedCluster) -> None:
+    app(cluster, "web", replicas=3)
 
 
-def budget(world: SimulatedCluster) -> None:
-    app(world, "web", replicas=3, max_unavailable=1)
+def budget(cluster: SimulatedCluster) -> None:
+    app(cluster, "web", replicas=3, max_unavailable=1)
 
 
-def blocked(world: SimulatedCluster) -> None:
-    app(world, "db", kind="StatefulSet", replicas=2, volume="local-path")
+def blocked(cluster: SimulatedCluster) -> None:
+    app(cluster, "db", kind="StatefulSet", replicas=2, volume="local-path")
 
 
-def cordoned_by_a_person(world: SimulatedCluster) -> None:
-    app(world, "web", replicas=3)
-    world.cordon(TARGET)
+def cordoned_by_a_person(cluster: SimulatedCluster) -> None:
+    app(cluster, "web", replicas=3)
+    cluster.cordon(TARGET)
 
 
-def app(world: SimulatedCluster, name: str, **fields: Any) -> None:
+def app(cluster: SimulatedCluster, name: str, **fields: Any) -> None:
     spec = {"cpu_request_milli": 50, "memory_request_mib": 16, "shutdown_seconds": 1.0, "start_seconds": 1.0}
-    world.add_application(ApplicationSpec(name=name, **{**spec, **fields}))
+    cluster.add_application(ApplicationSpec(name=name, **{**spec, **fields}))
 
 
 STORIES: tuple[tuple[str, Callable[[SimulatedCluster], None], tuple[Step, ...]], ...] = (
@@ -70,14 +70,14 @@ def prepared(
     setup: Callable[[SimulatedCluster], None], now: float
 ) -> tuple[VirtualClock, SimulatedCluster, BudgetChecker]:
     clock = VirtualClock(now - 100)
-    world = SimulatedCluster(clock)
-    checker = BudgetChecker(world)
-    world.add_server("i-0aaaaaaaaaaaaaaaa", "eu-west-1a")
-    world.add_worker("i-0bbbbbbbbbbbbbbbb", az="eu-west-1a")
-    world.add_worker(TARGET, az="eu-west-1a")
-    setup(world)
+    cluster = SimulatedCluster(clock)
+    checker = BudgetChecker(cluster)
+    cluster.add_server("i-0aaaaaaaaaaaaaaaa", "eu-west-1a")
+    cluster.add_worker("i-0bbbbbbbbbbbbbbbb", az="eu-west-1a")
+    cluster.add_worker(TARGET, az="eu-west-1a")
+    setup(cluster)
     clock.advance_to(now)
-    return clock, world, checker
+    return clock, cluster, checker
 
 
 def variables(step: Step, now: float) -> dict[str, str]:
@@ -91,29 +91,29 @@ def told(code: int, output: str) -> tuple[int, str]:
     return code, " ".join(last.split()[:2]) if last.startswith("end ") else last
 
 
-def state(world: SimulatedCluster) -> tuple[Any, ...]:
-    nodes = tuple((n.name, n.unschedulable, n.annotations.get("node-fleet.io/cordoned-by")) for n in world.nodes())
-    pods = Counter((pod.namespace, pod.owner_kind, pod.node, pod.terminating) for pod in world.pods())
+def state(cluster: SimulatedCluster) -> tuple[Any, ...]:
+    nodes = tuple((n.name, n.unschedulable, n.annotations.get("node-fleet.io/cordoned-by")) for n in cluster.nodes())
+    pods = Counter((pod.namespace, pod.owner_kind, pod.node, pod.terminating) for pod in cluster.pods())
     return nodes, pods
 
 
-def with_the_double(setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], now: float) -> tuple[Any, ...]:
-    clock, world, checker = prepared(setup, now)
-    shell = ServerShell(world, clock.advance)
+def with_the_fake(setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], now: float) -> tuple[Any, ...]:
+    clock, cluster, checker = prepared(setup, now)
+    shell = ServerShell(cluster, clock.advance)
     try:
         done = [shell.run(script(step[0]), variables(step, now)) for step in steps]
     finally:
         shell.close()
     clock.advance(5)
-    return [told(one.exit_code, one.stdout) for one in done], state(world), checker.violations
+    return [told(one.exit_code, one.stdout) for one in done], state(cluster), checker.violations
 
 
 def with_the_real_one(
     setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], now: float, home: Path
 ) -> tuple[Any, ...]:
-    clock, world, checker = prepared(setup, now)
+    clock, cluster, checker = prepared(setup, now)
     results = []
-    with kubernetes_api(world) as api, realtime_pump(world, clock):
+    with kubernetes_api(cluster) as api, realtime_pump(cluster, clock):
         for step in steps:
             environment = {
                 "PATH": f"{Path(str(KUBECTL)).parent}:{os.environ['PATH']}",
@@ -127,7 +127,7 @@ def with_the_real_one(
             )
             results.append(told(done.returncode, done.stdout))
         time.sleep(2.5)
-        return results, state(world), checker.violations
+        return results, state(cluster), checker.violations
 
 
 @needs_kubectl
@@ -136,6 +136,6 @@ def test_a_shipped_script_ends_alike_with_kubectl_and_with_its_double(
     setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], tmp_path: Path
 ) -> None:
     now = float(int(time.time()))
-    real, double = with_the_real_one(setup, steps, now, tmp_path), with_the_double(setup, steps, now)
-    assert double == real
+    real, fake = with_the_real_one(setup, steps, now, tmp_path), with_the_fake(setup, steps, now)
+    assert fake == real
     assert real[2] == []

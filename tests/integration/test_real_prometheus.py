@@ -77,7 +77,7 @@ class Fleet:
                 state="running",
                 launched_at=int(machine.started_at),
             )
-            for machine in self.world.cluster.machines.values()
+            for machine in self.world.state.machines.values()
             if machine.role == "worker" and machine.powered
         )
 

@@ -29,65 +29,65 @@ def case(name: str, *commands: tuple[str, ...], setup: Setup | None = None, unre
     return Case(name=name, commands=commands, setup=setup, unreachable=unreachable)
 
 
-def app(world: SimulatedCluster, name: str, **fields: object) -> None:
+def app(cluster: SimulatedCluster, name: str, **fields: object) -> None:
     spec = {"cpu_request_milli": 50, "memory_request_mib": 16, "shutdown_seconds": 1.0, "start_seconds": 1.0}
-    world.add_application(ApplicationSpec(name=name, **{**spec, **fields}))  # type: ignore[arg-type]
+    cluster.add_application(ApplicationSpec(name=name, **{**spec, **fields}))  # type: ignore[arg-type]
 
 
-def web(_clock: VirtualClock, world: SimulatedCluster) -> None:
-    app(world, "web", replicas=3)
+def web(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    app(cluster, "web", replicas=3)
 
 
 def on_the_node(**fields: object) -> Setup:
     """An application whose pods all start on i-w0 and may be replaced on i-w1."""
 
-    def setup(_clock: VirtualClock, world: SimulatedCluster) -> None:
-        world.cordon("i-w1")
-        app(world, "web", **fields)
-        world.uncordon("i-w1")
+    def setup(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+        cluster.cordon("i-w1")
+        app(cluster, "web", **fields)
+        cluster.uncordon("i-w1")
 
     return setup
 
 
-def bare_pod(_clock: VirtualClock, world: SimulatedCluster) -> None:
-    world.create("pods", pod_object("bare", nodeSelector=ON_W0))
+def bare_pod(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    cluster.create("pods", pod_object("bare", nodeSelector=ON_W0))
 
 
-def mirror_pod(_clock: VirtualClock, world: SimulatedCluster) -> None:
-    world.create("pods", pod_object("static-web", annotations={MIRROR_ANNOTATION: "abc"}, nodeSelector=ON_W0))
+def mirror_pod(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    cluster.create("pods", pod_object("static-web", annotations={MIRROR_ANNOTATION: "abc"}, nodeSelector=ON_W0))
 
 
-def finished_pod(clock: VirtualClock, world: SimulatedCluster) -> None:
-    world.create("pods", pod_object("once", annotations={RUN_SECONDS: "1"}, nodeSelector=ON_W0))
+def finished_pod(clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    cluster.create("pods", pod_object("once", annotations={RUN_SECONDS: "1"}, nodeSelector=ON_W0))
     clock.advance(10)
 
 
-def two_budgets(_clock: VirtualClock, world: SimulatedCluster) -> None:
-    app(world, "web", replicas=1, min_available=0, node_selector=ON_W0)
-    world.add_budget("second", namespace="shop", labels={"app": "web"}, min_available=0)
+def two_budgets(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    app(cluster, "web", replicas=1, min_available=0, node_selector=ON_W0)
+    cluster.add_budget("second", namespace="shop", labels={"app": "web"}, min_available=0)
 
 
-def ending_namespace(clock: VirtualClock, world: SimulatedCluster) -> None:
-    app(world, "web", replicas=1, node_selector=ON_W0, shutdown_seconds=4.0)
+def ending_namespace(clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    app(cluster, "web", replicas=1, node_selector=ON_W0, shutdown_seconds=4.0)
     clock.advance(5)
-    world.delete("namespaces", "", "shop")
+    cluster.delete("namespaces", "", "shop")
 
 
-def dead_node(clock: VirtualClock, world: SimulatedCluster) -> None:
-    world.cordon("i-w1")
-    app(world, "web", replicas=2, grace_seconds=1)
-    world.uncordon("i-w1")
+def dead_node(clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    cluster.cordon("i-w1")
+    app(cluster, "web", replicas=2, grace_seconds=1)
+    cluster.uncordon("i-w1")
     clock.advance(5)
-    world.instance_gone("i-w0", voluntary=False)
+    cluster.instance_gone("i-w0", voluntary=False)
     clock.advance(45)
-    for pod in world.pods():
+    for pod in cluster.pods():
         if pod.namespace == "shop":
-            world.delete("pods", "shop", pod.name)
+            cluster.delete("pods", "shop", pod.name)
     clock.advance(20)
 
 
-def annotated(_clock: VirtualClock, world: SimulatedCluster) -> None:
-    world.update("nodes", "", "i-w0", lambda node: node["metadata"].update(annotations={"owner": "ann"}))
+def annotated(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    cluster.update("nodes", "", "i-w0", lambda node: node["metadata"].update(annotations={"owner": "ann"}))
 
 
 RAW_PODS = "/api/v1/pods?fieldSelector=spec.nodeName%3Di-w0"

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 def self_signed_certificate(address: str) -> tuple[bytes, bytes]:
     """(certificate, private key) in PEM, valid for this IP address from long before to long after any scenario."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node-fleet laptop cloud")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node-fleet simulated cluster")])
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
     certificate = (
         x509.CertificateBuilder()

@@ -81,8 +81,8 @@ def parse_target(path: str) -> Target | None:
 class KubernetesApi:
     """Serves one world. `kubeconfig` and `person_kubeconfig` are files that kubectl can use."""
 
-    def __init__(self, world: SimulatedCluster, directory: Path) -> None:
-        self.world = world
+    def __init__(self, cluster: SimulatedCluster, directory: Path) -> None:
+        self.cluster = cluster
         self.faults = ApiFaults()
         self.requests: list[str] = []
         self.tokens = {"node-fleet-token": OUR_ACTOR, "person-token": PERSON_ACTOR}
@@ -130,8 +130,8 @@ class KubernetesApi:
         if self._server is None:
             return
         self.closing.set()
-        with self.world.cluster.lock:
-            self.world.cluster.changed.notify_all()
+        with self.cluster.state.lock:
+            self.cluster.state.changed.notify_all()
         self._server.shutdown()
         self._server.server_close()
         self._server.cut_connections()
@@ -140,14 +140,14 @@ class KubernetesApi:
     def _write_kubeconfig(self, token: str) -> Path:
         path = self._directory / f"{token}.kubeconfig"
         authority = base64.b64encode(self._certificate).decode()
-        cluster = {"server": self.url, "certificate-authority-data": authority}
+        entry = {"server": self.url, "certificate-authority-data": authority}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "laptop", "cluster": cluster}],
+            "clusters": [{"name": "simulated", "cluster": entry}],
             "users": [{"name": "user", "user": {"token": token}}],
-            "contexts": [{"name": "laptop", "context": {"cluster": "laptop", "user": "user"}}],
-            "current-context": "laptop",
+            "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "user"}}],
+            "current-context": "simulated",
         }
         path.write_text(json.dumps(config))
         path.chmod(0o600)
@@ -269,7 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             accept=self.headers.get("Accept", ""),
             content_type=self.headers.get("Content-Type", "").split(";")[0],
             body=body,
-            verbs=ApiVerbs(api.world, actor),
+            verbs=ApiVerbs(api.cluster, actor),
         )
 
     def _route(self, request: _Request, target: Target) -> None:
@@ -282,19 +282,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(code, answer)
 
     def _read(self, request: _Request, target: Target) -> None:
-        world = self.server.api.world
+        cluster = self.server.api.cluster
         objects = (
             [request.verbs.get(target.resource, target.namespace, target.name)]
             if target.name
             else request.verbs.list(_query(request, target))
         )
         if request.wants_table:
-            self._send(200, table_object(target.resource, objects, world.now(), world.store.version))
+            self._send(200, table_object(target.resource, objects, cluster.now(), cluster.store.version))
         elif target.name:
             self._send(200, objects[0])
         else:
             entry = RESOURCES[target.resource]
-            metadata = {"resourceVersion": str(world.store.version)}
+            metadata = {"resourceVersion": str(cluster.store.version)}
             self._send(
                 200,
                 {"kind": f"{entry.kind}List", "apiVersion": entry.api_version, "metadata": metadata, "items": objects},
@@ -305,9 +305,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        world = self.server.api.world
+        cluster = self.server.api.cluster
         try:
-            for event in watch_events(world, request.parameters, query, self.server.api.closing.is_set):
+            for event in watch_events(cluster, request.parameters, query, self.server.api.closing.is_set):
                 self._send_event(request, query, event)
             self.wfile.write(b"0\r\n\r\n")
         except (OSError, ssl.SSLError):
@@ -315,9 +315,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_event(self, request: _Request, query: Query, event: tuple[str, Obj]) -> None:
         kind, obj = event
-        world = self.server.api.world
+        cluster = self.server.api.cluster
         if request.wants_table and kind != "BOOKMARK":
-            obj = table_object(query.resource, [obj], world.now(), world.store.version)
+            obj = table_object(query.resource, [obj], cluster.now(), cluster.store.version)
         line = json.dumps({"type": kind, "object": obj}).encode() + b"\n"
         self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 
@@ -400,10 +400,10 @@ _CHANGES: Final[dict[str, Callable[[_Request, Target], tuple[int, Obj]]]] = {
 
 
 @contextmanager
-def kubernetes_api(world: SimulatedCluster) -> Iterator[KubernetesApi]:
+def kubernetes_api(cluster: SimulatedCluster) -> Iterator[KubernetesApi]:
     """A running API server for this world, with its kubeconfig files in a directory that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="node-fleet-api-") as directory:
-        api = KubernetesApi(world, Path(directory))
+        api = KubernetesApi(cluster, Path(directory))
         try:
             yield api
         finally:

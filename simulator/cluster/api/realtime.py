@@ -18,7 +18,7 @@ class AdvancingClock(Protocol):
 
 
 @contextmanager
-def realtime_pump(world: SimulatedCluster, clock: AdvancingClock, *, speed: float = 1.0) -> Iterator[None]:
+def realtime_pump(cluster: SimulatedCluster, clock: AdvancingClock, *, speed: float = 1.0) -> Iterator[None]:
     """Let the world's clock run in step with the wall clock (times `speed`) while the block runs."""
     stop = threading.Event()
     begun, origin = real_monotonic(), clock.now()
@@ -27,7 +27,7 @@ def realtime_pump(world: SimulatedCluster, clock: AdvancingClock, *, speed: floa
     def pump() -> None:
         try:
             while not stop.wait(0.02):
-                with world.cluster.lock:
+                with cluster.state.lock:
                     clock.advance_to(origin + (real_monotonic() - begun) * speed)
         except BaseException as error:
             failures.append(error)

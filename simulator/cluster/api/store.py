@@ -18,7 +18,7 @@ from simulator.cluster.objects import Obj, iso
 ChangeKind = Literal["ADDED", "MODIFIED", "DELETED"]
 Key = tuple[str, str, str]
 
-WORLD_ACTOR: Final = "world"
+CLUSTER_ACTOR: Final = "cluster"
 HISTORY_LENGTH: Final = 4_000
 
 
@@ -105,7 +105,7 @@ class ObjectStore:
         self._objects: dict[str, dict[tuple[str, str], Obj]] = {name: {} for name in RESOURCES}
         self._version = 1
         self._uids = 0
-        self._actor = WORLD_ACTOR
+        self._actor = CLUSTER_ACTOR
         self.listeners: list[Callable[[Change], None]] = []
         self.history: deque[Change] = deque(maxlen=HISTORY_LENGTH)
 

@@ -42,27 +42,27 @@ class Query:
 class ApiVerbs:
     """Verbs in the name of one actor, who is written on every change."""
 
-    def __init__(self, world: SimulatedCluster, actor: str) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, actor: str) -> None:
+        self._cluster = cluster
         self._actor = actor
 
     def get(self, resource: str, namespace: str, name: str) -> Obj:
-        found = self._world.find(resource, namespace, name)
+        found = self._cluster.find(resource, namespace, name)
         if found is None:
             raise not_found(resource, name, RESOURCES[resource].group)
         return found
 
     def list(self, query: Query) -> list[Obj]:
         """In the order of the API server: by namespace and name."""
-        found = [obj for obj in self._world.objects(query.resource) if query.matches(obj)]
+        found = [obj for obj in self._cluster.objects(query.resource) if query.matches(obj)]
         return sorted(found, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
     def create(self, resource: str, namespace: str, obj: Obj) -> Obj:
         fresh = copy_of(obj)
         if RESOURCES[resource].namespaced:
             fresh["metadata"].setdefault("namespace", namespace or "default")
-        with self._world.changing(self._actor):
-            self._world.create(resource, fresh)
+        with self._cluster.changing(self._actor):
+            self._cluster.create(resource, fresh)
         return self.get(resource, fresh["metadata"].get("namespace", ""), fresh["metadata"]["name"])
 
     def patch(self, resource: str, namespace: str, name: str, kind: str, patch: Any) -> Obj:
@@ -104,7 +104,7 @@ class ApiVerbs:
                 del fresh["metadata"]["annotations"]
 
         namespace = metadata.get("namespace", "")
-        self._world.update(resource, namespace, metadata["name"], edit, actor=self._actor)
+        self._cluster.update(resource, namespace, metadata["name"], edit, actor=self._actor)
         return self.get(resource, namespace, metadata["name"])
 
     def delete(
@@ -118,10 +118,10 @@ class ApiVerbs:
                 name,
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found['metadata']['uid']}",
             )
-        return self._world.delete(resource, namespace, name, grace_seconds=grace_seconds, actor=self._actor)
+        return self._cluster.delete(resource, namespace, name, grace_seconds=grace_seconds, actor=self._actor)
 
     def evict(self, namespace: str, name: str, *, grace_seconds: float | None = None, dry_run: bool = False) -> None:
-        self._world.evict(namespace, name, grace_seconds=grace_seconds, dry_run=dry_run, actor=self._actor)
+        self._cluster.evict(namespace, name, grace_seconds=grace_seconds, dry_run=dry_run, actor=self._actor)
 
 
 __all__ = ["ApiError", "ApiVerbs", "Query"]

@@ -15,15 +15,15 @@ LONGEST_WATCH_SECONDS: Final = 600.0
 
 
 def watch_events(
-    world: SimulatedCluster, parameters: Mapping[str, str], query: Query, ended: Callable[[], bool]
+    cluster: SimulatedCluster, parameters: Mapping[str, str], query: Query, ended: Callable[[], bool]
 ) -> Iterator[tuple[str, Obj]]:
     """(event type, object) pairs: what is there, the bookmark that 1.37 waits for, then every change."""
     limit = float(parameters.get("timeoutSeconds") or LONGEST_WATCH_SECONDS)
     end = real_monotonic() + min(limit, LONGEST_WATCH_SECONDS)
     since = parameters.get("resourceVersion", "")
-    with world.cluster.lock:
-        position = world.store.version
-        present = [obj for obj in world.objects(query.resource) if query.matches(obj)]
+    with cluster.state.lock:
+        position = cluster.store.version
+        present = [obj for obj in cluster.objects(query.resource) if query.matches(obj)]
     initial = parameters.get("sendInitialEvents") == "true"
     if initial or since in ("", "0"):
         yield from (("ADDED", obj) for obj in present)
@@ -32,19 +32,19 @@ def watch_events(
     if initial:
         yield "BOOKMARK", _bookmark(query.resource, position)
     while real_monotonic() < end and not ended():
-        changes, position = _changes_since(world, position, end)
+        changes, position = _changes_since(cluster, position, end)
         for change in changes:
             event = _event_for(change, query)
             if event is not None:
                 yield event
 
 
-def _changes_since(world: SimulatedCluster, position: int, end: float) -> tuple[list[Change], int]:
-    with world.cluster.lock:
-        if world.store.version == position:
-            world.cluster.changed.wait(timeout=max(0.0, min(0.5, end - real_monotonic())))
-        changes = [change for change in world.store.history if change.version > position]
-        return changes, world.store.version
+def _changes_since(cluster: SimulatedCluster, position: int, end: float) -> tuple[list[Change], int]:
+    with cluster.state.lock:
+        if cluster.store.version == position:
+            cluster.state.changed.wait(timeout=max(0.0, min(0.5, end - real_monotonic())))
+        changes = [change for change in cluster.store.history if change.version > position]
+        return changes, cluster.store.version
 
 
 def _event_for(change: Change, query: Query) -> tuple[str, Obj] | None:

@@ -12,7 +12,6 @@ from typing import Any
 from simulator.cluster.api.store import RESOURCES, copy_of
 from simulator.cluster.control.scheduler import NodeCapacity, mark_gated, why_not
 from simulator.cluster.control.volumes import local_claim
-from simulator.cluster.core import Cluster
 from simulator.cluster.objects import (
     RUN_SECONDS,
     Obj,
@@ -21,6 +20,7 @@ from simulator.cluster.objects import (
     is_terminating,
     node_of,
 )
+from simulator.cluster.state import ClusterState
 
 DEFAULT_GRACE_SECONDS = 30
 _DAEMON_TOLERATIONS: list[Obj] = [
@@ -64,9 +64,9 @@ def pod_from_template(owner: Obj, name: str, template: Obj) -> Obj:
 class Controllers:
     """Keeps each workload object's pods at what it asks for."""
 
-    def __init__(self, cluster: Cluster, delete_pod: Callable[[str, str], Obj]) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
+    def __init__(self, state: ClusterState, delete_pod: Callable[[str, str], Obj]) -> None:
+        self._state = state
+        self._store = state.store
         self._delete_pod = delete_pod
         self._kind_of_uid: dict[str, tuple[str, str, str]] = {}
         self._reconcilers: dict[str, Callable[[Obj], None]] = {
@@ -75,10 +75,10 @@ class Controllers:
             "statefulsets": self._stateful_set,
             "jobs": self._job,
         }
-        cluster.settlers.append(self.run_if_needed)
+        state.settlers.append(self.run_if_needed)
 
     def run_if_needed(self) -> bool:
-        attention = self._cluster.attention
+        attention = self._state.attention
         if not attention.owners and not attention.daemons:
             return False
         owners, attention.owners = attention.owners, {}
@@ -96,7 +96,7 @@ class Controllers:
         spec.setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
         spec.setdefault("restartPolicy", "Always")
         pod.setdefault("status", {}).setdefault("phase", "Pending")
-        mark_gated(pod, self._cluster.now())
+        mark_gated(pod, self._state.now())
         return self._store.create("pods", pod)
 
     def remember(self, resource: str, owner: Obj) -> None:
@@ -126,7 +126,7 @@ class Controllers:
     def _orphaned(self, uid: str) -> None:
         """The owner is gone: garbage collection removes what it owned."""
         self._kind_of_uid.pop(uid, None)
-        for pod in self._cluster.pods_of_owner(uid):
+        for pod in self._state.pods_of_owner(uid):
             if not is_terminating(pod):
                 self._delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
         for replica_set in self._store.all("replicasets"):
@@ -149,17 +149,17 @@ class Controllers:
 
     def _replica_set(self, replica_set: Obj) -> None:
         uid, name = replica_set["metadata"]["uid"], replica_set["metadata"]["name"]
-        active = [pod for pod in self._cluster.pods_of_owner(uid) if is_active(pod)]
+        active = [pod for pod in self._state.pods_of_owner(uid) if is_active(pod)]
         wanted = int(replica_set["spec"]["replicas"])
         for _ in range(wanted - len(active)):
             template = replica_set["spec"]["template"]
-            self.create_pod(pod_from_template(replica_set, f"{name}-{self._cluster.new_suffix()}", template))
+            self.create_pod(pod_from_template(replica_set, f"{name}-{self._state.new_suffix()}", template))
         for pod in self._victims(active, len(active) - wanted):
             self._delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
         self._count_status(replica_set, "replicasets")
         owner = replica_set["metadata"].get("ownerReferences")
         if owner:
-            self._cluster.attention.owners[owner[0]["uid"]] = None
+            self._state.attention.owners[owner[0]["uid"]] = None
 
     def _victims(self, active: list[Obj], surplus: int) -> list[Obj]:
         """Kubernetes' order: without a node, not ready, crowded with siblings, newest."""
@@ -186,7 +186,7 @@ class Controllers:
                 break
             if not condition_is_true(pod, "Ready"):
                 break
-        for pod in self._cluster.pods_of_owner(metadata["uid"]):
+        for pod in self._state.pods_of_owner(metadata["uid"]):
             ordinal = int(pod["metadata"]["name"].rsplit("-", 1)[1])
             if ordinal >= wanted and not is_terminating(pod):
                 self._delete_pod(metadata["namespace"], pod["metadata"]["name"])
@@ -207,12 +207,12 @@ class Controllers:
 
     def _job(self, job: Obj) -> None:
         uid, spec = job["metadata"]["uid"], job["spec"]
-        pods = self._cluster.pods_of_owner(uid)
+        pods = self._state.pods_of_owner(uid)
         done = sum(1 for pod in pods if pod["status"]["phase"] == "Succeeded")
         active = sum(1 for pod in pods if is_active(pod))
         missing = min(int(spec.get("parallelism", 1)), int(spec.get("completions", 1)) - done) - active
         for _ in range(missing):
-            name = f"{job['metadata']['name']}-{self._cluster.new_suffix()}"
+            name = f"{job['metadata']['name']}-{self._state.new_suffix()}"
             pod = pod_from_template(job, name, spec["template"])
             pod["spec"]["restartPolicy"] = "Never"
             pod["metadata"]["annotations"].setdefault(RUN_SECONDS, "60")
@@ -221,29 +221,29 @@ class Controllers:
 
     def _daemon_set(self, daemon_set: Obj) -> None:
         metadata = daemon_set["metadata"]
-        covered = {node_of(pod) for pod in self._cluster.pods_of_owner(metadata["uid"])}
+        covered = {node_of(pod) for pod in self._state.pods_of_owner(metadata["uid"])}
         nodes = {node["metadata"]["name"]: node for node in self._store.all("nodes")}
         for name, node in nodes.items():
             if name not in covered and self._daemon_fits(daemon_set, node):
                 pod = pod_from_template(
-                    daemon_set, f"{metadata['name']}-{self._cluster.new_suffix()}", daemon_set["spec"]["template"]
+                    daemon_set, f"{metadata['name']}-{self._state.new_suffix()}", daemon_set["spec"]["template"]
                 )
                 pod["spec"]["nodeName"] = name
                 pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), *_DAEMON_TOLERATIONS]
                 self.create_pod(pod)
-        for pod in self._cluster.pods_of_owner(metadata["uid"]):
+        for pod in self._state.pods_of_owner(metadata["uid"]):
             if node_of(pod) not in nodes:
                 self._store.remove("pods", metadata["namespace"], pod["metadata"]["name"])
 
     def _daemon_fits(self, daemon_set: Obj, node: Obj) -> bool:
         spec = dict(daemon_set["spec"]["template"]["spec"])
         spec["tolerations"] = [*spec.get("tolerations", ()), *_DAEMON_TOLERATIONS]
-        facts = self._cluster.pod_facts({"metadata": {"uid": f"daemon {daemon_set['metadata']['uid']}"}, "spec": spec})
-        roomy = NodeCapacity(node=node, cpu_milli=10**9, memory_mib=1e12, max_pods=10**6)
-        return not why_not({"spec": spec}, facts, roomy)
+        facts = self._state.pod_facts({"metadata": {"uid": f"daemon {daemon_set['metadata']['uid']}"}, "spec": spec})
+        unlimited = NodeCapacity(node=node, cpu_milli=10**9, memory_mib=1e12, max_pods=10**6)
+        return not why_not({"spec": spec}, facts, unlimited)
 
     def _count_status(self, owner: Obj, resource: str) -> None:
-        pods = [pod for pod in self._cluster.pods_of_owner(owner["metadata"]["uid"]) if is_active(pod)]
+        pods = [pod for pod in self._state.pods_of_owner(owner["metadata"]["uid"]) if is_active(pod)]
         ready = sum(1 for pod in pods if condition_is_true(pod, "Ready"))
         counts = {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
         self._status(owner, resource, counts)

@@ -10,8 +10,8 @@ import math
 from simulator.cluster.api.errors import budget_refusal, namespace_terminating, two_budgets
 from simulator.cluster.api.selectors import matches_selector
 from simulator.cluster.api.store import copy_of
-from simulator.cluster.core import Cluster
 from simulator.cluster.objects import Obj, condition_is_true, is_finished, is_terminating
+from simulator.cluster.state import ClusterState
 
 
 def share_of(value: int | str, total: int) -> int:
@@ -24,19 +24,19 @@ def share_of(value: int | str, total: int) -> int:
 class Disruption:
     """Keeps budgets' status and decides on evictions."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        cluster.settlers.append(self.refresh_if_needed)
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._store = state.store
+        state.settlers.append(self.refresh_if_needed)
 
     def refresh_if_needed(self) -> bool:
-        namespaces, self._cluster.attention.budgets = self._cluster.attention.budgets, {}
+        namespaces, self._state.attention.budgets = self._state.attention.budgets, {}
         if not namespaces:
             return False
         for budget in self._store.all("poddisruptionbudgets"):
             if budget["metadata"]["namespace"] in namespaces:
                 self._refresh(budget)
-        self._cluster.attention.budgets = {}
+        self._state.attention.budgets = {}
         return False
 
     def budgets_of(self, pod: Obj) -> list[Obj]:
@@ -105,7 +105,7 @@ class Disruption:
     def _controller_scale(self, pods: list[Obj]) -> int:
         scales: dict[str, int] = {}
         for pod in pods:
-            facts = self._cluster.pod_facts(pod)
+            facts = self._state.pod_facts(pod)
             resource = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}.get(facts.owner_kind)
             owner = self._store.find(resource, pod["metadata"]["namespace"], facts.owner_name) if resource else None
             scales[facts.owner_uid] = int(owner["spec"]["replicas"]) if owner else 0

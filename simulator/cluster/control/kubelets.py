@@ -6,7 +6,6 @@ A dead machine's pods are lost at once; the Node says so only after its grace pe
 from __future__ import annotations
 
 from simulator.cluster.api.store import Change
-from simulator.cluster.core import Cluster, Machine
 from simulator.cluster.objects import (
     LABEL_CONTROL_PLANE,
     LABEL_HOSTNAME,
@@ -31,6 +30,7 @@ from simulator.cluster.objects import (
     number_annotation,
     set_condition,
 )
+from simulator.cluster.state import ClusterState, Machine
 
 K3S_VERSION = "v1.33.5+k3s1"
 NETWORK_NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
@@ -43,9 +43,9 @@ def password_secret_name(node_name: str) -> str:
 class Kubelets:
     """Reacts to pods that were bound or told to stop, and to machines that come and go."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._store = state.store
         self.rejected_joins: list[str] = []
         self._store.listeners.append(self._on_change)
 
@@ -54,11 +54,11 @@ class Kubelets:
         if not machine.powered or not self._password_accepted(machine):
             return
         machine.kubelet_alive = True
-        machine.joined_at = self._cluster.now()
-        self._cluster.machine_of_node[machine.node_name] = machine
+        machine.joined_at = self._state.now()
+        self._state.machine_of_node[machine.node_name] = machine
         if self._store.find("nodes", "", machine.node_name) is None:
-            node = node_object(machine, self._cluster.now(), ready, initialized)
-            if machine.role == "server" and self._cluster.settings.server_is_tainted:
+            node = node_object(machine, self._state.now(), ready, initialized)
+            if machine.role == "server" and self._state.settings.server_is_tainted:
                 taint = {"key": LABEL_CONTROL_PLANE, "value": "true", "effect": "NoSchedule"}
                 node["spec"].setdefault("taints", []).append(taint)
             self._store.create("nodes", node)
@@ -76,7 +76,7 @@ class Kubelets:
 
     def make_ready(self, node_name: str) -> None:
         """The network came up or the cloud provider finished: the node becomes usable."""
-        if self._store.find("nodes", "", node_name) and self._cluster.machine_serves(node_name):
+        if self._store.find("nodes", "", node_name) and self._state.machine_serves(node_name):
             self._set_ready(node_name, True, "KubeletReady", "kubelet is posting ready status")
             self._drop_taints(node_name, {TAINT_UNINITIALIZED, TAINT_UNREACHABLE, TAINT_NOT_READY})
 
@@ -86,52 +86,52 @@ class Kubelets:
         machine.exporter_up = False
         if power_off:
             machine.powered = False
-        attention = self._cluster.attention
+        attention = self._state.attention
         attention.usage[machine.node_name] = None
         attention.members = True
-        delay = self._cluster.settings.node_not_ready_seconds
-        self._cluster.after(delay, lambda: self._notice_dead(machine))
+        delay = self._state.settings.node_not_ready_seconds
+        self._state.after(delay, lambda: self._notice_dead(machine))
 
     def revive(self, machine: Machine) -> None:
         """The kubelet is back: the node reports Ready and pods that were told to stop now do."""
         machine.kubelet_alive = machine.exporter_up = True
         self.make_ready(machine.node_name)
-        for pod in self._cluster.pods_of_node(machine.node_name):
+        for pod in self._state.pods_of_node(machine.node_name):
             if is_terminating(pod):
                 self._stop_later(pod)
             elif pod["status"]["phase"] == "Pending":
                 self._start_later(pod)
             else:
                 self._set_pod_ready(pod, True)
-        self._cluster.attention.usage[machine.node_name] = None
-        self._cluster.attention.members = True
+        self._state.attention.usage[machine.node_name] = None
+        self._state.attention.members = True
 
     def _notice_dead(self, machine: Machine) -> None:
         name = machine.node_name
         if machine.kubelet_alive or self._store.find("nodes", "", name) is None:
             return
         self._set_ready(name, None, "NodeStatusUnknown", "Kubelet stopped posting node status.")
-        now = iso(self._cluster.now())
+        now = iso(self._state.now())
         taints = [
             {"key": TAINT_UNREACHABLE, "effect": effect, "timeAdded": now} for effect in ("NoSchedule", "NoExecute")
         ]
         self._store.update("nodes", "", name, lambda fresh: fresh["spec"].setdefault("taints", []).extend(taints))
-        for pod in self._cluster.pods_of_node(name):
+        for pod in self._state.pods_of_node(name):
             if not is_finished(pod):
                 self._set_pod_ready(pod, False)
-        delay = self._cluster.settings.pod_eviction_timeout_seconds
-        self._cluster.after(delay, lambda: self._give_up_pods(machine))
+        delay = self._state.settings.pod_eviction_timeout_seconds
+        self._state.after(delay, lambda: self._give_up_pods(machine))
 
     def _give_up_pods(self, machine: Machine) -> None:
         if machine.kubelet_alive:
             return
-        for pod in self._cluster.pods_of_node(machine.node_name):
-            if not self._cluster.pod_facts(pod).is_daemon:
+        for pod in self._state.pods_of_node(machine.node_name):
+            if not self._state.pod_facts(pod).is_daemon:
                 self.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def _set_ready(self, name: str, ready: bool | None, reason: str, message: str) -> None:
         status = "Unknown" if ready is None else str(ready)
-        now = self._cluster.now()
+        now = self._state.now()
         self._store.update("nodes", "", name, lambda fresh: set_condition(fresh, now, "Ready", status, reason, message))
 
     def _drop_taints(self, name: str, keys: set[str]) -> None:
@@ -149,7 +149,7 @@ class Kubelets:
         grace = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
         if not node_of(pod) or is_finished(pod) or grace == 0:
             return self._store.remove("pods", namespace, name)
-        now = self._cluster.now()
+        now = self._state.now()
 
         def edit(fresh: Obj) -> None:
             known = fresh["metadata"].get("deletionGracePeriodSeconds")
@@ -177,21 +177,21 @@ class Kubelets:
         cordoned = bool(change.after["spec"].get("unschedulable"))
         tainted = any(taint["key"] == TAINT_UNSCHEDULABLE for taint in change.after["spec"].get("taints", ()))
         if cordoned and not tainted:
-            taint = {"key": TAINT_UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": iso(self._cluster.now())}
+            taint = {"key": TAINT_UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": iso(self._state.now())}
             self._store.update("nodes", "", name, lambda fresh: fresh["spec"].setdefault("taints", []).append(taint))
         elif tainted and not cordoned:
             self._drop_taints(name, {TAINT_UNSCHEDULABLE})
 
     def _node_deleted(self, name: str) -> None:
-        settings = self._cluster.settings
-        self._cluster.after(settings.orphan_pod_seconds, lambda: self._collect_orphans(name))
-        machine = self._cluster.machine_of_node.get(name)
+        settings = self._state.settings
+        self._state.after(settings.orphan_pod_seconds, lambda: self._collect_orphans(name))
+        machine = self._state.machine_of_node.get(name)
         if machine is not None and machine.serves:
-            self._cluster.after(settings.reregister_seconds, lambda: self._register_again(machine))
+            self._state.after(settings.reregister_seconds, lambda: self._register_again(machine))
 
     def _collect_orphans(self, name: str) -> None:
         if self._store.find("nodes", "", name) is None:
-            for pod in self._cluster.pods_of_node(name):
+            for pod in self._state.pods_of_node(name):
                 self._store.remove("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def _register_again(self, machine: Machine) -> None:
@@ -201,20 +201,20 @@ class Kubelets:
 
     def _start_later(self, pod: Obj) -> None:
         metadata = pod["metadata"]
-        seconds = number_annotation(pod, START_SECONDS, self._cluster.settings.container_start_seconds)
+        seconds = number_annotation(pod, START_SECONDS, self._state.settings.container_start_seconds)
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-        self._cluster.after(seconds, lambda: self._started(namespace, name, uid))
+        self._state.after(seconds, lambda: self._started(namespace, name, uid))
 
     def _current(self, namespace: str, name: str, uid: str) -> Obj | None:
         pod = self._store.find("pods", namespace, name)
         same = pod is not None and pod["metadata"]["uid"] == uid
-        return pod if same and pod is not None and self._cluster.machine_serves(node_of(pod)) else None
+        return pod if same and pod is not None and self._state.machine_serves(node_of(pod)) else None
 
     def _started(self, namespace: str, name: str, uid: str) -> None:
         pod = self._current(namespace, name, uid)
         if pod is None or is_terminating(pod) or is_finished(pod):
             return
-        now = self._cluster.now()
+        now = self._state.now()
 
         def edit(fresh: Obj) -> None:
             fresh["status"]["phase"] = "Running"
@@ -225,13 +225,13 @@ class Kubelets:
         self._store.update("pods", namespace, name, edit)
         run_seconds = number_annotation(pod, RUN_SECONDS, 0.0)
         if run_seconds:
-            self._cluster.after(run_seconds, lambda: self._finished(namespace, name, uid))
+            self._state.after(run_seconds, lambda: self._finished(namespace, name, uid))
 
     def _finished(self, namespace: str, name: str, uid: str) -> None:
         pod = self._current(namespace, name, uid)
         if pod is None or is_terminating(pod):
             return
-        now = self._cluster.now()
+        now = self._state.now()
 
         def edit(fresh: Obj) -> None:
             fresh["status"]["phase"] = "Succeeded"
@@ -243,7 +243,7 @@ class Kubelets:
     def _set_pod_ready(self, pod: Obj, ready: bool) -> None:
         if not condition_is_true(pod, "ContainersReady"):
             return
-        now, metadata = self._cluster.now(), pod["metadata"]
+        now, metadata = self._state.now(), pod["metadata"]
         self._store.update(
             "pods",
             metadata["namespace"],
@@ -252,13 +252,13 @@ class Kubelets:
         )
 
     def _stop_later(self, pod: Obj) -> None:
-        if not self._cluster.machine_serves(node_of(pod)):
+        if not self._state.machine_serves(node_of(pod)):
             return
         metadata = pod["metadata"]
-        shutdown = number_annotation(pod, SHUTDOWN_SECONDS, self._cluster.settings.shutdown_seconds)
+        shutdown = number_annotation(pod, SHUTDOWN_SECONDS, self._state.settings.shutdown_seconds)
         seconds = min(shutdown, float(metadata["deletionGracePeriodSeconds"]))
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-        self._cluster.after(seconds, lambda: self._stopped(namespace, name, uid))
+        self._state.after(seconds, lambda: self._stopped(namespace, name, uid))
 
     def _stopped(self, namespace: str, name: str, uid: str) -> None:
         if self._current(namespace, name, uid) is not None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulator.cluster.core import Cluster
 from simulator.cluster.objects import Obj, is_terminating, iso
+from simulator.cluster.state import ClusterState
 
 
 class Namespaces:
     """Empties terminating namespaces."""
 
-    def __init__(self, cluster: Cluster, delete_pod: Callable[[str, str], Obj]) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
+    def __init__(self, state: ClusterState, delete_pod: Callable[[str, str], Obj]) -> None:
+        self._state = state
+        self._store = state.store
         self._delete_pod = delete_pod
-        cluster.settlers.append(self.run_if_needed)
+        state.settlers.append(self.run_if_needed)
 
     def terminate(self, name: str) -> Obj:
-        now = self._cluster.now()
+        now = self._state.now()
 
         def edit(fresh: Obj) -> None:
             fresh["metadata"].setdefault("deletionTimestamp", iso(now))
@@ -27,9 +27,9 @@ class Namespaces:
         return self._store.update("namespaces", "", name, edit)
 
     def run_if_needed(self) -> bool:
-        if not self._cluster.attention.namespaces:
+        if not self._state.attention.namespaces:
             return False
-        self._cluster.attention.namespaces = False
+        self._state.attention.namespaces = False
         ending = [obj for obj in self._store.all("namespaces") if is_terminating(obj)]
         for namespace in ending:
             self._empty(namespace)

@@ -11,7 +11,6 @@ from typing import Any
 
 from simulator.cluster.api.selectors import matches_expression
 from simulator.cluster.control.volumes import bind_local_claims, volume_node_terms
-from simulator.cluster.core import Cluster, PodKey
 from simulator.cluster.objects import (
     TAINT_UNSCHEDULABLE,
     Obj,
@@ -23,6 +22,7 @@ from simulator.cluster.objects import (
     set_condition,
     tolerates,
 )
+from simulator.cluster.state import ClusterState, PodKey
 
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
@@ -54,9 +54,9 @@ class NodeCapacity:
         return cpu + memory
 
 
-def room_of(cluster: Cluster, node: Obj) -> NodeCapacity:
+def capacity_of_node(state: ClusterState, node: Obj) -> NodeCapacity:
     allocatable = node["status"]["allocatable"]
-    used_cpu, used_memory, used_pods = cluster.requested_on(node["metadata"]["name"])
+    used_cpu, used_memory, used_pods = state.requested_on(node["metadata"]["name"])
     return NodeCapacity(
         node=node,
         cpu_milli=cpu_milli(allocatable["cpu"]),
@@ -68,9 +68,11 @@ def room_of(cluster: Cluster, node: Obj) -> NodeCapacity:
     )
 
 
-def why_not(pod: Obj, facts: PodFacts, room: NodeCapacity, volume_terms: list[list[Obj]] | None = None) -> list[str]:
+def why_not(
+    pod: Obj, facts: PodFacts, capacity: NodeCapacity, volume_terms: list[list[Obj]] | None = None
+) -> list[str]:
     """Kubernetes' reasons why this pod may not go to this node; empty when it may."""
-    spec, node = pod["spec"], room.node
+    spec, node = pod["spec"], capacity.node
     tolerations = spec.get("tolerations", ())
     if node["spec"].get("unschedulable") and not tolerates(tolerations, _CORDONED):
         return ["node(s) were unschedulable"]
@@ -81,19 +83,19 @@ def why_not(pod: Obj, facts: PodFacts, room: NodeCapacity, volume_terms: list[li
         return ["node(s) didn't match Pod's node affinity/selector"]
     if any(not _any_term(terms, node) for terms in volume_terms or ()):
         return ["node(s) didn't match PersistentVolume's node affinity"]
-    return _shortages(facts, room)
+    return _shortages(facts, capacity)
 
 
 _CORDONED = {"key": TAINT_UNSCHEDULABLE, "effect": "NoSchedule"}
 
 
-def _shortages(facts: PodFacts, room: NodeCapacity) -> list[str]:
+def _shortages(facts: PodFacts, capacity: NodeCapacity) -> list[str]:
     reasons = []
-    if room.used_pods + 1 > room.max_pods:
+    if capacity.used_pods + 1 > capacity.max_pods:
         reasons.append("Too many pods")
-    if facts.cpu_milli and room.used_cpu_milli + facts.cpu_milli > room.cpu_milli:
+    if facts.cpu_milli and capacity.used_cpu_milli + facts.cpu_milli > capacity.cpu_milli:
         reasons.append("Insufficient cpu")
-    if facts.memory_mib and room.used_memory_mib + facts.memory_mib > room.memory_mib + 1e-9:
+    if facts.memory_mib and capacity.used_memory_mib + facts.memory_mib > capacity.memory_mib + 1e-9:
         reasons.append("Insufficient memory")
     return reasons
 
@@ -132,79 +134,79 @@ def unschedulable_message(reasons: Counter[str], nodes: int) -> str:
 class Scheduler:
     """Looks at every pending pod when something could have changed its fate."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        cluster.settlers.append(self.run_if_needed)
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        state.settlers.append(self.run_if_needed)
 
     def run_if_needed(self) -> bool:
-        if not self._cluster.attention.schedule:
+        if not self._state.attention.schedule:
             return False
-        self._cluster.attention.schedule = False
-        if self._cluster.pending:
+        self._state.attention.schedule = False
+        if self._state.pending:
             self._run()
         return True
 
     def _run(self) -> None:
-        cluster = self._cluster
-        rooms = [room_of(cluster, node) for node in cluster.store.all("nodes")]
+        state = self._state
+        capacities = [capacity_of_node(state, node) for node in state.store.all("nodes")]
         refused: dict[Any, str] = {}
         for key in self._queue():
-            pod = cluster.store.get("pods", *key)
+            pod = state.store.get("pods", *key)
             signature = _signature(pod)
             message = refused.get(signature)
             if message is None:
-                message = self._place(pod, rooms)
+                message = self._place(pod, capacities)
             if message:
                 refused[signature] = message
                 self._mark_unschedulable(key, message)
 
     def _queue(self) -> list[PodKey]:
         def order(key: PodKey) -> tuple[int, str]:
-            pod = self._cluster.store.get("pods", *key)
+            pod = self._state.store.get("pods", *key)
             return -int(pod["spec"].get("priority", 0)), pod["metadata"]["creationTimestamp"]
 
-        return sorted(self._cluster.pending, key=order)
+        return sorted(self._state.pending, key=order)
 
-    def _place(self, pod: Obj, rooms: list[NodeCapacity]) -> str:
+    def _place(self, pod: Obj, capacities: list[NodeCapacity]) -> str:
         """Bind the pod to its best node and answer ''; or answer why no node takes it."""
-        facts = self._cluster.pod_facts(pod)
-        volume_terms = volume_node_terms(self._cluster.store, pod)
+        facts = self._state.pod_facts(pod)
+        volume_terms = volume_node_terms(self._state.store, pod)
         fitting, reasons = [], Counter[str]()
-        for room in rooms:
-            refusals = why_not(pod, facts, room, volume_terms)
+        for capacity in capacities:
+            refusals = why_not(pod, facts, capacity, volume_terms)
             reasons.update(refusals)
             if not refusals:
-                fitting.append(room)
+                fitting.append(capacity)
         if not fitting:
-            return unschedulable_message(reasons, len(rooms))
-        best = min(fitting, key=lambda room: (room.allocated_after(facts), room.name))
+            return unschedulable_message(reasons, len(capacities))
+        best = min(fitting, key=lambda capacity: (capacity.allocated_after(facts), capacity.name))
         best.add(facts)
         self._bind(pod, best.node)
         return ""
 
     def _bind(self, pod: Obj, node: Obj) -> None:
-        now, name = self._cluster.now(), node["metadata"]["name"]
+        now, name = self._state.now(), node["metadata"]["name"]
 
         def edit(fresh: Obj) -> None:
             fresh["spec"]["nodeName"] = name
             set_condition(fresh, now, "PodScheduled", "True")
 
-        bind_local_claims(self._cluster.store, pod, node)
+        bind_local_claims(self._state.store, pod, node)
         metadata = pod["metadata"]
-        self._cluster.store.update("pods", metadata["namespace"], metadata["name"], edit)
+        self._state.store.update("pods", metadata["namespace"], metadata["name"], edit)
 
     def _mark_unschedulable(self, key: PodKey, message: str) -> None:
-        pod = self._cluster.store.get("pods", *key)
+        pod = self._state.store.get("pods", *key)
         known = condition(pod, "PodScheduled")
         if known and known.get("message") == message and known["status"] == "False":
             return
-        now = self._cluster.now()
-        self._cluster.store.update(
+        now = self._state.now()
+        self._state.store.update(
             "pods",
             *key,
             lambda fresh: set_condition(fresh, now, "PodScheduled", "False", "Unschedulable", message),
         )
-        self._cluster.attention.schedule = False
+        self._state.attention.schedule = False
 
 
 def mark_gated(pod: Obj, now: float) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simulator.cluster.control.controllers import replica_set_name
-from simulator.cluster.core import Cluster, PodKey
 from simulator.cluster.load.curves import Curve, constant
 from simulator.cluster.load.meters import LATENCY_BUCKETS_SECONDS, Counters, bucket_share
 from simulator.cluster.objects import Obj, condition_is_true, is_active, key_of, node_of
+from simulator.cluster.state import ClusterState, PodKey
 
 WorkloadKind = Literal["Deployment", "StatefulSet"]
 TOLERANCE = 0.1
@@ -113,19 +113,19 @@ class Application:
 class Applications:
     """Spreads each application's load over its serving pods and runs its autoscaler."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self.running: dict[str, Application] = {}
         self.usage: dict[PodKey, tuple[float, float]] = {}
 
     def add(self, spec: ApplicationSpec) -> Application:
-        now = self._cluster.now()
+        now = self._state.now()
         replicas = spec.replicas
         if spec.autoscale:
             replicas = min(max(replicas, spec.autoscale.min_replicas), spec.autoscale.max_replicas)
         application = Application(spec=spec, started_at=now, counters=Counters(at=now), replicas=replicas, queue_at=now)
         self.running[f"{spec.namespace}/{spec.name}"] = application
-        self._cluster.attention.members = True
+        self._state.attention.members = True
         self._sample(application)
         return application
 
@@ -137,13 +137,13 @@ class Applications:
 
     def _sample(self, application: Application) -> None:
         self._take_rate(application)
-        self._cluster.after(self._cluster.settings.load_step_seconds, lambda: self._sample(application))
+        self._state.after(self._state.settings.load_step_seconds, lambda: self._sample(application))
 
     def _take_rate(self, application: Application) -> None:
-        rate = application.spec.curve(self._cluster.now() - application.started_at)
-        if rate != application.rate or application.queue_depth(self._cluster.now()) > 0:
+        rate = application.spec.curve(self._state.now() - application.started_at)
+        if rate != application.rate or application.queue_depth(self._state.now()) > 0:
             application.rate = rate
-            self._cluster.attention.applications = True
+            self._state.attention.applications = True
 
     def refresh_members(self) -> None:
         """Look again at which pods each application has and which of them serve."""
@@ -153,18 +153,18 @@ class Applications:
             ]
 
     def _serves(self, pod: Obj) -> bool:
-        return is_active(pod) and condition_is_true(pod, "Ready") and self._cluster.machine_serves(node_of(pod))
+        return is_active(pod) and condition_is_true(pod, "Ready") and self._state.machine_serves(node_of(pod))
 
     def _pods(self, application: Application) -> list[Obj]:
         resource, namespace, name = application.owner
         if resource == "deployments":
             resource, name = "replicasets", replica_set_name(name)
-        owner = self._cluster.store.find(resource, namespace, name)
-        return self._cluster.pods_of_owner(owner["metadata"]["uid"]) if owner else []
+        owner = self._state.store.find(resource, namespace, name)
+        return self._state.pods_of_owner(owner["metadata"]["uid"]) if owner else []
 
     def spread_load(self) -> None:
         """First half of a refresh: what every pod of every application wants to use now."""
-        now = self._cluster.now()
+        now = self._state.now()
         for application in self.running.values():
             spec, serving = application.spec, application.serving
             share = application.wanted_cpu_milli(now) / serving if serving else 0.0
@@ -178,7 +178,7 @@ class Applications:
         if self.usage.get(member.key) != (cpu, memory):
             self.usage[member.key] = (cpu, memory)
             if member.node:
-                self._cluster.attention.usage[member.node] = None
+                self._state.attention.usage[member.node] = None
 
     def forget(self, key: PodKey) -> None:
         self.usage.pop(key, None)
@@ -191,7 +191,7 @@ class Applications:
 
     def _account(self, application: Application, slowdown: dict[str, float]) -> None:
         """Rates change only when what is offered or got has changed, or while a queue is worked off."""
-        now, spec = self._cluster.now(), application.spec
+        now, spec = self._state.now(), application.spec
         got = sum(slowdown.get(member.node, 1.0) for member in application.members if member.serves)
         basis = (application.rate, application.usage_milli, got)
         if basis == application.accounted and not spec.queues:
@@ -224,13 +224,13 @@ class Applications:
         known = window[-1][1] if window else application.replicas
         if self._desired(application) != known:
             period = autoscale.evaluation_seconds
-            self._evaluate_at(application, (math.floor(self._cluster.now() / period) + 1) * period)
+            self._evaluate_at(application, (math.floor(self._state.now() / period) + 1) * period)
 
     def _evaluate_at(self, application: Application, due: float) -> None:
         planned = application.next_evaluation
         if planned is None or due < planned:
             application.next_evaluation = due
-            self._cluster.after(due - self._cluster.now(), lambda: self._evaluate(application, due))
+            self._state.after(due - self._state.now(), lambda: self._evaluate(application, due))
 
     def _evaluate(self, application: Application, due: float) -> None:
         autoscale = application.spec.autoscale
@@ -238,14 +238,14 @@ class Applications:
             return
         application.next_evaluation = None
         self.scale(application, self._stabilised(application, self._desired(application), autoscale))
-        self._cluster.attention.applications = True
+        self._state.attention.applications = True
 
     def _stabilised(self, application: Application, desired: int, autoscale: Autoscale) -> int:
         """Going down waits until nothing higher was wanted within the window; going up does not wait.
 
         A recommendation holds until the next one, so it is forgotten a window after its successor came.
         """
-        window, now = application.recommendations, self._cluster.now()
+        window, now = application.recommendations, self._state.now()
         if desired >= application.replicas:
             window.clear()
             return desired
@@ -274,8 +274,8 @@ class Applications:
         if replicas != application.replicas:
             application.replicas = replicas
             resource, namespace, name = application.owner
-            if self._cluster.store.find(resource, namespace, name):
-                self._cluster.store.update(
+            if self._state.store.find(resource, namespace, name):
+                self._state.store.update(
                     resource, namespace, name, lambda fresh: fresh["spec"].update(replicas=replicas)
                 )
 

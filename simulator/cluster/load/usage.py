@@ -6,10 +6,10 @@ The two halves of a refresh: applications say what their pods want, the machines
 from __future__ import annotations
 
 from simulator.cluster.api.store import Change
-from simulator.cluster.core import Cluster, Machine
 from simulator.cluster.load.applications import Applications
 from simulator.cluster.load.meters import NodeMeter
 from simulator.cluster.objects import USAGE_CPU_MILLI, USAGE_MEMORY_MIB, Obj, annotation, key_of
+from simulator.cluster.state import ClusterState, Machine
 
 IDLE_SHARE_OF_REQUEST = 0.2
 MEMORY_SHARE_OF_REQUEST = 0.7
@@ -18,21 +18,21 @@ MEMORY_SHARE_OF_REQUEST = 0.7
 class Usage:
     """Node meters, refreshed whenever pods or loads changed."""
 
-    def __init__(self, cluster: Cluster, applications: Applications) -> None:
-        self._cluster = cluster
+    def __init__(self, state: ClusterState, applications: Applications) -> None:
+        self._state = state
         self._applications = applications
         self.meters: dict[str, NodeMeter] = {}
-        cluster.finishers.append(self.refresh)
-        cluster.store.listeners.append(self._forget_pod)
+        state.finishers.append(self.refresh)
+        state.store.listeners.append(self._forget_pod)
 
     def start_meter(self, machine: Machine) -> None:
         """Counters start when the machine boots, before its node joins."""
-        meter = NodeMeter.start(self._cluster.now(), machine.type.vcpus, float(machine.type.memory_mib))
+        meter = NodeMeter.start(self._state.now(), machine.type.vcpus, float(machine.type.memory_mib))
         self.meters[machine.node_name] = meter
-        self._cluster.attention.usage[machine.node_name] = None
+        self._state.attention.usage[machine.node_name] = None
 
     def refresh(self) -> None:
-        attention = self._cluster.attention
+        attention = self._state.attention
         if attention.members:
             attention.members, attention.applications = False, True
             self._applications.refresh_members()
@@ -47,16 +47,16 @@ class Usage:
             self._applications.account(slowdown)
 
     def _refresh_node(self, name: str) -> None:
-        meter, machine = self.meters.get(name), self._cluster.machine_of_node.get(name)
+        meter, machine = self.meters.get(name), self._state.machine_of_node.get(name)
         if meter is None:
             return
-        settings, now = self._cluster.settings, self._cluster.now()
+        settings, now = self._state.settings, self._state.now()
         if machine is None or not machine.serves:
             idle = machine is not None and not machine.powered
             meter.set_load(now, 0.0 if idle else settings.system_cpu_milli / 1000, float(settings.system_memory_mib))
             return
         cpu, memory = float(settings.system_cpu_milli), float(settings.system_memory_mib)
-        for pod in self._cluster.pods_of_node(name):
+        for pod in self._state.pods_of_node(name):
             if pod["status"].get("phase") == "Running":
                 pod_cpu, pod_memory = self.of_pod(pod)
                 cpu, memory = cpu + pod_cpu, memory + pod_memory
@@ -67,7 +67,7 @@ class Usage:
         known = self._applications.usage.get(key_of(pod))
         if known is not None:
             return known
-        facts = self._cluster.pod_facts(pod)
+        facts = self._state.pod_facts(pod)
         cpu, memory = annotation(pod, USAGE_CPU_MILLI), annotation(pod, USAGE_MEMORY_MIB)
         return (
             facts.cpu_milli * IDLE_SHARE_OF_REQUEST if cpu is None else float(cpu),

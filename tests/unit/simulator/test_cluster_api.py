@@ -24,10 +24,10 @@ NODE = {"kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": [{"key": "
 
 @pytest.fixture
 def api() -> Iterator[KubernetesApi]:
-    world = SimulatedCluster(VirtualClock())
-    world.add_server("i-server", "eu-west-1a")
-    world.add_worker("i-w0")
-    with kubernetes_api(world) as running:
+    cluster = SimulatedCluster(VirtualClock())
+    cluster.add_server("i-server", "eu-west-1a")
+    cluster.add_worker("i-w0")
+    with kubernetes_api(cluster) as running:
         yield running
 
 
@@ -55,7 +55,7 @@ def test_without_a_known_token_nobody_is_answered(api: KubernetesApi) -> None:
 
 def test_who_changed_something_is_known_by_the_token(api: KubernetesApi) -> None:
     actors: list[str] = []
-    api.world.on_change(lambda change: actors.append(change.actor))
+    api.cluster.on_change(lambda change: actors.append(change.actor))
     ask(api, "PATCH", "/api/v1/nodes/i-w0", {"metadata": {"annotations": {"a": "b"}}})
     ask(api, "PATCH", "/api/v1/nodes/i-w0", {"metadata": {"annotations": {"a": "c"}}}, token="person-token")
     assert actors == ["node-fleet", "person"]
@@ -87,7 +87,7 @@ def test_a_watch_sends_the_present_the_bookmark_and_then_each_change(api: Kubern
     connection.request("GET", path, headers={"Authorization": "Bearer node-fleet-token"})
     answer = connection.getresponse()
     assert json.loads(answer.readline())["type"] == "BOOKMARK"
-    threading.Thread(target=lambda: api.world.create("pods", pod_object("new"))).start()
+    threading.Thread(target=lambda: api.cluster.create("pods", pod_object("new"))).start()
     events = [json.loads(answer.readline()) for _ in range(2)]
     assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
         ("ADDED", "new"),

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
-from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.control.disruption import Disruption
-from simulator.cluster.kubectl.double import FakeKubectl
+from simulator.cluster.kubectl.fake import FakeKubectl
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
 
@@ -24,17 +24,17 @@ def random_cluster(seed: int) -> tuple[VirtualClock, SimulatedCluster, BudgetChe
     """Two to five workers and one to five applications with budgets of every kind."""
     dice = random.Random(seed)
     clock = VirtualClock()
-    world = SimulatedCluster(clock)
-    checker = BudgetChecker(world)
-    world.add_server("i-server", "eu-west-1a")
+    cluster = SimulatedCluster(clock)
+    checker = BudgetChecker(cluster)
+    cluster.add_server("i-server", "eu-west-1a")
     for number in range(dice.randint(2, 5)):
-        world.add_worker(f"i-w{number}", az=dice.choice(("eu-west-1a", "eu-west-1b")))
+        cluster.add_worker(f"i-w{number}", az=dice.choice(("eu-west-1a", "eu-west-1b")))
     for number in range(dice.randint(1, 5)):
-        world.add_application(random_application(dice, f"app-{number}"))
+        cluster.add_application(random_application(dice, f"app-{number}"))
     if dice.random() < 0.3:
-        world.create("pods", pod_object("bare"))
+        cluster.create("pods", pod_object("bare"))
     clock.advance(120)
-    return clock, world, checker
+    return clock, cluster, checker
 
 
 def random_application(dice: random.Random, name: str) -> ApplicationSpec:
@@ -61,27 +61,27 @@ def random_application(dice: random.Random, name: str) -> ApplicationSpec:
     )
 
 
-def properly(clock: VirtualClock, world: SimulatedCluster, double: FakeKubectl) -> None:
+def properly(clock: VirtualClock, cluster: SimulatedCluster, fake: FakeKubectl) -> None:
     """Drain; end the machine only when kubectl says drained; then forget the node."""
-    done = double.run(DRAIN)
+    done = fake.run(DRAIN)
     if done.exit_code == 0 and "node/i-w0 drained" in done.stdout.splitlines():
-        world.instance_gone("i-w0", voluntary=True)
+        cluster.instance_gone("i-w0", voluntary=True)
         clock.advance(30)
-        double.run(["delete", "node", "i-w0"])
+        fake.run(["delete", "node", "i-w0"])
 
 
-def by_deleting(_clock: VirtualClock, _world: SimulatedCluster, double: FakeKubectl) -> None:
-    double.run([*DRAIN, "--force", "--disable-eviction"])
+def by_deleting(_clock: VirtualClock, _cluster: SimulatedCluster, fake: FakeKubectl) -> None:
+    fake.run([*DRAIN, "--force", "--disable-eviction"])
 
 
-def before_it_is_empty(_clock: VirtualClock, world: SimulatedCluster, double: FakeKubectl) -> None:
-    double.run(["cordon", "i-w0"])
-    world.instance_gone("i-w0", voluntary=True)
+def before_it_is_empty(_clock: VirtualClock, cluster: SimulatedCluster, fake: FakeKubectl) -> None:
+    fake.run(["cordon", "i-w0"])
+    cluster.instance_gone("i-w0", voluntary=True)
 
 
 def after_removing(seed: int, remove: Remove) -> BudgetChecker:
-    clock, world, checker = random_cluster(seed)
-    remove(clock, world, FakeKubectl(world, clock.advance))
+    clock, cluster, checker = random_cluster(seed)
+    remove(clock, cluster, FakeKubectl(cluster, clock.advance))
     clock.advance(600)
     return checker
 

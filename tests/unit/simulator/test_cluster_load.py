@@ -13,22 +13,22 @@ from simulator.cluster.load.meters import CPU_MODES
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 
 
-def a_world(workers: int = 1) -> tuple[VirtualClock, SimulatedCluster]:
+def a_cluster(workers: int = 1) -> tuple[VirtualClock, SimulatedCluster]:
     clock = VirtualClock()
-    world = SimulatedCluster(clock, add_ons=False)
-    world.add_server("i-server", "eu-west-1a")
+    cluster = SimulatedCluster(clock, add_ons=False)
+    cluster.add_server("i-server", "eu-west-1a")
     for number in range(workers):
-        world.add_worker(f"i-w{number}")
-    return clock, world
+        cluster.add_worker(f"i-w{number}")
+    return clock, cluster
 
 
 def test_cpu_seconds_are_exact_between_changes() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", curve=constant(20.0), idle_cpu_milli=0))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", curve=constant(20.0), idle_cpu_milli=0))
     clock.advance(5)
-    before = world.node_cpu_seconds("i-w0")
+    before = cluster.node_cpu_seconds("i-w0")
     clock.advance(100)
-    after = world.node_cpu_seconds("i-w0")
+    after = cluster.node_cpu_seconds("i-w0")
     busy = sum(after[mode] - before[mode] for mode in CPU_MODES if mode != "idle")
     assert busy == pytest.approx(100 * (0.2 + 0.04))
     assert after["idle"] - before["idle"] == pytest.approx(100 * (2 - 0.24))
@@ -37,80 +37,80 @@ def test_cpu_seconds_are_exact_between_changes() -> None:
 def test_reading_at_any_instant_changes_nothing() -> None:
     readings = []
     for stops in (1, 50):
-        clock, world = a_world()
-        world.add_application(ApplicationSpec(name="web", curve=linear([(0, 10), (600, 40)])))
+        clock, cluster = a_cluster()
+        cluster.add_application(ApplicationSpec(name="web", curve=linear([(0, 10), (600, 40)])))
         for _ in range(stops):
             clock.advance(600 / stops)
-            world.node_cpu_seconds("i-w0")
-            world.truth()
-        readings.append(world.node_cpu_seconds("i-w0"))
+            cluster.node_cpu_seconds("i-w0")
+            cluster.truth()
+        readings.append(cluster.node_cpu_seconds("i-w0"))
     for mode in CPU_MODES:
         assert readings[0][mode] == pytest.approx(readings[1][mode])
 
 
 def test_all_modes_together_are_cores_times_seconds() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", curve=steps([(0, 1), (100, 90), (200, 3)])))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", curve=steps([(0, 1), (100, 90), (200, 3)])))
     clock.advance(1000)
-    assert sum(world.node_cpu_seconds("i-w0").values()) == pytest.approx(2 * 1000)
+    assert sum(cluster.node_cpu_seconds("i-w0").values()) == pytest.approx(2 * 1000)
 
 
 def test_truth_weights_cpu_by_cores_over_usable_live_workers() -> None:
-    clock, world = a_world()
-    world.add_worker("i-big", instance_type="t3.xlarge")
+    clock, cluster = a_cluster()
+    cluster.add_worker("i-big", instance_type="t3.xlarge")
     spec = ApplicationSpec(
         name="web", curve=constant(100.0), idle_cpu_milli=0, cpu_limit_milli=1000,
         node_selector={"kubernetes.io/hostname": "i-w0"},
     )  # fmt: skip
-    world.add_application(spec)
+    cluster.add_application(spec)
     clock.advance(5)
-    truth = world.truth()
+    truth = cluster.truth()
     assert truth.cpu_percent == pytest.approx(100 * (1.04 + 0.04) / 6)
     assert truth.cpu_max_percent == pytest.approx(52)
-    world.cordon("i-w0")
-    assert world.truth().cpu_percent == pytest.approx(1)
-    world.instance_gone("i-big")
-    assert world.truth().cpu_percent is None
+    cluster.cordon("i-w0")
+    assert cluster.truth().cpu_percent == pytest.approx(1)
+    cluster.instance_gone("i-big")
+    assert cluster.truth().cpu_percent is None
 
 
 def test_a_full_node_is_busy_to_its_limit_and_the_rest_goes_unserved() -> None:
-    clock, world = a_world()
-    world.add_application(
+    clock, cluster = a_cluster()
+    cluster.add_application(
         ApplicationSpec(name="web", replicas=5, cpu_limit_milli=1000, curve=constant(500.0), idle_cpu_milli=0)
     )
     clock.advance(60)
-    application = world.applications()[0]
-    assert world.truth().cpu_percent == pytest.approx(100)
+    application = cluster.applications()[0]
+    assert cluster.truth().cpu_percent == pytest.approx(100)
     assert application.served_per_second == pytest.approx(500 * 2 / 5.04)
     assert application.errors_total == pytest.approx((500 - application.served_per_second) * 55 + 500 * 5)
 
 
 def test_a_queue_grows_by_what_is_not_served() -> None:
-    clock, world = a_world()
-    world.add_application(
+    clock, cluster = a_cluster()
+    cluster.add_application(
         ApplicationSpec(name="jobs", cpu_limit_milli=105, curve=steps([(0, 15), (600, 5)]), queues=True)
     )
     clock.advance(5)
-    start = world.applications()[0].queue_depth
+    start = cluster.applications()[0].queue_depth
     assert start == pytest.approx(15 * 5)
     clock.advance(100)
-    assert world.applications()[0].queue_depth == pytest.approx(start + 5 * 100)
+    assert cluster.applications()[0].queue_depth == pytest.approx(start + 5 * 100)
     clock.advance(3600)
-    assert world.applications()[0].queue_depth == pytest.approx(0, abs=30)
-    assert world.applications()[0].errors_total == 0
+    assert cluster.applications()[0].queue_depth == pytest.approx(0, abs=30)
+    assert cluster.applications()[0].errors_total == 0
 
 
 def test_memory_is_total_minus_what_pods_and_system_use() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", memory_usage_mib=500))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", memory_usage_mib=500))
     clock.advance(5)
-    assert world.node_memory_mib("i-w0") == (2048, 2048 - 300 - 500)
+    assert cluster.node_memory_mib("i-w0") == (2048, 2048 - 300 - 500)
 
 
 def test_replicas_follow_the_load_and_come_down_only_after_the_stabilisation() -> None:
-    clock, world = a_world(workers=4)
+    clock, cluster = a_cluster(workers=4)
     autoscale = Autoscale(min_replicas=2, max_replicas=20, scale_down_stabilisation_seconds=300)
-    world.add_application(
+    cluster.add_application(
         ApplicationSpec(
             name="web",
             replicas=2,
@@ -120,33 +120,33 @@ def test_replicas_follow_the_load_and_come_down_only_after_the_stabilisation() -
         )
     )
     clock.advance(599)
-    assert world.applications()[0].replicas == 2
+    assert cluster.applications()[0].replicas == 2
     clock.advance(120)
-    assert world.applications()[0].replicas == 10
+    assert cluster.applications()[0].replicas == 10
     clock.advance(481 + 299)
-    assert world.applications()[0].replicas == 10
+    assert cluster.applications()[0].replicas == 10
     clock.advance(30)
-    assert world.applications()[0].replicas == 2
+    assert cluster.applications()[0].replicas == 2
 
 
 def test_replicas_never_leave_their_bounds() -> None:
-    clock, world = a_world(workers=4)
+    clock, cluster = a_cluster(workers=4)
     autoscale = Autoscale(min_replicas=2, max_replicas=5)
-    world.add_application(
+    cluster.add_application(
         ApplicationSpec(name="web", curve=steps([(0, 0), (300, 1000), (900, 0)]), autoscale=autoscale)
     )
     seen = set()
     for _ in range(60):
         clock.advance(30)
-        seen.add(world.applications()[0].replicas)
+        seen.add(cluster.applications()[0].replicas)
     assert (min(seen), max(seen)) == (2, 5)
 
 
 def test_latency_buckets_grow_with_what_is_served_and_never_cross() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", curve=constant(10.0)))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", curve=constant(10.0)))
     clock.advance(100)
-    application = world.applications()[0]
+    application = cluster.applications()[0]
     counts = [count for _, count in application.latency_buckets]
     assert counts == sorted(counts)
     assert counts[-1] == pytest.approx(application.served_total)
@@ -154,10 +154,10 @@ def test_latency_buckets_grow_with_what_is_served_and_never_cross() -> None:
 
 
 def test_pods_that_find_no_room_are_in_the_timeline() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", replicas=10, curve=constant(1.0)))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=10, curve=constant(1.0)))
     clock.advance(10)
-    line = world.snapshot_line()
+    line = cluster.snapshot_line()
     assert (line.running_pods, line.unschedulable_pods, line.pending_pods) == (7, 3, 3)
     assert (line.workers_usable, line.workers_booting, line.load_per_second) == (1, 0, 1.0)
 
@@ -197,12 +197,12 @@ def test_times_of_a_curve_must_grow() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 400), min_size=2, max_size=8), st.integers(1, 3))
 def test_served_and_unserved_add_up_to_what_was_offered(rates: list[float], workers: int) -> None:
-    clock, world = a_world(workers)
+    clock, cluster = a_cluster(workers)
     curve = steps([(60.0 * place, rate) for place, rate in enumerate(rates)])
-    world.add_application(
+    cluster.add_application(
         ApplicationSpec(name="web", curve=curve, autoscale=Autoscale(min_replicas=1, max_replicas=12))
     )
     clock.advance(60 * len(rates))
-    application = world.applications()[0]
+    application = cluster.applications()[0]
     assert application.offered_total == pytest.approx(sum(rates) * 60)
     assert application.served_total + application.unserved_total == pytest.approx(application.offered_total)

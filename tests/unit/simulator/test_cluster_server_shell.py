@@ -16,12 +16,12 @@ Laid = tuple[VirtualClock, SimulatedCluster, ServerShell]
 @pytest.fixture
 def laid() -> Iterator[Laid]:
     clock = VirtualClock()
-    world = SimulatedCluster(clock)
-    world.add_server("i-server", "eu-west-1a")
+    cluster = SimulatedCluster(clock)
+    cluster.add_server("i-server", "eu-west-1a")
     for number in range(2):
-        world.add_worker(f"i-w{number}")
-    shell = ServerShell(world, clock.advance)
-    yield clock, world, shell
+        cluster.add_worker(f"i-w{number}")
+    shell = ServerShell(cluster, clock.advance)
+    yield clock, cluster, shell
     shell.close()
 
 
@@ -39,8 +39,8 @@ def test_a_given_date_is_left_as_it_is(laid: Laid) -> None:
 
 
 def test_a_drain_of_many_virtual_minutes_runs_at_once(laid: Laid) -> None:
-    clock, world, shell = laid
-    world.add_application(
+    clock, cluster, shell = laid
+    cluster.add_application(
         ApplicationSpec(name="slow", replicas=4, max_unavailable=1, grace_seconds=600, shutdown_seconds=240)
     )
     clock.advance(10)
@@ -59,12 +59,12 @@ def test_a_script_is_stopped_at_its_limit_of_virtual_seconds(laid: Laid) -> None
 
 
 def test_an_error_of_the_waiting_ends_the_script_and_goes_on(laid: Laid) -> None:
-    _, world, _ = laid
+    _, cluster, _ = laid
 
     def refuse(_seconds: float) -> None:
         raise KeyError("killed while waiting")
 
-    shell = ServerShell(world, refuse)
+    shell = ServerShell(cluster, refuse)
     with pytest.raises(KeyError, match="killed while waiting"):
         shell.run("sleep 5; touch never")
     shell.close()
@@ -90,8 +90,8 @@ def test_a_server_that_is_away_says_so_as_kubectl_does(laid: Laid) -> None:
 
 
 def test_a_drain_whose_server_goes_away_meanwhile_does_not_say_drained(laid: Laid) -> None:
-    clock, world, shell = laid
-    world.add_application(ApplicationSpec(name="slow", replicas=2, grace_seconds=600, shutdown_seconds=240))
+    clock, cluster, shell = laid
+    cluster.add_application(ApplicationSpec(name="slow", replicas=2, grace_seconds=600, shutdown_seconds=240))
     clock.advance(10)
     clock.at(clock.now() + 60, lambda: setattr(shell.double, "reachable", False))
     done = shell.run("kubectl drain i-w0 --ignore-daemonsets --timeout=900s")

@@ -6,118 +6,118 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.errors import ApiError
-from simulator.cluster.control.budget_checker import BudgetChecker
+from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.model import OUR_ACTOR, ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import daemon_set_object, deployment_object, pod_object
 
 
-def a_world(workers: int = 2) -> tuple[VirtualClock, SimulatedCluster]:
+def a_cluster(workers: int = 2) -> tuple[VirtualClock, SimulatedCluster]:
     clock = VirtualClock()
-    world = SimulatedCluster(clock, add_ons=False)
-    world.add_server("i-server", "eu-west-1a")
+    cluster = SimulatedCluster(clock, add_ons=False)
+    cluster.add_server("i-server", "eu-west-1a")
     for number in range(workers):
-        world.add_worker(f"i-w{number}")
-    return clock, world
+        cluster.add_worker(f"i-w{number}")
+    return clock, cluster
 
 
-def shop(world: SimulatedCluster) -> list[str]:
-    return sorted(pod.name for pod in world.pods() if pod.namespace == "shop")
+def shop(cluster: SimulatedCluster) -> list[str]:
+    return sorted(pod.name for pod in cluster.pods() if pod.namespace == "shop")
 
 
-def refusal(world: SimulatedCluster, name: str) -> ApiError:
+def refusal(cluster: SimulatedCluster, name: str) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        world.evict("shop", name, actor=OUR_ACTOR)
+        cluster.evict("shop", name, actor=OUR_ACTOR)
     return caught.value
 
 
 def test_a_deployment_replaces_an_evicted_pod_at_once_and_the_old_one_stops_in_its_time() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", shutdown_seconds=20))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", shutdown_seconds=20))
     clock.advance(10)
-    (name,) = shop(world)
-    world.evict("shop", name)
-    assert len(shop(world)) == 2
+    (name,) = shop(cluster)
+    cluster.evict("shop", name)
+    assert len(shop(cluster)) == 2
     clock.advance(19)
-    assert name in shop(world)
+    assert name in shop(cluster)
     clock.advance(1)
-    assert len(shop(world)) == 1
-    assert name not in shop(world)
+    assert len(shop(cluster)) == 1
+    assert name not in shop(cluster)
 
 
 def test_a_pod_is_killed_when_its_grace_ends_even_if_it_is_slower() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", shutdown_seconds=500, grace_seconds=30))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", shutdown_seconds=500, grace_seconds=30))
     clock.advance(10)
-    (name,) = shop(world)
-    world.evict("shop", name)
+    (name,) = shop(cluster)
+    cluster.evict("shop", name)
     clock.advance(30)
-    assert name not in shop(world)
+    assert name not in shop(cluster)
 
 
 def test_a_bare_pod_does_not_come_back() -> None:
-    clock, world = a_world()
-    world.create("pods", pod_object("bare"))
+    clock, cluster = a_cluster()
+    cluster.create("pods", pod_object("bare"))
     clock.advance(10)
-    world.delete("pods", "shop", "bare")
+    cluster.delete("pods", "shop", "bare")
     clock.advance(10)
-    assert shop(world) == []
+    assert shop(cluster) == []
 
 
 def test_a_stateful_set_starts_in_order_and_keeps_its_volume_on_its_node() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="db", kind="StatefulSet", replicas=2, volume="local-path"))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="db", kind="StatefulSet", replicas=2, volume="local-path"))
     clock.advance(4)
-    assert shop(world) == ["db-0"]
+    assert shop(cluster) == ["db-0"]
     clock.advance(10)
-    assert shop(world) == ["db-0", "db-1"]
-    node = next(pod.node for pod in world.pods() if pod.name == "db-0")
-    world.cordon(node)
-    world.delete("pods", "shop", "db-0")
+    assert shop(cluster) == ["db-0", "db-1"]
+    node = next(pod.node for pod in cluster.pods() if pod.name == "db-0")
+    cluster.cordon(node)
+    cluster.delete("pods", "shop", "db-0")
     clock.advance(10)
-    again = next(pod for pod in world.pods() if pod.name == "db-0")
+    again = next(pod for pod in cluster.pods() if pod.name == "db-0")
     assert again.unschedulable
 
 
 def test_a_daemon_set_covers_every_node_cordoned_ones_too() -> None:
-    clock, world = a_world()
-    world.cordon("i-w0")
-    world.create("daemonsets", daemon_set_object("agent", namespace="shop", cpu_milli=10, memory_mib=10))
-    assert {pod.node for pod in world.pods()} == {"i-server", "i-w0", "i-w1"}
-    world.add_worker("i-w2")
-    assert len(world.pods()) == 4
-    world.instance_gone("i-w2")
-    world.delete("nodes", "", "i-w2")
+    clock, cluster = a_cluster()
+    cluster.cordon("i-w0")
+    cluster.create("daemonsets", daemon_set_object("agent", namespace="shop", cpu_milli=10, memory_mib=10))
+    assert {pod.node for pod in cluster.pods()} == {"i-server", "i-w0", "i-w1"}
+    cluster.add_worker("i-w2")
+    assert len(cluster.pods()) == 4
+    cluster.instance_gone("i-w2")
+    cluster.delete("nodes", "", "i-w2")
     clock.advance(30)
-    assert len(world.pods()) == 3
+    assert len(cluster.pods()) == 3
 
 
 def test_a_job_runs_to_its_end_and_is_not_started_again() -> None:
-    clock, world = a_world()
+    clock, cluster = a_cluster()
     template = deployment_object("batch", namespace="shop", replicas=1, cpu_milli=10, memory_mib=10)["spec"]["template"]
     job = {
         "metadata": {"name": "batch", "namespace": "shop"},
         "spec": {"completions": 1, "template": template},
         "status": {},
     }
-    world.create("jobs", job)
+    cluster.create("jobs", job)
     clock.advance(200)
-    assert [pod.phase for pod in world.pods()] == ["Succeeded"]
+    assert [pod.phase for pod in cluster.pods()] == ["Succeeded"]
 
 
 def test_scaling_down_takes_pods_without_a_node_first() -> None:
-    clock, world = a_world(workers=1)
-    world.add_application(ApplicationSpec(name="web", replicas=9))
+    clock, cluster = a_cluster(workers=1)
+    cluster.add_application(ApplicationSpec(name="web", replicas=9))
     clock.advance(10)
-    world.scale("shop/web", 7)
+    cluster.scale("shop/web", 7)
     clock.advance(10)
-    assert [pod.phase for pod in world.pods()] == ["Running"] * 7
+    assert [pod.phase for pod in cluster.pods()] == ["Running"] * 7
 
 
 def test_a_budget_without_room_refuses_with_429_and_its_sums() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", replicas=2, min_available=2))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=2))
     clock.advance(10)
-    error = refusal(world, shop(world)[0])
+    error = refusal(cluster, shop(cluster)[0])
     assert (error.code, error.reason) == (429, "TooManyRequests")
     assert error.details["causes"] == [
         {"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}
@@ -125,24 +125,24 @@ def test_a_budget_without_room_refuses_with_429_and_its_sums() -> None:
 
 
 def test_two_budgets_on_one_pod_refuse_with_500() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", replicas=2, max_unavailable=1))
-    world.add_budget("other", namespace="shop", labels={"app": "web"}, min_available=0)
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=2, max_unavailable=1))
+    cluster.add_budget("other", namespace="shop", labels={"app": "web"}, min_available=0)
     clock.advance(10)
-    assert refusal(world, shop(world)[0]).code == 500
+    assert refusal(cluster, shop(cluster)[0]).code == 500
 
 
 def test_a_pod_of_an_ending_namespace_refuses_with_403_and_its_cause() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", shutdown_seconds=20))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", shutdown_seconds=20))
     clock.advance(10)
-    world.delete("namespaces", "", "shop")
-    error = refusal(world, shop(world)[0])
+    cluster.delete("namespaces", "", "shop")
+    error = refusal(cluster, shop(cluster)[0])
     assert error.code == 403
     assert error.has_cause("NamespaceTerminating")
     clock.advance(30)
-    assert shop(world) == []
-    assert world.find("namespaces", "", "shop") is None
+    assert shop(cluster) == []
+    assert cluster.find("namespaces", "", "shop") is None
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ def test_a_pod_of_an_ending_namespace_refuses_with_403_and_its_cause() -> None:
     ],
 )
 def test_budget_status(replicas: int, budget: dict[str, int | str], healthy: int, desired: int, allowed: int) -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", replicas=replicas, cpu_request_milli=10, **budget))  # type: ignore[arg-type]
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=replicas, cpu_request_milli=10, **budget))  # type: ignore[arg-type]
     clock.advance(10)
-    status = world.objects("poddisruptionbudgets")[0]["status"]
+    status = cluster.objects("poddisruptionbudgets")[0]["status"]
     assert (status["currentHealthy"], status["desiredHealthy"], status["disruptionsAllowed"]) == (
         healthy,
         desired,
@@ -170,22 +170,22 @@ def test_budget_status(replicas: int, budget: dict[str, int | str], healthy: int
 
 
 def test_an_unready_pod_may_be_evicted_while_the_budget_is_met() -> None:
-    clock, world = a_world()
-    world.add_application(ApplicationSpec(name="web", replicas=3, min_available=2, cpu_request_milli=10))
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=3, min_available=2, cpu_request_milli=10))
     clock.advance(10)
-    world.update("pods", "shop", shop(world)[0], lambda pod: pod["status"]["conditions"][-1].update(status="False"))
-    world.evict("shop", shop(world)[0])
-    assert refusal(world, shop(world)[1]).code == 429
+    cluster.update("pods", "shop", shop(cluster)[0], lambda pod: pod["status"]["conditions"][-1].update(status="False"))
+    cluster.evict("shop", shop(cluster)[0])
+    assert refusal(cluster, shop(cluster)[1]).code == 429
 
 
 def test_the_checker_is_silent_while_evictions_obey() -> None:
-    clock, world = a_world()
-    checker = BudgetChecker(world)
-    world.add_application(ApplicationSpec(name="web", replicas=3, min_available=2, cpu_request_milli=10))
+    clock, cluster = a_cluster()
+    checker = BudgetChecker(cluster)
+    cluster.add_application(ApplicationSpec(name="web", replicas=3, min_available=2, cpu_request_milli=10))
     clock.advance(10)
-    for name in shop(world):
+    for name in shop(cluster):
         try:
-            world.evict("shop", name, actor=OUR_ACTOR)
+            cluster.evict("shop", name, actor=OUR_ACTOR)
         except ApiError as error:
             assert error.code == 429
         clock.advance(7)
@@ -194,56 +194,56 @@ def test_the_checker_is_silent_while_evictions_obey() -> None:
 
 
 def test_the_checker_sees_a_delete_past_the_budget() -> None:
-    clock, world = a_world()
-    checker = BudgetChecker(world)
-    world.add_application(ApplicationSpec(name="web", replicas=2, min_available=2))
+    clock, cluster = a_cluster()
+    checker = BudgetChecker(cluster)
+    cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=2))
     clock.advance(10)
-    world.delete("pods", "shop", shop(world)[0], actor=OUR_ACTOR)
+    cluster.delete("pods", "shop", shop(cluster)[0], actor=OUR_ACTOR)
     (violation,) = checker.violations
     assert (violation.budget, violation.healthy, violation.promised) == ("shop/web", 1, 2)
 
 
 def test_the_checker_sees_a_machine_that_we_end_before_it_is_empty() -> None:
-    clock, world = a_world(workers=1)
-    checker = BudgetChecker(world)
-    world.add_application(ApplicationSpec(name="web", replicas=2, min_available=1))
+    clock, cluster = a_cluster(workers=1)
+    checker = BudgetChecker(cluster)
+    cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=1))
     clock.advance(10)
-    world.instance_gone("i-w0", voluntary=True)
+    cluster.instance_gone("i-w0", voluntary=True)
     assert checker.violations
     assert {removal.act for removal in checker.removals} == {"terminated with its machine"}
 
 
 def test_the_checker_tells_what_aws_took_from_what_we_took() -> None:
-    clock, world = a_world(workers=1)
-    checker = BudgetChecker(world)
-    world.add_application(ApplicationSpec(name="web", replicas=2, min_available=1))
+    clock, cluster = a_cluster(workers=1)
+    checker = BudgetChecker(cluster)
+    cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=1))
     clock.advance(10)
-    world.instance_gone("i-w0", voluntary=False)
+    cluster.instance_gone("i-w0", voluntary=False)
     assert checker.violations == []
     assert checker.removals == []
     assert checker.involuntary_drops
 
 
 def test_the_checker_names_what_must_never_be_deleted() -> None:
-    clock, world = a_world()
-    checker = BudgetChecker(world)
-    world.add_application(ApplicationSpec(name="db", kind="StatefulSet", volume="local-path"))
-    world.create("pods", pod_object("bare"))
+    clock, cluster = a_cluster()
+    checker = BudgetChecker(cluster)
+    cluster.add_application(ApplicationSpec(name="db", kind="StatefulSet", volume="local-path"))
+    cluster.create("pods", pod_object("bare"))
     clock.advance(10)
-    world.evict("shop", "db-0", actor=OUR_ACTOR)
-    world.evict("shop", "bare", actor=OUR_ACTOR)
-    world.evict("shop", "bare", actor="person")
+    cluster.evict("shop", "db-0", actor=OUR_ACTOR)
+    cluster.evict("shop", "bare", actor=OUR_ACTOR)
+    cluster.evict("shop", "bare", actor="person")
     found = [(removal.owner_kind, removal.is_node_bound) for removal in checker.removals]
     assert found == [("StatefulSet", True), ("", False)]
 
 
 def test_the_same_seed_gives_the_same_world() -> None:
     def story() -> list[str]:
-        clock, world = a_world()
-        world.add_application(ApplicationSpec(name="web", replicas=6))
+        clock, cluster = a_cluster()
+        cluster.add_application(ApplicationSpec(name="web", replicas=6))
         clock.advance(30)
-        world.instance_gone("i-w0", voluntary=False)
+        cluster.instance_gone("i-w0", voluntary=False)
         clock.advance(600)
-        return [f"{pod.name} {pod.node} {pod.phase} {pod.created_at}" for pod in world.pods()]
+        return [f"{pod.name} {pod.node} {pod.phase} {pod.created_at}" for pod in cluster.pods()]
 
     assert story() == story()

@@ -54,21 +54,21 @@ class _Failed(Exception):
 class _ReachableVerbs(ApiVerbs):
     """The verbs of a server that can be away."""
 
-    def __init__(self, double: FakeKubectl) -> None:
-        super().__init__(double.world, double.actor)
-        self._double = double
+    def __init__(self, fake: FakeKubectl) -> None:
+        super().__init__(fake.cluster, fake.actor)
+        self._fake = fake
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("get", "list", "create", "patch", "replace", "delete", "evict"):
-            object.__getattribute__(self, "_double").check_reachable()
+            object.__getattribute__(self, "_fake").check_reachable()
         return super().__getattribute__(name)
 
 
 class FakeKubectl:
     """`run(argv)` is one kubectl command, with argv not counting the program's own name."""
 
-    def __init__(self, world: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR) -> None:
-        self.world = world
+    def __init__(self, cluster: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR) -> None:
+        self.cluster = cluster
         self.actor = actor
         self.reachable = True
         self.commands: list[list[str]] = []
@@ -114,7 +114,7 @@ class FakeKubectl:
             if not line.on("ignore-not-found"):
                 output.err.append(f"No resources found{where}{'.' if where else ''}")
             return 0
-        output.out += printed(self.world.now(), line, resource, objects, single=len(names) == 1)
+        output.out += printed(self.cluster.now(), line, resource, objects, single=len(names) == 1)
         return 0
 
     def _raw(self, path: str) -> str:
@@ -137,7 +137,7 @@ class FakeKubectl:
             field_selector=parameters.get("fieldSelector", ""),
         )
         entry = RESOURCES[target.resource]
-        metadata = {"resourceVersion": str(self.world.store.version)}
+        metadata = {"resourceVersion": str(self.cluster.store.version)}
         items = self._verbs.list(query)
         return json.dumps(
             {"kind": f"{entry.kind}List", "apiVersion": entry.api_version, "metadata": metadata, "items": items}
@@ -173,15 +173,15 @@ class FakeKubectl:
                 raise _Failed("error: no matching resources found")
         if wanted != "delete":
             self._objects(line, resource, names)
-        deadline = self.world.now() + limit
+        deadline = self.cluster.now() + limit
         singular = RESOURCES[resource].singular
         for name in names:
-            if wanted == "delete" and self.world.find(resource, namespace, name) is None:
+            if wanted == "delete" and self.cluster.find(resource, namespace, name) is None:
                 continue
-            while not _met(self.world.find(resource, namespace, name), wanted):
-                if self.world.now() >= deadline:
+            while not _met(self.cluster.find(resource, namespace, name), wanted):
+                if self.cluster.now() >= deadline:
                     raise _Failed(f"error: timed out waiting for the condition on {resource}/{name}")
-                self._sleep(min(1.0, deadline - self.world.now()))
+                self._sleep(min(1.0, deadline - self.cluster.now()))
             output.out.append(f"{singular}/{name} condition met")
         return 0
 
@@ -217,7 +217,7 @@ class FakeKubectl:
 
     def _drain(self, line: CommandLine, output: Output) -> int:
         flags = _drain_flags(line)
-        drain = Drain(verbs=self._verbs, now=self.world.now, sleep=self._sleep, flags=flags, output=output)
+        drain = Drain(verbs=self._verbs, now=self.cluster.now, sleep=self._sleep, flags=flags, output=output)
         fatal, pending = [], []
         for name in self._set_cordon(line, output, wanted=True):
             errors = drain.run(name)
@@ -262,14 +262,14 @@ class FakeKubectl:
         return 1 if missing else 0
 
     def _await_deleted(self, resource: str, objects: list[Obj], limit: float) -> None:
-        deadline = self.world.now() + limit if limit else None
+        deadline = self.cluster.now() + limit if limit else None
         for obj in objects:
             metadata = obj["metadata"]
             while True:
-                current = self.world.find(resource, metadata.get("namespace", ""), metadata["name"])
+                current = self.cluster.find(resource, metadata.get("namespace", ""), metadata["name"])
                 if current is None or current["metadata"]["uid"] != metadata["uid"]:
                     break
-                if deadline is not None and self.world.now() >= deadline:
+                if deadline is not None and self.cluster.now() >= deadline:
                     raise _Failed(f"error: timed out waiting for the condition on {resource}/{metadata['name']}")
                 self._sleep(1.0)
 
@@ -295,7 +295,7 @@ class FakeKubectl:
             tail = f" {verb}" if not line.text("output") else ""
             output.out.append(f"{RESOURCES[resource].singular}/{obj['metadata']['name']}{tail}")
         else:
-            output.out += printed(self.world.now(), line, resource, [obj], single=True)
+            output.out += printed(self.cluster.now(), line, resource, [obj], single=True)
 
     def _annotate(self, line: CommandLine, output: Output) -> int:
         return self._set_marks(line, output, "annotations", "annotation")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.cluster.api.store import Change
-from simulator.cluster.core import Machine
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.cluster.objects import Obj
+from simulator.cluster.state import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +40,15 @@ class Removal:
 class BudgetChecker:
     """Attach it to a world; read `violations`, `removals` and `involuntary_drops` afterwards."""
 
-    def __init__(self, world: SimulatedCluster, *, our_actor: str = OUR_ACTOR) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, *, our_actor: str = OUR_ACTOR) -> None:
+        self._cluster = cluster
         self._ours = our_actor
         self.violations: list[Violation] = []
         self.removals: list[Removal] = []
         self.involuntary_drops: list[Violation] = []
         self._powered_off: set[str] = set()
-        world.on_change(self._on_change)
-        world.gone_listeners.append(self._on_machine_gone)
+        cluster.on_change(self._on_change)
+        cluster.gone_listeners.append(self._on_machine_gone)
 
     def _on_change(self, change: Change) -> None:
         if change.resource != "pods" or change.before is None:
@@ -64,7 +64,7 @@ class BudgetChecker:
 
     def _on_machine_gone(self, machine: Machine, voluntary: bool) -> None:
         """Called just before the machine's pods are lost."""
-        pods = [pod for pod in self._world.objects("pods") if pod["spec"].get("nodeName") == machine.node_name]
+        pods = [pod for pod in self._cluster.objects("pods") if pod["spec"].get("nodeName") == machine.node_name]
         healthy = [pod for pod in pods if self._is_healthy(pod)]
         self._powered_off.add(machine.node_name)
         for pod in pods:
@@ -82,12 +82,12 @@ class BudgetChecker:
         return bool(node) and ready and node not in self._powered_off
 
     def _judge(self, pod: Obj, act: str, *, voluntary: bool) -> None:
-        for budget in self._world.objects("poddisruptionbudgets"):
+        for budget in self._cluster.objects("poddisruptionbudgets"):
             if _selects(budget, pod):
                 healthy, promised = self._standing(budget)
                 if healthy < promised:
                     broken = Violation(
-                        at=self._world.now(),
+                        at=self._cluster.now(),
                         budget=_name(budget),
                         pod=_name(pod),
                         act=act,
@@ -98,7 +98,7 @@ class BudgetChecker:
 
     def _standing(self, budget: Obj) -> tuple[int, int]:
         """(healthy pods now, pods that the budget promises to keep)."""
-        pods = [pod for pod in self._world.objects("pods") if _selects(budget, pod) and not _is_done(pod)]
+        pods = [pod for pod in self._cluster.objects("pods") if _selects(budget, pod) and not _is_done(pod)]
         healthy = len([pod for pod in pods if self._is_healthy(pod)])
         spec = budget["spec"]
         if "minAvailable" in spec:
@@ -114,7 +114,7 @@ class BudgetChecker:
                 resource = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}.get(owner["kind"])
                 if resource:
                     key = (resource, pod["metadata"]["namespace"], owner["name"])
-                    found = self._world.find(*key)
+                    found = self._cluster.find(*key)
                     wanted[key] = int(found["spec"]["replicas"]) if found else 0
         return sum(wanted.values())
 
@@ -122,7 +122,7 @@ class BudgetChecker:
         owners = [owner["kind"] for owner in pod["metadata"].get("ownerReferences", []) if owner.get("controller")]
         self.removals.append(
             Removal(
-                at=self._world.now(),
+                at=self._cluster.now(),
                 pod=_name(pod),
                 act=act,
                 owner_kind=owners[0] if owners else "",
@@ -134,9 +134,9 @@ class BudgetChecker:
     def _is_node_bound(self, pod: Obj) -> bool:
         for volume in pod["spec"].get("volumes", []):
             claim_name = volume.get("persistentVolumeClaim", {}).get("claimName")
-            claim = self._world.find("persistentvolumeclaims", pod["metadata"]["namespace"], claim_name or "")
+            claim = self._cluster.find("persistentvolumeclaims", pod["metadata"]["namespace"], claim_name or "")
             bound = claim["spec"].get("volumeName") if claim else None
-            disk = self._world.find("persistentvolumes", "", bound) if bound else None
+            disk = self._cluster.find("persistentvolumes", "", bound) if bound else None
             if disk and "nodeAffinity" in disk["spec"]:
                 return True
         return False

@@ -86,7 +86,7 @@ class Attention:
     applications: bool = False
 
 
-class Cluster:
+class ClusterState:
     """Store and indexes; the collaborators in this package add behaviour to it."""
 
     def __init__(self, clock: Clock, settings: ClusterSettings) -> None:
