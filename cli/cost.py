@@ -24,11 +24,18 @@ from cli.target import (
     Where,
 )
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
-from node_fleet.domain.cost.control_plane_cost import PRICED_IN, Line, Use, bill, month, totals
+from node_fleet.domain.cost.control_plane_cost import (
+    PRICED_IN,
+    BillLine,
+    MonthlyUsage,
+    monthly_bill,
+    monthly_usage,
+    totals,
+)
 from node_fleet.domain.cost.fleet_cost import (
     DATED,
     HOURS_PER_MONTH,
-    Money,
+    Currency,
     fixed_usd,
     fleet_cost,
     saved_percent,
@@ -53,7 +60,7 @@ class Bill:
     workers: tuple[tuple[str, int, float | None], ...]
     workers_usd: float
     unpriced: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[BillLine, ...]
     fixed_workers: int
     fixed_usd: float | None
 
@@ -105,7 +112,7 @@ def bill_of(settings: Settings, instances: tuple[Instance, ...], *, fixed_worker
         workers=rows,
         workers_usd=fleet.usd_per_hour * HOURS_PER_MONTH,
         unpriced=fleet.unpriced,
-        lines=bill(use_of(settings, changes_per_day)),
+        lines=monthly_bill(use_of(settings, changes_per_day)),
         fixed_workers=fixed_workers,
         fixed_usd=fixed_usd(
             settings.region, settings.instance_types[0], "on-demand", workers=fixed_workers, hours=HOURS_PER_MONTH
@@ -113,15 +120,15 @@ def bill_of(settings: Settings, instances: tuple[Instance, ...], *, fixed_worker
     )
 
 
-def use_of(settings: Settings, changes_per_day: int) -> Use:
+def use_of(settings: Settings, changes_per_day: int) -> MonthlyUsage:
     """A month's runs, on top of what the deployed template holds."""
     ticks = HOURS_PER_MONTH * 3600 / settings.interval_seconds
     changes = changes_per_day * DAYS_PER_MONTH
     runs = {"quiet": max(0.0, ticks - 2 * changes), "scale_up": changes, "scale_down": changes}
-    return month(PROFILES, runs, standing_use(), kept_items=ticks * STORED_GB_PER_RUN)
+    return monthly_usage(PROFILES, runs, standing_use(), kept_items=ticks * STORED_GB_PER_RUN)
 
 
-def standing_use() -> Use:
+def standing_use() -> MonthlyUsage:
     """Counted in the template: alarms, dashboards, secrets, metrics; and the server's one public address."""
     from simulator.simulation import synthesised_template
 
@@ -129,12 +136,14 @@ def standing_use() -> Use:
     counted: dict[str, Any] = {name: len(list(template.resources(*kinds))) for name, kinds in STANDING.items()}
     filters = len(list(template.resources("AWS::Logs::MetricFilter")))
     nat = len(list(template.resources("AWS::EC2::NatGateway")))
-    return Use(**counted, metrics=RUN_METRICS + filters, address_hours=HOURS_PER_MONTH, nat_hours=nat * HOURS_PER_MONTH)
+    return MonthlyUsage(
+        **counted, metrics=RUN_METRICS + filters, address_hours=HOURS_PER_MONTH, nat_hours=nat * HOURS_PER_MONTH
+    )
 
 
 def show(found: Bill, settings: Settings) -> None:
     """The answer first, then both bills line by line."""
-    money = Money(currency=settings.currency, per_usd=settings.currency_per_usd)
+    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
     full, free = found.control_usd
     console().print(_answer(found, money, free), markup=False, style="bold")
     rows = [
@@ -158,7 +167,7 @@ def _quantity(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _answer(found: Bill, money: Money, control_usd: float) -> str:
+def _answer(found: Bill, money: Currency, control_usd: float) -> str:
     total = found.workers_usd + control_usd
     words = (
         f"{money.text(total)} a month: workers {money.text(found.workers_usd)}, control plane {money.text(control_usd)}"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cli.live_view import acted
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
-from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.cost.fleet_cost import Currency
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, definitions, render
 from simulator.report.story import Row, changed_something, rows_of
@@ -123,7 +123,7 @@ def _failed(execution: Execution) -> bool:
     return execution.status not in ("SUCCEEDED", "RUNNING")
 
 
-def _show(rows: list[Row], figures: Figures, money: Money) -> None:
+def _show(rows: list[Row], figures: Figures, money: Currency) -> None:
     out = console()
     out.print("\nExecutions that changed something", style="bold")
     head = _line("time", "trigger", "decision", "workers", "why, and the way it went")
@@ -150,10 +150,10 @@ def _workers(row: Row) -> str:
     return "" if row.workers_before is None else f"{row.workers_before} → {row.workers_after}"
 
 
-def money_of(simulation: Simulation) -> Money:
+def money_of(simulation: Simulation) -> Currency:
     """The currency that the deployed settings name."""
     deployment = simulation.laptop.deployment
-    return Money(
+    return Currency(
         currency=deployment.setting("CURRENCY", "USD"), per_usd=float(deployment.setting("CURRENCY_PER_USD", "1"))
     )
 
@@ -167,7 +167,7 @@ def as_data(figures: Figures, rows: list[Row], report: Path) -> dict[str, Any]:
     }
 
 
-def report_of(simulation: Simulation, figures: Figures, money: Money) -> Report:
+def report_of(simulation: Simulation, figures: Figures, money: Currency) -> Report:
     """What the page shows of a simulation."""
     scenario = simulation.scenario
     day = dt.datetime.fromtimestamp(scenario.start_at, tz=dt.UTC).strftime("%d %B %Y")
@@ -192,7 +192,7 @@ def report_of(simulation: Simulation, figures: Figures, money: Money) -> Report:
     )
 
 
-def write_report(simulation: Simulation, figures: Figures, money: Money, target: Path) -> None:
+def write_report(simulation: Simulation, figures: Figures, money: Currency, target: Path) -> None:
     """Write the page; its folder is made when it is not there."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from cli.target import (
     seconds_of,
 )
 from node_fleet.adapters.records import Event
-from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Money, fleet_cost
+from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Currency, fleet_cost
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
@@ -141,7 +141,7 @@ def status_rows(seen: Seen) -> Iterator[tuple[str, str]]:
 
 def _cost(seen: Seen) -> str:
     settings = seen.settings
-    money = Money(currency=settings.currency, per_usd=settings.currency_per_usd)
+    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
     cost = fleet_cost(settings.region, seen.instances)
     words = (
         f"{money.text(cost.usd_per_hour, digits=4)} an hour, {money.text(cost.usd_per_hour * HOURS_PER_MONTH)} a month"
@@ -263,7 +263,9 @@ def _event_row(event: Event) -> tuple[str, ...]:
     if event.kind != "decision":
         return when, event.kind.replace("_", " "), "", str(data.get("text", "")), event.key
     decision, outcome, failure = decision_of(event), data.get("outcome") or {}, data.get("failure") or {}
-    before = (data.get("begun_with") or {}).get("workers", decision.get("workers_before", ""))
+    before = (data.get("fleet_before") or data.get("begun_with") or {}).get(
+        "workers", decision.get("workers_before", "")
+    )
     after = outcome.get("workers_after") or before
     what = "failed" if failure else outcome.get("kind") or decision.get("action", "none")
     workers = f"{before} → {after}" if before != after else str(before)

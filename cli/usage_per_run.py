@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from node_fleet.domain.cost.control_plane_cost import Profile
+from node_fleet.domain.cost.control_plane_cost import RunUsage
 
 PROFILES: Final = {
-    "quiet": Profile(
+    "quiet": RunUsage(
         transitions=6.0,
         invocations=4.0,
         gb_seconds=0.31,
@@ -17,7 +17,7 @@ PROFILES: Final = {
         messages=0.0,
         secret_reads=0.05,
     ),
-    "scale_up": Profile(
+    "scale_up": RunUsage(
         transitions=48.0,
         invocations=20.5,
         gb_seconds=1.8,
@@ -27,7 +27,7 @@ PROFILES: Final = {
         messages=1.0,
         secret_reads=0.5,
     ),
-    "scale_down": Profile(
+    "scale_down": RunUsage(
         transitions=27.0,
         invocations=15.0,
         gb_seconds=3.1,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.launcher import found_by_tag
+from node_fleet.adapters.launcher import recover_by_tag
 from node_fleet.adapters.node_listing import look_closely, pods_waiting
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_up.join import NOBODY_LOOKED, after_giving_up, give_up, join_alerts, judge
+from node_fleet.domain.scale_up.join import NO_NODE_LIST, close_unjoined, final_join_progress, join_alerts, update_slots
 from node_fleet.domain.scale_up.launch import slot_key
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -23,7 +23,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services.state.save_operation(run, operation)
     _remove(services, operation)
     now = services.clock.now()
-    join = after_giving_up(operation, now=now, pods_waiting=pods_waiting(services.prometheus, now))
+    join = final_join_progress(operation, now=now, pods_waiting=pods_waiting(services.prometheus, now))
     alerts = join_alerts(operation, keep_unjoined=services.settings.keep_unjoined)
     return add_alerts(put(event, operation=operation, join=join), alerts=alerts)
 
@@ -31,12 +31,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 def _given_up(services: Services, operation: Operation) -> Operation:
     """One last, closer look; an operation that died between launching and recording is completed from EC2's tags."""
     if any(slot.outcome == "planned" for slot in operation.slots):
-        operation = found_by_tag(services.ec2, operation)
+        operation = recover_by_tag(services.ec2, operation)
     states = services.ec2.states(slot.instance_id for slot in operation.waiting)
     now = services.clock.now()
-    sight = look_closely(services.prometheus, services.server, now) if operation.waiting else NOBODY_LOOKED
-    operation = judge(operation, states=states, nodes=sight.nodes, now=now)
-    return give_up(operation, sight, now=now, limit_seconds=services.settings.join_limit_seconds)
+    node_list = look_closely(services.prometheus, services.server, now) if operation.waiting else NO_NODE_LIST
+    operation = update_slots(operation, states=states, nodes=node_list.nodes, now=now)
+    return close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
 
 
 def _remove(services: Services, operation: Operation) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from node_fleet.adapters.node_listing import look, pods_waiting
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_up.join import join_of, judge
+from node_fleet.domain.scale_up.join import join_progress, update_slots
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -22,7 +22,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         services.state.save_operation(run, operation)
     now, limit = services.clock.now(), services.settings.join_limit_seconds
     waiting = None if operation.waiting else pods_waiting(services.prometheus, now)
-    return put(event, operation=operation, join=join_of(operation, now=now, limit_seconds=limit, pods_waiting=waiting))
+    return put(
+        event, operation=operation, join=join_progress(operation, now=now, limit_seconds=limit, pods_waiting=waiting)
+    )
 
 
 def _looked_at(services: Services, operation: Operation) -> Operation:
@@ -30,5 +32,5 @@ def _looked_at(services: Services, operation: Operation) -> Operation:
     if not operation.waiting:
         return operation
     states = services.ec2.states(slot.instance_id for slot in operation.waiting)
-    sight = look(services.prometheus, services.server, services.clock.now())
-    return judge(operation, states=states, nodes=sight.nodes, now=services.clock.now())
+    node_list = look(services.prometheus, services.server, services.clock.now())
+    return update_slots(operation, states=states, nodes=node_list.nodes, now=services.clock.now())

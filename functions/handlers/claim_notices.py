@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.launcher import placement_of
+from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.interruption.response import (
     Announcement,
     Interruption,
@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     found: list[Interruption] = []
     ignored: dict[str, str] = {}
     for instance_id in announcement.instance_ids:
-        instance = services.ec2.managed(instance_id)
+        instance = services.ec2.find_worker(instance_id)
         why = _ignored(services, announcement, instance, event["execution_id"])
         if why or instance is None:
             ignored[instance_id] = why
@@ -87,5 +87,7 @@ def _planned(services: Services, announcement: Announcement, instance: Instance,
     answer = answer_to(announcement, instance, claimed_by=execution_id, now=now, times=times)
     if answer.path != "respond":
         return answer
-    slot = replacement_slot(instance, services.ec2.instances(), services.state.load(), placement_of(settings), now=now)
+    slot = replacement_slot(
+        instance, services.ec2.instances(), services.state.load(), placement_from(settings), now=now
+    )
     return answer.with_slot(slot)

@@ -25,7 +25,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, left_open, may_close
-from node_fleet.domain.scale_up.launch import keys_to_return
+from node_fleet.domain.scale_up.launch import reservations_to_release
 from node_fleet.logs import logger
 from node_fleet.payload import to_payload
 from node_fleet.services import Services, load_services
@@ -78,7 +78,7 @@ def _dead_workers(services: Services, instance_ids: Iterable[str]) -> list[str]:
     standing: list[str] = []
     for instance_id in dict.fromkeys(instance_ids):
         try:
-            worker = services.ec2.managed(instance_id)
+            worker = services.ec2.find_worker(instance_id)
             if worker is not None and worker.state in ENDED:
                 forget_node(services.server, instance_id, instance_id)
         except NodeFleetError as error:
@@ -93,7 +93,7 @@ def _close(services: Services, run: Run, operation: Operation) -> str:
     standing = [why for target in cordons_to_undo(operation) if (why := _undo(services, operation, target))]
     if standing:
         return f"gave up {operation.operation_id}; the next run undoes the rest: {'; '.join(standing)}"
-    services.state.unreserve(keys_to_return(operation, services.clock.now()))
+    services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, services.state.load().memory)
     return f"closed {operation.operation_id}"
 

@@ -9,25 +9,25 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import Outcome
-from node_fleet.domain.scale_up.join import Join, completed_sentence, more_demand
-from node_fleet.domain.scale_up.launch import keys_to_return, remember_dry
+from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
+from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
 from node_fleet.domain.scaling.outcome import succeeded
 from node_fleet.payload import add_alerts, put, take
-from node_fleet.run_cost import begun_with
+from node_fleet.run_cost import fleet_before
 from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `outcome`, `memory`, `next` ("again" or "done") and the run's next round. Safe twice."""
     services = load_services()
-    run, join = take(event, "run", Run), take(event, "join", Join)
+    run, join = take(event, "run", Run), take(event, "join", JoinProgress)
     state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
     memory = _memory(services, take(event, "memory", Memory), operation)
     workers = len({i.instance_id for i in services.ec2.instances()} - {n.instance_id for n in state.notices})
-    services.state.unreserve(keys_to_return(operation, services.clock.now()))
+    services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, memory, node_count=workers)
-    again = more_demand(join, round_number=run.round, max_rounds=services.settings.max_rounds)
+    again = needs_another_round(join, round_number=run.round, max_rounds=services.settings.max_rounds)
     outcome = Outcome(
         kind="scaled_up" if operation.joined else "none",
         text=completed_sentence(operation, workers_after=workers),
@@ -35,14 +35,14 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
     answer = put(event, operation=operation, memory=memory, outcome=outcome, next="again" if again else "done")
     answer = put(answer, run=replace(run, round=run.round + again), node_count=workers)
-    answer = put(answer, begun_with=begun_with(event, services.settings.region))
+    answer = put(answer, fleet_before=fleet_before(event, services.settings.region))
     return add_alerts(answer, notes=[outcome.text] if again else [])
 
 
 def _memory(services: Services, memory: Memory, operation: Operation) -> Memory:
     """Stamped only when a worker was gained; the pools that ran dry are remembered either way."""
     now = services.clock.now()
-    memory = replace(memory, dry_pools=remember_dry(memory.dry_pools, operation.dry_pools, now))
+    memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
     if not operation.joined:
         return memory
     joined = {slot.instance_id: slot.joined_at for slot in operation.joined}

@@ -8,8 +8,13 @@ from typing import Any
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import Outcome, plain_failure
-from node_fleet.domain.scale_up.join import failure_key, failure_of
-from node_fleet.domain.scale_up.launch import breaker_alert, failure_alert, keys_to_return, remember_dry
+from node_fleet.domain.scale_up.join import back_off_key, scale_up_failure
+from node_fleet.domain.scale_up.launch import (
+    circuit_breaker_alert,
+    failure_alert,
+    merge_pool_back_offs,
+    reservations_to_release,
+)
 from node_fleet.domain.scaling.outcome import failed
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import load_services
@@ -21,15 +26,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     run = take(event, "run", Run)
     operation = services.state.renew(run, even_paused=True).operation
     now, policy = services.clock.now(), services.settings.policy()
-    failure = failure_of(plain_failure(event["failure"]) if "failure" in event else None, operation)
-    key = failure_key(failure)
+    failure = scale_up_failure(plain_failure(event["failure"]) if "failure" in event else None, operation)
+    key = back_off_key(failure)
     memory = take(event, "memory", Memory)
     if operation is not None:
-        memory = replace(memory, dry_pools=remember_dry(memory.dry_pools, operation.dry_pools, now))
-        services.state.unreserve(keys_to_return(operation, now))
+        memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
+        services.state.unreserve(reservations_to_release(operation, now))
     memory = failed(memory, key, now, policy) if key else memory
     services.state.close_operation(run, memory)
-    alerts = [failure_alert(**failure) if failure else None, breaker_alert(memory, key, policy, now)]
+    alerts = [failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
     told = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
     if failure is None:
         text = "no worker was launched: the fleet reached its maximum meanwhile"

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.launcher import Launcher, Listing, found_by_tag, placement_of
+from node_fleet.adapters.launcher import Launcher, Listing, placement_from, recover_by_tag
 from node_fleet.domain.model.errors import NoCapacityError
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance, Memory
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.launch import (
-    alerts_for,
     dry_run_sentence,
+    launch_error,
     launch_notes,
     launch_sentence,
-    nothing_launched,
+    mark_under_notice,
     operation_id_of,
-    under_notice,
+    refusal_alerts,
 )
 from node_fleet.domain.scale_up.placement import plan_slots
 from node_fleet.logs import logger
@@ -35,19 +35,21 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     state = services.state.renew(run)
     listing = Listing(instances=services.ec2.instances(), version=state.slots_version)
     if state.operation is not None and state.operation.kind == "scale_up":
-        operation = found_by_tag(services.ec2, state.operation)
+        operation = recover_by_tag(services.ec2, state.operation)
     else:
-        operation = _new(services, run, event, under_notice(listing.instances, state.notices))
+        operation = _new(services, run, event, mark_under_notice(listing.instances, state.notices))
     launcher = _launcher(services, run)
     operation = launcher.launch(launcher.reserve(operation, listing))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())
     services.state.save_operation(run, operation)
     logger.info("launch", operation=operation.operation_id, slots=launch_sentence(operation))
     if not operation.instance_ids and launcher.refusals:
-        raise nothing_launched(launcher.refusals)
+        raise launch_error(launcher.refusals)
     status = "launched" if operation.instance_ids else "none"
     answer = put(event, operation=operation, launch={"status": status, "detail": launch_sentence(operation)})
-    return add_alerts(answer, notes=launch_notes(operation, launcher.refusals), alerts=alerts_for(launcher.refusals))
+    return add_alerts(
+        answer, notes=launch_notes(operation, launcher.refusals), alerts=refusal_alerts(launcher.refusals)
+    )
 
 
 def _new(services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
@@ -71,7 +73,7 @@ def _new(services: Services, run: Run, event: dict[str, Any], instances: tuple[I
 
 
 def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
-    placement, dry = placement_of(services.settings), take(event, "memory", Memory).dry_pools
+    placement, dry = placement_from(services.settings), take(event, "memory", Memory).dry_pools
     slots = plan_slots(event["decision"]["count"], instances, placement, dry=dry, now=services.clock.now())
     if not slots:
         raise NoCapacityError(f"every pool of {', '.join(placement.instance_types)} ran dry minutes ago and rests")
@@ -94,7 +96,7 @@ def _launcher(services: Services, run: Run) -> Launcher:
 
 
 def _dry_run(services: Services, event: dict[str, Any]) -> dict[str, Any]:
-    instances = under_notice(services.ec2.instances(), services.state.load().notices)
+    instances = mark_under_notice(services.ec2.instances(), services.state.load().notices)
     slots = _plan(services, event, instances)
     text = dry_run_sentence(slots)
     outcome = Outcome(kind="dry_run", text=text, workers_after=len(instances))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.launcher import Launcher, found_by_tag
+from node_fleet.adapters.launcher import Launcher, recover_by_tag
 from node_fleet.domain.interruption.response import (
     Interruption,
     Replacement,
@@ -47,7 +47,7 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
         record=lambda _: None,
         zones=services.settings.zones,
     )
-    operation = launcher.launch(launcher.reserve(found_by_tag(services.ec2, operation)))
+    operation = launcher.launch(launcher.reserve(recover_by_tag(services.ec2, operation)))
     return replacement_of(operation)
 
 

@@ -10,7 +10,7 @@ from node_fleet.domain.model.snapshot import Alert, Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.logs import logger
 from node_fleet.payload import from_payload, put, take, to_payload
-from node_fleet.run_cost import begun_with, usd_per_hour_after
+from node_fleet.run_cost import fleet_before, usd_per_hour_after
 from node_fleet.services import load_services
 from node_fleet.settings import Settings
 
@@ -29,7 +29,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def message_of(event: dict[str, Any], settings: Settings) -> Message:
     """The message that this payload amounts to."""
-    run, begun = take(event, "run", Run), begun_with(event, settings.region)
+    run, begun = take(event, "run", Run), fleet_before(event, settings.region)
     return compose(
         cluster_id=settings.cluster_id,
         execution_id=run.execution_id,

@@ -8,7 +8,7 @@ from typing import Any
 from node_fleet.adapters.node_listing import by_server
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Memory, Snapshot
-from node_fleet.domain.scale_up.orphans import Reaping, reaped_alert, weigh_reaping
+from node_fleet.domain.scale_up.orphans import OrphanCheck, check_orphans, orphan_alert
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     now, settings = services.clock.now(), services.settings
     unjoined = take(event, "snapshot", Snapshot).unjoined
     candidates = {w.instance_id: w for w in unjoined if not (w.join_failed and settings.keep_unjoined)}
-    reaping = weigh_reaping(
+    reaping = check_orphans(
         candidates.values(),
         by_server(services.server),
         memory.suspects,
@@ -36,7 +36,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         status = "dry_run" if run.dry_run else "watching"
         return put(event, reap={"status": status, "detail": reaping.sentence}, memory=_with(memory, reaping))
     _reap(services, run, reaping.reap)
-    alert = reaped_alert(candidates[reaping.reap], now, kept=settings.keep_unjoined)
+    alert = orphan_alert(candidates[reaping.reap], now, kept=settings.keep_unjoined)
     answer = put(event, reap={"status": "reaped", "detail": reaping.sentence}, memory=_with(memory, reaping))
     return add_alerts(answer, alerts=[alert])
 
@@ -48,5 +48,5 @@ def _reap(services: Services, run: Run, instance_id: str) -> None:
         services.ec2.terminate([instance_id])
 
 
-def _with(memory: Memory, reaping: Reaping) -> Memory:
+def _with(memory: Memory, reaping: OrphanCheck) -> Memory:
     return replace(memory, suspects=reaping.suspects)

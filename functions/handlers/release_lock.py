@@ -15,7 +15,7 @@ from node_fleet.payload import take, to_payload
 from node_fleet.run_cost import usd_per_hour_after
 from node_fleet.services import Services, load_services
 
-RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "begun_with")
+RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "fleet_before")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

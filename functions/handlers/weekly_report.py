@@ -13,8 +13,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from node_fleet.adapters.records import Event
-from node_fleet.domain.cost.fleet_cost import Money
-from node_fleet.domain.cost.weekly_report import Facts, Sample, Volume, Week, headline, lines, summarise
+from node_fleet.domain.cost.fleet_cost import Currency
+from node_fleet.domain.cost.weekly_report import (
+    FleetSample,
+    ReportInputs,
+    Volume,
+    WeeklyReport,
+    headline,
+    lines,
+    summarise,
+)
 from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Message
@@ -31,7 +39,7 @@ DAYS = 7
 class Read:
     """What is kept of a week's events."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[FleetSample] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -48,9 +56,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return {"headline": message.what, "lines": list(message.details)}
 
 
-def facts_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[Volume, ...]) -> Facts:
+def facts_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[Volume, ...]) -> ReportInputs:
     """The week's counts beside the settings that it is judged by."""
-    return Facts(
+    return ReportInputs(
         since=now - DAYS * DAY_SECONDS,
         until=now,
         region=settings.region,
@@ -69,9 +77,9 @@ def facts_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[
     )
 
 
-def message_of(week: Week, facts: Facts, settings: Settings, read: Read) -> Message:
+def message_of(week: WeeklyReport, facts: ReportInputs, settings: Settings, read: Read) -> Message:
     """The report in the form of every other message."""
-    money = Money(currency=settings.currency, per_usd=settings.currency_per_usd)
+    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
     return Message(
         cluster_id=settings.cluster_id,
         level="info",
@@ -108,13 +116,13 @@ def _ended(event: Event) -> str:
     return str((event.data.get("outcome") or {}).get("kind", "none"))
 
 
-def _sample(event: Event, zone: ZoneInfo) -> Sample | None:
+def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
     """The fleet as that run saw it; None when it saw none, or wrote it in an older form."""
     try:
         snapshot: Snapshot = from_payload(Snapshot, event.data.get("snapshot"), path="snapshot")
     except InvalidInputError:
         return None
-    return Sample(
+    return FleetSample(
         at=event.at,
         hour=datetime.fromtimestamp(event.at, zone).hour,
         kinds=tuple((worker.instance_type, worker.market) for worker in snapshot.counted),
@@ -125,7 +133,7 @@ def _sample(event: Event, zone: ZoneInfo) -> Sample | None:
 def _volumes(services: Services) -> tuple[Volume, ...]:
     """Without the right to look, the report comes without them."""
     try:
-        return tuple(Volume(volume_id=name, gib=gib) for name, gib in services.ec2.forgotten_volumes())
+        return tuple(Volume(volume_id=name, gib=gib) for name, gib in services.ec2.unattached_volumes())
     except Ec2Error as error:
         logger.info("volumes are not known", detail=str(error))
         return ()

@@ -20,23 +20,23 @@ RUNS = frozenset({"joined", "launched"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class FleetBefore:
     """The fleet before a run's first round, kept in the payload while further rounds replace the snapshot."""
 
     workers: int
     usd_per_hour: float | None
 
 
-def begun_with(event: Mapping[str, Any], region: str) -> Begun | None:
+def fleet_before(event: Mapping[str, Any], region: str) -> FleetBefore | None:
     """What the run began with: as an earlier round kept it, else as this round's snapshot and operation say."""
-    if event.get("begun_with"):
-        kept: Begun = from_payload(Begun, event["begun_with"], path="begun_with")
+    if event.get("fleet_before"):
+        kept: FleetBefore = from_payload(FleetBefore, event["fleet_before"], path="fleet_before")
         return kept
     snapshot, operation = _snapshot(event), _operation(event)
     if snapshot is None:
         return None
     workers = operation.workers_before if operation else len(snapshot.counted)
-    return Begun(workers=workers, usd_per_hour=_priced(region, snapshot.counted))
+    return FleetBefore(workers=workers, usd_per_hour=_priced(region, snapshot.counted))
 
 
 def usd_per_hour_after(event: Mapping[str, Any], region: str) -> float | None:

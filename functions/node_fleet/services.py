@@ -77,11 +77,11 @@ class Services:
     @cached_property
     def prometheus(self) -> PrometheusReader:
         """Prometheus on the server."""
-        from node_fleet.adapters.prometheus.http import plain_session
+        from node_fleet.adapters.prometheus.http import new_session
         from node_fleet.adapters.prometheus.reader import PrometheusReader
 
         return PrometheusReader(
-            plain_session(),
+            new_session(),
             self.settings,
             address=lambda: self.ec2.server().private_ip,
             credentials=lambda fresh: self.secrets.credentials(self.settings.prometheus_secret, fresh=fresh),

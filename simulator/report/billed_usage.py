@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from node_fleet.domain.cost.control_plane_cost import Profile
+from node_fleet.domain.cost.control_plane_cost import RunUsage
 from simulator.aws.recorder import AwsCall
 from simulator.report.story import changed_something
 from simulator.runner import Execution
@@ -28,7 +28,7 @@ READ_UNIT = 4 * KIB
 class Counted:
     """The average run of each kind, and how many of each there were."""
 
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, RunUsage]
     runs: Mapping[str, int]
 
 
@@ -51,7 +51,7 @@ def kind_of(execution: Execution) -> str:
     return "scale_up" if "LaunchNodes" in execution.path else "scale_down"
 
 
-def _profile(simulation: Simulation, execution: Execution) -> Profile:
+def _profile(simulation: Simulation, execution: Execution) -> RunUsage:
     """Every function of a run ends before its state does, so time tells the runs apart; two never hold the lock."""
     start, end = execution.started_at, execution.ended_at or execution.started_at
     lambdas = simulation.laptop.cloud.lambdas
@@ -64,7 +64,7 @@ def _profile(simulation: Simulation, execution: Execution) -> Profile:
         for call in simulation.laptop.cloud.recorder.calls
         if call.function in functions and start <= call.at <= end and call.error is None
     ]
-    return Profile(
+    return RunUsage(
         transitions=len(execution.path),
         invocations=len(mine),
         gb_seconds=sum(
@@ -84,9 +84,9 @@ def size_of(call: AwsCall) -> int:
     return len(str(call.parameters.get("Item") or call.parameters.get("ExpressionAttributeValues") or ""))
 
 
-def _average(profiles: Iterable[Profile]) -> Profile:
+def _average(profiles: Iterable[RunUsage]) -> RunUsage:
     found = list(profiles)
     means: dict[str, Any] = {
-        one.name: round(sum(float(getattr(p, one.name)) for p in found) / len(found), 2) for one in fields(Profile)
+        one.name: round(sum(float(getattr(p, one.name)) for p in found) / len(found), 2) for one in fields(RunUsage)
     }
-    return Profile(**means)
+    return RunUsage(**means)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from node_fleet.domain.cost.fleet_cost import Money, Stay, fixed_usd, saved_percent, spent_usd
+from node_fleet.domain.cost.fleet_cost import BilledInstance, Currency, fixed_usd, saved_percent, spent_usd
 from simulator.cluster.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
 
@@ -77,7 +77,7 @@ def figures_of(simulation: Simulation, *, fixed_workers: int = 5) -> Figures:
     )
 
 
-def stays_of(simulation: Simulation) -> list[Stay]:
+def stays_of(simulation: Simulation) -> list[BilledInstance]:
     """Every worker's life as EC2 announced it, in the order of their starts; one that still runs ends now."""
     begun: dict[str, float] = dict.fromkeys(simulation.starting_ids, simulation.scenario.start_at)
     ended: dict[str, float] = {}
@@ -93,7 +93,7 @@ def stays_of(simulation: Simulation) -> list[Stay]:
             begun.setdefault(instance_id, at)
     now = simulation.laptop.clock.now()
     return [
-        Stay(
+        BilledInstance(
             instance_id=instance_id,
             instance_type=billed[instance_id][0],
             market=billed[instance_id][1],
@@ -115,7 +115,7 @@ def _billed(simulation: Simulation) -> dict[str, tuple[str, str]]:
     return found
 
 
-def headline(figures: Figures, money: Money) -> dict[str, str]:
+def headline(figures: Figures, money: Currency) -> dict[str, str]:
     """The figures that a person reads first, by name."""
     shown = {
         "workers": f"{figures.workers_start} → {figures.workers_highest} → {figures.workers_end}",
@@ -142,7 +142,7 @@ def sentence(figures: Figures) -> str:
     return f"The fleet {grew}{waited if figures.longest_wait_seconds else ''}{failed}."
 
 
-def _highest(stays: Sequence[Stay]) -> int:
+def _highest(stays: Sequence[BilledInstance]) -> int:
     changes = sorted([(one.begun_at, 1) for one in stays] + [(one.ended_at, -1) for one in stays])
     return max((count for count in itertools.accumulate(step for _, step in changes)), default=0)
 

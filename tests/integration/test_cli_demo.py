@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cli.demo import DEMO, as_data, report_of, write_report
 from cli.live_view import acted
-from node_fleet.domain.cost.fleet_cost import Money, usd_per_hour
+from node_fleet.domain.cost.fleet_cost import Currency, usd_per_hour
 from simulator.report.figures import Figures, figures_of, headline
 from simulator.report.story import Row, changed_something, rows_of
 from simulator.runner import Execution
@@ -75,7 +75,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     target: Path = tmp_path_factory.mktemp("demo") / "reports" / "demo.html"
     with acted(load_scenario(DEMO), Console(file=text, width=160, highlight=False)) as simulation:
         figures = figures_of(simulation)
-        write_report(simulation, figures, Money(), target)
+        write_report(simulation, figures, Currency(), target)
         rows = rows_of(one for one in simulation.executions if changed_something(one))
         yield Demo(
             simulation=simulation, figures=figures, rows=rows, screen=text.getvalue(), page=target.read_text("utf-8")
@@ -159,7 +159,7 @@ def test_the_report_carries_the_same_rows_figures_and_payloads(demo: Demo) -> No
     assert [(run["decision"], run["before"], run["after"]) for run in data["runs"]] == [
         (row.decision, row.workers_before, row.workers_after) for row in demo.rows
     ]
-    for name, value in headline(demo.figures, Money()).items():
+    for name, value in headline(demo.figures, Currency()).items():
         assert f"<b>{value}</b><span>{name}</span>" in demo.page
     for run, execution in zip(data["runs"], demo.changed, strict=True):
         assert [visit[0] for visit in run["steps"]["visits"]] == execution.path
@@ -182,7 +182,7 @@ def test_json_has_the_figures_and_the_rows(demo: Demo) -> None:
     answer = json.loads(json.dumps(as_data(demo.figures, demo.rows, Path("r.html"))))
     assert answer["figures"]["launched"] == demo.figures.launched
     assert [row["time"] for row in answer["executions"]] == [row.clock for row in demo.rows]
-    assert report_of(demo.simulation, demo.figures, Money()).title == "Flash sale"
+    assert report_of(demo.simulation, demo.figures, Currency()).title == "Flash sale"
 
 
 def page_data(page: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from handlers import collect_metrics
 from node_fleet.adapters.prometheus import queries
-from node_fleet.adapters.prometheus.http import plain_session
+from node_fleet.adapters.prometheus.http import new_session
 from node_fleet.adapters.prometheus.reader import PrometheusReader
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.fleet_state import FleetState
@@ -113,7 +113,7 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
             state=SimpleNamespace(load=lambda: FleetState(cluster_id="test")),
             records=Records(),
             prometheus=PrometheusReader(
-                plain_session(),
+                new_session(),
                 fitting,
                 address=lambda: "127.0.0.1",
                 credentials=lambda fresh: (USERNAME, password),

@@ -14,7 +14,7 @@ import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
 from handlers.launch_replacement import handler as launch_replacement
-from node_fleet.adapters.launcher import placement_of
+from node_fleet.adapters.launcher import placement_from
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.interruption.response import Interruption, operation_of, replacement_slot
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
@@ -69,9 +69,9 @@ def contenders(fleet: Bench, ids: list[str], seed: int) -> list[Callable[[], obj
 
 
 def replacing(fleet: Bench, instance_id: str, now: int) -> Callable[[], object]:
-    instance = fleet.tools.ec2.managed(instance_id)
+    instance = fleet.tools.ec2.find_worker(instance_id)
     assert instance is not None
-    slot = replacement_slot(instance, fleet.instances(), fleet.state(), placement_of(fleet.settings), now=now)
+    slot = replacement_slot(instance, fleet.instances(), fleet.state(), placement_from(fleet.settings), now=now)
     interruption = Interruption(
         instance_id=instance_id,
         kind="spot",

@@ -43,7 +43,7 @@ def worker(made: Bench, number: int = 1, *, zone: str = ZONES[0], market: str = 
     )
     answer = made.tools.ec2.launch(slot, operation_id="up-before", token=f"before-{number}")
     made.clock.advance(60)
-    found = made.tools.ec2.managed(answer.instance_id)
+    found = made.tools.ec2.find_worker(answer.instance_id)
     assert found is not None
     made.server.says("DrainNode", f"node/{answer.instance_id} drained\nresult: drained {answer.instance_id}")
     return found

@@ -33,7 +33,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchAnswer:
+class LaunchResult:
     """What RunInstances answered: an instance id, or EC2's error code and message. A refusal is an answer."""
 
     instance_id: str = ""
@@ -42,7 +42,7 @@ class LaunchAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TaggedInstance:
     """An instance found by its operation and slot tags, in whatever state it is."""
 
     instance_id: str
@@ -66,7 +66,7 @@ class Ec2Fleet:
         filters = {**self._ours(), "instance-state-name": COUNTED_STATES}
         return tuple(sorted(map(_instance, self._describe(filters)), key=lambda i: i.instance_id))
 
-    def managed(self, instance_id: str) -> Instance | None:
+    def find_worker(self, instance_id: str) -> Instance | None:
         """That worker if it is ours, in whatever state; None for a foreign or unknown one."""
         found = [_instance(raw) for raw in self._describe({**self._ours(), "instance-id": (instance_id,)})]
         return found[0] if found else None
@@ -80,7 +80,7 @@ class Ec2Fleet:
                 known[raw["InstanceId"]] = raw["State"]["Name"]
         return {instance_id: known.get(instance_id, "gone") for instance_id in wanted}
 
-    def forgotten_volumes(self) -> tuple[tuple[str, int], ...]:
+    def unattached_volumes(self) -> tuple[tuple[str, int], ...]:
         """Our volumes that hang on no instance, each with its GiB. Raises Ec2Error."""
         filters = {**self._ours(), "status": ("available",)}
         asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
@@ -88,13 +88,13 @@ class Ec2Fleet:
             pages = self._client.get_paginator("describe_volumes").paginate(Filters=asked)
             return tuple((one["VolumeId"], int(one["Size"])) for page in pages for one in page["Volumes"])
 
-    def of_operation(self, operation_id: str) -> dict[int, Found]:
+    def launched_by(self, operation_id: str) -> dict[int, TaggedInstance]:
         """What an operation launched, by slot number: how a repeated step finds what it did before it died."""
-        found: dict[int, Found] = {}
+        found: dict[int, TaggedInstance] = {}
         for raw in self._describe({**self._ours(), "tag:Operation": (operation_id,)}):
             slot = _tags(raw).get("Slot", "")
             if slot.isdigit() and (int(slot) not in found or raw["State"]["Name"] in COUNTED_STATES):
-                found[int(slot)] = Found(
+                found[int(slot)] = TaggedInstance(
                     instance_id=raw["InstanceId"],
                     state=raw["State"]["Name"],
                     zone=raw["Placement"]["AvailabilityZone"],
@@ -123,7 +123,7 @@ class Ec2Fleet:
 
     # changing --------------------------------------------------------------------------------------------------
 
-    def launch(self, slot: LaunchSlot, *, operation_id: str, token: str) -> LaunchAnswer:
+    def launch(self, slot: LaunchSlot, *, operation_id: str, token: str) -> LaunchResult:
         """One RunInstances for one instance, never repeated by boto. The same token launches nothing twice.
 
         Raises:
@@ -134,10 +134,10 @@ class Ec2Fleet:
             answer = self._launcher.run_instances(**request)
         except ClientError as error:
             problem = error.response.get("Error", {})
-            return LaunchAnswer(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
+            return LaunchResult(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
         except BotoCoreError as error:
-            return LaunchAnswer(code="ConnectionError", message=str(error))
-        return LaunchAnswer(instance_id=answer["Instances"][0]["InstanceId"])
+            return LaunchResult(code="ConnectionError", message=str(error))
+        return LaunchResult(instance_id=answer["Instances"][0]["InstanceId"])
 
     def terminate(self, instance_ids: Iterable[str]) -> None:
         """Terminate each; one that is already gone is done. Raises Ec2Error."""

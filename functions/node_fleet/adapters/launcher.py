@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchAnswer
+from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchResult
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.launch import (
     Refusal,
-    back_off_seconds,
     classify,
     client_token,
-    counted_workers,
-    dried_by,
+    count_workers,
+    merge_pool_back_offs,
     next_attempt,
     pool_of,
-    remember_dry,
+    pools_closed_by,
+    record_launched,
+    retry_pause_seconds,
     slot_key,
-    take_up,
 )
-from node_fleet.domain.scale_up.placement import Placement, dry_now, layout_of, zone_order
+from node_fleet.domain.scale_up.placement import Placement, distribution_of, pools_in_back_off, zone_order
 from node_fleet.settings import Settings
 
 STOPPING = ("quota", "configuration", "throttled", "other")
@@ -35,7 +35,7 @@ LOOK_UPS_SECONDS = (0, 2, 4)
 Record = Callable[[Operation], None]
 
 
-def placement_of(settings: Settings) -> Placement:
+def placement_from(settings: Settings) -> Placement:
     """The user's wishes about zones, types and markets."""
     return Placement(
         zones=settings.zones,
@@ -46,10 +46,12 @@ def placement_of(settings: Settings) -> Placement:
     )
 
 
-def found_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
+def recover_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
     """The operation with what an earlier try of it had launched before it died."""
-    found = ec2.of_operation(operation.operation_id)
-    return take_up(operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()})
+    found = ec2.launched_by(operation.operation_id)
+    return record_launched(
+        operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class Listing:
     version: int
 
 
-class CapacityReservation:
+class WorkerCounter:
     """Counts workers against the maximum with one listing of EC2 for as long as only our own reservations change.
 
     Each launch is preceded by a reservation, so while the version grows by our own writes alone, a listing made at
@@ -79,7 +81,7 @@ class CapacityReservation:
         if state.slots_version != self._valid_at:
             self._instances = self._ec2.instances()
         self._valid_at, self._seen_at = -1, state.slots_version
-        return counted_workers(self._instances, state, self._clock.now())
+        return count_workers(self._instances, state, self._clock.now())
 
     def granted(self) -> None:
         """Our own write followed the count: the listing holds for the next version too."""
@@ -110,7 +112,7 @@ class Launcher:
         self._state = state
         self._clock = clock
         self._settings = settings
-        self._placement = placement_of(settings)
+        self._placement = placement_from(settings)
         self._zones = tuple(zones)
         self._guard = guard
         self._record = record
@@ -119,7 +121,7 @@ class Launcher:
 
     def reserve(self, operation: Operation, listing: Listing | None = None) -> Operation:
         """Reserve room for each planned slot; a slot for which there is none is given up."""
-        count = CapacityReservation(self._ec2, self._clock, listing)
+        count = WorkerCounter(self._ec2, self._clock, listing)
         until = self._clock.now() + self._settings.operation_limit_seconds
         for slot in operation.slots:
             if slot.outcome != "planned":
@@ -147,7 +149,7 @@ class Launcher:
             if self._final is not None:
                 return operation.with_slot(_failed(slot, self._final.sentence))
             now = self._clock.now()
-            if pool_of(slot) not in dry_now(operation.dry_pools, now):
+            if pool_of(slot) not in pools_in_back_off(operation.dry_pools, now):
                 self._guard(operation)
                 operation = self._ask(operation, slot)
                 continue
@@ -159,7 +161,7 @@ class Launcher:
     def _order(self) -> tuple[str, ...]:
         """Zones as they are best now; looked up only when the first choice was refused."""
         if not self._zones:
-            layout = layout_of(self._ec2.instances(), tuple(self._placement.zones))
+            layout = distribution_of(self._ec2.instances(), tuple(self._placement.zones))
             self._zones = zone_order(layout, self._placement)
         return self._zones
 
@@ -174,14 +176,14 @@ class Launcher:
         if refusal.kind in STOPPING:
             self._final = refusal
         now = self._clock.now()
-        closed = dried_by(refusal, self._placement, now + self._settings.dry_pool_seconds)
-        return replace(operation, dry_pools=remember_dry(operation.dry_pools, closed, now))
+        closed = pools_closed_by(refusal, self._placement, now + self._settings.dry_pool_seconds)
+        return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
 
-    def _patiently(self, operation_id: str, slot: LaunchSlot) -> LaunchAnswer:
+    def _patiently(self, operation_id: str, slot: LaunchSlot) -> LaunchResult:
         token = client_token(operation_id, slot)
         for attempt in itertools.count():
             answer = self._ec2.launch(slot, operation_id=operation_id, token=token)
-            pause = back_off_seconds(token, attempt)
+            pause = retry_pause_seconds(token, attempt)
             if classify(answer.code) != "throttled" or self._clock.now() + pause > self._until:
                 break
             self._clock.sleep(pause)
@@ -190,7 +192,7 @@ class Launcher:
     def _look_up(self, operation: Operation, slot: LaunchSlot, refusal: Refusal) -> LaunchSlot:
         for pause in LOOK_UPS_SECONDS:
             self._clock.sleep(pause)
-            found = found_by_tag(self._ec2, operation)
+            found = recover_by_tag(self._ec2, operation)
             mine = next(s for s in found.slots if s.number == slot.number)
             if mine.outcome != "planned":
                 return mine

@@ -15,44 +15,44 @@ from node_fleet.domain.model.errors import (
 )
 from node_fleet.domain.model.snapshot import NodeReading
 from node_fleet.domain.scale_down.inspection import InspectedNode, parse_inspection
-from node_fleet.domain.scale_up.join import NodeStatuses
+from node_fleet.domain.scale_up.join import NodeList
 
 BLIND = (Ec2Error, ServerNotFoundError, ServerUnreachableError)
 
 
-def look(prometheus: Any, server: Any, now: int) -> NodeStatuses:
+def look(prometheus: Any, server: Any, now: int) -> NodeList:
     """The nodes as Prometheus shows them, else as the server does: for polling."""
     seen = by_metrics(prometheus, now)
     return seen if seen.known else _or_why(by_server(server), seen)
 
 
-def look_closely(prometheus: Any, server: Any, now: int) -> NodeStatuses:
+def look_closely(prometheus: Any, server: Any, now: int) -> NodeList:
     """The nodes as the server has them at this moment, else as Prometheus shows them: before a worker is given up."""
     seen = by_server(server)
     return seen if seen.known else _or_why(by_metrics(prometheus, now), seen)
 
 
-def by_metrics(prometheus: Any, now: int) -> NodeStatuses:
+def by_metrics(prometheus: Any, now: int) -> NodeList:
     """What kube-state-metrics shows through Prometheus."""
     try:
-        return NodeStatuses(nodes=prometheus.nodes(now), source="prometheus")
+        return NodeList(nodes=prometheus.nodes(now), source="prometheus")
     except (MetricsUnavailableError, *BLIND) as error:
-        return NodeStatuses(nodes=None, source="nobody", problem=str(error))
+        return NodeList(nodes=None, source="nobody", problem=str(error))
 
 
-def by_server(server: Any) -> NodeStatuses:
+def by_server(server: Any) -> NodeList:
     """What kubectl on the server lists. An answer that was cut or does not hold every node is not believed."""
     try:
         result = server.run("InspectNodes", {})
     except BLIND as error:
-        return NodeStatuses(nodes=None, source="nobody", problem=str(error))
+        return NodeList(nodes=None, source="nobody", problem=str(error))
     if not result.known:
-        return NodeStatuses(nodes=None, source="nobody", problem=f"the look at the nodes ended {result.status}")
+        return NodeList(nodes=None, source="nobody", problem=f"the look at the nodes ended {result.status}")
     seen = parse_inspection(result.stdout)
     if not seen.known or not seen.nodes or seen.left_out:
         problem = seen.detail or f"the server listed {len(seen.nodes)} nodes and left out {seen.left_out}"
-        return NodeStatuses(nodes=None, source="nobody", problem=problem)
-    return NodeStatuses(nodes=tuple(map(_reading, seen.nodes)), source="server")
+        return NodeList(nodes=None, source="nobody", problem=problem)
+    return NodeList(nodes=tuple(map(_reading, seen.nodes)), source="server")
 
 
 def pods_waiting(prometheus: Any, now: int) -> int | None:
@@ -64,10 +64,10 @@ def pods_waiting(prometheus: Any, now: int) -> int | None:
     return None if shapes is None else sum(shape.count for shape in shapes)
 
 
-def _or_why(second: NodeStatuses, first: NodeStatuses) -> NodeStatuses:
+def _or_why(second: NodeList, first: NodeList) -> NodeList:
     if second.known:
         return second
-    return NodeStatuses(nodes=None, source="nobody", problem=f"{first.problem}; {second.problem}")
+    return NodeList(nodes=None, source="nobody", problem=f"{first.problem}; {second.problem}")
 
 
 def _reading(node: InspectedNode) -> NodeReading:

@@ -105,7 +105,7 @@ class Records:
         if begin >= past:
             return ()
         table = self._settings.history_table
-        return sum_up(self._query(table, _key("reading", begin), _key("reading", past - 1)))
+        return hourly_means(self._query(table, _key("reading", begin), _key("reading", past - 1)))
 
     def _put(self, table: str, sort_key: str, at: int, days: int, fields: Mapping[str, Any]) -> None:
         item = {
@@ -135,7 +135,7 @@ class Records:
             request["ExclusiveStartKey"] = last
 
 
-def sum_up(readings: Iterable[Mapping[str, Any]]) -> tuple[HourlyLoad, ...]:
+def hourly_means(readings: Iterable[Mapping[str, Any]]) -> tuple[HourlyLoad, ...]:
     """Readings in order of time as hourly means; a reading without CPU is not one."""
     hours: dict[int, list[tuple[float, int]]] = {}
     for reading in readings:

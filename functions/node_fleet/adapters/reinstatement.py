@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node_fleet.adapters.launcher import CapacityReservation
+from node_fleet.adapters.launcher import WorkerCounter
 from node_fleet.domain.interruption.response import is_anothers, operation_of
 from node_fleet.domain.model.errors import CleanUpUnfinishedError, NodeFleetError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.operation import Target
 from node_fleet.domain.scale_down.drain import CommandResult, DrainVerdict, judge_check
 from node_fleet.domain.scale_down.inspection import parse_node_check
-from node_fleet.domain.scale_up.join import LIVING
+from node_fleet.domain.scale_up.join import RUNNING_STATES
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
 SCALE_DOWN = "down-"
@@ -47,7 +47,7 @@ class Reinstatement:
             return superseded
         key = f"{operation_of(instance_id)}:reinstatement"
         until = self.clock.now() + self.settings.join_limit_seconds
-        count = CapacityReservation(self.ec2, self.clock)
+        count = WorkerCounter(self.ec2, self.clock)
         if self.state.reserve(key, count, maximum=self.settings.max_workers, until=until):
             self._uncordon(instance_id, node_name)
             lifted = self.state.remove_notice(instance_id, claimed_by=claimed_by)
@@ -77,7 +77,7 @@ class Reinstatement:
 
     def _orphan(self, notice: Notice) -> str:
         instance_id = notice.instance_id
-        if self.ec2.states([instance_id])[instance_id] not in LIVING:
+        if self.ec2.states([instance_id])[instance_id] not in RUNNING_STATES:
             self.state.drop_notice(instance_id)
             return f"lifted the notice of {instance_id}, which is gone"
         left = notice.deadline - self.clock.now()
@@ -90,7 +90,7 @@ class Reinstatement:
 
     def _let_go(self, instance_id: str, node_name: str) -> tuple[str, str]:
         """Minutes passed since the drain: it is looked at again, unless an earlier try has terminated it already."""
-        if self.ec2.states([instance_id])[instance_id] in LIVING:
+        if self.ec2.states([instance_id])[instance_id] in RUNNING_STATES:
             verdict = self._look(instance_id, node_name)
             if verdict.status != "drained":
                 text = f"{instance_id} was not taken, and the fleet is full, but {verdict.detail}: decide by hand"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.launcher import placement_of
+from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.interruption.response import (
     Announcement,
     Interruption,
@@ -35,7 +35,7 @@ def running(made: Bench, number: int = 1) -> Instance:
     )
     answer = made.tools.ec2.launch(slot, operation_id="up-before", token=f"before-{number}")
     made.clock.advance(60)
-    found = made.tools.ec2.managed(answer.instance_id)
+    found = made.tools.ec2.find_worker(answer.instance_id)
     assert found is not None
     return found
 
@@ -47,7 +47,7 @@ def noticed(made: Bench, instance: Instance, *, claimed_by: str = "exec") -> Int
     made.tools.state.add_notice(
         Notice(instance_id=instance.instance_id, kind="spot", at=now, deadline=now + 120, claimed_by=claimed_by)
     )
-    slot = replacement_slot(instance, made.instances(), made.state(), placement_of(made.settings), now=now)
+    slot = replacement_slot(instance, made.instances(), made.state(), placement_from(made.settings), now=now)
     return answer_to(announcement, instance, claimed_by=claimed_by, now=now, times=TIMES).with_slot(slot)
 
 

@@ -120,7 +120,7 @@ def test_39_every_page_is_read(fleet: Bench, page_size: int) -> None:
 def test_38_a_machine_without_all_our_tags_is_not_ours(fleet: Bench, tags: dict[str, str]) -> None:
     other = foreign(fleet, **tags)
     assert fleet.instances() == ()
-    assert fleet.tools.ec2.managed(other) is None
+    assert fleet.tools.ec2.find_worker(other) is None
 
 
 @pytest.mark.parametrize("price", ["", "0.02"])
@@ -242,7 +242,7 @@ def test_another_clusters_server_is_never_taken_for_ours(fleet: Bench) -> None:
 def test_40_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fleet: Bench) -> None:
     first, second = launch(fleet, 1), launch(fleet, 2)
     fleet.tools.ec2.terminate([second])
-    found = fleet.tools.ec2.of_operation("up-1")
+    found = fleet.tools.ec2.launched_by("up-1")
     assert {n: f.instance_id for n, f in found.items()} == {1: first, 2: second}
     assert found[2].state in ("shutting-down", "terminated")
-    assert fleet.tools.ec2.of_operation("up-2") == {}
+    assert fleet.tools.ec2.launched_by("up-2") == {}

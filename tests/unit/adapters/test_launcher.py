@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.adapters.launcher import placement_of
+from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.model.errors import LaunchError, NodeFleetError
 from node_fleet.domain.scale_up.launch import CAPACITY
 from node_fleet.domain.scale_up.placement import Pool
@@ -169,5 +169,5 @@ def test_a_request_that_can_never_succeed_is_asked_once(fleet: Bench, code: str)
 
 def test_the_wishes_come_from_the_settings() -> None:
     settings = Settings.from_mapping({"placement": "round-robin", "on_demand_floor": 1, "subnets": "a=subnet-1"})
-    placement = placement_of(settings)
+    placement = placement_from(settings)
     assert (placement.order, placement.on_demand_floor, placement.zones) == ("round-robin", 1, {"a": "subnet-1"})

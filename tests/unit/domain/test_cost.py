@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.cost.control_plane_cost import RATES, Profile, Use, bill, month, totals
+from node_fleet.domain.cost.control_plane_cost import RATES, MonthlyUsage, RunUsage, monthly_bill, monthly_usage, totals
 from node_fleet.domain.cost.fleet_cost import (
     DATED,
-    Money,
-    Stay,
+    BilledInstance,
+    Currency,
     fixed_usd,
     fleet_cost,
     saved_percent,
@@ -31,8 +31,8 @@ class Machine:
     market: str
 
 
-def stay(seconds: float, kind: str = "t3.small", market: str = "spot") -> Stay:
-    return Stay(instance_id="i-1", instance_type=kind, market=market, begun_at=1000, ended_at=1000 + seconds)
+def stay(seconds: float, kind: str = "t3.small", market: str = "spot") -> BilledInstance:
+    return BilledInstance(instance_id="i-1", instance_type=kind, market=market, begun_at=1000, ended_at=1000 + seconds)
 
 
 def test_the_table_is_dated_and_every_price_is_a_sane_number() -> None:
@@ -72,13 +72,13 @@ def test_saving_is_relative_to_the_fixed_fleet(spent: float, fixed: float, saved
 @pytest.mark.parametrize(
     ("money", "usd", "text"),
     [
-        (Money(), 1234.5, "$1,234.50"),
-        (Money(), -0.5, "-$0.50"),
-        (Money(currency="BDT", per_usd=120), 49.0, "5,880.00 BDT"),
-        (Money(currency="EUR", per_usd=0.9), 1, "0.90 EUR"),
+        (Currency(), 1234.5, "$1,234.50"),
+        (Currency(), -0.5, "-$0.50"),
+        (Currency(currency="BDT", per_usd=120), 49.0, "5,880.00 BDT"),
+        (Currency(currency="EUR", per_usd=0.9), 1, "0.90 EUR"),
     ],
 )
-def test_money_is_shown_in_the_configured_currency(money: Money, usd: float, text: str) -> None:
+def test_money_is_shown_in_the_configured_currency(money: Currency, usd: float, text: str) -> None:
     assert money.text(usd) == text
 
 
@@ -90,7 +90,7 @@ def test_seed_004s_own_arithmetic_holds_with_its_own_prices() -> None:
 
 
 def test_the_bill_has_a_line_for_all_that_is_used_and_none_for_what_is_not() -> None:
-    lines = bill(Use(transitions=131_400, alarms=8, nat_hours=0))
+    lines = monthly_bill(MonthlyUsage(transitions=131_400, alarms=8, nat_hours=0))
     assert [line.name for line in lines] == ["Step Functions", "CloudWatch alarms"]
     assert lines[0].usd == pytest.approx(131_400 / 1000 * 0.025)
     assert lines[0].usd_after_free == pytest.approx((131_400 - 4000) / 1000 * 0.025)
@@ -102,20 +102,20 @@ def test_the_bill_has_a_line_for_all_that_is_used_and_none_for_what_is_not() -> 
 def test_the_free_tier_ends_exactly_at_its_limit(key: str) -> None:
     rate = RATES[key]
     if rate.free:
-        (at_limit,) = bill(Use(**{key: rate.free}))
+        (at_limit,) = monthly_bill(MonthlyUsage(**{key: rate.free}))
         assert at_limit.usd_after_free == 0
-    (above,) = bill(Use(**{key: rate.free + rate.per}))
+    (above,) = monthly_bill(MonthlyUsage(**{key: rate.free + rate.per}))
     assert above.usd_after_free == pytest.approx(rate.usd)
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e9), min_size=len(RATES), max_size=len(RATES)))
 def test_the_free_tier_never_makes_a_bill_larger_or_negative(amounts: list[float]) -> None:
-    for line in bill(Use(**dict(zip(RATES, amounts, strict=True)))):
+    for line in monthly_bill(MonthlyUsage(**dict(zip(RATES, amounts, strict=True)))):
         assert 0 <= line.usd_after_free <= line.usd
 
 
 def test_a_month_is_its_runs_on_top_of_what_stands_anyway() -> None:
-    profile = Profile(
+    profile = RunUsage(
         transitions=6,
         invocations=4,
         gb_seconds=0.3,
@@ -125,14 +125,16 @@ def test_a_month_is_its_runs_on_top_of_what_stands_anyway() -> None:
         messages=0,
         secret_reads=0.1,
     )
-    use = month({"quiet": profile}, {"quiet": 21_900}, Use(alarms=8, secrets=3, address_hours=730), kept_items=0.25)
+    use = monthly_usage(
+        {"quiet": profile}, {"quiet": 21_900}, MonthlyUsage(alarms=8, secrets=3, address_hours=730), kept_items=0.25
+    )
     assert use.transitions == 131_400
     assert use.log_gb == pytest.approx(0.0438)
     assert (use.alarms, use.secrets, use.address_hours, use.stored_gb) == (8, 3, 730, 0.25)
 
 
 def test_the_control_plane_of_a_quiet_month_stays_small_without_a_nat_gateway() -> None:
-    quiet = Profile(
+    quiet = RunUsage(
         transitions=6,
         invocations=4,
         gb_seconds=0.31,
@@ -142,7 +144,7 @@ def test_the_control_plane_of_a_quiet_month_stays_small_without_a_nat_gateway() 
         messages=0,
         secret_reads=0.05,
     )
-    standing = Use(alarms=8, dashboards=1, secrets=3, metrics=14, address_hours=730)
-    full, free = totals(bill(month({"quiet": quiet}, {"quiet": 21_900}, standing)))
+    standing = MonthlyUsage(alarms=8, dashboards=1, secrets=3, metrics=14, address_hours=730)
+    full, free = totals(monthly_bill(monthly_usage({"quiet": quiet}, {"quiet": 21_900}, standing)))
     assert free < 12 and full < 20
     assert RATES["nat_hours"].usd * 730 > full, "one NAT gateway would cost more than all of it"

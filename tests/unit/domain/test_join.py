@@ -6,18 +6,18 @@ import pytest
 
 from node_fleet.domain.model.fleet import BLOCKING_TAINT_KEYS
 from node_fleet.domain.scale_up.join import (
-    NOBODY_LOOKED,
-    Join,
-    NodeStatuses,
-    after_giving_up,
+    NO_NODE_LIST,
+    JoinProgress,
+    NodeList,
+    back_off_key,
+    close_unjoined,
     completed_sentence,
-    failure_key,
-    failure_of,
-    give_up,
+    final_join_progress,
     join_alerts,
-    join_of,
-    judge,
-    more_demand,
+    join_progress,
+    needs_another_round,
+    scale_up_failure,
+    update_slots,
 )
 from tests.support.launches import NOW, node, operation, slot
 
@@ -31,40 +31,42 @@ def outcomes(found: object) -> list[str]:
 
 
 def test_a_usable_node_with_that_provider_id_has_joined() -> None:
-    found = judge(operation(slot(1)), states={ONE: "running"}, nodes=[node(1)], now=NOW + 70)
+    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[node(1)], now=NOW + 70)
     assert outcomes(found) == ["joined"] and found.slots[0].joined_at == NOW + 70
 
 
 @pytest.mark.parametrize("provider_id", ["", "aws:///a/i-0other", f"k3s://{ONE}", f"gce:///a/{ONE}"])
 def test_a_node_is_never_taken_by_its_name(provider_id: str) -> None:
     impostor = node(1, provider_id=provider_id)
-    assert outcomes(judge(operation(slot(1)), states={ONE: "running"}, nodes=[impostor], now=NOW)) == ["launched"]
+    assert outcomes(update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[impostor], now=NOW)) == [
+        "launched"
+    ]
 
 
 @pytest.mark.parametrize("key", sorted(BLOCKING_TAINT_KEYS))
 def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: str) -> None:
     tainted = node(1, blocking_taints=(f"{key}=true:NoSchedule",))
-    found = judge(operation(slot(1)), states={ONE: "running"}, nodes=[tainted], now=NOW + 299)
+    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[tainted], now=NOW + 299)
     assert outcomes(found) == ["launched"]
-    over = give_up(found, NodeStatuses(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
+    over = close_unjoined(found, NodeList(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(over) == ["unjoined"]
 
 
 @pytest.mark.parametrize("changes", [{"ready": False}, {"unschedulable": True}])
 def test_4_not_ready_or_cordoned_is_not_usable(changes: dict[str, bool]) -> None:
-    found = judge(operation(slot(1)), states={ONE: "running"}, nodes=[node(1, **changes)], now=NOW)
+    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[node(1, **changes)], now=NOW)
     assert outcomes(found) == ["launched"]
 
 
 @pytest.mark.parametrize(("age", "expected"), [(0, "launched"), (2, "launched"), (119, "launched"), (120, "failed")])
 def test_34_an_id_that_ec2_does_not_know_yet_is_not_yet_and_later_gone(age: int, expected: str) -> None:
-    found = judge(operation(slot(1)), states={ONE: "gone"}, nodes=[], now=NOW + age)
+    found = update_slots(operation(slot(1)), states={ONE: "gone"}, nodes=[], now=NOW + age)
     assert outcomes(found) == [expected]
 
 
 def test_34_one_fresh_id_does_not_hold_up_the_others() -> None:
     states = {ONE: "gone", TWO: "running"}
-    assert outcomes(judge(operation(slot(1), slot(2)), states=states, nodes=[node(2)], now=NOW + 60)) == [
+    assert outcomes(update_slots(operation(slot(1), slot(2)), states=states, nodes=[node(2)], now=NOW + 60)) == [
         "launched",
         "joined",
     ]
@@ -72,47 +74,47 @@ def test_34_one_fresh_id_does_not_hold_up_the_others() -> None:
 
 @pytest.mark.parametrize("state", ["shutting-down", "terminated", "stopping", "stopped"])
 def test_39_a_machine_that_ended_before_it_joined_is_failed_even_with_a_node(state: str) -> None:
-    found = judge(operation(slot(1)), states={ONE: state}, nodes=[node(1)], now=NOW + 10)
+    found = update_slots(operation(slot(1)), states={ONE: state}, nodes=[node(1)], now=NOW + 10)
     assert outcomes(found) == ["failed"] and state in found.slots[0].detail
 
 
 @pytest.mark.parametrize(("age", "status"), [(0, "waiting"), (299, "waiting"), (300, "timeout"), (301, "timeout")])
 def test_the_wait_ends_at_the_limit_exactly(age: int, status: str) -> None:
-    assert join_of(operation(slot(1)), now=NOW + age, limit_seconds=LIMIT).status == status
+    assert join_progress(operation(slot(1)), now=NOW + age, limit_seconds=LIMIT).status == status
 
 
 def test_a_partial_join_waits_for_the_rest() -> None:
     found = operation(slot(1, outcome="joined", joined_at=NOW + 60), slot(2))
-    assert join_of(found, now=NOW + 299, limit_seconds=LIMIT).status == "waiting"
-    assert join_of(found, now=NOW + 300, limit_seconds=LIMIT).status == "timeout"
+    assert join_progress(found, now=NOW + 299, limit_seconds=LIMIT).status == "waiting"
+    assert join_progress(found, now=NOW + 300, limit_seconds=LIMIT).status == "timeout"
 
 
 def test_all_joined_tells_how_long_the_slowest_took() -> None:
     found = operation(slot(1, outcome="joined", joined_at=NOW + 60), slot(2, outcome="joined", joined_at=NOW + 95))
-    join = join_of(found, now=NOW + 95, limit_seconds=LIMIT, pods_waiting=3)
+    join = join_progress(found, now=NOW + 95, limit_seconds=LIMIT, pods_waiting=3)
     assert (join.status, join.seconds, join.pods_waiting) == ("joined", 95, 3)
 
 
 def test_unknown_is_not_unjoined() -> None:
-    found = give_up(operation(slot(1)), NOBODY_LOOKED, now=NOW + 10_000, limit_seconds=LIMIT)
+    found = close_unjoined(operation(slot(1)), NO_NODE_LIST, now=NOW + 10_000, limit_seconds=LIMIT)
     assert outcomes(found) == ["launched"]
-    assert after_giving_up(found, now=NOW + 10_000, pods_waiting=None).status == "partial"
+    assert final_join_progress(found, now=NOW + 10_000, pods_waiting=None).status == "partial"
     assert [a.kind for a in join_alerts(found, keep_unjoined=False)] == ["join_unknown"]
 
 
 @pytest.mark.parametrize("source", ["server", "prometheus"])
 def test_what_is_known_to_be_missing_after_the_limit_is_given_up(source: str) -> None:
-    sight = NodeStatuses(nodes=(node(9),), source=source)  # type: ignore[arg-type]
-    found = give_up(operation(slot(1)), sight, now=NOW + LIMIT, limit_seconds=LIMIT)
+    node_list = NodeList(nodes=(node(9),), source=source)  # type: ignore[arg-type]
+    found = close_unjoined(operation(slot(1)), node_list, now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(found) == ["unjoined"] and source in found.slots[0].detail
-    assert after_giving_up(found, now=NOW + LIMIT, pods_waiting=None).status == "timeout"
+    assert final_join_progress(found, now=NOW + LIMIT, pods_waiting=None).status == "timeout"
 
 
 def test_nobody_is_given_up_before_the_limit_even_when_an_old_operation_is_closed() -> None:
-    sight = NodeStatuses(nodes=(node(9),), source="server")
-    found = give_up(
+    node_list = NodeList(nodes=(node(9),), source="server")
+    found = close_unjoined(
         operation(slot(1, launched_at=NOW + 700), slot(2, outcome="planned"), started_at=NOW),
-        sight,
+        node_list,
         now=NOW + 900,
         limit_seconds=LIMIT,
     )
@@ -138,8 +140,8 @@ def test_a_partial_success_says_what_is_missing() -> None:
     ("pods", "round_number", "again"), [(3, 1, True), (3, 2, True), (3, 3, False), (0, 1, False), (None, 1, False)]
 )
 def test_another_round_needs_waiting_pods_and_at_most_three(pods: int | None, round_number: int, again: bool) -> None:
-    join = Join(status="joined", joined=1, wanted=1, detail="", pods_waiting=pods)
-    assert more_demand(join, round_number=round_number, max_rounds=3) is again
+    join = JoinProgress(status="joined", joined=1, wanted=1, detail="", pods_waiting=pods)
+    assert needs_another_round(join, round_number=round_number, max_rounds=3) is again
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,6 @@ def test_another_round_needs_waiting_pods_and_at_most_three(pods: int | None, ro
 def test_a_failure_adds_to_the_back_off_of_what_failed(
     failure: dict[str, str] | None, slots: tuple[object, ...], error: str | None, key: str
 ) -> None:
-    found = failure_of(failure, operation(*slots))  # type: ignore[arg-type]
+    found = scale_up_failure(failure, operation(*slots))  # type: ignore[arg-type]
     assert (found and found["error"]) == error
-    assert failure_key(found) == key
+    assert back_off_key(found) == key

@@ -15,20 +15,20 @@ from node_fleet.domain.scale_up.launch import (
     QUOTA,
     THROTTLED,
     Refusal,
-    alerts_for,
-    back_off_seconds,
-    breaker_alert,
+    circuit_breaker_alert,
     classify,
     client_token,
-    counted_workers,
-    dried_by,
+    count_workers,
     failure_alert,
-    keys_to_return,
+    launch_error,
+    merge_pool_back_offs,
     next_attempt,
-    nothing_launched,
     operation_id_of,
-    remember_dry,
-    take_up,
+    pools_closed_by,
+    record_launched,
+    refusal_alerts,
+    reservations_to_release,
+    retry_pause_seconds,
 )
 from node_fleet.domain.scale_up.placement import Pool
 from tests.support.launches import NOW, ZONES, instance, operation, placement, slot
@@ -60,7 +60,7 @@ def test_35_without_capacity_the_next_zone_then_the_next_type_then_on_demand_is_
     while current is not None:
         pool = Pool(current.zone, current.instance_type, current.market)
         asked.append(pool)
-        dry = remember_dry(dry, dried_by(refusal(code, pool), placement(), NOW + 600), NOW)
+        dry = merge_pool_back_offs(dry, pools_closed_by(refusal(code, pool), placement(), NOW + 600), NOW)
         current = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
     types = ("t3.small", "t3a.small")
     assert asked == [Pool(z, t, m) for m in ("spot", "on-demand") for t in types for z in ZONES]
@@ -69,7 +69,9 @@ def test_35_without_capacity_the_next_zone_then_the_next_type_then_on_demand_is_
 
 def test_an_on_demand_slot_never_turns_into_spot() -> None:
     current = slot(outcome="planned", market="on-demand")
-    dry = dried_by(refusal("InsufficientInstanceCapacity", Pool("a", "t3.small", "on-demand")), placement(), NOW + 9)
+    dry = pools_closed_by(
+        refusal("InsufficientInstanceCapacity", Pool("a", "t3.small", "on-demand")), placement(), NOW + 9
+    )
     following = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
     assert following is not None and (following.market, following.zone, following.attempt) == ("on-demand", "b", 1)
 
@@ -78,7 +80,7 @@ def test_an_on_demand_slot_never_turns_into_spot() -> None:
 @pytest.mark.parametrize("zone", sorted(ZONES))
 def test_35_the_spot_quota_closes_every_spot_pool_and_leaves_on_demand(zone: str, code: str) -> None:
     current = slot(outcome="planned", zone=zone)
-    dry = dried_by(refusal(code, Pool(zone, "t3.small", "spot")), placement(), NOW + 600)
+    dry = pools_closed_by(refusal(code, Pool(zone, "t3.small", "spot")), placement(), NOW + 600)
     assert {d.market for d in dry} == {"spot"} and len(dry) == 6
     following = next_attempt(current, placement(), ZONES, dry=dry, now=NOW)
     assert following is not None and following.market == "on-demand"
@@ -89,7 +91,7 @@ def test_an_account_that_never_used_spot_is_told_which_role_is_missing() -> None
 
 
 def test_a_subnet_without_addresses_closes_its_zone_for_every_type_and_market() -> None:
-    dry = dried_by(refusal("InsufficientFreeAddressesInSubnet"), placement(), NOW + 600)
+    dry = pools_closed_by(refusal("InsufficientFreeAddressesInSubnet"), placement(), NOW + 600)
     assert {(d.zone, d.instance_type, d.market) for d in dry} == {
         ("a", t, m) for t in ("t3.small", "t3a.small") for m in ("spot", "on-demand")
     }
@@ -97,7 +99,7 @@ def test_a_subnet_without_addresses_closes_its_zone_for_every_type_and_market() 
 
 @pytest.mark.parametrize("code", [*sorted(QUOTA | THROTTLED), "UnauthorizedOperation", "IdempotentParameterMismatch"])
 def test_other_refusals_say_nothing_about_a_pool(code: str) -> None:
-    assert dried_by(refusal(code), placement(), NOW + 600) == ()
+    assert pools_closed_by(refusal(code), placement(), NOW + 600) == ()
 
 
 @pytest.mark.parametrize(
@@ -117,20 +119,20 @@ def test_other_refusals_say_nothing_about_a_pool(code: str) -> None:
     ],
 )
 def test_the_error_tells_who_must_act_and_the_alert_names_it(code: str, error: str, alert: str) -> None:
-    raised = nothing_launched([refusal(code)])
+    raised = launch_error([refusal(code)])
     assert type(raised).__name__ == error
     assert code in str(raised) and "t3.small spot in a" in str(raised)
-    assert [a.kind for a in alerts_for([refusal(code)])] == ([alert] if alert else [])
+    assert [a.kind for a in refusal_alerts([refusal(code)])] == ([alert] if alert else [])
 
 
 def test_37_a_final_refusal_outweighs_the_pools_that_ran_dry_before_it() -> None:
-    raised = nothing_launched([refusal("InsufficientInstanceCapacity"), refusal("VcpuLimitExceeded")])
+    raised = launch_error([refusal("InsufficientInstanceCapacity"), refusal("VcpuLimitExceeded")])
     assert type(raised).__name__ == "QuotaExceededError" and "L-1216C47A" in str(raised)
 
 
 @pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded"])
 def test_37_the_quota_is_named_as_the_console_names_it(code: str) -> None:
-    (alert,) = alerts_for([refusal(code)])
+    (alert,) = refusal_alerts([refusal(code)])
     assert "L-" in alert.text and code in alert.text
 
 
@@ -138,7 +140,7 @@ def test_of_two_memories_of_one_pool_the_later_counts_and_the_past_is_dropped() 
     def pool(until: int, zone: str = "a") -> DryPool:
         return DryPool(zone=zone, instance_type="t3.small", market="spot", until=until)
 
-    assert remember_dry([pool(NOW + 5), pool(NOW, "b")], [pool(NOW + 3), pool(NOW + 9, "c")], NOW) == (
+    assert merge_pool_back_offs([pool(NOW + 5), pool(NOW, "b")], [pool(NOW + 3), pool(NOW + 9, "c")], NOW) == (
         pool(NOW + 5),
         pool(NOW + 9, "c"),
     )
@@ -146,9 +148,9 @@ def test_of_two_memories_of_one_pool_the_later_counts_and_the_past_is_dropped() 
 
 def test_pauses_double_are_capped_and_differ_between_tokens() -> None:
     token = client_token("up-1", slot())
-    pauses = [back_off_seconds(token, n) for n in range(8)]
+    pauses = [retry_pause_seconds(token, n) for n in range(8)]
     assert all(b > a for a, b in itertools.pairwise(pauses[:4])) and max(pauses) <= 8
-    assert back_off_seconds(client_token("up-2", slot()), 3) != pauses[3]
+    assert retry_pause_seconds(client_token("up-2", slot()), 3) != pauses[3]
 
 
 @pytest.mark.parametrize(
@@ -175,20 +177,20 @@ def test_promised_workers_count_until_ec2_lists_them_and_those_under_notice_do_n
         reservations=tuple(Reservation(key=k, instance_id=full(i), until=NOW + u) for k, i, u in reservations),
         notices=tuple(Notice(instance_id=full(n), kind="spot", at=NOW) for n in notices),
     )
-    assert counted_workers([instance(1, operation_id="up-0", slot="7"), instance(2)], state, NOW) == expected
+    assert count_workers([instance(1, operation_id="up-0", slot="7"), instance(2)], state, NOW) == expected
 
 
 @pytest.mark.parametrize(("lives", "outcome"), [(True, "launched"), (False, "failed")])
 def test_40_what_was_launched_before_a_death_is_taken_up_from_ec2(lives: bool, outcome: str) -> None:
     planned = operation(slot(1, outcome="planned"), slot(2, outcome="planned"), slot(3))
-    found = take_up(planned, {2: ("i-0found", NOW, lives), 3: ("i-0other", NOW, True)})
+    found = record_launched(planned, {2: ("i-0found", NOW, lives), 3: ("i-0other", NOW, True)})
     assert [s.outcome for s in found.slots] == ["planned", outcome, "launched"]
     assert found.slots[1].instance_id == "i-0found" and found.slots[2].instance_id == f"i-{3:017x}"
 
 
 def test_a_closed_operation_keeps_only_the_room_of_instances_that_ec2_may_not_list_yet() -> None:
     closed = operation(slot(1, outcome="failed"), slot(2), slot(3, launched_at=NOW - 120))
-    assert keys_to_return(closed, NOW) == ("up-1:1", "up-1:3")
+    assert reservations_to_release(closed, NOW) == ("up-1:1", "up-1:3")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_only_faults_are_alerted(error: str, kind: str) -> None:
 @pytest.mark.parametrize(("failures", "opens"), [(1, False), (2, False), (3, True), (4, True), (9, True)])
 def test_5_joins_that_fail_in_a_row_open_the_breaker_with_one_alert(failures: int, opens: bool) -> None:
     memory = Memory(back_offs=(BackOff(key="join", failures=failures, until=NOW + 900),))
-    alert = breaker_alert(memory, "join", Policy(), NOW)
+    alert = circuit_breaker_alert(memory, "join", Policy(), NOW)
     assert (alert is not None) is opens
     if alert:
         assert "15 minutes" in alert.text and f"{failures} scale-ups" in alert.text

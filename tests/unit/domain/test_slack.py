@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.cost.fleet_cost import Currency
 from node_fleet.domain.model.snapshot import Alert
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import (
@@ -33,7 +33,7 @@ from node_fleet.domain.notify.slack_blocks import (
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "slack"
 REGION = "ap-southeast-1"
 ARN = "arn:aws:states:ap-southeast-1:123456789012:execution:node-fleet-prod-autoscaler:run-000007"
-BDT = Money(currency="BDT", per_usd=122.5)
+BDT = Currency(currency="BDT", per_usd=122.5)
 
 
 def message(**changes: Any) -> Message:
@@ -53,7 +53,7 @@ def message(**changes: Any) -> Message:
     return Message(**{**fields, **changes})
 
 
-def shown(subject: Message, money: Money = Money()) -> dict[str, Any]:  # noqa: B008 - frozen
+def shown(subject: Message, money: Currency = Currency()) -> dict[str, Any]:  # noqa: B008 - frozen
     return message_payload(subject, region=REGION, money=money)
 
 

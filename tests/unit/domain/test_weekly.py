@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.cost.fleet_cost import Money, usd_per_hour
+from node_fleet.domain.cost.fleet_cost import Currency, usd_per_hour
 from node_fleet.domain.cost.weekly_report import (
     LEAST_SAVING_USD,
-    Facts,
+    FleetSample,
     Recommendation,
-    Sample,
+    ReportInputs,
     Volume,
     headline,
     lines,
@@ -23,7 +23,7 @@ START = 1_780_272_000
 WEEK = 7 * 86400
 STEP = 120
 REGION = "ap-southeast-1"
-FACTS = Facts(
+FACTS = ReportInputs(
     since=START,
     until=START + WEEK,
     region=REGION,
@@ -42,22 +42,22 @@ assert DEAR is not None and CHEAP is not None
 
 def week(
     *, day: int = 5, night: int = 2, spot: bool = True, cpu: float = 55.0, night_cpu: float = 45.0
-) -> list[Sample]:
+) -> list[FleetSample]:
     """A sample for every tick: so many workers by day and by night, UTC."""
     found = []
     for at in range(START, START + WEEK, STEP):
         hour = at % 86400 // 3600
         busy = hour in BUSY_HOURS
         kinds = (("t3.small", "spot" if spot else "on-demand"),) * (day if busy else night)
-        found.append(Sample(at=at, hour=hour, kinds=kinds, cpu_percent=cpu if busy else night_cpu))
+        found.append(FleetSample(at=at, hour=hour, kinds=kinds, cpu_percent=cpu if busy else night_cpu))
     return found
 
 
-def facts(**changes: Any) -> Facts:
+def facts(**changes: Any) -> ReportInputs:
     return dataclasses.replace(FACTS, **changes)
 
 
-def recommended(samples: list[Sample], subject: Facts, word: str) -> Recommendation | None:
+def recommended(samples: list[FleetSample], subject: ReportInputs, word: str) -> Recommendation | None:
     return next((r for r in summarise(samples, subject).recommendations if word in r.setting), None)
 
 
@@ -84,14 +84,14 @@ def test_a_gap_in_the_records_is_not_made_up() -> None:
 def test_no_records_are_no_report_and_no_division_by_zero() -> None:
     found = summarise([], FACTS)
     assert (found.worker_hours, found.spent_usd, found.recommendations) == (0, 0, ())
-    assert "only 0 hours of the week were recorded" in " ".join(lines(found, FACTS, Money()))
+    assert "only 0 hours of the week were recorded" in " ".join(lines(found, FACTS, Currency()))
 
 
 def test_a_type_without_a_price_is_said_and_never_counts_as_free() -> None:
     samples = [dataclasses.replace(s, kinds=(("x9.huge", "spot"),)) for s in week()]
     found = summarise(samples, FACTS)
     assert found.unpriced == (f"x9.huge spot in {REGION}",)
-    assert any("no price is known for x9.huge" in line for line in lines(found, FACTS, Money()))
+    assert any("no price is known for x9.huge" in line for line in lines(found, FACTS, Currency()))
 
 
 def test_more_spot_is_recommended_with_the_money_that_the_on_demand_hours_would_save() -> None:
@@ -110,7 +110,7 @@ def test_more_spot_is_recommended_with_the_money_that_the_on_demand_hours_would_
     ],
 )
 def test_more_spot_is_not_recommended_when_it_is_there_set_or_interrupted_daily(
-    samples: list[Sample], subject: Facts
+    samples: list[FleetSample], subject: ReportInputs
 ) -> None:
     assert recommended(samples, subject, "SPOT_PERCENTAGE") is None
 
@@ -161,7 +161,7 @@ def test_what_saves_less_than_a_dollar_is_left_out_and_the_largest_comes_first()
 
 
 def test_the_headline_and_the_lines_speak_the_configured_currency() -> None:
-    money = Money(currency="BDT", per_usd=122.0)
+    money = Currency(currency="BDT", per_usd=122.0)
     found = summarise(week(spot=False), facts(scale_ups=14, scale_downs=13, failures=1))
     assert (
         headline(found, FACTS, money)

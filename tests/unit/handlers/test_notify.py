@@ -11,7 +11,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Alert, Snapshot, Worker
 from node_fleet.payload import to_payload
-from node_fleet.run_cost import begun_with, usd_per_hour_after
+from node_fleet.run_cost import fleet_before, usd_per_hour_after
 from node_fleet.settings import Settings
 
 SETTINGS = Settings()
@@ -84,7 +84,7 @@ def test_further_rounds_keep_what_the_run_began_with() -> None:
         snapshot=snapshot(worker(1), worker(2), worker(3), worker(4)),
         operation=operation("scale_up", slots=(slot(1, "joined"),), workers_before=4),
         outcome={"kind": "scaled_up", "text": "scaled up", "workers_after": 5},
-        begun_with={"workers": 2, "usd_per_hour": 2 * ON_DEMAND},
+        fleet_before={"workers": 2, "usd_per_hour": 2 * ON_DEMAND},
     )
     message = message_of(event, SETTINGS)
     assert (message.workers_before, message.workers_after) == (2, 5)
@@ -110,14 +110,14 @@ def test_workers_under_notice_are_not_counted() -> None:
 def test_a_fleet_with_an_unknown_price_has_no_cost_instead_of_a_wrong_one(kind: str) -> None:
     event = payload(snapshot=snapshot(worker(1), worker(2, instance_type=kind)))
     assert usd_per_hour_after(event, REGION) is None
-    found = begun_with(event, REGION)
+    found = fleet_before(event, REGION)
     assert found is not None and (found.workers, found.usd_per_hour) == (2, None)
 
 
 @pytest.mark.parametrize("broken", [{}, {"snapshot": {"at": "soon"}}, {"snapshot": None}])
 def test_a_payload_that_says_nothing_of_the_fleet_has_no_cost(broken: dict[str, Any]) -> None:
     assert usd_per_hour_after({**payload(), **broken}, REGION) is None
-    assert begun_with({**payload(), **broken}, REGION) is None
+    assert fleet_before({**payload(), **broken}, REGION) is None
 
 
 def test_every_alert_of_the_run_is_in_the_one_message() -> None:

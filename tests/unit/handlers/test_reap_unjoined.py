@@ -12,8 +12,8 @@ from node_fleet.domain.model.fleet import assemble
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Reading, Snapshot, Worker
-from node_fleet.domain.scale_up.join import NOBODY_LOOKED, NodeStatuses
-from node_fleet.domain.scale_up.orphans import weigh_reaping
+from node_fleet.domain.scale_up.join import NO_NODE_LIST, NodeList
+from node_fleet.domain.scale_up.orphans import check_orphans
 from node_fleet.payload import to_payload
 from tests.support.handlers.scale_up import START, ZONES, Bench, bench, inspected, node_of
 
@@ -179,20 +179,20 @@ def test_a_worker_under_notice_is_no_candidate() -> None:
 
 
 @pytest.mark.parametrize(
-    "sight",
+    "node_list",
     [
-        NOBODY_LOOKED,
-        NodeStatuses(nodes=(), source="server"),
-        NodeStatuses(nodes=(node_of(SERVER),), source="prometheus"),
+        NO_NODE_LIST,
+        NodeList(nodes=(), source="server"),
+        NodeList(nodes=(node_of(SERVER),), source="prometheus"),
     ],
 )
-def test_only_a_non_empty_list_of_the_server_counts(sight: NodeStatuses) -> None:
+def test_only_a_non_empty_list_of_the_server_counts(node_list: NodeList) -> None:
     suspects = {worker().instance_id: START + 10}
-    found = weigh_reaping([worker()], sight, suspects, now=START + 20, run_seconds=240)
+    found = check_orphans([worker()], node_list, suspects, now=START + 20, run_seconds=240)
     assert found.reap == "" and found.suspects == suspects
 
 
 def test_6_a_node_that_is_listed_in_whatever_state_is_not_missing() -> None:
-    sight = NodeStatuses(nodes=(node_of(SERVER), node_of(worker().instance_id, ready=False)), source="server")
-    found = weigh_reaping([worker()], sight, {worker().instance_id: START + 10}, now=START + 20, run_seconds=240)
+    node_list = NodeList(nodes=(node_of(SERVER), node_of(worker().instance_id, ready=False)), source="server")
+    found = check_orphans([worker()], node_list, {worker().instance_id: START + 10}, now=START + 20, run_seconds=240)
     assert found.reap == "" and found.suspects == {}

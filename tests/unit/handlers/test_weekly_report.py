@@ -35,7 +35,7 @@ class Records:
 class Ec2:
     error: Exception | None = None
 
-    def forgotten_volumes(self) -> tuple[tuple[str, int], ...]:
+    def unattached_volumes(self) -> tuple[tuple[str, int], ...]:
         if self.error:
             raise self.error
         return (("vol-1", 100),)

@@ -39,7 +39,7 @@ class Series:
     value: float
 
 
-class Budget:
+class RequestBudget:
     """The time that all requests of one reading have together."""
 
     def __init__(self, clock: Any, seconds: float) -> None:
@@ -51,7 +51,7 @@ class Budget:
         return float(self._end - self._clock.now())
 
 
-def plain_session() -> Any:
+def new_session() -> Any:
     """A requests session that ignores proxies and .netrc of its surroundings: the server is inside the VPC."""
     import requests
 
@@ -60,7 +60,7 @@ def plain_session() -> Any:
     return session
 
 
-class PrometheusHttp:
+class PrometheusClient:
     """`address` gives the server's private IP, `credentials` (fresh?) user name and password; both only when needed."""
 
     def __init__(
@@ -81,7 +81,7 @@ class PrometheusHttp:
         self._silence = ""
         self._silent_until = 0
 
-    def budget(self) -> Budget:
+    def budget(self) -> RequestBudget:
         """A fresh budget of settings.prometheus_budget_seconds.
 
         A Prometheus that has just used up a whole budget is not asked for some seconds: one step of the workflow may
@@ -92,9 +92,9 @@ class PrometheusHttp:
         """
         if self._clock.now() < self._silent_until:
             raise MetricsUnavailableError(self._silence)
-        return Budget(self._clock, self._settings.prometheus_budget_seconds)
+        return RequestBudget(self._clock, self._settings.prometheus_budget_seconds)
 
-    def query(self, name: str, text: str, at: int, budget: Budget) -> list[Series]:
+    def query(self, name: str, text: str, at: int, budget: RequestBudget) -> list[Series]:
         """The answer to one instant query at `at` (epoch seconds); empty when nothing matches.
 
         Raises:
@@ -104,7 +104,7 @@ class PrometheusHttp:
         response = self._get(name, f"query={_encoded(text)}&time={at}", budget)
         return _series(name, self._payload(name, response))
 
-    def _get(self, name: str, form: str, budget: Budget) -> Any:
+    def _get(self, name: str, form: str, budget: RequestBudget) -> Any:
         response = self._try(name, form, budget, fresh=False)
         if response.status_code == 401:
             response = self._try(name, form, budget, fresh=True)
@@ -116,7 +116,7 @@ class PrometheusHttp:
             )
         return response
 
-    def _try(self, name: str, form: str, budget: Budget, *, fresh: bool) -> Any:
+    def _try(self, name: str, form: str, budget: RequestBudget, *, fresh: bool) -> Any:
         """One request, tried again after a failure that may pass, while the budget lasts."""
         from requests import RequestException
 
@@ -151,7 +151,7 @@ class PrometheusHttp:
                 f"PROMETHEUS_URL={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
             ) from None
 
-    def _unreachable(self, name: str, failure: str, budget: Budget) -> MetricsUnavailableError:
+    def _unreachable(self, name: str, failure: str, budget: RequestBudget) -> MetricsUnavailableError:
         url, self._url = self._url, ""
         why = failure or f"{self._settings.prometheus_budget_seconds} s for all queries are over"
         sentence = f"Prometheus at {url} gives no answer to query {name}: {why}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from node_fleet.adapters.prometheus import queries
-from node_fleet.adapters.prometheus.http import Budget, PrometheusHttp, QueryRefusedError, Series
+from node_fleet.adapters.prometheus.http import PrometheusClient, QueryRefusedError, RequestBudget, Series
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.fleet import blocking, total_load
 from node_fleet.domain.model.policy import CustomMetric
@@ -40,7 +40,7 @@ class PrometheusReader:
         clock: Any,
     ) -> None:
         self._settings = settings
-        self._api = PrometheusHttp(session, settings, address=address, credentials=credentials, clock=clock)
+        self._api = PrometheusClient(session, settings, address=address, credentials=credentials, clock=clock)
 
     def read(self, now: int) -> Reading:
         """Everything one decision needs, in at most seven requests, and one for each custom query of the user's own.
@@ -83,7 +83,7 @@ class PrometheusReader:
         """Pods that the scheduler marked unschedulable, by what they request; () means none, None means not known."""
         return self._pending(now, self._api.budget())
 
-    def _nodes(self, now: int, budget: Budget, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
+    def _nodes(self, now: int, budget: RequestBudget, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
         """Nodes, and what is missing. Live workers that kube-state-metrics does not name come with an empty name.
 
         A series that no node has, the server included, is not exported: then nothing is known of any node. Taking
@@ -103,12 +103,12 @@ class PrometheusReader:
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]
         return self._with_not_ready(nodes, now, budget), missing
 
-    def _cadvisor(self, now: int, budget: Budget) -> dict[str, float]:
+    def _cadvisor(self, now: int, budget: RequestBudget) -> dict[str, float]:
         """CPU in percent by node name."""
         series = self._api.query("node_cpu_cadvisor", queries.NODE_CPU_CADVISOR, now, budget)
         return {one.labels.get("node", ""): _percent(one.value) for one in series}
 
-    def _with_not_ready(self, nodes: list[dict[str, Any]], now: int, budget: Budget) -> tuple[NodeReading, ...]:
+    def _with_not_ready(self, nodes: list[dict[str, Any]], now: int, budget: RequestBudget) -> tuple[NodeReading, ...]:
         if not all(node["ready"] for node in nodes):
             window = self._settings.not_ready_replace_seconds + _READY_GAP_SECONDS
             series = self._api.query("not_ready_seconds", queries.not_ready_seconds(window), now, budget)
@@ -118,7 +118,7 @@ class PrometheusReader:
                     node["not_ready_seconds"] = max(0, int(seconds.get(node["node_name"], 0)))
         return tuple(NodeReading(**node) for node in nodes)
 
-    def _pending(self, now: int, budget: Budget) -> tuple[PodShape, ...] | None:
+    def _pending(self, now: int, budget: RequestBudget) -> tuple[PodShape, ...] | None:
         answer = self._ask(queries.PENDING, now, budget)
         if not answer.get("pods_known"):
             return None
@@ -132,7 +132,7 @@ class PrometheusReader:
             requests[_pod(one)][one.labels.get("resource", "")] = one.value
         return pod_shapes(ages, requests)
 
-    def _custom(self, now: int, budget: Budget) -> tuple[tuple[CustomReading, ...], list[str]]:
+    def _custom(self, now: int, budget: RequestBudget) -> tuple[tuple[CustomReading, ...], list[str]]:
         """The custom metrics, and those missing: absent ones that hold a scale-down, and those that cannot be asked."""
         metrics = self._settings.custom_metrics
         names = [queries.built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
@@ -146,7 +146,7 @@ class PrometheusReader:
         return tuple(found), missing
 
     def _custom_one(
-        self, metric: CustomMetric, built_in: Figures, now: int, budget: Budget
+        self, metric: CustomMetric, built_in: Figures, now: int, budget: RequestBudget
     ) -> tuple[CustomReading, str]:
         """A user's query that Prometheus refuses makes this metric missing and says why; it stops nothing else."""
         try:
@@ -158,7 +158,7 @@ class PrometheusReader:
             return CustomReading(name=metric.name, value=None), f" ({error})"
         return CustomReading(name=metric.name, value=value, traffic=traffic), ""
 
-    def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: Budget) -> float | None:
+    def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: RequestBudget) -> float | None:
         """The value of a custom query; of several series the largest, which is the one that asks for a worker."""
         known = queries.built_in_name(query)
         if known and known not in queries.BUILT_IN:
@@ -166,7 +166,7 @@ class PrometheusReader:
         series = built_in.get(known, []) if known else self._api.query(name, query, now, budget)
         return max((one.value for one in series), default=None)
 
-    def _ask(self, batch: queries.Batch, now: int, budget: Budget) -> Figures:
+    def _ask(self, batch: queries.Batch, now: int, budget: RequestBudget) -> Figures:
         """The answer by figure. A refused batch is asked again part by part, so that the error names the part."""
         figures: Figures = defaultdict(list)
         try:

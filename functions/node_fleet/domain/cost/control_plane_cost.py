@@ -13,7 +13,7 @@ PRICED_IN = "2025-11"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class MonthlyUsage:
     """A month's use, counted. memory in GB-seconds, sizes in GB."""
 
     transitions: float = 0.0
@@ -35,7 +35,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class UnitPrice:
     """The price of so many units (`per`), and how many of them a month are always free."""
 
     name: str
@@ -45,28 +45,28 @@ class Rate:
     unit: str
 
 
-RATES: Mapping[str, Rate] = {
-    "transitions": Rate(name="Step Functions", usd=0.025, per=1e3, free=4_000, unit="state transitions"),
-    "invocations": Rate(name="Lambda requests", usd=0.20, per=1e6, free=1e6, unit="invocations"),
-    "gb_seconds": Rate(name="Lambda time, arm64", usd=13.3334, per=1e6, free=400_000, unit="GB-seconds"),
-    "write_units": Rate(name="DynamoDB writes", usd=0.71, per=1e6, free=0, unit="write units"),
-    "read_units": Rate(name="DynamoDB reads", usd=0.1425, per=1e6, free=0, unit="read units"),
-    "stored_gb": Rate(name="DynamoDB storage", usd=0.285, per=1, free=25, unit="GB"),
-    "backed_up_gb": Rate(name="DynamoDB point-in-time recovery", usd=0.228, per=1, free=0, unit="GB"),
-    "log_gb": Rate(name="CloudWatch Logs", usd=0.70, per=1, free=5, unit="GB written"),
-    "messages": Rate(name="SNS", usd=0.50, per=1e6, free=1e6, unit="messages"),
-    "metrics": Rate(name="CloudWatch metrics", usd=0.30, per=1, free=10, unit="metrics"),
-    "alarms": Rate(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarms"),
-    "dashboards": Rate(name="CloudWatch dashboards", usd=3.0, per=1, free=3, unit="dashboards"),
-    "secrets": Rate(name="Secrets Manager", usd=0.40, per=1, free=0, unit="secrets"),
-    "secret_reads": Rate(name="Secrets Manager reads", usd=0.05, per=1e4, free=0, unit="reads"),
-    "address_hours": Rate(name="Public IPv4 of the server", usd=0.005, per=1, free=0, unit="hours"),
-    "nat_hours": Rate(name="NAT gateway (off by default)", usd=0.059, per=1, free=0, unit="hours"),
+RATES: Mapping[str, UnitPrice] = {
+    "transitions": UnitPrice(name="Step Functions", usd=0.025, per=1e3, free=4_000, unit="state transitions"),
+    "invocations": UnitPrice(name="Lambda requests", usd=0.20, per=1e6, free=1e6, unit="invocations"),
+    "gb_seconds": UnitPrice(name="Lambda time, arm64", usd=13.3334, per=1e6, free=400_000, unit="GB-seconds"),
+    "write_units": UnitPrice(name="DynamoDB writes", usd=0.71, per=1e6, free=0, unit="write units"),
+    "read_units": UnitPrice(name="DynamoDB reads", usd=0.1425, per=1e6, free=0, unit="read units"),
+    "stored_gb": UnitPrice(name="DynamoDB storage", usd=0.285, per=1, free=25, unit="GB"),
+    "backed_up_gb": UnitPrice(name="DynamoDB point-in-time recovery", usd=0.228, per=1, free=0, unit="GB"),
+    "log_gb": UnitPrice(name="CloudWatch Logs", usd=0.70, per=1, free=5, unit="GB written"),
+    "messages": UnitPrice(name="SNS", usd=0.50, per=1e6, free=1e6, unit="messages"),
+    "metrics": UnitPrice(name="CloudWatch metrics", usd=0.30, per=1, free=10, unit="metrics"),
+    "alarms": UnitPrice(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarms"),
+    "dashboards": UnitPrice(name="CloudWatch dashboards", usd=3.0, per=1, free=3, unit="dashboards"),
+    "secrets": UnitPrice(name="Secrets Manager", usd=0.40, per=1, free=0, unit="secrets"),
+    "secret_reads": UnitPrice(name="Secrets Manager reads", usd=0.05, per=1e4, free=0, unit="reads"),
+    "address_hours": UnitPrice(name="Public IPv4 of the server", usd=0.005, per=1, free=0, unit="hours"),
+    "nat_hours": UnitPrice(name="NAT gateway (off by default)", usd=0.059, per=1, free=0, unit="hours"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BillLine:
     """One line of the bill. usd: at full price; usd_after_free: with the always-free tier."""
 
     name: str
@@ -76,7 +76,7 @@ class Line:
     usd_after_free: float
 
 
-def bill(use: Use) -> tuple[Line, ...]:
+def monthly_bill(use: MonthlyUsage) -> tuple[BillLine, ...]:
     """Every kind of use that is not 0, in the order of RATES."""
     lines = []
     for key, rate in RATES.items():
@@ -84,7 +84,7 @@ def bill(use: Use) -> tuple[Line, ...]:
         if quantity <= 0:
             continue
         lines.append(
-            Line(
+            BillLine(
                 name=rate.name,
                 quantity=quantity,
                 unit=rate.unit,
@@ -95,13 +95,13 @@ def bill(use: Use) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def totals(lines: tuple[Line, ...]) -> tuple[float, float]:
+def totals(lines: tuple[BillLine, ...]) -> tuple[float, float]:
     """The bill's sum at full price and with the always-free tier."""
     return sum(line.usd for line in lines), sum(line.usd_after_free for line in lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class RunUsage:
     """What one run of a kind uses, as counted in simulation."""
 
     transitions: float
@@ -114,15 +114,19 @@ class Profile:
     secret_reads: float
 
 
-def month(
-    profiles: Mapping[str, Profile], runs_per_month: Mapping[str, float], standing: Use, *, kept_items: float = 0.0
-) -> Use:
+def monthly_usage(
+    profiles: Mapping[str, RunUsage],
+    runs_per_month: Mapping[str, float],
+    standing: MonthlyUsage,
+    *,
+    kept_items: float = 0.0,
+) -> MonthlyUsage:
     """A month of so many runs of each kind, on top of what stands there anyway (alarms, secrets, addresses)."""
 
     def total(name: str) -> float:
         return sum(float(getattr(profiles[kind], name)) * count for kind, count in runs_per_month.items())
 
-    return Use(
+    return MonthlyUsage(
         transitions=total("transitions"),
         invocations=total("invocations"),
         gb_seconds=total("gb_seconds"),

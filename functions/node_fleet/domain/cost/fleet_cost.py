@@ -16,9 +16,9 @@ HOURS_PER_MONTH = 730.0
 __all__ = [
     "DATED",
     "HOURS_PER_MONTH",
+    "BilledInstance",
+    "Currency",
     "FleetCost",
-    "Money",
-    "Stay",
     "fixed_usd",
     "fleet_cost",
     "saved_percent",
@@ -46,7 +46,7 @@ class FleetCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
+class BilledInstance:
     """One worker's life as it is billed. Times are epoch seconds."""
 
     instance_id: str
@@ -62,7 +62,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Money:
+class Currency:
     """The currency that people read. All arithmetic is in USD; only the words change."""
 
     currency: str = "USD"
@@ -93,7 +93,7 @@ def fleet_cost(region: str, workers: Iterable[Priced]) -> FleetCost:
     return FleetCost(usd_per_hour=round(total, 6), unpriced=tuple(dict.fromkeys(unpriced)))
 
 
-def spent_usd(region: str, stays: Iterable[Stay]) -> float | None:
+def spent_usd(region: str, stays: Iterable[BilledInstance]) -> float | None:
     """What these lives cost; None when one of them has no price."""
     total = 0.0
     for stay in stays:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from node_fleet.domain.cost.fleet_cost import (
     HOURS_PER_MONTH,
-    Money,
+    Currency,
     fixed_usd,
     saved_percent,
     usd_per_hour,
@@ -29,7 +29,7 @@ LEAST_SHARE_KNOWN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class FleetSample:
     """The fleet as one run saw it. kinds: (instance type, market) of each worker; hour: of the day, local."""
 
     at: int
@@ -47,7 +47,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ReportInputs:
     """What the week is judged by. Times are epoch seconds."""
 
     since: int
@@ -77,7 +77,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Week:
+class WeeklyReport:
     """The report as data. known_hours: how much of the week the samples cover."""
 
     known_hours: float
@@ -95,7 +95,7 @@ class Week:
         return None if self.fixed_usd is None else saved_percent(self.spent_usd, self.fixed_usd)
 
 
-def summarise(samples: Sequence[Sample], facts: Facts) -> Week:
+def summarise(samples: Sequence[FleetSample], facts: ReportInputs) -> WeeklyReport:
     """Judge a week. Each sample stands until the next, at most for two intervals: a gap is not made up."""
     spans = _spans(samples, facts)
     known = sum(hours for _, hours in spans)
@@ -106,7 +106,7 @@ def summarise(samples: Sequence[Sample], facts: Facts) -> Week:
             if price is None:
                 unpriced[f"{kind} {market} in {facts.region}"] = None
             spent += (price or 0.0) * hours
-    return Week(
+    return WeeklyReport(
         known_hours=known,
         worker_hours=sum(len(sample.kinds) * hours for sample, hours in spans),
         spot_hours=sum(sum(m == "spot" for _, m in sample.kinds) * hours for sample, hours in spans),
@@ -120,7 +120,7 @@ def summarise(samples: Sequence[Sample], facts: Facts) -> Week:
     )
 
 
-def lines(week: Week, facts: Facts, money: Money) -> tuple[str, ...]:
+def lines(week: WeeklyReport, facts: ReportInputs, money: Currency) -> tuple[str, ...]:
     """The report's sentences, the recommendations last."""
     told = [
         f"{week.worker_hours:.0f} worker hours, {_share(week.spot_hours, week.worker_hours)} of them Spot, "
@@ -136,7 +136,7 @@ def lines(week: Week, facts: Facts, money: Money) -> tuple[str, ...]:
     return tuple(told)
 
 
-def headline(week: Week, facts: Facts, money: Money) -> str:
+def headline(week: WeeklyReport, facts: ReportInputs, money: Currency) -> str:
     """The week in one sentence."""
     words = f"workers cost {money.text(week.spent_usd)} this week"
     if week.saved_percent is None or week.fixed_usd is None:
@@ -146,10 +146,10 @@ def headline(week: Week, facts: Facts, money: Money) -> str:
     return f"{words}, {abs(week.saved_percent):.0f} % {more} than {fixed}"
 
 
-Spans = list[tuple[Sample, float]]
+Spans = list[tuple[FleetSample, float]]
 
 
-def _spans(samples: Sequence[Sample], facts: Facts) -> Spans:
+def _spans(samples: Sequence[FleetSample], facts: ReportInputs) -> Spans:
     """Each sample with the hours that it stands for."""
     ordered = sorted(samples, key=lambda one: one.at)
     ends = [*(one.at for one in ordered[1:]), facts.until][: len(ordered)]
@@ -160,7 +160,7 @@ def _spans(samples: Sequence[Sample], facts: Facts) -> Spans:
     ]
 
 
-def _idle_hours(spans: Spans, facts: Facts) -> float:
+def _idle_hours(spans: Spans, facts: ReportInputs) -> float:
     """Worker hours above the minimum while the CPU was under the mark at which a worker may go."""
     return sum(
         max(0, len(sample.kinds) - facts.min_workers) * hours
@@ -169,7 +169,7 @@ def _idle_hours(spans: Spans, facts: Facts) -> float:
     )
 
 
-def _recommendations(spans: Spans, known: float, facts: Facts) -> tuple[Recommendation, ...]:
+def _recommendations(spans: Spans, known: float, facts: ReportInputs) -> tuple[Recommendation, ...]:
     if not known:
         return ()
     month = HOURS_PER_MONTH / known
@@ -184,7 +184,7 @@ def _recommendations(spans: Spans, known: float, facts: Facts) -> tuple[Recommen
     return tuple(sorted(worthy, key=lambda one: -one.usd_per_month))
 
 
-def _spot_share(spans: Spans, month: float, facts: Facts) -> Recommendation | None:
+def _spot_share(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
     """More Spot, unless interruptions came about daily."""
     hours = sum(len(sample.kinds) * span for sample, span in spans)
     steady = sum(sum(m != "spot" for _, m in sample.kinds) * span for sample, span in spans)
@@ -202,7 +202,7 @@ def _spot_share(spans: Spans, month: float, facts: Facts) -> Recommendation | No
     )
 
 
-def _minimum(spans: Spans, month: float, facts: Facts) -> Recommendation | None:
+def _minimum(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
     """A lower minimum in the hours that never needed it, with the old one as a floor for the others."""
     needed = _needed_by_hour(spans, facts)
     quiet = {hour for hour, workers in needed.items() if workers < facts.min_workers}
@@ -227,7 +227,7 @@ def _minimum(spans: Spans, month: float, facts: Facts) -> Recommendation | None:
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 
 
-def _needed_by_hour(spans: Spans, facts: Facts) -> dict[int, int]:
+def _needed_by_hour(spans: Spans, facts: ReportInputs) -> dict[int, int]:
     """Hour of the day -> workers that its busiest moment needed, with ten points kept under the up-threshold."""
     target = max(1.0, facts.cpu_up_percent - 10)
     needed: dict[int, int] = {}
@@ -253,7 +253,7 @@ def _longest_window(hours: set[int]) -> list[int]:
     return best
 
 
-def _instance_type(spans: Spans, month: float, facts: Facts) -> Recommendation | None:
+def _instance_type(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
     """The cheapest x86 type that offers pods at least as much."""
     shape, price = offered(facts.instance_type), _pair(facts)[0]
     if shape is None or price is None:
@@ -286,7 +286,7 @@ def _as_good(kind: str, shape: tuple[int, int]) -> bool:
     return other is not None and not arm and other[0] >= shape[0] and other[1] >= shape[1]
 
 
-def _idle(spans: Spans, month: float, facts: Facts) -> Recommendation | None:
+def _idle(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
     """Half of the idle time above the minimum, which a shorter idle clock and cooldown would have saved."""
     price = _pair(facts)[1]
     if price is None:
@@ -299,7 +299,7 @@ def _idle(spans: Spans, month: float, facts: Facts) -> Recommendation | None:
     )
 
 
-def _volumes(facts: Facts) -> Recommendation | None:
+def _volumes(facts: ReportInputs) -> Recommendation | None:
     if not facts.volumes:
         return None
     gib = sum(volume.gib for volume in facts.volumes)
@@ -312,7 +312,7 @@ def _volumes(facts: Facts) -> Recommendation | None:
     )
 
 
-def _pair(facts: Facts) -> tuple[float | None, float | None]:
+def _pair(facts: ReportInputs) -> tuple[float | None, float | None]:
     """The first type's price on demand and as Spot."""
     return (
         usd_per_hour(facts.region, facts.instance_type, "on-demand"),

@@ -16,7 +16,7 @@ from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Alert, DryPool, Instance
 from node_fleet.domain.notify.message import Message
-from node_fleet.domain.scale_up.launch import under_notice
+from node_fleet.domain.scale_up.launch import mark_under_notice
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 
 Kind = Literal["spot", "rebalance", "scheduled", "gone", "stopped"]
@@ -213,7 +213,7 @@ def replacement_slot(
 ) -> LaunchSlot | None:
     """Where the replacement goes: another pool than the one that is being taken; None when every pool rests."""
     taken = Pool(instance.zone, instance.instance_type, instance.market)
-    marked = under_notice(instances, (*state.notices, Notice(instance_id=instance.instance_id, kind="", at=now)))
+    marked = mark_under_notice(instances, (*state.notices, Notice(instance_id=instance.instance_id, kind="", at=now)))
     slots = plan_slots(1, marked, placement, dry=(*state.memory.dry_pools, *dry), now=now, avoid=(taken,))
     return slots[0] if slots else None
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from node_fleet.domain.cost.fleet_cost import Money
+from node_fleet.domain.cost.fleet_cost import Currency
 from node_fleet.domain.notify.message import Message
 
 HEADER_LIMIT = 150
@@ -39,7 +39,7 @@ def text_payload(text: str, subject: str) -> dict[str, Any]:
     return _payload(subject or "node-fleet", [_section(text)], fallback=subject or text)
 
 
-def message_payload(message: Message, *, region: str, money: Money) -> dict[str, Any]:
+def message_payload(message: Message, *, region: str, money: Currency) -> dict[str, Any]:
     """One run's message: what, why, counts, cost, placement, every alert, and the way to the execution."""
     title = f"{_SIGNS[message.level]} {message.what}"
     blocks = [] if _fits_header(title) else [_section(message.what)]
@@ -106,7 +106,7 @@ def cut(text: str, limit: int) -> str:
     return _BROKEN_ENTITY.sub("", text[: limit - len(CUT)]) + CUT
 
 
-def _facts(message: Message, money: Money) -> list[tuple[str, str]]:
+def _facts(message: Message, money: Currency) -> list[tuple[str, str]]:
     shown = [("Cluster", message.cluster_id), ("Trigger", message.trigger)]
     if message.trigger not in UNCOUNTED:
         shown.append(("Workers", _change(str(message.workers_before), str(message.workers_after))))

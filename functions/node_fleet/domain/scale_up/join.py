@@ -12,15 +12,15 @@ from typing import Literal
 from node_fleet.domain.model.back_off import JOIN, SCALE_UP
 from node_fleet.domain.model.operation import FINISHED_SLOT_OUTCOMES, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Alert, NodeReading
-from node_fleet.domain.scale_up.launch import BLAMELESS, FRESH_SECONDS
+from node_fleet.domain.scale_up.launch import ERRORS_WITHOUT_BACK_OFF, FRESH_SECONDS
 
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
-LIVING = ("pending", "running")
+RUNNING_STATES = ("pending", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinProgress:
     """How the wait stands. seconds: launch to usable of the slowest that joined; pods_waiting: None when not known."""
 
     status: JoinStatus
@@ -32,7 +32,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatuses:
+class NodeList:
     """The nodes as somebody saw them, and who that was. None: nobody could look, or the list cannot be believed."""
 
     nodes: tuple[NodeReading, ...] | None
@@ -45,10 +45,10 @@ class NodeStatuses:
         return self.nodes is not None
 
 
-NOBODY_LOOKED = NodeStatuses(nodes=None, source="nobody")
+NO_NODE_LIST = NodeList(nodes=None, source="nobody")
 
 
-def judge(
+def update_slots(
     operation: Operation, *, states: Mapping[str, str], nodes: Iterable[NodeReading] | None, now: int
 ) -> Operation:
     """The operation with what has become of each launched slot: joined, failed, or still launched."""
@@ -58,42 +58,44 @@ def judge(
     return operation
 
 
-def join_of(operation: Operation, *, now: int, limit_seconds: int, pods_waiting: int | None = None) -> Join:
+def join_progress(
+    operation: Operation, *, now: int, limit_seconds: int, pods_waiting: int | None = None
+) -> JoinProgress:
     """The answer to 'have they joined': waiting while anyone may still come, timeout when the first limit is over."""
     waiting, joined = operation.waiting, operation.joined
     status: JoinStatus = "joined" if joined else "timeout"
     if waiting:
         over = all(now - slot.launched_at >= limit_seconds for slot in waiting)
         status = "timeout" if over else "waiting"
-    return Join(
+    return JoinProgress(
         status=status,
         joined=len(joined),
         wanted=operation.requested,
-        detail=story(operation, now),
+        detail=slots_sentence(operation, now),
         pods_waiting=pods_waiting,
         seconds=max((s.joined_at - s.launched_at for s in joined), default=None),
     )
 
 
-def give_up(operation: Operation, sight: NodeStatuses, *, now: int, limit_seconds: int) -> Operation:
+def close_unjoined(operation: Operation, node_list: NodeList, *, now: int, limit_seconds: int) -> Operation:
     """The operation with every slot closed whose fate is known; one that nobody can see stays as launched."""
     for slot in operation.slots:
         if slot.outcome == "planned":
             operation = operation.with_slot(replace(slot, outcome="failed", detail="it was never launched"))
-        elif slot.outcome == "launched" and sight.known and now - slot.launched_at >= limit_seconds:
-            detail = f"no usable node after {now - slot.launched_at} s (seen by {sight.source})"
+        elif slot.outcome == "launched" and node_list.known and now - slot.launched_at >= limit_seconds:
+            detail = f"no usable node after {now - slot.launched_at} s (seen by {node_list.source})"
             operation = operation.with_slot(replace(slot, outcome="unjoined", detail=detail))
     return operation
 
 
-def after_giving_up(operation: Operation, *, now: int, pods_waiting: int | None) -> Join:
+def final_join_progress(operation: Operation, *, now: int, pods_waiting: int | None) -> JoinProgress:
     """How it ended: partial when something joined or may yet join, timeout when all is known to be lost."""
     kept = operation.joined or operation.waiting
-    return Join(
+    return JoinProgress(
         status="partial" if kept else "timeout",
         joined=len(operation.joined),
         wanted=operation.requested,
-        detail=story(operation, now),
+        detail=slots_sentence(operation, now),
         pods_waiting=pods_waiting,
         seconds=max((s.joined_at - s.launched_at for s in operation.joined), default=None),
     )
@@ -114,7 +116,7 @@ def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ..
     return tuple(found)
 
 
-def story(operation: Operation, now: int) -> str:
+def slots_sentence(operation: Operation, now: int) -> str:
     """One line for the console: each slot in a few words."""
     return "; ".join(_slot_words(slot, now) for slot in operation.slots)
 
@@ -125,9 +127,9 @@ def finished(operation: Operation) -> bool:
 
 
 def _judged(slot: LaunchSlot, state: str, usable: set[str], now: int) -> LaunchSlot:
-    if state not in LIVING and not (state == "gone" and now - slot.launched_at < FRESH_SECONDS):
+    if state not in RUNNING_STATES and not (state == "gone" and now - slot.launched_at < FRESH_SECONDS):
         return replace(slot, outcome="failed", detail=f"EC2 says {state} before it joined")
-    if slot.instance_id in usable and state in LIVING:
+    if slot.instance_id in usable and state in RUNNING_STATES:
         return replace(slot, outcome="joined", joined_at=now)
     return slot
 
@@ -158,12 +160,12 @@ def nothing_joined_sentence(operation: Operation) -> str:
     return f"none of {operation.requested} launched workers became usable: {lost}"
 
 
-def more_demand(join: Join, *, round_number: int, max_rounds: int) -> bool:
+def needs_another_round(join: JoinProgress, *, round_number: int, max_rounds: int) -> bool:
     """True when pods still wait and this execution may go round once more. Unknown is no demand."""
     return (join.pods_waiting or 0) > 0 and round_number < max_rounds
 
 
-def failure_of(failure: Mapping[str, str] | None, operation: Operation | None) -> dict[str, str] | None:
+def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | None) -> dict[str, str] | None:
     """Why a scale-up failed, as error and cause: the fault that was caught, or that nothing joined; else None."""
     if failure is not None:
         return {"error": failure["Error"], "cause": failure["Cause"]}
@@ -172,8 +174,8 @@ def failure_of(failure: Mapping[str, str] | None, operation: Operation | None) -
     return {"error": "NothingJoinedError", "cause": nothing_joined_sentence(operation)}
 
 
-def failure_key(failure: Mapping[str, str] | None) -> str:
+def back_off_key(failure: Mapping[str, str] | None) -> str:
     """The back-off that this failure adds to; empty when nobody is to blame."""
-    if failure is None or failure["error"] in BLAMELESS:
+    if failure is None or failure["error"] in ERRORS_WITHOUT_BACK_OFF:
         return ""
     return JOIN if failure["error"] == "NothingJoinedError" else SCALE_UP

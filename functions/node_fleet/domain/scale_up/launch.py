@@ -22,7 +22,7 @@ from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Alert, DryPool, Instance, Memory
-from node_fleet.domain.scale_up.placement import Placement, Pool, dry_now, pools_in_order
+from node_fleet.domain.scale_up.placement import Placement, Pool, pools_in_back_off, pools_in_order
 
 FRESH_SECONDS = 120
 """For so long EC2 may not know an id that it has just given out; absence then means nothing."""
@@ -143,13 +143,13 @@ def operation_id_of(execution_id: str, round_number: int) -> str:
     return "up-" + hashlib.sha256(f"{execution_id}\n{round_number}".encode()).hexdigest()[:12]
 
 
-def under_notice(instances: Iterable[Instance], notices: Iterable[Notice]) -> tuple[Instance, ...]:
+def mark_under_notice(instances: Iterable[Instance], notices: Iterable[Notice]) -> tuple[Instance, ...]:
     """The instances, with those marked that AWS has announced to take."""
     noticed = {notice.instance_id for notice in notices}
     return tuple(replace(i, under_notice=True) if i.instance_id in noticed else i for i in instances)
 
 
-def counted_workers(instances: Sequence[Instance], state: FleetState, now: int) -> int:
+def count_workers(instances: Sequence[Instance], state: FleetState, now: int) -> int:
     """How many workers stand against the maximum: those that EC2 shows and those promised that it does not show yet.
 
     A promise that has no instance yet counts, one whose instance is listed (known by id, or by the tags Operation and
@@ -162,7 +162,7 @@ def counted_workers(instances: Sequence[Instance], state: FleetState, now: int) 
     return len(shown - noticed) + len(promised)
 
 
-def take_up(operation: Operation, found: Mapping[int, tuple[str, int, bool]]) -> Operation:
+def record_launched(operation: Operation, found: Mapping[int, tuple[str, int, bool]]) -> Operation:
     """The operation with what a step launched before it died. found: slot number -> (id, launched at, lives)."""
     for number, (instance_id, launched_at, lives) in sorted(found.items()):
         slot = next((s for s in operation.slots if s.number == number and s.outcome == "planned"), None)
@@ -198,7 +198,7 @@ def pool_of(slot: LaunchSlot) -> Pool:
     return Pool(slot.zone, slot.instance_type, slot.market)
 
 
-def dried_by(refusal: Refusal, placement: Placement, until: int) -> tuple[DryPool, ...]:
+def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple[DryPool, ...]:
     """The pools that this refusal closes until then; empty when it says nothing about a pool."""
     zone, types = refusal.pool.zone, placement.instance_types
     closed = {refusal.pool}
@@ -213,7 +213,7 @@ def dried_by(refusal: Refusal, placement: Placement, until: int) -> tuple[DryPoo
     )
 
 
-def remember_dry(known: Iterable[DryPool], new: Iterable[DryPool], now: int) -> tuple[DryPool, ...]:
+def merge_pool_back_offs(known: Iterable[DryPool], new: Iterable[DryPool], now: int) -> tuple[DryPool, ...]:
     """Both, without what has passed; of two for one pool the later counts."""
     latest: dict[Pool, DryPool] = {}
     for entry in (*known, *new):
@@ -227,7 +227,7 @@ def next_attempt(
     slot: LaunchSlot, placement: Placement, zones: Iterable[str], *, dry: Iterable[DryPool], now: int
 ) -> LaunchSlot | None:
     """The slot in the next pool that is not dry, with `attempt` one higher; None when none is left."""
-    closed = dry_now(dry, now)
+    closed = pools_in_back_off(dry, now)
     order = pools_in_order(slot.market, placement, tuple(zones))
     here = pool_of(slot)
     pool = next((p for p in order if p not in closed and p != here), None)
@@ -243,7 +243,7 @@ def next_attempt(
     )
 
 
-def nothing_launched(refusals: Iterable[Refusal]) -> NodeFleetError:
+def launch_error(refusals: Iterable[Refusal]) -> NodeFleetError:
     """The error of a scale-up that launched nothing: the class tells who must act, the message what was tried."""
     listed = list(refusals)
     text = "; ".join(dict.fromkeys(r.sentence for r in listed)) or "every pool answered 'no capacity' minutes ago"
@@ -252,7 +252,7 @@ def nothing_launched(refusals: Iterable[Refusal]) -> NodeFleetError:
     return error(f"no worker could be launched: {text}")
 
 
-def alerts_for(refusals: Iterable[Refusal]) -> tuple[Alert, ...]:
+def refusal_alerts(refusals: Iterable[Refusal]) -> tuple[Alert, ...]:
     """What a person should hear of even when other workers were launched: quotas and configuration."""
     found = {
         "quota_exceeded" if r.kind != "configuration" else "launch_configuration": r.sentence
@@ -262,7 +262,7 @@ def alerts_for(refusals: Iterable[Refusal]) -> tuple[Alert, ...]:
     return tuple(Alert(kind=kind, text=text) for kind, text in found.items())
 
 
-def back_off_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:
+def retry_pause_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:
     """Pause before asking again with the same token: doubling, capped, spread by the token."""
     spread = int(token[:4], 16) / 0xFFFF
     return float(min(cap, 2.0**attempt)) * (0.5 + 0.5 * spread)
@@ -287,7 +287,7 @@ def launch_notes(operation: Operation, refusals: Iterable[Refusal]) -> tuple[str
     return tuple(dict.fromkeys([r.sentence for r in refusals] + missing))
 
 
-def keys_to_return(operation: Operation, now: int) -> tuple[str, ...]:
+def reservations_to_release(operation: Operation, now: int) -> tuple[str, ...]:
     """Reservations that a closed operation gives back: all but those of instances that EC2 may not list yet."""
     return tuple(
         slot_key(operation.operation_id, s.number)
@@ -301,7 +301,7 @@ FAILURE_KINDS = {
     "LaunchConfigurationError": "launch_configuration",
     "NoCapacityError": "no_capacity",
 }
-BLAMELESS = ("PausedError", "LeaseLostError")
+ERRORS_WITHOUT_BACK_OFF = ("PausedError", "LeaseLostError")
 """Ends that say nothing about whether launching works: no back-off follows."""
 
 
@@ -310,12 +310,12 @@ def failure_alert(error: str, cause: str) -> Alert | None:
 
     Nothing when a person or another run stopped it, or when AbandonUnjoined has told of each instance already.
     """
-    if error in (*BLAMELESS, "NothingJoinedError"):
+    if error in (*ERRORS_WITHOUT_BACK_OFF, "NothingJoinedError"):
         return None
     return Alert(kind=FAILURE_KINDS.get(error, "scale_up_failed"), text=cause)
 
 
-def breaker_alert(memory: Memory, key: str, policy: Policy, now: int) -> Alert | None:
+def circuit_breaker_alert(memory: Memory, key: str, policy: Policy, now: int) -> Alert | None:
     """The one critical alert of an open circuit breaker."""
     entry = active(memory.back_offs, key, now)
     if key != JOIN or entry is None or entry.failures < policy.join_failures_to_open:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from node_fleet.domain.model.snapshot import Alert, Worker
-from node_fleet.domain.scale_up.join import NodeStatuses
+from node_fleet.domain.scale_up.join import NodeList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reaping:
+class OrphanCheck:
     """What one look came to: whom to reap (at most one), whom to look at again, and why in one sentence."""
 
     reap: str
@@ -21,33 +21,33 @@ class Reaping:
     sentence: str
 
 
-def weigh_reaping(
-    candidates: Iterable[Worker], sight: NodeStatuses, suspects: Mapping[str, int], *, now: int, run_seconds: int
-) -> Reaping:
+def check_orphans(
+    candidates: Iterable[Worker], node_list: NodeList, suspects: Mapping[str, int], *, now: int, run_seconds: int
+) -> OrphanCheck:
     """Compare the candidates with what kubectl on the server lists.
 
     suspects: instance id -> when a run last missed it. run_seconds: two runs in a row are at most that far apart.
     A node that is listed, in whatever state, is not missing; a list that cannot be believed changes nothing.
     """
-    if sight.source != "server" or not sight.nodes:
-        return Reaping(
-            reap="", suspects=dict(suspects), sentence=f"nobody is reaped: {sight.problem or 'no node list'}"
+    if node_list.source != "server" or not node_list.nodes:
+        return OrphanCheck(
+            reap="", suspects=dict(suspects), sentence=f"nobody is reaped: {node_list.problem or 'no node list'}"
         )
-    listed = {node.instance_id for node in sight.nodes} | {node.node_name for node in sight.nodes}
+    listed = {node.instance_id for node in node_list.nodes} | {node.node_name for node in node_list.nodes}
     missing = [w.instance_id for w in candidates if w.instance_id not in listed]
     again = [i for i in missing if 0 < now - suspects.get(i, 0) <= run_seconds]
     kept = {i: now for i in missing if i not in again[:1]}
     if again:
-        return Reaping(reap=again[0], suspects=kept, sentence=f"{again[0]} never became a node: seen on two runs")
+        return OrphanCheck(reap=again[0], suspects=kept, sentence=f"{again[0]} never became a node: seen on two runs")
     text = (
         f"no node of {', '.join(missing)} yet; looked at again on the next run"
         if missing
         else "every candidate has a node"
     )
-    return Reaping(reap="", suspects=kept, sentence=text)
+    return OrphanCheck(reap="", suspects=kept, sentence=text)
 
 
-def reaped_alert(worker: Worker, now: int, *, kept: bool) -> Alert:
+def orphan_alert(worker: Worker, now: int, *, kept: bool) -> Alert:
     """What a person should hear."""
     age_minutes = (now - worker.launched_at) // 60
     fate = "kept for inspection (KEEP_UNJOINED)" if kept else "terminated"

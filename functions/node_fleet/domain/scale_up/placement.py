@@ -35,7 +35,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class Layout:
+class FleetDistribution:
     """How the fleet stands while a plan grows: counted once, then kept up to date slot by slot."""
 
     per_zone: Counter[str] = field(default_factory=Counter)
@@ -51,9 +51,9 @@ class Layout:
         self.last_zone = zone
 
 
-def layout_of(instances: Iterable[Instance], zones: Sequence[str]) -> Layout:
+def distribution_of(instances: Iterable[Instance], zones: Sequence[str]) -> FleetDistribution:
     """The fleet as it counts for balance: pending and running workers that nobody has announced to take."""
-    layout = Layout()
+    layout = FleetDistribution()
     staying = [i for i in instances if not i.under_notice]
     for instance in staying:
         layout.add(instance.zone, instance.market)
@@ -90,7 +90,7 @@ def pools_in_order(
     return tuple(found)
 
 
-def zone_order(layout: Layout, placement: Placement) -> tuple[str, ...]:
+def zone_order(layout: FleetDistribution, placement: Placement) -> tuple[str, ...]:
     """Zones, best first: fewest workers first (ties as configured), or round after the zone used last."""
     names = list(placement.zones)
     if placement.order == "round-robin":
@@ -109,8 +109,8 @@ def plan_slots(
     avoid: Iterable[Pool] = (),
 ) -> tuple[LaunchSlot, ...]:
     """Slots for `count` workers, in pools that are not known to be dry. Fewer when no such pool is left."""
-    layout = layout_of(instances, list(placement.zones))
-    closed = dry_now(dry, now)
+    layout = distribution_of(instances, list(placement.zones))
+    closed = pools_in_back_off(dry, now)
     slots: list[LaunchSlot] = []
     for number in range(1, count + 1):
         pool = _best_pool(layout, placement, closed, tuple(avoid))
@@ -132,12 +132,14 @@ def slot_in(pool: Pool, number: int, placement: Placement) -> LaunchSlot:
     )
 
 
-def dry_now(dry: Iterable[DryPool], now: int) -> frozenset[Pool]:
+def pools_in_back_off(dry: Iterable[DryPool], now: int) -> frozenset[Pool]:
     """The pools that are still to be left alone."""
     return frozenset(Pool(d.zone, d.instance_type, d.market) for d in dry if d.until > now)
 
 
-def _best_pool(layout: Layout, placement: Placement, closed: frozenset[Pool], avoid: tuple[Pool, ...]) -> Pool | None:
+def _best_pool(
+    layout: FleetDistribution, placement: Placement, closed: frozenset[Pool], avoid: tuple[Pool, ...]
+) -> Pool | None:
     market = choose_market(
         spot=layout.spot,
         total=layout.total,
