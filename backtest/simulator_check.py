@@ -1,4 +1,4 @@
-"""Holds the model to the laptop cloud: one scenario as a back-test, and acted out in full by the shipped workflow.
+"""Holds the model to the simulator: one scenario as a back-test, and acted out in full by the shipped workflow.
 
 Only scenarios with one autoscaled application and workers of one type can be put to both.
 """
@@ -87,7 +87,7 @@ def by_workflow(scenario: Scenario) -> Acted:
 
 def load_trace(scenario: Scenario) -> Trace:
     """The application's requests per second as the simulated cluster samples them."""
-    curve, step = scenario.applications[0].curve, int(scenario.world.load_step_seconds)
+    curve, step = scenario.applications[0].curve, int(scenario.cluster.load_step_seconds)
     start, seconds = int(scenario.start_at), int(scenario.duration_seconds)
     return from_rows([(start + at, curve(float(at))) for at in range(0, seconds, step)], name=scenario.name)
 
@@ -96,7 +96,7 @@ def assumptions_of(scenario: Scenario) -> Assumptions:
     """The model's numbers as the scenario has them; raises ModelError for what the model cannot show."""
     if len(scenario.applications) != 1 or scenario.applications[0].autoscale is None:
         raise ModelError(f"scenario {scenario.name}: the model knows one application with an autoscaler")
-    app, world = scenario.applications[0], scenario.world
+    app, cluster = scenario.applications[0], scenario.cluster
     autoscale, kind = app.autoscale, machine_type(scenario.workers[0].instance_type)
     assert autoscale is not None
     capacity = Capacity(
@@ -107,14 +107,14 @@ def assumptions_of(scenario: Scenario) -> Assumptions:
         allocatable_memory_mib=kind.allocatable_memory_mib,
         daemon_cpu_milli=DAEMON_CPU_MILLI,
         daemon_memory_mib=DAEMON_MEMORY_MIB,
-        system_cpu_milli=world.system_cpu_milli + DAEMON_USES_CPU_MILLI,
-        system_memory_mib=world.system_memory_mib + DAEMON_USES_MEMORY_MIB,
+        system_cpu_milli=cluster.system_cpu_milli + DAEMON_USES_CPU_MILLI,
+        system_memory_mib=cluster.system_memory_mib + DAEMON_USES_MEMORY_MIB,
         pod_cpu_milli=app.cpu_request_milli,
         pod_memory_mib=app.memory_request_mib,
         pod_cpu_limit_milli=app.cpu_limit_milli,
         pod_memory_used_mib=int(app.memory_usage_mib or app.memory_request_mib * 0.8),
         pod_idle_cpu_milli=int(app.idle_cpu_milli),
-        boot_seconds=int(world.boot_seconds) // STEP_SECONDS * STEP_SECONDS,
+        boot_seconds=int(cluster.boot_seconds) // STEP_SECONDS * STEP_SECONDS,
         drain_seconds=30,
         alert_seconds=ALERT_SECONDS,
     )

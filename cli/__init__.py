@@ -1,1 +1,1 @@
-"""The operator's commands. They show and ask; the rules live in functions/, the laptop cloud in simulator/."""
+"""The operator's commands. They show and ask; the rules live in functions/, the simulator in simulator/."""

@@ -86,7 +86,7 @@ def backtest(
     ] = 0.0,
     cluster: Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")] = "",
     region: Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")] = "",
-    local: Annotated[bool, typer.Option("--local", help="With history: ask the laptop cloud.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="With history: ask the simulator.")] = False,
 ) -> None:
     """Replay a load trace through the decision code that is deployed: cost, waiting, overload, calm."""
     raw = _settings_given(config, changed or [], region)

@@ -56,7 +56,7 @@ def simulate(
     fixed: FixedOption = 5,
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
 ) -> None:
-    """Run a scenario file through the real workflow on the laptop cloud."""
+    """Run a scenario file through the real workflow in the simulator."""
     from simulator.scenario.files import scenario_names
 
     if listed:
@@ -152,7 +152,7 @@ def _workers(row: Row) -> str:
 
 def money_of(simulation: Simulation) -> Currency:
     """The currency that the deployed settings name."""
-    deployment = simulation.laptop.deployment
+    deployment = simulation.deployment.resources
     return Currency(
         currency=deployment.setting("CURRENCY", "USD"), per_usd=float(deployment.setting("CURRENCY_PER_USD", "1"))
     )

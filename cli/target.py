@@ -1,4 +1,4 @@
-"""Where a command acts: the deployed cluster in an AWS account, or a scenario on the laptop cloud (--local).
+"""Where a command acts: the deployed cluster in an AWS account, or a scenario in the simulator (--local).
 
 Hands out the same tools for both. The settings are those that the deployed functions have, so nothing is typed twice.
 """
@@ -33,7 +33,7 @@ ClusterOption = Annotated[
 RegionOption = Annotated[
     str, typer.Option("--region", envvar="AWS_REGION", help="AWS region (from your AWS profile when not given).")
 ]
-LocalOption = Annotated[bool, typer.Option("--local", help="Ask the laptop cloud instead of AWS.")]
+LocalOption = Annotated[bool, typer.Option("--local", help="Ask the simulator instead of AWS.")]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="With --local: which scenario, by name or file.")]
 AtOption = Annotated[str, typer.Option("--at", help="With --local: how far the scenario is, such as 20m or 1h30m.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")]
@@ -74,7 +74,7 @@ class Where:
         if not self.local:
             yield Deployed(self.cluster, self.region)
             return
-        with laptop(self.scenario, self.at) as target:
+        with simulated_target(self.scenario, self.at) as target:
             yield target
 
 
@@ -96,11 +96,11 @@ class Deployed:
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code == "ResourceNotFoundException":
-                hint = "give --cluster and --region, deploy first (README), or add --local to try it on the laptop"
+                hint = "give --cluster and --region, deploy first (README), or add --local to try it in the simulator"
                 raise CommandError(f"no cluster {self.place}: there is no function {name}", hint=hint) from error
             raise CommandError(f"cannot read {name}: {code}", hint="check your AWS credentials") from error
         except BotoCoreError as error:
-            hint = "set up AWS credentials, or add --local to try it on the laptop"
+            hint = "set up AWS credentials, or add --local to try it in the simulator"
             raise CommandError(f"cannot ask AWS: {error}", hint=hint) from error
         found: dict[str, str] = answer["Environment"]["Variables"]
         return {**found, "AWS_REGION": str(self._session.region_name)}
@@ -155,16 +155,16 @@ class LocalTarget:
     def __init__(self, simulation: Any, place: str) -> None:
         self._simulation = simulation
         self.place = place
-        lambdas = simulation.laptop.cloud.lambdas
-        function = next(iter(simulation.laptop.deployment.functions.values()))
+        lambdas = simulation.deployment.cloud.lambdas
+        function = next(iter(simulation.deployment.resources.functions.values()))
         self.tools = Services(Settings.from_env(lambdas.environment_of(function)))
 
     @property
     def clock(self) -> Any:
-        return self._simulation.laptop.clock
+        return self._simulation.deployment.clock
 
     def call(self, work: Callable[[], Answer]) -> Answer:
-        """In virtual time: a strand of its own may wait for a command while the clock goes on."""
+        """In virtual time: a virtual thread of its own may wait for a command while the clock goes on."""
         answers: list[Answer] = []
         errors: list[Exception] = []
 
@@ -175,20 +175,20 @@ class LocalTarget:
                 errors.append(error)
 
         self.clock.spawn(run, name="command line")
-        self._simulation.laptop.run_until(lambda: bool(answers or errors), limit_seconds=600)
+        self._simulation.deployment.run_until(lambda: bool(answers or errors), limit_seconds=600)
         if errors:
             raise errors[0]
         if not answers:
-            raise CommandError("the laptop cloud did not answer within 10 virtual minutes")
+            raise CommandError("the simulator did not answer within 10 virtual minutes")
         return answers[0]
 
     def client(self, service: str) -> Any:
-        return self._simulation.laptop.cloud.client(service)
+        return self._simulation.deployment.cloud.client(service)
 
     def start(self, name: str, data: dict[str, Any]) -> str:
-        laptop = self._simulation.laptop
-        execution = laptop.cloud.runner.start(data, name, machine=laptop.machine("autoscaler"))
-        laptop.cloud.runner.finish(execution)
+        deployment = self._simulation.deployment
+        execution = deployment.cloud.runner.start(data, name, machine=deployment.machine("autoscaler"))
+        deployment.cloud.runner.finish(execution)
         return str(execution.name)
 
     def execution(self, name: str) -> Execution:
@@ -201,7 +201,7 @@ class LocalTarget:
 
 
 @contextlib.contextmanager
-def laptop(scenario_name: str, at: str) -> Iterator[LocalTarget]:
+def simulated_target(scenario_name: str, at: str) -> Iterator[LocalTarget]:
     """A scenario acted out up to `at`."""
     from cli.demo import read_scenario
     from simulator.simulation import Simulation
@@ -210,10 +210,10 @@ def laptop(scenario_name: str, at: str) -> Iterator[LocalTarget]:
     if seconds > scenario.duration_seconds:
         whole = f"{scenario.duration_seconds / 60:.0f}m"
         raise WrongUseError(f"--at {at} is after the end of {scenario.name}", hint=f"it lasts {whole}")
-    note(f"laptop cloud: {scenario.name} after {at}")
+    note(f"simulator: {scenario.name} after {at}")
     with Simulation(scenario) as simulation:
-        simulation.laptop.run_until(scenario.start_at + seconds)
-        yield LocalTarget(simulation, f"{scenario.name} on the laptop, after {at}")
+        simulation.deployment.run_until(scenario.start_at + seconds)
+        yield LocalTarget(simulation, f"{scenario.name} in the simulator, after {at}")
 
 
 def seconds_of(text: str, name: str) -> int:
@@ -234,6 +234,6 @@ def _session(region: str) -> Any:
     except BotoCoreError as error:
         raise CommandError(f"cannot use your AWS profile: {error}") from error
     if not session.region_name:
-        hint = "give --region, set AWS_REGION, or add --local to try it on the laptop"
+        hint = "give --region, set AWS_REGION, or add --local to try it in the simulator"
         raise CommandError("which AWS region is meant?", hint=hint)
     return session

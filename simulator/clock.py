@@ -1,6 +1,6 @@
-"""One virtual clock for the whole laptop cloud: due callbacks, waiting strands, and nothing else.
+"""One virtual clock for the whole simulator: due callbacks, waiting virtual threads, and nothing else.
 
-Whatever runs in virtual time is a strand (a greenlet), exactly one runs at any moment, and time moves only
+Whatever runs in virtual time is a virtual thread (a greenlet), exactly one runs at any moment, and time moves only
 when all of them wait. So the same start gives the same order of events. It knows no AWS and no cluster.
 """
 
@@ -35,12 +35,12 @@ class ClockError(RuntimeError):
     """The clock was asked for something that cannot happen in virtual time."""
 
 
-class StrandKilledError(BaseException):
-    """Ends a strand where it waits. Not an Exception, so that no handler's own except clause keeps it alive."""
+class ThreadKilledError(BaseException):
+    """Ends a virtual thread where it waits. Not an Exception, so that no handler's own except clause keeps it alive."""
 
 
 class Scope(Protocol):
-    """Something true only while one strand runs: left when it waits, entered again before it goes on."""
+    """Something true only while one virtual thread runs: left when it waits, entered again before it goes on."""
 
     def enter(self) -> None: ...
 
@@ -70,7 +70,7 @@ class _OutsideWait:
 
 
 @dataclass(slots=True, eq=False)
-class Strand:
+class VirtualThread:
     """One line of execution in virtual time, with the part of threading.Thread's face that its users need."""
 
     clock: VirtualClock
@@ -81,7 +81,7 @@ class Strand:
     scopes: list[Scope] = field(default_factory=list)
     _greenlet: greenlet.greenlet | None = None
     _wake: Handle | None = None
-    doom: BaseException | None = None
+    kill_error: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.done = VirtualEvent(self.clock)
@@ -92,9 +92,9 @@ class Strand:
 
     def start(self) -> None:
         if self._greenlet is not None:
-            raise ClockError(f"strand {self.name!r} was started twice")
+            raise ClockError(f"virtual thread {self.name!r} was started twice")
         self._greenlet = greenlet.greenlet(self._run)
-        self.clock._strands[self._greenlet] = self
+        self.clock._threads[self._greenlet] = self
         self.clock._ready.append(self)
 
     def join(self, timeout: float | None = None) -> None:
@@ -103,35 +103,35 @@ class Strand:
     def is_alive(self) -> bool:
         return self._greenlet is not None and not self.done.is_set()
 
-    def kill(self, doom: BaseException | None = None) -> None:
-        """Raises doom inside the strand at the place where it waits. A finished strand is left alone."""
-        if self.is_alive() and self.doom is None:
-            self.doom = doom or StrandKilledError(self.name)
+    def kill(self, kill_error: BaseException | None = None) -> None:
+        """Raises kill_error in the virtual thread at the place where it waits; a finished one stays as it is."""
+        if self.is_alive() and self.kill_error is None:
+            self.kill_error = kill_error or ThreadKilledError(self.name)
             self.clock._make_ready(self)
 
     def _run(self) -> None:
         try:
-            if self.doom is None:
+            if self.kill_error is None:
                 self.work()
-        except StrandKilledError:
+        except ThreadKilledError:
             pass
         except BaseException as error:
             self.clock._failures.append(error)
         finally:
             assert self._greenlet is not None
-            del self.clock._strands[self._greenlet]
+            del self.clock._threads[self._greenlet]
             self.done.set()
 
 
 class VirtualEvent:
-    """threading.Event in virtual time. From outside any strand, wait() runs the clock until the event is set."""
+    """threading.Event in virtual time. Outside any virtual thread, wait() runs the clock until the event is set."""
 
     __slots__ = ("_clock", "_flag", "_waiters")
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self._flag = False
-        self._waiters: list[Strand] = []
+        self._waiters: list[VirtualThread] = []
 
     def is_set(self) -> bool:
         return self._flag
@@ -139,8 +139,8 @@ class VirtualEvent:
     def set(self) -> None:
         self._flag = True
         waiters, self._waiters = self._waiters, []
-        for strand in waiters:
-            self._clock._make_ready(strand)
+        for thread in waiters:
+            self._clock._make_ready(thread)
 
     def clear(self) -> None:
         self._flag = False
@@ -153,19 +153,19 @@ def wait_for_any(clock: VirtualClock, events: list[VirtualEvent], timeout: float
     """True as soon as one of the events is set, False when timeout virtual seconds have passed first."""
     if any(event._flag for event in events):
         return True
-    strand = clock.current_strand()
-    if strand is None:
+    thread = clock.current_thread()
+    if thread is None:
         limit = None if timeout is None else clock.now() + timeout
         return clock.run_until(lambda: any(event._flag for event in events), limit=limit)
     for event in events:
-        event._waiters.append(strand)
+        event._waiters.append(thread)
     try:
-        clock._park(strand, timeout)
+        clock._park(thread, timeout)
     finally:
-        woken = [event for event in events if strand not in event._waiters]
+        woken = [event for event in events if thread not in event._waiters]
         for event in events:
-            if strand in event._waiters:
-                event._waiters.remove(strand)
+            if thread in event._waiters:
+                event._waiters.remove(thread)
     return bool(woken)
 
 
@@ -177,8 +177,8 @@ class VirtualClock:
         self._heap: list[tuple[float, int, Handle]] = []
         self._order = itertools.count()
         self._cancelled = 0
-        self._ready: deque[Strand] = deque()
-        self._strands: dict[greenlet.greenlet, Strand] = {}
+        self._ready: deque[VirtualThread] = deque()
+        self._threads: dict[greenlet.greenlet, VirtualThread] = {}
         self._failures: list[BaseException] = []
         self._hub: greenlet.greenlet | None = None
         self._thread = threading.get_ident()
@@ -214,33 +214,33 @@ class VirtualClock:
             heapq.heapify(self._heap)
             self._cancelled = 0
 
-    def spawn(self, work: Callable[[], object], name: str = "strand") -> Strand:
-        """Starts work as a strand of its own; it first runs when the present one waits or the clock is driven."""
-        strand = Strand(self, name, work)
-        strand.start()
-        return strand
+    def spawn(self, work: Callable[[], object], name: str = "virtual thread") -> VirtualThread:
+        """Starts work as a virtual thread; it first runs when the present one waits or the clock is driven."""
+        thread = VirtualThread(self, name, work)
+        thread.start()
+        return thread
 
     def event(self) -> VirtualEvent:
         return VirtualEvent(self)
 
-    def current_strand(self) -> Strand | None:
-        return self._strands.get(greenlet.getcurrent())
+    def current_thread(self) -> VirtualThread | None:
+        return self._threads.get(greenlet.getcurrent())
 
     def wait(self, seconds: float) -> None:
         """Lets so many virtual seconds pass for the caller only.
 
-        In a strand it waits; in the code that drives the clock it advances; in another operating-system thread it
-        takes the turn of the strand that is waiting for that thread in `outside`.
+        In a virtual thread it waits; in the code that drives the clock it advances; in a real thread it takes the turn
+        of the virtual thread that is waiting for that real thread in `outside`.
         """
         if seconds < 0:
             raise ClockError(f"wait({seconds!r}): a wait cannot be negative")
-        strand = self.current_strand()
-        if strand is not None:
-            self._park(strand, seconds)
+        thread = self.current_thread()
+        if thread is not None:
+            self._park(thread, seconds)
         elif threading.get_ident() != self._thread:
             self._wait_from_outside(seconds)
         elif self._hub is not None:
-            raise ClockError("a callback may not wait: spawn a strand and wait there")
+            raise ClockError("a callback may not wait: spawn a virtual thread and wait there")
         else:
             self.advance(seconds)
 
@@ -258,8 +258,10 @@ class VirtualClock:
         """Runs until done() holds (True) or it is limit (False). Without a limit, nothing left to run is an error."""
         finished = self._drive(done, limit)
         if not finished and limit is None:
-            waiting = ", ".join(sorted(strand.name for strand in self._strands.values())) or "none"
-            raise ClockError(f"nothing is due any more and the condition does not hold; waiting strands: {waiting}")
+            waiting = ", ".join(sorted(thread.name for thread in self._threads.values())) or "none"
+            raise ClockError(
+                f"nothing is due any more and the condition does not hold; waiting virtual threads: {waiting}"
+            )
         if not finished and limit is not None:
             self._set_now(max(limit, self._now))
         return finished
@@ -290,9 +292,9 @@ class VirtualClock:
 
     @contextlib.contextmanager
     def scope(self, scope: Scope) -> Iterator[None]:
-        """Holds scope for the calling strand (or the code that drives the clock) while that one runs."""
-        strand = self.current_strand()
-        scopes = self._outer_scopes if strand is None else strand.scopes
+        """Holds scope for the calling virtual thread (or the code that drives the clock) while that one runs."""
+        thread = self.current_thread()
+        scopes = self._outer_scopes if thread is None else thread.scopes
         scope.enter()
         scopes.append(scope)
         try:
@@ -316,14 +318,14 @@ class VirtualClock:
                 self._traveller = None
 
     def close(self) -> None:
-        """Ends every strand where it waits and forgets what was due."""
+        """Ends every virtual thread where it waits and forgets what was due."""
         self._heap.clear()
         self._cancelled = 0
         for _ in range(100):
-            if not self._strands:
+            if not self._threads:
                 break
-            for strand in list(self._strands.values()):
-                strand.kill()
+            for thread in list(self._threads.values()):
+                thread.kill()
             self._drive(lambda: False, self._now)
         self._heap.clear()
         self._failures.clear()
@@ -345,8 +347,8 @@ class VirtualClock:
                 self._traveller.move_to(_exact(epoch))
 
     def _drive(self, done: Callable[[], bool], limit: float | None) -> bool:
-        if self._hub is not None or self.current_strand() is not None:
-            raise ClockError("the clock is already running: only the code outside all strands may drive it")
+        if self._hub is not None or self.current_thread() is not None:
+            raise ClockError("the clock is already running: only the code outside all virtual threads may drive it")
         self._hub = greenlet.getcurrent()
         with self._left(self._outer_scopes):
             try:
@@ -391,38 +393,38 @@ class VirtualClock:
             heapq.heappush(self._heap, (handle.due, next(self._order), handle))
         callback()
 
-    def _switch_to(self, strand: Strand) -> None:
-        turn = strand._greenlet
+    def _switch_to(self, thread: VirtualThread) -> None:
+        turn = thread._greenlet
         if turn is None or turn.dead:
             return
         assert self._hub is not None
         turn.parent = self._hub
-        for scope in strand.scopes:
+        for scope in thread.scopes:
             scope.enter()
         turn.switch()
-        for scope in reversed(strand.scopes):
+        for scope in reversed(thread.scopes):
             scope.leave()
         if self._failures:
             raise self._failures.pop(0)
 
-    def _park(self, strand: Strand, timeout: float | None) -> None:
-        if strand.doom is not None:
-            raise strand.doom
+    def _park(self, thread: VirtualThread, timeout: float | None) -> None:
+        if thread.kill_error is not None:
+            raise thread.kill_error
         if timeout is not None:
             due = self._now + (max(timeout, GRAIN_SECONDS) if timeout > 0 else 0.0)
-            strand._wake = self.at(due, lambda: self._make_ready(strand))
+            thread._wake = self.at(due, lambda: self._make_ready(thread))
         hub = self._hub
         assert hub is not None
         hub.switch()
-        if strand._wake is not None:
-            self.cancel(strand._wake)
-            strand._wake = None
-        if strand.doom is not None:
-            raise strand.doom
+        if thread._wake is not None:
+            self.cancel(thread._wake)
+            thread._wake = None
+        if thread.kill_error is not None:
+            raise thread.kill_error
 
-    def _make_ready(self, strand: Strand) -> None:
-        if strand not in self._ready:
-            self._ready.append(strand)
+    def _make_ready(self, thread: VirtualThread) -> None:
+        if thread not in self._ready:
+            self._ready.append(thread)
 
     def _serve_outside(self, inbox: queue.SimpleQueue[_OutsideWait | None]) -> None:
         while (request := inbox.get()) is not None:
@@ -445,7 +447,7 @@ class VirtualClock:
             inbox.put(request)
         request.passed.wait()
         if request.broken:
-            raise StrandKilledError("what this thread worked for was killed")
+            raise ThreadKilledError("what this thread worked for was killed")
 
     @staticmethod
     def _left(scopes: list[Scope]) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""The laptop cloud: one clock, moto as the AWS, the cluster's faces, and the template that would be deployed.
+"""The simulator: one clock, moto as the AWS, the cluster's faces, and the template that would be deployed.
 
 It owns what AWS does by itself: schedules, events to their targets, messages to their subscribers. It decides nothing.
 """
@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from simulator.aws import eventbridge
 from simulator.aws.cloud import Cloud
-from simulator.aws.deployment import Deployment
+from simulator.aws.deployment import DeployedResources
 from simulator.aws.lambdas import LambdaReply
 from simulator.aws.moto_patches.ec2 import InstanceListener
 from simulator.aws.moto_patches.ssm import CommandRunner
@@ -25,26 +25,26 @@ from simulator.clock import DEFAULT_START, VirtualClock
 from simulator.fakes.http import PrometheusHandler, Transport
 from simulator.runner import RUNNING, Execution
 
-CREDENTIALS = ("node-fleet", "laptop-password")
-SLACK_URL = "https://hooks.slack.com/services/T000/B000/laptop"
+CREDENTIALS = ("node-fleet", "simulator-password")
+SLACK_URL = "https://hooks.slack.com/services/T000/B000/simulator"
 ASYNC_RETRIES = (60.0, 120.0)
 ZONES = ("a", "b", "c")
 
 
-class WorldFace(InstanceListener, Protocol):
-    """The cluster side, as far as the laptop itself needs it."""
+class ClusterSide(InstanceListener, Protocol):
+    """The cluster side, as far as the simulator itself needs it."""
 
     def add_server(self, instance_id: str, az: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class LocalDeploymentOptions:
-    """How the laptop starts: the time, the seed, and what makes the cluster side from a clock and a world."""
+    """How the simulator starts: the time, the seed, and what makes the cluster side from a clock and a world."""
 
     start: float = DEFAULT_START
     seed: int = 0
     settings_overrides: Mapping[str, str] = field(default_factory=dict)
-    world: Callable[[VirtualClock], WorldFace] | None = None
+    cluster: Callable[[VirtualClock], ClusterSide] | None = None
     prometheus: Callable[[Any, VirtualClock], PrometheusHandler] | None = None
     commands: Callable[[Any, VirtualClock], CommandRunner] | None = None
 
@@ -57,9 +57,9 @@ class LocalDeployment:
         self.clock = VirtualClock(self.options.start)
         self.cloud = Cloud(self.clock, region=template.region, account=template.account, seed=self.options.seed)
         self.template = template
-        self.deployment = Deployment(self.cloud, template, environment=self.options.settings_overrides)
+        self.resources = DeployedResources(self.cloud, template, environment=self.options.settings_overrides)
         self.transport = Transport(clock=self.clock, credentials=CREDENTIALS)
-        self.world: Any = None
+        self.cluster: Any = None
         self.server_id = ""
         self.server_ip = ""
         self.events: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ class LocalDeployment:
     @property
     def interval_seconds(self) -> float:
         """The period of the schedule that starts the workflow."""
-        periods = [eventbridge.period_seconds(rule.schedule) for rule in self.deployment.rules if rule.schedule]
+        periods = [eventbridge.period_seconds(rule.schedule) for rule in self.resources.rules if rule.schedule]
         return float(min((period for period in periods if period), default=120))
 
     def run_until(self, when: float | Callable[[], bool], *, limit_seconds: float = 86_400.0) -> bool:
@@ -122,14 +122,14 @@ class LocalDeployment:
 
     def machine(self, part: str) -> str:
         """The ARN of the state machine whose name contains part; with only one machine, that one."""
-        found = [arn for name, arn in self.deployment.machines.items() if part.lower() in name.lower()]
-        if len(found) != 1 and len(self.deployment.machines) != 1:
-            raise LookupError(f"{part!r} names {len(found)} of the state machines {list(self.deployment.machines)}")
-        return found[0] if found else next(iter(self.deployment.machines.values()))
+        found = [arn for name, arn in self.resources.machines.items() if part.lower() in name.lower()]
+        if len(found) != 1 and len(self.resources.machines) != 1:
+            raise LookupError(f"{part!r} names {len(found)} of the state machines {list(self.resources.machines)}")
+        return found[0] if found else next(iter(self.resources.machines.values()))
 
     def tick(self, scheduled_at: float | None = None) -> None:
         """Delivers one more scheduled event now, as EventBridge sometimes does twice or late."""
-        for rule in self.deployment.rules:
+        for rule in self.resources.rules:
             if rule.schedule and eventbridge.period_seconds(rule.schedule):
                 self._fire(rule, self.clock.now() if scheduled_at is None else scheduled_at)
 
@@ -137,7 +137,7 @@ class LocalDeployment:
         """An event on the default bus: kept, and delivered to the targets of every rule that matches."""
         event = self._event(source, detail_type, detail, resources=resources)
         self.events.append(event)
-        for rule in self.deployment.rules:
+        for rule in self.resources.rules:
             if rule.pattern is not None and eventbridge.matches(rule.pattern, event):
                 self._deliver(rule, event)
 
@@ -145,43 +145,43 @@ class LocalDeployment:
         """A message on a topic: kept, and delivered to the functions that subscribe."""
         record = {"TopicArn": topic_arn, "Message": message, "Subject": subject, "at": self.clock.now()}
         self.messages.append(record)
-        for one in self.deployment.subscriptions:
+        for one in self.resources.subscriptions:
             if one.topic_arn == topic_arn and one.protocol == "lambda":
                 self._invoke_later(one.endpoint, _sns_event(record, attributes))
 
     def _start(self) -> None:
         options = self.options
-        if options.world is not None:
-            self.world = options.world(self.clock)
-            self.cloud.ec2.listeners.append(self.world)
+        if options.cluster is not None:
+            self.cluster = options.cluster(self.clock)
+            self.cloud.ec2.listeners.append(self.cluster)
         self.cloud.ec2.tracked = _is_worker
         self.cloud.ec2.events.append(self.put_event)
         self.cloud.runner.on_change.append(self._announce)
         self.cloud.recorder.after_effect.append(self._forward)
-        self.deployment.create()
+        self.resources.create()
         self._place_network()
         self._place_server()
         self._place_secrets()
         if options.prometheus is not None:
-            self.transport.prometheus = options.prometheus(self.world, self.clock)
+            self.transport.prometheus = options.prometheus(self.cluster, self.clock)
         if options.commands is not None:
-            self.cloud.commands.command_runner = options.commands(self.world, self.clock)
+            self.cloud.commands.command_runner = options.commands(self.cluster, self.clock)
         self._start_schedules()
 
     def _place_network(self) -> None:
-        """Where the template attaches to a network that exists elsewhere, the laptop makes one and says so."""
+        """Where the template attaches to a network that exists elsewhere, the simulator makes one and says so."""
         ec2 = self.cloud.client("ec2")
         overrides: dict[str, str] = {}
         known = {subnet["SubnetId"] for subnet in ec2.describe_subnets()["Subnets"]}
-        wanted = [entry.partition("=")[2] for entry in self.deployment.setting("SUBNETS").split(",") if entry]
+        wanted = [entry.partition("=")[2] for entry in self.resources.setting("SUBNETS").split(",") if entry]
         if not wanted or not set(wanted) <= known:
             overrides["SUBNETS"] = ",".join(self._made_subnets(ec2))
         templates = {one["LaunchTemplateId"] for one in ec2.describe_launch_templates()["LaunchTemplates"]}
-        if self.deployment.setting("LAUNCH_TEMPLATE_ID") not in templates:
+        if self.resources.setting("LAUNCH_TEMPLATE_ID") not in templates:
             overrides["LAUNCH_TEMPLATE_ID"] = self._made_launch_template(ec2)
             overrides["LAUNCH_TEMPLATE_VERSION"] = "1"
         if overrides:
-            self.deployment.override_environment({**overrides, **self.options.settings_overrides})
+            self.resources.override_environment({**overrides, **self.options.settings_overrides})
 
     def _made_subnets(self, ec2: Any) -> list[str]:
         vpc_id = ec2.create_vpc(CidrBlock="10.42.0.0/16")["Vpc"]["VpcId"]
@@ -195,28 +195,28 @@ class LocalDeployment:
     @staticmethod
     def _made_launch_template(ec2: Any) -> str:
         data = {"ImageId": "ami-12345678", "InstanceType": "t3.small"}
-        reply = ec2.create_launch_template(LaunchTemplateName="laptop-worker", LaunchTemplateData=data)
+        reply = ec2.create_launch_template(LaunchTemplateName="simulator-worker", LaunchTemplateData=data)
         return str(reply["LaunchTemplate"]["LaunchTemplateId"])
 
     def _place_server(self) -> None:
-        role = self.deployment.setting("SERVER_ROLE_TAG", "k3s-master")
+        role = self.resources.setting("SERVER_ROLE_TAG", "k3s-master")
         servers = [one for one in self.cloud.ec2.instances() if _tags(one).get("Role") == role]
         server_id = servers[0].id if servers else self._made_server(role)
         server = self.cloud.ec2.instance(server_id)
         self.clock.advance(self.cloud.ec2.delays.pending_seconds)
         self.server_id, self.server_ip = server.id, str(server.private_ip)
-        port = self.deployment.setting("PROMETHEUS_PORT", "30090")
+        port = self.resources.setting("PROMETHEUS_PORT", "30090")
         self.transport.is_prometheus = lambda netloc: netloc == f"{self.server_ip}:{port}"
-        if self.world is not None:
-            self.world.add_server(server.id, server.placement.zone)
+        if self.cluster is not None:
+            self.cluster.add_server(server.id, server.placement.zone)
 
     def _made_server(self, role: str) -> str:
-        subnet = self.deployment.setting("SUBNETS").split(",")[0].partition("=")[2]
+        subnet = self.resources.setting("SUBNETS").split(",")[0].partition("=")[2]
         tags = {
             "Project": "node-fleet",
             "Role": role,
             "Name": "k3s-server",
-            "Cluster": self.deployment.setting("CLUSTER_ID", "node-fleet-prod"),
+            "Cluster": self.resources.setting("CLUSTER_ID", "node-fleet-prod"),
         }
         reply = self.cloud.client("ec2").run_instances(
             ImageId="ami-12345678",
@@ -233,12 +233,10 @@ class LocalDeployment:
     def _place_secrets(self) -> None:
         user, password = CREDENTIALS
         self._put_secret(
-            self.deployment.setting("PROMETHEUS_SECRET", "node-fleet/prometheus-auth"),
+            self.resources.setting("PROMETHEUS_SECRET", "node-fleet/prometheus-auth"),
             {"username": user, "password": password},
         )
-        self._put_secret(
-            self.deployment.setting("SLACK_SECRET", "node-fleet/slack-webhook"), {"webhook_url": SLACK_URL}
-        )
+        self._put_secret(self.resources.setting("SLACK_SECRET", "node-fleet/slack-webhook"), {"webhook_url": SLACK_URL})
 
     def _put_secret(self, name: str, value: Mapping[str, str]) -> None:
         client = self.cloud.client("secretsmanager")
@@ -249,7 +247,7 @@ class LocalDeployment:
             client.create_secret(Name=name, SecretString=text)
 
     def _start_schedules(self) -> None:
-        for rule in self.deployment.rules:
+        for rule in self.resources.rules:
             if rule.schedule is None:
                 continue
             period = eventbridge.period_seconds(rule.schedule)
@@ -302,7 +300,7 @@ class LocalDeployment:
                 if reply.function_error is None:
                     return
                 self.clock.wait(pause)
-            if topic := self.deployment.given_up.get(function):
+            if topic := self.resources.given_up.get(function):
                 self.publish(topic, json.dumps(self._given_up(reference, value, reply)))
 
         self.clock.spawn(run, name=f"async {function}")
@@ -323,7 +321,7 @@ class LocalDeployment:
     def _announce(self, execution: Execution) -> None:
         detail: dict[str, Any] = {
             "executionArn": execution.arn,
-            "stateMachineArn": self.deployment.machines.get(execution.machine, execution.machine),
+            "stateMachineArn": self.resources.machines.get(execution.machine, execution.machine),
             "name": execution.name,
             "status": execution.status,
             "startDate": int(execution.started_at * 1000),
@@ -350,18 +348,18 @@ class LocalDeployment:
 class _Due:
     """One schedule: fires its rule at every period, or in each minute that its cron expression names."""
 
-    def __init__(self, laptop: LocalDeployment, rule: RuleSpec, *, counted: bool) -> None:
-        self._laptop = laptop
+    def __init__(self, deployment: LocalDeployment, rule: RuleSpec, *, counted: bool) -> None:
+        self._deployment = deployment
         self._rule = rule
         self._counted = counted
 
     def __call__(self) -> None:
-        now = self._laptop.clock.now()
+        now = self._deployment.clock.now()
         if self._counted:
-            self._laptop.ticks.append(now)
+            self._deployment.ticks.append(now)
         elif not eventbridge.cron_due(str(self._rule.schedule), now):
             return
-        self._laptop._fire(self._rule, now)
+        self._deployment._fire(self._rule, now)
 
 
 def _tags(instance: Any) -> dict[str, str]:

@@ -161,7 +161,7 @@ class Runner:
         return list(self._by_moto.values())
 
     def started(self, execution: Any) -> None:
-        """Called by the seam just before moto begins."""
+        """Called by the patch just before moto begins."""
         record = Execution(
             arn=execution.exec_arn,
             name=execution.name,
@@ -175,7 +175,7 @@ class Runner:
         self._announce(record)
 
     def finished(self, execution: Any) -> None:
-        """Called by the seam when moto has ended an execution."""
+        """Called by the patch when moto has ended an execution."""
         record = self._by_moto.pop(id(execution))
         _fail_on_runtime_error(execution)
         record.status = execution.exec_status.value

@@ -1,4 +1,4 @@
-"""Acts out one scenario on the laptop cloud, with the template that would be deployed, and keeps the timeline.
+"""Acts out one scenario in the simulator, with the template that would be deployed, and keeps the timeline.
 
 It composes; the workflow that runs is the shipped one, and nothing here decides for it.
 """
@@ -24,7 +24,7 @@ from simulator.fakes.shell import ServerShell
 from simulator.local_deployment import CREDENTIALS, LocalDeployment
 from simulator.runner import Execution
 from simulator.scenario.events import EventInjector
-from simulator.scenario.files import Scenario, build_world
+from simulator.scenario.files import Scenario, build_cluster
 
 SAMPLE_SECONDS = 30.0
 SETTLE_LIMIT_SECONDS = 3600.0
@@ -40,7 +40,7 @@ def synthesised_template(context: Mapping[str, Any] | None = None) -> Template:
 
 
 class Simulation:
-    """A scenario with its laptop and world; a context manager. `run` acts it out to its end.
+    """A scenario with its deployment and its cluster; a context manager. `run` acts it out to its end.
 
     overrides: environment variables that go over the template's and the scenario's settings. alerts: whether the
     alert rule watches the pods as deployed; without it only ticks and people start runs.
@@ -62,25 +62,25 @@ class Simulation:
         self._progress = progress
         self._watched = alerts
         self._stack = contextlib.ExitStack()
-        self.laptop = LocalDeployment.from_template(
+        self.deployment = LocalDeployment.from_template(
             template or synthesised_template(),
             start=scenario.start_at,
             seed=scenario.seed,
             settings_overrides={**environment_of(scenario), **(overrides or {})},
-            world=lambda clock: build_world(clock, scenario),
+            cluster=lambda clock: build_cluster(clock, scenario),
             prometheus=self._prometheus,
             commands=self._commands,
         )
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.laptop)
+            stack.enter_context(self.deployment)
             stack.callback(self._close_shells)
             self._place_workers()
-            clock = self.laptop.clock
-            self.happenings = EventInjector(self.laptop, self.world, self.shells)
-            self.happenings.schedule(self.scenario.events, clock.now())
-            self.alerts = FakeAlertmanager(self.laptop, self.world)
+            clock = self.deployment.clock
+            self.events = EventInjector(self.deployment, self.cluster, self.shells)
+            self.events.schedule(self.scenario.events, clock.now())
+            self.alerts = FakeAlertmanager(self.deployment, self.cluster)
             if self._watched:
                 self.alerts.start()
             clock.every(SAMPLE_SECONDS, self._sample, first=clock.now())
@@ -93,20 +93,20 @@ class Simulation:
         self._stack.close()
 
     @property
-    def world(self) -> SimulatedCluster:
+    def cluster(self) -> SimulatedCluster:
         """The cluster side."""
-        world: SimulatedCluster = self.laptop.world
-        return world
+        cluster: SimulatedCluster = self.deployment.cluster
+        return cluster
 
     @property
     def executions(self) -> list[Execution]:
         """Every execution of every machine, in the order they started."""
-        return self.laptop.executions
+        return self.deployment.executions
 
     def run(self) -> list[Execution]:
         """Act the scenario out to its end, then let what still runs finish."""
-        self.laptop.run_until(self.scenario.start_at + self.scenario.duration_seconds)
-        self.laptop.settle(SETTLE_LIMIT_SECONDS)
+        self.deployment.run_until(self.scenario.start_at + self.scenario.duration_seconds)
+        self.deployment.settle(SETTLE_LIMIT_SECONDS)
         return self.executions
 
     def _close_shells(self) -> None:
@@ -114,17 +114,17 @@ class Simulation:
             shell.close()
 
     def _sample(self) -> None:
-        line = self.world.snapshot_line()
+        line = self.cluster.snapshot_line()
         self.points.append(line)
         if self._progress is not None:
             self._progress((line.at - self.scenario.start_at) / self.scenario.duration_seconds, line)
 
-    def _prometheus(self, world: SimulatedCluster, clock: VirtualClock) -> FakePrometheus:
+    def _prometheus(self, cluster: SimulatedCluster, clock: VirtualClock) -> FakePrometheus:
         username, password = CREDENTIALS
-        return FakePrometheus(Scrapes(world, clock), username=username, password=password)
+        return FakePrometheus(Scrapes(cluster, clock), username=username, password=password)
 
-    def _commands(self, world: SimulatedCluster, clock: VirtualClock) -> Any:
-        shell = ServerShell(world, clock.wait)
+    def _commands(self, cluster: SimulatedCluster, clock: VirtualClock) -> Any:
+        shell = ServerShell(cluster, clock.wait)
         self.shells.append(shell)
 
         def run(script: str, *, instance_id: str, execution_timeout: float) -> CommandResult:
@@ -135,14 +135,14 @@ class Simulation:
 
     def _place_workers(self) -> None:
         """The workers that are there at the start: launched as the fleet would have, and already joined."""
-        subnets = dict(entry.split("=", 1) for entry in self.laptop.deployment.setting("SUBNETS").split(","))
+        subnets = dict(entry.split("=", 1) for entry in self.deployment.resources.setting("SUBNETS").split(","))
         zones = list(subnets)
         groups = [group for group in self.scenario.workers for _ in range(group.count)]
-        with self.world.changing():  # all are there before the first pod looks for a place
+        with self.cluster.changing():  # all are there before the first pod looks for a place
             for number, group in enumerate(groups):
                 zone = zones[number % len(zones)]
                 instance_id = self._launch(group.instance_type, group.market, subnets[zone])
-                self.world.add_worker(instance_id, instance_type=group.instance_type, az=zone, market=group.market)
+                self.cluster.add_worker(instance_id, instance_type=group.instance_type, az=zone, market=group.market)
                 self.starting_ids.append(instance_id)
 
     def _launch(self, instance_type: str, market: str, subnet_id: str) -> str:
@@ -150,7 +150,7 @@ class Simulation:
             "Project": "node-fleet",
             "Role": "k3s-worker",
             "ManagedBy": "node-fleet",
-            "Cluster": self.laptop.deployment.setting("CLUSTER_ID", "node-fleet-prod"),
+            "Cluster": self.deployment.resources.setting("CLUSTER_ID", "node-fleet-prod"),
             "Operation": "scenario-start",
             "Name": "k3s-worker",
         }
@@ -166,7 +166,7 @@ class Simulation:
         }
         if market == "spot":
             request["InstanceMarketOptions"] = {"MarketType": "spot"}
-        reply = self.laptop.cloud.client("ec2").run_instances(**request)
+        reply = self.deployment.cloud.client("ec2").run_instances(**request)
         return str(reply["Instances"][0]["InstanceId"])
 
 

@@ -1,4 +1,4 @@
-"""The AWS side of the laptop cloud. All reaching into moto and botocore stands in `seams`."""
+"""The AWS side of the simulator. All reaching into moto and botocore stands in `moto_patches`."""
 
 from simulator.aws.cloud import Cloud
 from simulator.aws.faults import FaultRule

@@ -1,4 +1,4 @@
-"""The AWS of the laptop: moto in process with every seam in place, on one virtual clock.
+"""The simulated AWS: moto in process with every patch in place, on one virtual clock.
 
 It composes the parts and owns their life; what a part does stands in its own module.
 """
@@ -84,7 +84,7 @@ class Cloud:
         self._stack.close()
 
     def client(self, service: str) -> Any:
-        """A client for tests and for the laptop itself; functions make their own."""
+        """A client for tests and for the simulator itself; functions make their own."""
         return _client(service, self.region)
 
     def create_state_machine(self, name: str, definition: str | Mapping[str, Any]) -> str:
@@ -102,9 +102,9 @@ class Cloud:
 
     def _environment(self) -> dict[str, str]:
         return {
-            "AWS_ACCESS_KEY_ID": "laptop",
-            "AWS_SECRET_ACCESS_KEY": "laptop",
-            "AWS_SESSION_TOKEN": "laptop",
+            "AWS_ACCESS_KEY_ID": "simulator",
+            "AWS_SECRET_ACCESS_KEY": "simulator",
+            "AWS_SESSION_TOKEN": "simulator",
             "AWS_DEFAULT_REGION": self.region,
             "AWS_REGION": self.region,
             "MOTO_ACCOUNT_ID": self.account,

@@ -1,4 +1,4 @@
-"""Puts a synthesised template into the laptop's AWS: what moto can hold is created there, the rest is named.
+"""Puts a synthesised template into the simulated AWS: what moto can hold is created there, the rest is named.
 
 It changes nothing of what the template says, but for environment variables that the caller overrides.
 """
@@ -17,7 +17,7 @@ from simulator.aws.template import FakeNames, FunctionSpec, Resource, RuleSpec, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What a resource is called in the laptop's AWS."""
+    """What a resource is called in the simulated AWS."""
 
     ref: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Subscription:
     endpoint: str
 
 
-class Deployment:
+class DeployedResources:
     """The resources of a template, created when they are first named and at the latest by `create`."""
 
     def __init__(self, cloud: Cloud, template: Template, *, environment: Mapping[str, str] | None = None) -> None:
@@ -222,7 +222,7 @@ class Deployment:
         if text is None:
             generate = properties.get("GenerateSecretString", {})
             fields = json.loads(generate.get("SecretStringTemplate", "{}"))
-            fields[generate.get("GenerateStringKey", "password")] = "generated-on-the-laptop"
+            fields[generate.get("GenerateStringKey", "password")] = "generated-by-the-simulator"
             text = json.dumps(fields)
         name = properties.get("Name", resource.logical_id)
         arn = self.cloud.client("secretsmanager").create_secret(Name=name, SecretString=text)["ARN"]

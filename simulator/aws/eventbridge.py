@@ -1,6 +1,6 @@
 """EventBridge: which rule an event matches, what its target then receives, and when a schedule is due.
 
-Pure functions on patterns, templates and times; delivering is the laptop's work.
+Pure functions on patterns, templates and times; delivering is the simulator's work.
 """
 
 from __future__ import annotations

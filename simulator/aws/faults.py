@@ -1,4 +1,4 @@
-"""Faults that the laptop's AWS answers with, by rule, in the wire format that botocore really parses.
+"""Faults that the simulated AWS answers with, by rule, in the wire format that botocore really parses.
 
 A rule stands in for the service only: retries, error classes and messages are botocore's own.
 """

@@ -1,6 +1,6 @@
 """AWS Lambda in process: the environment, the time limit, the JSON borders and the error shapes of the real one.
 
-A handler runs as a strand of its own, so it may wait virtually, outlive its state's timeout, and be killed.
+A handler runs as a virtual thread of its own, so it may wait virtually, outlive its state's timeout, and be killed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.aws.recorder import current_function
-from simulator.clock import Strand, StrandKilledError, VirtualClock
+from simulator.clock import ThreadKilledError, VirtualClock, VirtualThread
 
 Handler = Callable[[Any, Any], Any]
 INVOKE_LIMIT_BYTES = 6 * 1024 * 1024
 LOG_LINES = 20_000
 
 
-class InvocationKilledError(StrandKilledError):
+class InvocationKilledError(ThreadKilledError):
     """The sandbox of an invocation died; nothing that it still tries has an effect."""
 
 
@@ -35,7 +35,7 @@ class UnknownFunctionError(LookupError):
     """No function has this ARN or name."""
 
 
-OF_THE_LAPTOP = {"AWS_USE_DUALSTACK_ENDPOINT": "false"}
+SIMULATOR_ENVIRONMENT = {"AWS_USE_DUALSTACK_ENDPOINT": "false"}
 """moto answers for amazonaws.com only, so here the dual-stack names of a function in the network are not used."""
 
 
@@ -206,20 +206,20 @@ class LambdaRuntime:
     def _run(self, function: LambdaFunction, payload: bytes) -> LambdaReply:
         outcome: list[LambdaReply] = []
         request_id = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-        strand = self._clock.spawn(
+        thread = self._clock.spawn(
             lambda: outcome.append(self._call(function, payload, request_id)), name=f"lambda {function.name}"
         )
-        strand.join(function.timeout_seconds)
+        thread.join(function.timeout_seconds)
         if outcome:
             return outcome[0]
-        if strand.is_alive():
-            return self._time_out(strand, function, request_id)
+        if thread.is_alive():
+            return self._time_out(thread, function, request_id)
         return _failed("Runtime.ExitError", f"RequestId: {request_id} Error: Runtime exited with error: signal: killed")
 
     @staticmethod
-    def _time_out(strand: Strand, function: LambdaFunction, request_id: str) -> LambdaReply:
+    def _time_out(thread: VirtualThread, function: LambdaFunction, request_id: str) -> LambdaReply:
         text = f"RequestId: {request_id} Error: Task timed out after {function.timeout_seconds:.2f} seconds"
-        strand.kill(InvocationKilledError(text))
+        thread.kill(InvocationKilledError(text))
         return _failed("Sandbox.Timedout", text)
 
     def _call(self, function: LambdaFunction, payload: bytes, request_id: str) -> LambdaReply:
@@ -258,7 +258,7 @@ class LambdaRuntime:
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mib),
             "AWS_LAMBDA_FUNCTION_VERSION": "1",
             **function.environment,
-            **OF_THE_LAPTOP,
+            **SIMULATOR_ENVIRONMENT,
         }
 
     def foreign_names(self, function: LambdaFunction) -> set[str]:
@@ -267,7 +267,7 @@ class LambdaRuntime:
 
 
 class _Sandbox:
-    """os.environ and sys.stdout of one invocation, for as long as its strand runs."""
+    """os.environ and sys.stdout of one invocation, for as long as its virtual thread runs."""
 
     __slots__ = ("_absent", "_runtime", "_saved", "_stdout", "_tap", "_wanted")
 

@@ -1,6 +1,6 @@
 """Reads synthesised CloudFormation templates and resolves their intrinsic functions, without an AWS.
 
-It answers what a template says. What a resource is called in the laptop's AWS comes from the `Names` it is given.
+It answers what a template says. What a resource is called in the simulated AWS comes from the `Names` it is given.
 """
 
 from __future__ import annotations

@@ -23,25 +23,25 @@ REPEAT_SECONDS = 120.0
 class FakeAlertmanager:
     """Checks every scrape for pods without a node; publishes as cluster/monitoring/alertmanager is configured."""
 
-    def __init__(self, laptop: LocalDeployment, world: SimulatedCluster) -> None:
-        self._laptop = laptop
-        self._world = world
+    def __init__(self, deployment: LocalDeployment, cluster: SimulatedCluster) -> None:
+        self._deployment = deployment
+        self._cluster = cluster
         self._since: float | None = None
         self._sent_at = 0.0
         self.sent: list[float] = []
 
     def start(self) -> None:
         """Begin to scrape, if the deployment has an alert topic."""
-        if self._laptop.deployment.setting("ALERT_TOPIC_ARN"):
-            self._laptop.clock.every(SCRAPE_SECONDS, self._scrape)
+        if self._deployment.resources.setting("ALERT_TOPIC_ARN"):
+            self._deployment.clock.every(SCRAPE_SECONDS, self._scrape)
 
     def _scrape(self) -> None:
-        if self._laptop.transport.fault == "down":
+        if self._deployment.transport.fault == "down":
             return
-        if not self._world.snapshot_line().unschedulable_pods:
+        if not self._cluster.snapshot_line().unschedulable_pods:
             self._since = None
             return
-        clock = self._laptop.clock
+        clock = self._deployment.clock
         if self._since is None:
             self._since = clock.now() + EVALUATION_SECONDS
             clock.at(self._since, self._send)
@@ -51,14 +51,14 @@ class FakeAlertmanager:
     def _send(self) -> None:
         if self._since is None:
             return
-        self._sent_at = self._laptop.clock.now()
+        self._sent_at = self._deployment.clock.now()
         self.sent.append(self._sent_at)
         begun = dt.datetime.fromtimestamp(self._since, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
         message = {
             "alertname": ALERT_NAME,
-            "cluster": self._laptop.deployment.setting("CLUSTER_ID", "node-fleet-prod"),
+            "cluster": self._deployment.resources.setting("CLUSTER_ID", "node-fleet-prod"),
             "status": "firing",
             "starts_at": begun,
         }
-        topic = self._laptop.deployment.setting("ALERT_TOPIC_ARN")
-        self._laptop.publish(topic, json.dumps(message), "node-fleet: unschedulable pods")
+        topic = self._deployment.resources.setting("ALERT_TOPIC_ARN")
+        self._deployment.publish(topic, json.dumps(message), "node-fleet: unschedulable pods")

@@ -80,17 +80,17 @@ def exporter_answers(machine: Machine) -> bool:
     return machine.powered and machine.exporter_up and machine.joined_at is not None
 
 
-def node_exporter(world: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
+def node_exporter(cluster: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
     """CPU seconds by core and mode, memory, network and disk of one worker."""
-    meter = world.node_meter(machine.node_name)
-    seconds = world.node_cpu_seconds(machine.node_name)
+    meter = cluster.node_meter(machine.node_name)
+    seconds = cluster.node_cpu_seconds(machine.node_name)
     for core in range(meter.cores):
         for mode in CPU_MODES:
             yield Sample("node_cpu_seconds_total", {"cpu": str(core), "mode": mode}, seconds[mode] / meter.cores)
-    total, available = world.node_memory_mib(machine.node_name)
+    total, available = cluster.node_memory_mib(machine.node_name)
     yield Sample("node_memory_MemTotal_bytes", {}, total * MIB)
     yield Sample("node_memory_MemAvailable_bytes", {}, available * MIB)
-    for counter, value in world.node_io_bytes(machine.node_name).items():
+    for counter, value in cluster.node_io_bytes(machine.node_name).items():
         name, device = _IO[counter]
         yield Sample(name, {"device": device}, value)
 
@@ -100,18 +100,18 @@ def used_cpu_seconds(totals: Mapping[str, float]) -> float:
     return sum(totals[mode] for mode in CPU_MODES if mode not in ("idle", "iowait", "steal"))
 
 
-def cadvisor(world: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
+def cadvisor(cluster: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
     """What the kubelet of one node says of the machine as a whole."""
-    used = used_cpu_seconds(world.node_cpu_seconds(machine.node_name))
+    used = used_cpu_seconds(cluster.node_cpu_seconds(machine.node_name))
     yield Sample("container_cpu_usage_seconds_total", {"id": "/"}, used)
-    yield Sample("machine_cpu_cores", {}, float(world.node_meter(machine.node_name).cores))
+    yield Sample("machine_cpu_cores", {}, float(cluster.node_meter(machine.node_name).cores))
 
 
-def kube_state_metrics(world: SimulatedCluster) -> Iterator[Sample]:
+def kube_state_metrics(cluster: SimulatedCluster) -> Iterator[Sample]:
     """What one replica of kube-state-metrics says of nodes and pods."""
-    for node in world.objects("nodes"):
+    for node in cluster.objects("nodes"):
         yield from _node_samples(node)
-    for pod in world.objects("pods"):
+    for pod in cluster.objects("pods"):
         yield from _pod_samples(pod)
 
 
@@ -209,13 +209,13 @@ def demo_app(application: Application, now: float) -> Iterator[Sample]:
 class Targets:
     """The workers that EC2 discovery names as targets: from power on until the first refresh after power off."""
 
-    def __init__(self, world: SimulatedCluster) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
         self._gone: dict[str, float] = {}
 
     def current(self) -> list[Machine]:
-        now, found = self._world.now(), []
-        for machine in self._world.state.machines.values():
+        now, found = self._cluster.now(), []
+        for machine in self._cluster.state.machines.values():
             if machine.role == "worker":
                 lost_at = now if machine.powered else self._gone.setdefault(machine.instance_id, now)
                 if machine.powered or now - lost_at < REFRESH_SECONDS:
@@ -223,25 +223,25 @@ class Targets:
         return found
 
 
-def scrape(world: SimulatedCluster, targets: Targets, *, replicas: int = 1) -> list[Sample]:
+def scrape(cluster: SimulatedCluster, targets: Targets, *, replicas: int = 1) -> list[Sample]:
     """One scrape of every target with its labels, as Prometheus stores it; `replicas` of kube-state-metrics answer."""
     found: list[Sample] = []
     for machine in targets.current():
         labels, answers = target_labels(machine), exporter_answers(machine)
         found.append(Sample("up", labels, float(answers)))
-        found += _with(labels, node_exporter(world, machine)) if answers else []
+        found += _with(labels, node_exporter(cluster, machine)) if answers else []
         kubelet = {"job": "cadvisor", "instance": machine.node_name, "node": machine.node_name}
         found.append(Sample("up", kubelet, float(machine.serves)))
-        found += _with(kubelet, cadvisor(world, machine)) if machine.serves else []
-    state = list(kube_state_metrics(world)) if replicas else []
+        found += _with(kubelet, cadvisor(cluster, machine)) if machine.serves else []
+    state = list(kube_state_metrics(cluster)) if replicas else []
     for replica in range(replicas):
         labels = {"job": "kube-state-metrics", "instance": f"10.42.{replica}.5:8080"}
         found.append(Sample("up", labels, 1.0))
         found += _with(labels, state)
-    for application in world.load.running.values():
+    for application in cluster.load.running.values():
         labels = app_labels(application)
         found.append(Sample("up", labels, 1.0))
-        found += _with(labels, demo_app(application, world.now()))
+        found += _with(labels, demo_app(application, cluster.now()))
     return found
 
 

@@ -1,6 +1,6 @@
 """The HTTP that functions speak through requests, in process: Prometheus on the server, and Slack's webhook.
 
-Every other host is refused: nothing that runs on the laptop reaches a network by accident.
+Every other host is refused: nothing that runs in the simulator reaches a network by accident.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Transport:
         if parts.hostname == "hooks.slack.com":
             status, headers = self.slack_answers.pop(0) if self.slack_answers else (200, {})
             return status, headers, b"ok" if status == 200 else b"error"
-        raise requests.ConnectionError(f"the laptop cloud has no route to {parts.netloc}", request=request)
+        raise requests.ConnectionError(f"the simulator has no route to {parts.netloc}", request=request)
 
     def _prometheus(self, request: requests.PreparedRequest, timeout: float | None) -> Answer:
         if self.fault == "down":

@@ -52,7 +52,7 @@ class Digest:
 class FakePrometheus:
     """`handle` takes one HTTP request as path, parameters and headers, and gives status, headers and body."""
 
-    def __init__(self, scrapes: Scrapes, *, username: str = "prometheus", password: str = "laptop") -> None:
+    def __init__(self, scrapes: Scrapes, *, username: str = "prometheus", password: str = "simulator") -> None:
         self._scrapes = scrapes
         self._credentials = "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
         self._digest: tuple[int, Digest] = (-1, Digest())
@@ -68,7 +68,7 @@ class FakePrometheus:
         text = params.get("query", "")
         answer = self._answers.get(text) or self._not_ready(text)
         if answer is None:
-            known = "the laptop's Prometheus answers only node-fleet's own queries, not"
+            known = "the fake Prometheus answers only node-fleet's own queries, not"
             return _reply(400, {"status": "error", "errorType": "bad_data", "error": f"{known} {text:.200}"})
         at = float(params.get("time") or self._scrapes.last_at)
         rows = answer(at) if 0 <= at - self._scrapes.last_at < LOOKBACK_SECONDS else []

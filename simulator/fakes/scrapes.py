@@ -1,4 +1,4 @@
-"""What the laptop's Prometheus has scraped of the world: five minutes of counters, and the last state of everything.
+"""What the fake Prometheus has scraped of the world: five minutes of counters, and the last state of everything.
 
 It samples every 15 virtual seconds straight from the meters, with no text in between, and answers no query.
 """
@@ -119,9 +119,9 @@ class ClusterState:
 class Scrapes:
     """Scrapes the world on the clock's beat from its making on."""
 
-    def __init__(self, world: SimulatedCluster, clock: RepeatingClock) -> None:
-        self._world = world
-        self._targets = Targets(world)
+    def __init__(self, cluster: SimulatedCluster, clock: RepeatingClock) -> None:
+        self._cluster = cluster
+        self._targets = Targets(cluster)
         self.last_at = -math.inf
         self.workers: dict[str, WorkerTrack] = {}
         self.apps: dict[str, AppTrack] = {}
@@ -134,8 +134,8 @@ class Scrapes:
 
     def scrape(self) -> None:
         """One scrape of every target, now."""
-        with self._world.state.lock:
-            now = self._world.now()
+        with self._cluster.state.lock:
+            now = self._cluster.now()
             self._scrape_workers(now)
             self._scrape_state(now)
             self._scrape_apps(now)
@@ -149,7 +149,7 @@ class Scrapes:
             track.up, track.kubelet_up = exporter_answers(machine), machine.serves
             if not (track.up or track.kubelet_up):
                 continue
-            meter = self._world.node_meter(machine.node_name)
+            meter = self._cluster.node_meter(machine.node_name)
             totals, track.cores = meter.counters.read(now), meter.cores
             if track.kubelet_up:
                 track.used.add(now, (used_cpu_seconds(totals),))
@@ -159,7 +159,7 @@ class Scrapes:
                 track.memory_available_mib = meter.memory_total_mib - meter.memory_used_mib
 
     def _scrape_state(self, now: float) -> None:
-        store = self._world.store
+        store = self._cluster.store
         if not self.state_metrics_up:
             self.state = None
         elif self.state is None or self.state.version != store.version:
@@ -180,7 +180,7 @@ class Scrapes:
                 del self.ready[name]
 
     def _scrape_apps(self, now: float) -> None:
-        for name, application in self._world.load.running.items():
+        for name, application in self._cluster.load.running.items():
             track = self.apps.get(name)
             if track is None:
                 track = self.apps[name] = AppTrack(queues=application.spec.queues)

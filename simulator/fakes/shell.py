@@ -26,7 +26,7 @@ from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 Sleep = Callable[[float], None]
 
 _ASK: Final = """#!{bash}
-# Asks the laptop cloud for a command: the words lie in a file, the answer's two streams in two more.
+# Asks the simulator for a command: the words lie in a file, the answer's two streams in two more.
 ask() {
   call="$NODE_FLEET_SHELL_CALLS/$BASHPID"
   printf '%s\\0' "$@" >"$call.words"
@@ -60,9 +60,9 @@ while words and words[0].startswith("-"):
     elif word in ("-u", "--unlock"):
         mode = fcntl.LOCK_UN
     elif word not in ("-x", "-e", "--exclusive"):
-        sys.exit("flock: the laptop cloud does not know " + word)
+        sys.exit("flock: the simulator does not know " + word)
 if len(words) != 1 or not words[0].isdigit():
-    sys.exit("flock: the laptop cloud knows only file descriptors")
+    sys.exit("flock: the simulator knows only file descriptors")
 while True:
     try:
         fcntl.flock(int(words[0]), mode | fcntl.LOCK_NB)
@@ -100,10 +100,10 @@ class ServerShell:
     """A shell on the server machine. Make one for each world; `run` may wait in virtual time."""
 
     def __init__(
-        self, world: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR, double: FakeKubectl | None = None
+        self, cluster: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR, double: FakeKubectl | None = None
     ) -> None:
-        self.world = world
-        self.double = double or FakeKubectl(world, sleep, actor=actor)
+        self.cluster = cluster
+        self.double = double or FakeKubectl(cluster, sleep, actor=actor)
         self._sleep = sleep
         self._home = tempfile.TemporaryDirectory(prefix="node-fleet-shell-")
         self.directory = Path(self._home.name)
@@ -144,10 +144,10 @@ class _Run:
         self._shell = shell
         self._directory = directory
         self._sleep = sleep
-        self._end = None if limit is None else shell.world.now() + limit
+        self._end = None if limit is None else shell.cluster.now() + limit
         self._clock = directory / "now"
         self._calls = directory / "calls"
-        self._double = FakeKubectl(shell.world, self._wait, actor=shell.double.actor)
+        self._double = FakeKubectl(shell.cluster, self._wait, actor=shell.double.actor)
 
     def to_the_end(self, script: str, environment: Mapping[str, str], shell: str) -> ShellResult:
         self._tell_time()
@@ -229,7 +229,7 @@ class _Run:
         return self._double.run(words[1:])
 
     def _wait(self, seconds: float) -> None:
-        now = self._shell.world.now()
+        now = self._shell.cluster.now()
         if self._end is not None and now + seconds >= self._end:
             self._sleep(max(0.0, self._end - now))
             raise _LimitReachedError
@@ -237,7 +237,7 @@ class _Run:
         self._double.reachable = self._shell.double.reachable
 
     def _tell_time(self) -> None:
-        self._clock.write_text(str(int(self._shell.world.now())))
+        self._clock.write_text(str(int(self._shell.cluster.now())))
 
     @staticmethod
     def _kill(process: subprocess.Popen[Any]) -> None:

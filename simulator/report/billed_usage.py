@@ -54,14 +54,14 @@ def kind_of(execution: Execution) -> str:
 def _profile(simulation: Simulation, execution: Execution) -> RunUsage:
     """Every function of a run ends before its state does, so time tells the runs apart; two never hold the lock."""
     start, end = execution.started_at, execution.ended_at or execution.started_at
-    lambdas = simulation.laptop.cloud.lambdas
+    lambdas = simulation.deployment.cloud.lambdas
     names = {visit.name for visit in execution.history if visit.type == "Task"}
     mine = [one for one in lambdas.invocations if one.state in names and start <= one.started_at <= end]
     memory = {name: function.memory_mib for name, function in lambdas.functions.items()}
     functions = {one.function for one in mine}
     calls = [
         call
-        for call in simulation.laptop.cloud.recorder.calls
+        for call in simulation.deployment.cloud.recorder.calls
         if call.function in functions and start <= call.at <= end and call.error is None
     ]
     return RunUsage(

@@ -55,8 +55,8 @@ class Figures:
 def figures_of(simulation: Simulation, *, fixed_workers: int = 5) -> Figures:
     """Count a simulation that was run. The fixed fleet is so many on-demand workers of the first worker type."""
     executions, stays = simulation.executions, stays_of(simulation)
-    region = simulation.laptop.cloud.region
-    start, end = simulation.scenario.start_at, simulation.laptop.clock.now()
+    region = simulation.deployment.cloud.region
+    start, end = simulation.scenario.start_at, simulation.deployment.clock.now()
     first_type = simulation.scenario.workers[0].instance_type if simulation.scenario.workers else "t3.small"
     over = [one for one in stays if one.ended_at < end]
     return Figures(
@@ -82,7 +82,7 @@ def stays_of(simulation: Simulation) -> list[BilledInstance]:
     begun: dict[str, float] = dict.fromkeys(simulation.starting_ids, simulation.scenario.start_at)
     ended: dict[str, float] = {}
     billed = _billed(simulation)
-    for event in simulation.laptop.events:
+    for event in simulation.deployment.events:
         instance_id = event["detail"].get("instance-id", "")
         if event["detail-type"] != "EC2 Instance State-change Notification" or instance_id not in billed:
             continue
@@ -91,7 +91,7 @@ def stays_of(simulation: Simulation) -> list[BilledInstance]:
             ended.setdefault(instance_id, at)
         else:
             begun.setdefault(instance_id, at)
-    now = simulation.laptop.clock.now()
+    now = simulation.deployment.clock.now()
     return [
         BilledInstance(
             instance_id=instance_id,
@@ -107,11 +107,11 @@ def stays_of(simulation: Simulation) -> list[BilledInstance]:
 def _billed(simulation: Simulation) -> dict[str, tuple[str, str]]:
     """Worker -> type and market, from the answers of RunInstances: EC2 itself forgets what it terminated."""
     found: dict[str, tuple[str, str]] = {}
-    for call in simulation.laptop.cloud.recorder.of("RunInstances"):
+    for call in simulation.deployment.cloud.recorder.of("RunInstances"):
         for instance in (call.result or {}).get("Instances", ()):
             market = "spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"
             found[instance["InstanceId"]] = (instance["InstanceType"], market)
-    found.pop(simulation.laptop.server_id, None)
+    found.pop(simulation.deployment.server_id, None)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Makes a scenario's events happen on a laptop at their times: outages, interruptions, dry pools, people.
+"""Makes a scenario's events happen in a simulation at their times: outages, interruptions, dry pools, people.
 
 Each acts through the same door as the real thing would: EC2's own events, a fault in an API, a change in the cluster.
 """
@@ -26,19 +26,19 @@ QUOTA_CODES: Final = {"vcpus": "VcpuLimitExceeded", "spot": "MaxSpotInstanceCoun
 class EventInjector:
     """Acts out events. `shells` are the server's shells, which an outage of the API cuts off."""
 
-    def __init__(self, laptop: LocalDeployment, world: SimulatedCluster, shells: list[ServerShell]) -> None:
-        self._laptop = laptop
-        self._world = world
+    def __init__(self, deployment: LocalDeployment, cluster: SimulatedCluster, shells: list[ServerShell]) -> None:
+        self._deployment = deployment
+        self._cluster = cluster
         self._shells = shells
         self._acts: Mapping[str, Callable[[Event], object]] = {
             "prometheus_down": lambda event: self._prometheus("down"),
             "prometheus_up": lambda event: self._prometheus(""),
-            "ssm_down": lambda event: laptop.cloud.commands.offline.add(laptop.server_id),
-            "ssm_up": lambda event: laptop.cloud.commands.offline.discard(laptop.server_id),
+            "ssm_down": lambda event: deployment.cloud.commands.offline.add(deployment.server_id),
+            "ssm_up": lambda event: deployment.cloud.commands.offline.discard(deployment.server_id),
             "api_down": lambda event: self._api(reachable=False),
             "api_up": lambda event: self._api(reachable=True),
             "slack_down": self._slack_down,
-            "slack_up": lambda event: laptop.transport.slack_answers.clear(),
+            "slack_up": lambda event: deployment.transport.slack_answers.clear(),
             "exporter_down": lambda event: self._exporters(event, up=False),
             "spot_interruption": self._spot_interruption,
             "rebalance": self._rebalance,
@@ -52,7 +52,7 @@ class EventInjector:
             "pause": self._pause,
             "resume": lambda event: self._store().clear_pause(),
             "load": self._load,
-            "alert": lambda event: laptop.start_workflow({"trigger": "alert"}),
+            "alert": lambda event: deployment.start_workflow({"trigger": "alert"}),
         }
         self._undo: Mapping[str, str] = {
             "prometheus_down": "prometheus_up",
@@ -65,10 +65,10 @@ class EventInjector:
         """Put every event, and its end where it has one, on the clock; `start` is the scenario's second 0."""
         for event in events:
             due = start + event.at_seconds
-            self._laptop.clock.at(due, lambda event=event: self.act(event))  # type: ignore[misc]
+            self._deployment.clock.at(due, lambda event=event: self.act(event))  # type: ignore[misc]
             undo = self._undo_of(event)
             if event.for_seconds is not None and undo is not None:
-                self._laptop.clock.at(due + event.for_seconds, undo)
+                self._deployment.clock.at(due + event.for_seconds, undo)
 
     def act(self, event: Event) -> None:
         """Make one event happen now."""
@@ -81,37 +81,37 @@ class EventInjector:
         return None if name is None else lambda: self._acts[name](event)
 
     def _until(self, event: Event) -> float | None:
-        return None if event.for_seconds is None else self._laptop.clock.now() + event.for_seconds
+        return None if event.for_seconds is None else self._deployment.clock.now() + event.for_seconds
 
     def _prometheus(self, fault: Any) -> None:
-        self._laptop.transport.fault = fault
+        self._deployment.transport.fault = fault
 
     def _api(self, *, reachable: bool) -> None:
         for shell in self._shells:
             shell.double.reachable = reachable
 
     def _slack_down(self, event: Event) -> None:
-        self._laptop.transport.slack_answers.extend([(500, {})] * 1000)
+        self._deployment.transport.slack_answers.extend([(500, {})] * 1000)
 
     def _exporters(self, event: Event, *, up: bool) -> None:
         for instance_id in self._chosen(event):
-            self._world.set_exporter(instance_id, up)
+            self._cluster.set_exporter(instance_id, up)
 
     def _spot_interruption(self, event: Event) -> None:
         for instance_id in self._chosen(event, market="spot"):
-            self._laptop.cloud.ec2.warn_spot(instance_id, notice_seconds=event.notice_seconds)
+            self._deployment.cloud.ec2.warn_spot(instance_id, notice_seconds=event.notice_seconds)
 
     def _rebalance(self, event: Event) -> None:
         for instance_id in self._chosen(event, market="spot"):
-            self._laptop.cloud.ec2.recommend_rebalance(instance_id)
+            self._deployment.cloud.ec2.recommend_rebalance(instance_id)
 
     def _scheduled_change(self, event: Event) -> None:
         for instance_id in self._chosen(event):
-            not_before = self._laptop.clock.now() + event.notice_seconds
-            self._laptop.cloud.ec2.schedule_change(instance_id, not_before=not_before)
+            not_before = self._deployment.clock.now() + event.notice_seconds
+            self._deployment.cloud.ec2.schedule_change(instance_id, not_before=not_before)
 
     def _dry_pool(self, event: Event) -> None:
-        self._laptop.cloud.ec2.dry_pool(
+        self._deployment.cloud.ec2.dry_pool(
             az=event.az or None,
             instance_type=event.instance_type or None,
             market=event.market or None,
@@ -119,7 +119,7 @@ class EventInjector:
         )
 
     def _quota(self, event: Event) -> None:
-        ec2 = self._laptop.cloud.ec2
+        ec2 = self._deployment.cloud.ec2
         spot_only = event.kind == "spot"
 
         def used() -> int:
@@ -133,7 +133,7 @@ class EventInjector:
             more = 1 if spot_only else machine_type(pool.instance_type).vcpus
             return (pool.market == "spot" or not spot_only) and used() + more > (event.limit or 0)
 
-        self._laptop.cloud.faults.inject(
+        self._deployment.cloud.faults.inject(
             FaultRule(
                 service="ec2",
                 operation="RunInstances",
@@ -145,56 +145,58 @@ class EventInjector:
 
     def _throttle(self, event: Event) -> None:
         rule = FaultRule(operation=event.call, code="RequestLimitExceeded", status=503, until=self._until(event))
-        self._laptop.cloud.faults.inject(rule)
+        self._deployment.cloud.faults.inject(rule)
 
     def _kill_worker(self, event: Event) -> None:
         for instance_id in self._chosen(event):
             if event.how == "kubelet":
-                self._world.fail_node(instance_id)
+                self._cluster.fail_node(instance_id)
             else:
-                self._laptop.cloud.ec2.reclaim(instance_id)
+                self._deployment.cloud.ec2.reclaim(instance_id)
 
     def _pause(self, event: Event) -> None:
-        now = int(self._laptop.clock.now())
+        now = int(self._deployment.clock.now())
         until = now + int(event.for_seconds or FOREVER_SECONDS)
         self._store().set_pause(Pause(reason=event.reason or "scenario", by=PERSON, since=now, until=until))
 
     def _store(self) -> StateStore:
-        deployment = self._laptop.deployment
+        resources = self._deployment.resources
         settings = Settings.from_mapping(
             {
-                "cluster_id": deployment.setting("CLUSTER_ID", "node-fleet-prod"),
-                "state_table": deployment.setting("DYNAMODB_TABLE"),
+                "cluster_id": resources.setting("CLUSTER_ID", "node-fleet-prod"),
+                "state_table": resources.setting("DYNAMODB_TABLE"),
             }
         )
-        return StateStore(self._laptop.cloud.client("dynamodb"), settings, self._laptop.clock)
+        return StateStore(self._deployment.cloud.client("dynamodb"), settings, self._deployment.clock)
 
     def _load(self, event: Event) -> None:
         """A scenario's curve counts from its event, the world's from the application's start."""
-        application = self._world.application(event.application)
-        begun = self._laptop.clock.now() - application.started_at
+        application = self._cluster.application(event.application)
+        begun = self._deployment.clock.now() - application.started_at
         curve = event.load
         assert curve is not None, "the scenario reader demands a curve"
-        self._world.set_load(event.application, lambda seconds: curve(max(0.0, seconds - begun)))
+        self._cluster.set_load(event.application, lambda seconds: curve(max(0.0, seconds - begun)))
 
     def _cordon(self, event: Event) -> None:
         for name in self._node_names(event):
-            self._world.cordon(name, actor=PERSON)
+            self._cluster.cordon(name, actor=PERSON)
 
     def _uncordon(self, event: Event) -> None:
         for name in self._node_names(event):
-            self._world.uncordon(name, actor=PERSON)
+            self._cluster.uncordon(name, actor=PERSON)
 
     def _node_names(self, event: Event) -> list[str]:
         chosen = set(self._chosen(event))
-        return [node.name for node in self._world.nodes() if node.instance_id in chosen]
+        return [node.name for node in self._cluster.nodes() if node.instance_id in chosen]
 
     def _chosen(self, event: Event, *, market: str = "") -> list[str]:
         """The oldest running workers first: as many as the event names, or that share of them."""
         running = [
             one
-            for one in self._laptop.cloud.ec2.instances()
-            if one.state == "running" and one.id != self._laptop.server_id and (not market or one.lifecycle == market)
+            for one in self._deployment.cloud.ec2.instances()
+            if one.state == "running"
+            and one.id != self._deployment.server_id
+            and (not market or one.lifecycle == market)
         ]
         running.sort(key=lambda one: (one.launch_time, one.id))
         if event.share_percent is not None:

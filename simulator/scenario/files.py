@@ -1,4 +1,4 @@
-"""Scenario files: what the laptop cloud starts with, what load it gets, and what goes wrong when.
+"""Scenario files: what the simulator starts with, what load it gets, and what goes wrong when.
 
 Frozen data only; `simulator.local_deployment` runs it. Every mistake in a file is listed at once, with line and key.
 """
@@ -27,7 +27,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "WorkerGroup",
-    "build_world",
+    "build_cluster",
     "load_scenario",
     "parse_scenario",
     "scenario_names",
@@ -75,14 +75,14 @@ def parse_scenario(text: str, *, source: str = "scenario", directory: Path = SCE
     return scenario
 
 
-def build_world(clock: Clock, scenario: Scenario) -> SimulatedCluster:
+def build_cluster(clock: Clock, scenario: Scenario) -> SimulatedCluster:
     """The scenario's cluster with its applications and pods; its machines come from whoever starts instances."""
-    world = SimulatedCluster(clock, settings=scenario.world, boot_rules=scenario.boot_rules)
-    with world.changing():
+    cluster = SimulatedCluster(clock, settings=scenario.cluster, boot_rules=scenario.boot_rules)
+    with cluster.changing():
         for spec in scenario.applications:
-            world.add_application(spec)
+            cluster.add_application(spec)
         for pod in scenario.pods:
-            world.create(
+            cluster.create(
                 "pods",
                 pod_object(
                     pod.name,
@@ -92,4 +92,4 @@ def build_world(clock: Clock, scenario: Scenario) -> SimulatedCluster:
                     annotations=pod.annotations,
                 ),
             )
-    return world
+    return cluster

@@ -99,7 +99,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One story for the laptop cloud, ready to be acted out."""
+    """One story for the simulator, ready to be acted out."""
 
     name: str
     description: str
@@ -109,7 +109,7 @@ class Scenario:
     server_type: str
     workers: tuple[WorkerGroup, ...]
     settings: dict[str, Any]
-    world: ClusterSettings
+    cluster: ClusterSettings
     boot_rules: tuple[BootRule, ...]
     applications: tuple[ApplicationSpec, ...]
     pods: tuple[BarePod, ...]

@@ -65,7 +65,7 @@ class ScenarioReader:
             server_type=_instance_type(root, "server_type", "t3.medium"),
             workers=tuple(self._workers(section) for section in root.sections("workers", REQUIRED)),
             settings=self._settings(),
-            world=self._world(),
+            cluster=self._cluster(),
             boot_rules=tuple(self._boot_rule(section) for section in root.sections("boot")),
             applications=applications,
             pods=tuple(self._pod(section) for section in root.sections("pods")),
@@ -121,12 +121,12 @@ class ScenarioReader:
                 section.problem(_setting_key(message, section.names, names), message)
         return values
 
-    def _world(self) -> ClusterSettings:
+    def _cluster(self) -> ClusterSettings:
         section = self._root.section("world")
         seed = self._root.whole("seed", 1)
         if section is None:
             return ClusterSettings(seed=seed)
-        world = ClusterSettings(
+        cluster = ClusterSettings(
             seed=seed,
             boot_seconds=section.duration("boot", 60.0),
             container_start_seconds=section.duration("container_start", 5.0),
@@ -136,7 +136,7 @@ class ScenarioReader:
             server_is_tainted=section.switch("server_is_tainted", True),
         )
         section.finish()
-        return world
+        return cluster
 
     def _boot_rule(self, section: Section) -> BootRule:
         kinds = ("normal", "slow", "never_joins", "not_ready", "uninitialized")

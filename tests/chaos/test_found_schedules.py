@@ -53,10 +53,10 @@ def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_r
     prepared: PreparedFleet,
 ) -> None:
     def nobody_can_ask_the_server(play: Play) -> None:
-        play.fleet.cloud.commands.offline.add(play.laptop.server_id)
+        play.fleet.cloud.commands.offline.add(play.deployment.server_id)
 
     def people_hear_of_it(play: Play) -> None:
-        (given_up,) = [m for m in play.laptop.messages if "RetriesExhausted" in m["Message"]]
+        (given_up,) = [m for m in play.deployment.messages if "RetriesExhausted" in m["Message"]]
         assert "is not forgotten" in json.loads(given_up["Message"])["responsePayload"]["errorMessage"]
 
     ran = prepared.perform(

@@ -1,6 +1,6 @@
 """Many runs ask for the lock at once: one wins each round. A store that reads first and writes then is caught at it.
 
-The laptop's DynamoDB handles one request at a time, as the real one handles one item; between two requests of one
+The simulated DynamoDB handles one request at a time, as the real one handles one item; between two requests of one
 contender any other may come. The order is drawn, so that a losing mutant loses in every run of this test.
 """
 

@@ -1,4 +1,4 @@
-"""The back-test's model against the shipped workflow on the laptop cloud: the same actions, the same worker-hours."""
+"""The back-test's model against the shipped workflow in the simulator: the same actions, the same worker-hours."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from cli.main import main
 from simulator.clock import VirtualClock
-from simulator.scenario.files import build_world, load_scenario
+from simulator.scenario.files import build_cluster, load_scenario
 from tests.support.browser import Browser, browser
 from tests.support.prometheus_fixture import PASSWORD, USERNAME, History, real_prometheus
 
@@ -108,9 +108,9 @@ def test_a_range_of_a_live_prometheus_is_a_trace(
         start = server.next_start()
         clock = VirtualClock(start)
         scenario = load_scenario(DEMO)
-        history = History(build_world(clock, scenario), clock)
+        history = History(build_cluster(clock, scenario), clock)
         for number in range(2):
-            history.world.add_worker(f"i-{number:08x}", instance_type="t3.small", az="ap-southeast-1a", market="spot")
+            history.cluster.add_worker(f"i-{number:08x}", instance_type="t3.small", az="ap-southeast-1a", market="spot")
         clock.advance(HOUR)
         server.write(history)
         words: list[Any] = [server.url, "--query", QUERY, "--since", _iso(start + 600), "--until", _iso(start + HOUR)]

@@ -1,4 +1,4 @@
-"""The operator's commands against the laptop cloud, and the AWS side of them against the same cloud over its API."""
+"""The operator's commands against the simulator, and the AWS side of them against the same cloud over its API."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Desk:
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Simulation]:
     with Simulation(load_scenario("flash-sale")) as found:
-        found.laptop.run_until(found.scenario.start_at + SCALING_AT)
+        found.deployment.run_until(found.scenario.start_at + SCALING_AT)
         yield found
 
 
@@ -60,7 +60,7 @@ def desk(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def stands(scenario: str, at: str) -> Iterator[LocalTarget]:
         yield target
 
-    monkeypatch.setattr(targets, "laptop", stands)
+    monkeypatch.setattr(targets, "simulated_target", stands)
     monkeypatch.setenv("COLUMNS", "200")
     yield Desk(simulation=simulation, target=target, capture=capsys)
     target.tools.state.clear_pause()
@@ -75,21 +75,23 @@ def test_status_shows_the_lock_the_operation_and_the_workers(desk: Desk) -> None
     assert "scale_up" in words and "phase verify" in words
     told = desk.json("status")
     assert told["state"]["operation"]["kind"] == "scale_up"
-    live = {one.id for one in desk.simulation.laptop.cloud.ec2.instances() if one.state in ("pending", "running")}
-    assert {one["instance_id"] for one in told["instances"]} == live - {desk.simulation.laptop.server_id}
+    live = {one.id for one in desk.simulation.deployment.cloud.ec2.instances() if one.state in ("pending", "running")}
+    assert {one["instance_id"] for one in told["instances"]} == live - {desk.simulation.deployment.server_id}
     assert told["usd_per_hour"] == pytest.approx(2 * 0.0264 + 2 * 0.0087)
 
 
 def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_may_go(desk: Desk) -> None:
-    before = len(desk.simulation.laptop.cloud.recorder.changes())
+    before = len(desk.simulation.deployment.cloud.recorder.changes())
     told = desk.json("explain", "now")
     names = [check["name"] for check in rows(told["decision"]["evidence"])]
     assert {"pending", "cpu", "memory", "cooldown"} <= set(names)
     reasons = {one["instance"]: one["why"] for one in told["workers"]}
-    assert reasons[desk.simulation.laptop.server_id] == "it is the server"
+    assert reasons[desk.simulation.deployment.server_id] == "it is the server"
     for worker in desk.simulation.starting_ids:
         assert worker in reasons
-    changes = [call for call in list(desk.simulation.laptop.cloud.recorder.changes())[before:] if call.function is None]
+    changes = [
+        call for call in list(desk.simulation.deployment.cloud.recorder.changes())[before:] if call.function is None
+    ]
     assert {call.operation for call in changes} <= {"SendCommand"}, "explaining changes nothing"
     code, out, _ = desk.run("explain", "now")
     assert code == ExitCode.OK and "Evidence" in out and "SCALE_UP_THRESHOLD_CPU" in out
@@ -163,7 +165,7 @@ def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
     told = desk.json("doctor")
     assert {one["verdict"] for one in told} <= {"ok", "warn"}
     assert [one["name"] for one in told if one["verdict"] == "warn"] == ["quotas"]
-    monkeypatch.setattr(desk.simulation.laptop.transport, "fault", "unauthorized")
+    monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, out, err = desk.run("doctor", "--token-secret", "no/such")
     assert code == ExitCode.FAILED
     assert "2 of 14 checks failed" in err
@@ -200,11 +202,11 @@ def test_the_counted_use_of_a_quiet_run_is_what_the_cost_command_multiplies(desk
 def test_against_aws_the_settings_and_histories_come_from_what_is_deployed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = desk.simulation.laptop.cloud.lambdas.environment_of(
-        next(iter(desk.simulation.laptop.deployment.functions.values()))
+    environment = desk.simulation.deployment.cloud.lambdas.environment_of(
+        next(iter(desk.simulation.deployment.resources.functions.values()))
     )
     monkeypatch.setattr(Deployed, "_environment", lambda self, cluster: environment)
-    deployed = Deployed("node-fleet-prod", desk.simulation.laptop.cloud.region)
+    deployed = Deployed("node-fleet-prod", desk.simulation.deployment.cloud.region)
     assert deployed.tools.settings.max_workers == 10
     wanted = next(one for one in desk.simulation.executions if one.status == "SUCCEEDED")
     found = deployed.execution(wanted.name)

@@ -54,7 +54,7 @@ class Demo:
 
     def ledger(self) -> Ledger:
         found = Ledger()
-        for call in self.simulation.laptop.cloud.recorder.calls:
+        for call in self.simulation.deployment.cloud.recorder.calls:
             if call.function is None or call.error is not None:
                 continue
             if call.operation == "RunInstances":
@@ -137,8 +137,8 @@ def test_the_time_to_ready_is_the_longest_way_from_launch_to_joined_in_the_histo
 
 
 def test_cost_is_the_price_of_every_workers_hours_as_ec2_was_asked(demo: Demo) -> None:
-    ledger, region = demo.ledger(), demo.simulation.laptop.cloud.region
-    start, end = demo.simulation.scenario.start_at, demo.simulation.laptop.clock.now()
+    ledger, region = demo.ledger(), demo.simulation.deployment.cloud.region
+    start, end = demo.simulation.scenario.start_at, demo.simulation.deployment.clock.now()
     begun = {
         **dict.fromkeys(demo.simulation.starting_ids, start),
         **{i: at for at, i, step in ledger.changes if step > 0},

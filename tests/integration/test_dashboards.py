@@ -85,7 +85,7 @@ class Recorded:
     """A world in the middle of a flash sale, as the real Prometheus knows it."""
 
     server: RealPrometheus
-    world: SimulatedCluster
+    cluster: SimulatedCluster
     at: float
 
     def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
@@ -100,22 +100,22 @@ class Recorded:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     with real_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
         clock = VirtualClock(server.next_start())
-        world = SimulatedCluster(clock)
-        world.add_server("i-0server", "us-east-1a")
+        cluster = SimulatedCluster(clock)
+        cluster.add_server("i-0server", "us-east-1a")
         for number, name in enumerate(SPOT + ON_DEMAND):
             market = "spot" if name in SPOT else "on-demand"
-            world.add_worker(name, az=f"us-east-1{'ab'[number % 2]}", market=market)
+            cluster.add_worker(name, az=f"us-east-1{'ab'[number % 2]}", market=market)
         curve = flash_sale(base=40, peak=900, start_seconds=300, ramp_seconds=60, hold_seconds=600, fall_seconds=60)
-        world.add_application(ApplicationSpec(name="checkout", replicas=6, queues=True, curve=curve))
-        history = History(world, clock)
+        cluster.add_application(ApplicationSpec(name="checkout", replicas=6, queues=True, curve=curve))
+        history = History(cluster, clock)
         clock.advance(420)
         for name in ("too-big-1", "too-big-2"):
-            world.create("pods", pod_object(name, cpu_milli=8000))
+            cluster.create("pods", pod_object(name, cpu_milli=8000))
         gates = {"schedulingGates": [{"name": "example.com/later"}]}
-        world.create("pods", pod_object("gated", **gates))
+        cluster.create("pods", pod_object("gated", **gates))
         clock.advance(180)
         server.write(history)
-        yield Recorded(server=server, world=world, at=history_end(history))
+        yield Recorded(server=server, cluster=cluster, at=history_end(history))
 
 
 def history_end(history: History) -> float:
@@ -131,7 +131,7 @@ def test_every_prometheus_query_answers_with_data(recorded: Recorded, uid: str, 
     assert all(math.isfinite(value) for _, value in answer), "NaN is no data"
 
 
-def test_counts_and_shares_are_the_worlds(recorded: Recorded) -> None:
+def test_counts_and_shares_are_those_of_the_cluster(recorded: Recorded) -> None:
     workers = len(SPOT) + len(ON_DEMAND)
     assert recorded.value(expression("cluster-overview", "Workers")) == workers
     assert recorded.value(expression("cluster-overview", "Workers over time", "B")) == workers
@@ -141,8 +141,8 @@ def test_counts_and_shares_are_the_worlds(recorded: Recorded) -> None:
 
 
 def test_the_gated_pod_is_not_counted_as_unschedulable(recorded: Recorded) -> None:
-    waiting = [pod for pod in recorded.world.pods() if pod.unschedulable and not pod.gated]
-    assert [pod for pod in recorded.world.pods() if pod.gated]
+    waiting = [pod for pod in recorded.cluster.pods() if pod.unschedulable and not pod.gated]
+    assert [pod for pod in recorded.cluster.pods() if pod.gated]
     assert len(waiting) >= 2
     assert recorded.value(expression("cluster-overview", "Unschedulable pods")) == len(waiting)
 
@@ -162,13 +162,13 @@ def test_the_alert_fires_for_exactly_the_pods_that_a_reading_counts(recorded: Re
 
 def test_no_unschedulable_pod_reads_as_0_and_a_dead_exporter_as_nothing(recorded: Recorded) -> None:
     query = expression("cluster-overview", "Unschedulable pods")
-    before_the_sale, before_the_world = recorded.at - 500, recorded.at - 3600
+    before_the_sale, before_the_cluster = recorded.at - 500, recorded.at - 3600
     assert recorded.server.query(query, before_the_sale)[0][1] == 0
-    assert recorded.server.query(query, before_the_world) == []
+    assert recorded.server.query(query, before_the_cluster) == []
 
 
 def test_cpu_and_memory_are_those_of_the_workers_not_of_the_server(recorded: Recorded) -> None:
-    truth = {node.instance_id: node for node in recorded.world.truth().nodes if node.role == "worker"}
+    truth = {node.instance_id: node for node in recorded.cluster.truth().nodes if node.role == "worker"}
     for labels, percent in recorded.ask(expression("cluster-overview", "CPU by worker")):
         assert 0 < percent <= 100, labels
     shown = {labels["instance_id"] for labels, _ in recorded.ask(expression("cluster-overview", "CPU by worker"))}
@@ -183,7 +183,7 @@ def test_the_heatmap_shows_every_pod_on_its_node(recorded: Recorded) -> None:
     shown = {
         labels["node"]: n for labels, n in recorded.ask(expression("cluster-overview", "Pod distribution by node"))
     }
-    placed = [pod.node for pod in recorded.world.pods() if pod.node]
+    placed = [pod.node for pod in recorded.cluster.pods() if pod.node]
     assert shown == {node: placed.count(node) for node in set(placed)}
 
 

@@ -37,13 +37,13 @@ class Story:
         return self.simulation.points[-1].workers_usable
 
     def cordoned(self) -> list[str]:
-        return [n.name for n in self.simulation.world.nodes() if n.unschedulable]
+        return [n.name for n in self.simulation.cluster.nodes() if n.unschedulable]
 
     def commands(self, document: str) -> list[Any]:
-        return [r for r in self.simulation.laptop.cloud.commands.runs if r.document.endswith(document)]
+        return [r for r in self.simulation.deployment.cloud.commands.runs if r.document.endswith(document)]
 
     def terminated(self) -> list[str]:
-        calls = self.simulation.laptop.cloud.recorder.calls
+        calls = self.simulation.deployment.cloud.recorder.calls
         return [i for c in calls if c.operation == "TerminateInstances" for i in c.parameters["InstanceIds"]]
 
     def assert_nobody_was_hurt(self) -> None:
@@ -76,7 +76,7 @@ def acting(template: Template) -> Iterator[Act]:
                 scenario = replace(scenario, duration_seconds=minutes * 60)
             scenario = replace(scenario, settings={**scenario.settings, **(settings or {})})
             simulation = stack.enter_context(Simulation(scenario, template=template))
-            checker = BudgetChecker(simulation.world)
+            checker = BudgetChecker(simulation.cluster)
             if before:
                 before(simulation)
             simulation.run()
@@ -99,8 +99,8 @@ def test_quiet_night_goes_from_ten_to_two_without_breaking_a_budget_or_leaving_a
     assert len(gone) == len(set(gone)) == 8
     assert story.cordoned() == []
     assert {e.status for e in story.simulation.executions} == {"SUCCEEDED"}
-    names = {n.name for n in story.simulation.world.nodes()}
-    secrets = {s["metadata"]["name"] for s in story.simulation.world.objects("secrets", "kube-system")}
+    names = {n.name for n in story.simulation.cluster.nodes()}
+    secrets = {s["metadata"]["name"] for s in story.simulation.cluster.objects("secrets", "kube-system")}
     assert set(gone) & names == set()
     assert {f"{i}.node-password.k3s" for i in gone} & secrets == set()
 
@@ -135,7 +135,7 @@ def test_server_unreachable_terminates_nobody_blindly_and_work_goes_on_afterward
     story.assert_nobody_was_hurt()
     start = story.simulation.scenario.start_at
     away = [(12.5 * 60, 24.5 * 60), (40 * 60, 50 * 60)]
-    calls = story.simulation.laptop.cloud.recorder.calls
+    calls = story.simulation.deployment.cloud.recorder.calls
     moments = [c.at - start for c in calls if c.operation == "TerminateInstances"]
     assert not [m for m in moments for begin, end in away if begin + 60 < m < end]
     assert story.workers() == 2
@@ -181,15 +181,15 @@ def test_case_15_a_worker_that_is_not_ready_for_long_is_removed_though_its_pods_
 
     def kill(simulation: Simulation) -> None:
         dead.append(simulation.starting_ids[0])
-        at = simulation.laptop.clock.now() + dies_at * 60
-        simulation.laptop.clock.at(at, lambda: simulation.world.fail_node(dead[0]))
+        at = simulation.deployment.clock.now() + dies_at * 60
+        simulation.deployment.clock.at(at, lambda: simulation.cluster.fail_node(dead[0]))
 
     story = act(parse_scenario(DEAD_WORKER.format(minutes=dies_at + 30)), before=kill)
     assert dead[0] in story.terminated()
-    assert dead[0] not in {n.name for n in story.simulation.world.nodes()}
+    assert dead[0] not in {n.name for n in story.simulation.cluster.nodes()}
     [drain] = [r for r in story.commands("DrainNode") if r.parameters["NodeName"] == dead]
     assert drain.parameters["DrainMode"] == ["not-ready"]
-    ends = [c.at for c in story.simulation.laptop.cloud.recorder.calls if c.operation == "TerminateInstances"]
+    ends = [c.at for c in story.simulation.deployment.cloud.recorder.calls if c.operation == "TerminateInstances"]
     assert ends[0] - drain.sent_at < 300
     assert story.checker.violations == []
 
@@ -204,8 +204,8 @@ def test_several_targets_in_one_operation_hold_the_minimum_on_the_whole_set(act:
 @pytest.mark.parametrize("delay", [0.0, 20.0, 29.0])
 def test_case_43_a_command_that_ssm_shows_late_is_waited_for(act: Act, delay: float) -> None:
     def slow(simulation: Simulation) -> None:
-        simulation.laptop.cloud.commands.delays.unknown_seconds = min(delay, 8.0)
-        simulation.laptop.cloud.commands.delays.delayed_seconds = min(delay, 9.0)
+        simulation.deployment.cloud.commands.delays.unknown_seconds = min(delay, 8.0)
+        simulation.deployment.cloud.commands.delays.delayed_seconds = min(delay, 9.0)
 
     story = act("quiet-night", minutes=30, before=slow)
     story.assert_nobody_was_hurt()
@@ -218,14 +218,14 @@ def test_case_46_a_drain_that_arrives_after_the_agent_was_away_does_nothing(act:
     """Everything SSM could not deliver runs all the same, that many minutes late."""
 
     def away(simulation: Simulation) -> None:
-        laptop = simulation.laptop
-        laptop.cloud.commands.delays.late_delivery_seconds = minutes * 60
+        deployment = simulation.deployment
+        deployment.cloud.commands.delays.late_delivery_seconds = minutes * 60
 
         def watch() -> None:
-            if any(r.document.endswith("InspectNodes") and r.final for r in laptop.cloud.commands.runs):
-                laptop.cloud.commands.offline.add(laptop.server_id)
+            if any(r.document.endswith("InspectNodes") and r.final for r in deployment.cloud.commands.runs):
+                deployment.cloud.commands.offline.add(deployment.server_id)
 
-        laptop.clock.every(0.25, watch)
+        deployment.clock.every(0.25, watch)
 
     story = act("quiet-night", minutes=26 + minutes, before=away)
     late = [r for r in story.commands("DrainNode") if r.ran]
@@ -240,7 +240,7 @@ def test_an_abandoned_run_leaves_no_cordon(act: Act, polls: int) -> None:
     stopped: list[str] = []
 
     def abandon(simulation: Simulation) -> None:
-        runner = simulation.laptop.cloud.runner
+        runner = simulation.deployment.cloud.runner
 
         def watch() -> None:
             for e in runner.executions:
@@ -248,7 +248,7 @@ def test_an_abandoned_run_leaves_no_cordon(act: Act, polls: int) -> None:
                     stopped.append(e.name)
                     runner.stop(e)
 
-        simulation.laptop.clock.every(1.0, watch)
+        simulation.deployment.clock.every(1.0, watch)
 
     story = act("drain-times-out", minutes=18, before=abandon)
     assert stopped
@@ -261,9 +261,9 @@ def test_an_abandoned_run_leaves_no_cordon(act: Act, polls: int) -> None:
 @pytest.mark.parametrize("minutes", [5, 20, 60])
 def test_case_47_an_unmanaged_server_is_named_and_nobody_is_removed(act: Act, minutes: int) -> None:
     def unmanaged(simulation: Simulation) -> None:
-        commands = simulation.laptop.cloud.commands
-        until = simulation.laptop.clock.now() + minutes * 60
-        commands.is_managed = lambda _i: simulation.laptop.clock.now() >= until
+        commands = simulation.deployment.cloud.commands
+        until = simulation.deployment.clock.now() + minutes * 60
+        commands.is_managed = lambda _i: simulation.deployment.clock.now() >= until
 
     story = act("quiet-night", minutes=40, before=unmanaged)
     tried = [e for e in story.removals if "SelectNodes" in e.path]

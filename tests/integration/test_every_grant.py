@@ -1,4 +1,4 @@
-"""What functions may do and seldom need, each needed here once on the laptop cloud with the deployed template.
+"""What functions may do and seldom need, each needed here once in the simulator with the deployed template.
 
 tests/support/recorded_calls.py fails a whole run in which a grant was not used; these stories use the rare ones.
 """
@@ -33,7 +33,7 @@ def _full_name(fleet: Stage, function: str) -> str:
 
 
 def told(fleet: Stage) -> str:
-    return "\n".join(record["Message"] for record in fleet.laptop.messages)
+    return "\n".join(record["Message"] for record in fleet.deployment.messages)
 
 
 def answered(fleet: Stage, state: str) -> Execution | None:
@@ -48,7 +48,7 @@ def cordon_of_a_dead_operation(fleet: Stage, node_name: str) -> None:
         node["spec"]["unschedulable"] = True
         node["metadata"].setdefault("annotations", {}).update({OPERATION: "down-1-1", SINCE: str(fleet.now())})
 
-    fleet.sim.world.update("nodes", "", node_name, edit)
+    fleet.sim.cluster.update("nodes", "", node_name, edit)
 
 
 def test_a_scale_down_first_tidies_a_stray_cordon_and_what_a_dead_worker_left() -> None:
@@ -60,16 +60,16 @@ def test_a_scale_down_first_tidies_a_stray_cordon_and_what_a_dead_worker_left() 
         fleet.tick_until(lambda run: "SelectNodes" in run.path)
         assert {"UncordonNode", "ForgetNode"} <= documents(fleet, "SelectNodes")
         assert fleet.cordoned() == []
-        assert dead not in {node.instance_id for node in fleet.sim.world.nodes()}
+        assert dead not in {node.instance_id for node in fleet.sim.cluster.nodes()}
 
 
 def test_a_spot_warning_stops_the_drain_of_a_scale_down_and_drains_to_its_own_deadline() -> None:
     with stage(workers=3, warm_up=1, market="spot", **SLOW, **SOON_IDLE) as fleet:
-        assert fleet.laptop.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
+        assert fleet.deployment.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
         (taken,) = fleet.cordoned()
         fleet.cloud.ec2.warn_spot(taken)
-        fleet.laptop.clock.advance(300)
-        fleet.laptop.settle()
+        fleet.deployment.clock.advance(300)
+        fleet.deployment.settle()
         assert calls(fleet, "StartDeadlineDrain", "CancelCommand") == 1
         assert taken not in fleet.workers()
         assert fleet.cordoned() == []
@@ -77,9 +77,9 @@ def test_a_spot_warning_stops_the_drain_of_a_scale_down_and_drains_to_its_own_de
 
 def test_a_pause_cancels_the_drain_that_runs_before_the_worker_serves_again() -> None:
     with stage(workers=3, warm_up=1, **SLOW, **SOON_IDLE) as fleet:
-        assert fleet.laptop.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
+        assert fleet.deployment.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
         fleet.store.set_pause(Pause(reason="moving house", by="mira", since=fleet.now(), until=fleet.now() + 3600))
-        fleet.laptop.settle()
+        fleet.deployment.settle()
         assert calls(fleet, "UndoDrain", "CancelCommand") == 1
         assert documents(fleet, "UndoDrain") == {"UncordonNode"}
         assert (fleet.cordoned(), len(fleet.workers())) == ([], 3)
@@ -87,10 +87,10 @@ def test_a_pause_cancels_the_drain_that_runs_before_the_worker_serves_again() ->
 
 def test_an_aborted_run_has_its_running_drain_cancelled_by_the_clean_up() -> None:
     with stage(workers=3, warm_up=1, **SLOW, **SOON_IDLE) as fleet:
-        assert fleet.laptop.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
+        assert fleet.deployment.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)
         run = next(e for e in fleet.sim.executions if e.running and e.machine.endswith("autoscaler"))
         fleet.cloud.client("stepfunctions").stop_execution(executionArn=run.arn)
-        fleet.laptop.clock.advance(90)
+        fleet.deployment.clock.advance(90)
         assert calls(fleet, "CleanUp", "CancelCommand") == 1
         assert documents(fleet, "CleanUp") == {"UncordonNode"}
         assert (fleet.cordoned(), fleet.state().lease, fleet.state().operation) == ([], None, None)
@@ -100,7 +100,7 @@ def spare(fleet: Stage) -> str:
     """AWS announces to take a Spot worker and does not; its id once that is settled."""
     spared = next(i.id for i in fleet.cloud.ec2.instances() if i.state == "running" and i.lifecycle == "spot")
     fleet.cloud.ec2.warn_spot(spared, reclaim=False)
-    assert fleet.laptop.run_until(lambda: answered(fleet, "ReinstateWorker") is not None, limit_seconds=3600)
+    assert fleet.deployment.run_until(lambda: answered(fleet, "ReinstateWorker") is not None, limit_seconds=3600)
     return spared
 
 
@@ -126,8 +126,8 @@ def test_a_worker_that_somebody_stopped_is_told_of() -> None:
         stopped = fleet.workers()[0]
         fleet.cloud.client("ec2").stop_instances(InstanceIds=[stopped])
         detail = {"instance-id": stopped, "state": "stopped"}
-        fleet.laptop.put_event("aws.ec2", "EC2 Instance State-change Notification", detail, [])
-        fleet.laptop.run_until(lambda: calls(fleet, "CloseNotice", "Publish") > 0, limit_seconds=600)
+        fleet.deployment.put_event("aws.ec2", "EC2 Instance State-change Notification", detail, [])
+        fleet.deployment.run_until(lambda: calls(fleet, "CloseNotice", "Publish") > 0, limit_seconds=600)
         assert calls(fleet, "CloseNotice", "Publish") == 1
         assert f"worker_stopped:{stopped}" in told(fleet)
 
@@ -135,10 +135,10 @@ def test_a_worker_that_somebody_stopped_is_told_of() -> None:
 def test_the_weekly_report_comes_by_its_rule_with_what_the_week_cost() -> None:
     with stage(workers=3) as fleet:
         target = _full_name(fleet, "WeeklyReport")
-        (rule,) = (r for r in fleet.laptop.deployment.rules if any(target in t["Arn"] for t in r.targets))
-        fleet.laptop._fire(rule, fleet.now())
-        fleet.laptop.clock.advance(1)
-        (report,) = (json.loads(m["Message"]) for m in fleet.laptop.messages if "weekly cost report" in m["Subject"])
+        (rule,) = (r for r in fleet.deployment.resources.rules if any(target in t["Arn"] for t in r.targets))
+        fleet.deployment._fire(rule, fleet.now())
+        fleet.deployment.clock.advance(1)
+        (report,) = (json.loads(m["Message"]) for m in fleet.deployment.messages if "weekly cost report" in m["Subject"])
         assert report["trigger"] == "weekly"
         assert report["workers_after"] == 3
         assert calls(fleet, "WeeklyReport", "DescribeVolumes") == 1

@@ -1,4 +1,4 @@
-"""CollectMetrics and the laptop's Prometheus, both held to a real one that has received the world's exposition."""
+"""CollectMetrics and the fake Prometheus, both held to a real one that has received the world's exposition."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ class Fleet:
     server: RealPrometheus
     replicas: int = 1
     clock: VirtualClock = field(init=False)
-    world: SimulatedCluster = field(init=False)
+    cluster: SimulatedCluster = field(init=False)
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock(self.server.next_start())
-        self.world = SimulatedCluster(self.clock)
-        self.world.add_server("i-0server", "us-east-1a", "t3.medium")
-        self.history = History(self.world, self.clock, replicas=self.replicas)
+        self.cluster = SimulatedCluster(self.clock)
+        self.cluster.add_server("i-0server", "us-east-1a", "t3.medium")
+        self.history = History(self.cluster, self.clock, replicas=self.replicas)
 
     def worker(self, name: str, *, instance_type: str = "t3.medium", cpu_milli: int = 0, memory_mib: int = 64) -> None:
-        self.world.add_worker(name, instance_type=instance_type)
+        self.cluster.add_worker(name, instance_type=instance_type)
         self.load(name, cpu_milli, memory_mib)
 
     def load(self, node: str, cpu_milli: int, memory_mib: int = 64) -> None:
         usage = {USAGE_CPU_MILLI: str(cpu_milli), USAGE_MEMORY_MIB: str(memory_mib)}
         pod = pod_object(f"load-{node}", annotations=usage, nodeSelector={LABEL_HOSTNAME: node})
-        self.world.create("pods", pod)
+        self.cluster.create("pods", pod)
 
     def instances(self) -> tuple[Instance, ...]:
         return tuple(
@@ -77,7 +77,7 @@ class Fleet:
                 state="running",
                 launched_at=int(machine.started_at),
             )
-            for machine in self.world.state.machines.values()
+            for machine in self.cluster.state.machines.values()
             if machine.role == "worker" and machine.powered
         )
 
@@ -131,7 +131,7 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
 
 def same_as_truth(fleet: Fleet, snapshot: Snapshot) -> None:
     """The figures of the snapshot equal the world's truth within the stated tolerances."""
-    truth = fleet.world.truth()
+    truth = fleet.cluster.truth()
     assert truth.cpu_percent is not None
     assert snapshot.source == "live"
     assert snapshot.missing == ()
@@ -163,7 +163,7 @@ def test_a_busy_fleet_of_unequal_workers_is_weighed_by_cores(server: RealPrometh
     fleet.worker("i-0b", cpu_milli=1760, memory_mib=3000)
     fleet.worker("i-0c", cpu_milli=560, memory_mib=500)
     for number in range(7):
-        fleet.world.create("pods", pod_object(f"large-{number}", cpu_milli=6000 + 1000 * (number % 2), memory_mib=512))
+        fleet.cluster.create("pods", pod_object(f"large-{number}", cpu_milli=6000 + 1000 * (number % 2), memory_mib=512))
     fleet.clock.advance(600)
     server.write(fleet.history)
     snapshot = collect(fleet)
@@ -182,7 +182,7 @@ def test_a_worker_that_joined_inside_the_window_shows_its_own_load(
     fleet.worker("i-0a", cpu_milli=1760)
     fleet.worker("i-0b", cpu_milli=1760)
     fleet.clock.advance(540)
-    fleet.world.instance_started(instance_id="i-0c", instance_type="t3.medium", az="us-east-1a", boot_seconds=60)
+    fleet.cluster.instance_started(instance_id="i-0c", instance_type="t3.medium", az="us-east-1a", boot_seconds=60)
     fleet.clock.advance(60 + seconds_after)
     server.write(fleet.history)
     snapshot = collect(fleet)
@@ -198,9 +198,9 @@ def test_a_worker_that_left_no_longer_moves_the_figure(
     fleet.worker("i-0a", cpu_milli=1760)
     fleet.worker("i-0b")
     fleet.clock.advance(600)
-    fleet.world.delete("pods", "shop", "load-i-0b", grace_seconds=0)
-    fleet.world.delete("nodes", "", "i-0b")
-    fleet.world.instance_gone("i-0b")
+    fleet.cluster.delete("pods", "shop", "load-i-0b", grace_seconds=0)
+    fleet.cluster.delete("nodes", "", "i-0b")
+    fleet.cluster.instance_gone("i-0b")
     fleet.clock.advance(seconds_after)
     server.write(fleet.history)
     snapshot = collect(fleet)
@@ -217,7 +217,7 @@ def test_a_dead_worker_is_not_ready_and_out_of_every_figure(
     fleet.worker("i-0b", cpu_milli=1360, memory_mib=2000)
     fleet.worker("i-0c", cpu_milli=60)
     fleet.clock.advance(600)
-    fleet.world.fail_node("i-0c")
+    fleet.cluster.fail_node("i-0c")
     fleet.clock.advance(seconds_after)
     server.write(fleet.history)
     snapshot = collect(fleet)
@@ -232,7 +232,7 @@ def test_cpu_may_come_from_cadvisor(server: RealPrometheus, collect: Collect) ->
     fleet.worker("i-0a", cpu_milli=1760)
     fleet.clock.advance(600)
     server.write(fleet.history)
-    truth = fleet.world.truth().cpu_percent
+    truth = fleet.cluster.truth().cpu_percent
     waiting = BUSY_SHARES["iowait"] + BUSY_SHARES["steal"]
     assert truth is not None
     assert collect(fleet).cpu_percent == pytest.approx(truth, abs=CPU_TOLERANCE_POINTS)
@@ -333,7 +333,7 @@ TEXTS: dict[str, str] = {
 
 @dataclass
 class Eventful:
-    """One world with everything in it, what the laptop's face answered along its way, and the real server."""
+    """One world with everything in it, what the fake Prometheus answered along its way, and the real server."""
 
     server: RealPrometheus
     answers: dict[tuple[float, str], list[tuple[dict[str, str], float]]]
@@ -342,8 +342,8 @@ class Eventful:
 @pytest.fixture(scope="module")
 def eventful(server: RealPrometheus) -> Eventful:
     fleet = Fleet(server, replicas=2)
-    face = FakePrometheus(Scrapes(fleet.world, fleet.clock), username=USERNAME, password=PASSWORD)
-    reader = FaceReader(face)
+    fake = FakePrometheus(Scrapes(fleet.cluster, fleet.clock), username=USERNAME, password=PASSWORD)
+    reader = FakeReader(fake)
     found = Eventful(server, {})
     for act in _story(fleet):
         act()
@@ -356,61 +356,61 @@ def eventful(server: RealPrometheus) -> Eventful:
 
 
 def _story(fleet: Fleet) -> list[Callable[[], None]]:
-    world = fleet.world
+    cluster = fleet.cluster
     gates = [{"name": "example.com/quota"}]
 
     def begin() -> None:
         fleet.worker("i-0a", cpu_milli=1300)
         fleet.worker("i-0b", instance_type="t3.xlarge", cpu_milli=400)
         shop = ApplicationSpec(name="web", replicas=3, curve=constant(90), cpu_milli_per_request=8, queues=True)
-        world.add_application(shop)
-        world.add_application(ApplicationSpec(name="api", replicas=1, curve=constant(300), cpu_milli_per_request=5))
+        cluster.add_application(shop)
+        cluster.add_application(ApplicationSpec(name="api", replicas=1, curve=constant(300), cpu_milli_per_request=5))
 
     def wait_for_room() -> None:
-        world.create("pods", pod_object("gated", schedulingGates=gates))
+        cluster.create("pods", pod_object("gated", schedulingGates=gates))
         for number in range(3):
-            world.create("pods", pod_object(f"big-{number}", cpu_milli=5000, memory_mib=100 + number))
+            cluster.create("pods", pod_object(f"big-{number}", cpu_milli=5000, memory_mib=100 + number))
         first = pod_object("with-init", cpu_milli=100)
         first["spec"]["initContainers"] = [
             {"name": "init", "resources": {"requests": {"cpu": "9", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}}
         ]
-        world.create("pods", first)
+        cluster.create("pods", first)
 
     def join() -> None:
-        world.instance_started(instance_id="i-0c", instance_type="t3.large", az="us-east-1b", boot_seconds=20)
+        cluster.instance_started(instance_id="i-0c", instance_type="t3.large", az="us-east-1b", boot_seconds=20)
 
     def disturb() -> None:
-        world.cordon("i-0a")
-        world.set_exporter("i-0b", up=False)
+        cluster.cordon("i-0a")
+        cluster.set_exporter("i-0b", up=False)
 
     def die() -> None:
-        world.set_exporter("i-0b", up=True)
-        world.fail_node("i-0c")
+        cluster.set_exporter("i-0b", up=True)
+        cluster.fail_node("i-0c")
 
     def leave() -> None:
-        world.instance_gone("i-0a", voluntary=False)
+        cluster.instance_gone("i-0a", voluntary=False)
         for number in range(3):
-            world.delete("pods", "shop", f"big-{number}", grace_seconds=0)
+            cluster.delete("pods", "shop", f"big-{number}", grace_seconds=0)
 
     def revive() -> None:
-        world.recover_node("i-0c")
-        world.delete("nodes", "", "i-0a")
+        cluster.recover_node("i-0c")
+        cluster.delete("nodes", "", "i-0a")
 
     return [begin, wait_for_room, join, disturb, die, leave, revive]
 
 
 @dataclass
-class FaceReader:
-    """Asks the laptop's face as the adapter does, over HTTP's shapes."""
+class FakeReader:
+    """Asks the fake Prometheus as the adapter does, over HTTP's shapes."""
 
-    face: FakePrometheus
+    fake: FakePrometheus
 
     def query(self, text: str, at: float) -> list[tuple[dict[str, str], float]]:
         import base64
         import json
 
         token = base64.b64encode(f"{USERNAME}:{PASSWORD}".encode()).decode()
-        status, _, body = self.face.handle(
+        status, _, body = self.fake.handle(
             "/api/v1/query", {"query": text, "time": repr(at)}, {"Authorization": f"Basic {token}"}
         )
         assert status == 200, body
@@ -418,7 +418,7 @@ class FaceReader:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_laptops_prometheus_answers_as_the_real_one(eventful: Eventful, name: str) -> None:
+def test_the_fake_prometheus_answers_as_the_real_one(eventful: Eventful, name: str) -> None:
     compared = filled = 0
     for (at, text), rows in eventful.answers.items():
         if text == TEXTS[name]:
@@ -444,7 +444,7 @@ def _close(ours: float, real: float) -> bool:
 
 def test_the_face_refuses_the_wrong_password_as_the_real_one(server: RealPrometheus, collect: Collect) -> None:
     fleet = Fleet(server)
-    face = FakePrometheus(Scrapes(fleet.world, fleet.clock))
-    assert face.handle("/api/v1/query", {"query": "up"}, {})[0] == 401
+    fake = FakePrometheus(Scrapes(fleet.cluster, fleet.clock))
+    assert fake.handle("/api/v1/query", {"query": "up"}, {})[0] == 401
     with pytest.raises(MetricsUnavailableError):
         raise MetricsUnavailableError(collect(fleet, password="other").problem)

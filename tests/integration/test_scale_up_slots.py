@@ -92,14 +92,14 @@ def race(fleet: Bench, seed: int) -> int:
     chance = random.Random(seed)
 
     def dawdle(_: AwsCall) -> None:
-        if fleet.clock.current_strand() is not None:
+        if fleet.clock.current_thread() is not None:
             fleet.clock.wait(chance.choice((0.0, 0.01, 0.05, 0.2)))
 
     fleet.cloud.recorder.before_effect.append(dawdle)
     try:
-        strands = [fleet.clock.spawn(each, f"contender-{n}") for n, each in enumerate(work)]
+        threads = [fleet.clock.spawn(each, f"contender-{n}") for n, each in enumerate(work)]
         limit = fleet.clock.now() + 300
-        assert fleet.clock.run_until(lambda: not any(s.is_alive() for s in strands), limit=limit)
+        assert fleet.clock.run_until(lambda: not any(s.is_alive() for s in threads), limit=limit)
     finally:
         fleet.cloud.recorder.before_effect.remove(dawdle)
     noticed = {n.instance_id for n in fleet.state().notices}

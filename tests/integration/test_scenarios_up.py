@@ -61,7 +61,7 @@ def spot_storm(watch: FleetWatch) -> None:
 
 
 def dry_pool(watch: FleetWatch) -> None:
-    asked = watch.sim.laptop.cloud.recorder.of("RunInstances")
+    asked = watch.sim.deployment.cloud.recorder.of("RunInstances")
     refused = [c for c in asked if c.error == "InsufficientInstanceCapacity"]
     assert refused and len(refused) < len(asked)
     assert says(watch, "no capacity")
@@ -70,7 +70,7 @@ def dry_pool(watch: FleetWatch) -> None:
 
 
 def quota(watch: FleetWatch) -> None:
-    asked = watch.sim.laptop.cloud.recorder.of("RunInstances")
+    asked = watch.sim.deployment.cloud.recorder.of("RunInstances")
     refused = [c for c in asked if c.error == "VcpuLimitExceeded"]
     assert refused and all(c.attempts == 1 for c in refused)
     assert says(watch, "L-1216C47A")
@@ -106,7 +106,7 @@ def prometheus_dies_mid_join(watch: FleetWatch) -> None:
     down, up = start + 11 * 60, start + 25 * 60
     mid_join = [i for i, at in watch.launched.items() if at < down < watch.usable_at[i]]
     assert mid_join and not watch.ended_at
-    looked = watch.sim.laptop.cloud.recorder.of("SendCommand")
+    looked = watch.sim.deployment.cloud.recorder.of("SendCommand")
     assert any(down <= call.at <= up and "InspectNodes" in call.parameters["DocumentName"] for call in looked)
     first = watch.scale_ups()[0]
     assert first.status == "SUCCEEDED" and first.ended_at is not None and down < first.ended_at < up

@@ -1,6 +1,6 @@
 """The synthesised template itself runs: a flash sale and a Spot interruption, on what the template's JSON says.
 
-What the laptop cloud holds is compared with the JSON as the deployment would get it, read here without the
+What the simulator holds is compared with the JSON as the deployment would get it, read here without the
 simulator's reader. Nothing is typed again: names, handlers, environments, keys, rules and targets all come from it.
 """
 
@@ -63,7 +63,7 @@ def test_every_function_of_the_template_is_there_with_its_handler_and_environmen
     sim: Simulation, resources: list[tuple[str, dict[str, Any]]]
 ) -> None:
     ours = {f["FunctionName"]: f for f in of(resources, "AWS::Lambda::Function") if "FunctionName" in f}
-    there = sim.laptop.cloud.lambdas.functions
+    there = sim.deployment.cloud.lambdas.functions
     assert set(there) == set(ours)
     for name, function in ours.items():
         environment = function["Environment"]["Variables"]
@@ -75,7 +75,7 @@ def test_every_function_of_the_template_is_there_with_its_handler_and_environmen
 
 
 def test_every_table_has_the_keys_of_the_template(sim: Simulation, resources: list[tuple[str, dict[str, Any]]]) -> None:
-    client = sim.laptop.cloud.client("dynamodb")
+    client = sim.deployment.cloud.client("dynamodb")
     tables = of(resources, "AWS::DynamoDB::Table") + of(resources, "AWS::DynamoDB::GlobalTable")
     assert {t["TableName"] for t in tables} == set(client.list_tables()["TableNames"])
     for table in tables:
@@ -85,7 +85,7 @@ def test_every_table_has_the_keys_of_the_template(sim: Simulation, resources: li
 def test_both_workflows_have_every_state_of_the_template_and_call_functions_of_it(
     sim: Simulation, resources: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    client = sim.laptop.cloud.client("stepfunctions")
+    client = sim.deployment.cloud.client("stepfunctions")
     there = {m["name"]: m["stateMachineArn"] for m in client.list_state_machines()["stateMachines"]}
     machines = {m["StateMachineName"]: m["DefinitionString"] for m in of(resources, "AWS::StepFunctions::StateMachine")}
     assert set(there) == set(machines)
@@ -98,7 +98,7 @@ def test_both_workflows_have_every_state_of_the_template_and_call_functions_of_i
 def test_every_rule_of_the_template_waits_with_its_pattern_or_schedule_and_its_targets(
     sim: Simulation, resources: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    there = {rule.name: rule for rule in sim.laptop.deployment.rules}
+    there = {rule.name: rule for rule in sim.deployment.resources.rules}
     rules = of(resources, "AWS::Events::Rule")
     assert len(there) == len(rules)
     for rule in rules:
@@ -106,7 +106,7 @@ def test_every_rule_of_the_template_waits_with_its_pattern_or_schedule_and_its_t
         assert found.schedule == rule.get("ScheduleExpression")
         assert len(found.targets) == len(rule["Targets"])
         given = {t["Arn"].rsplit(":", 1)[0].rsplit(":", 1)[-1] for t in found.targets if ":lambda:" in t["Arn"]}
-        assert given <= set(sim.laptop.cloud.lambdas.functions)
+        assert given <= set(sim.deployment.cloud.lambdas.functions)
 
 
 def test_the_sale_grows_the_fleet_by_the_rule_that_ticks_and_shrinks_it_again(sim: Simulation) -> None:
@@ -118,14 +118,14 @@ def test_the_sale_grows_the_fleet_by_the_rule_that_ticks_and_shrinks_it_again(si
 
 def test_the_interruption_comes_by_its_rule_and_the_worker_is_drained_and_replaced_in_time(sim: Simulation) -> None:
     (response,) = [e for e in runs(sim, "interruption") if "NotifyResponse" in e.path]
-    (warning,) = [e for e in sim.laptop.events if e["detail-type"] == "EC2 Spot Instance Interruption Warning"]
+    (warning,) = [e for e in sim.deployment.events if e["detail-type"] == "EC2 Spot Instance Interruption Warning"]
     assert response.started_at == datetime.fromisoformat(warning["time"]).timestamp()
-    launch = next(c for c in sim.laptop.cloud.recorder.of("RunInstances") if "LaunchReplacement" in (c.function or ""))
+    launch = next(c for c in sim.deployment.cloud.recorder.of("RunInstances") if "LaunchReplacement" in (c.function or ""))
     assert 0 <= launch.at - response.started_at <= 5
     assert response.output_of("CheckDeadlineDrain")["drain"]["status"] == "drained"
 
 
 def test_messages_of_both_reach_slack_through_the_topic_and_its_subscription(sim: Simulation) -> None:
-    sent = " ".join(str(post) for post in sim.laptop.transport.slack())
+    sent = " ".join(str(post) for post in sim.deployment.transport.slack())
     assert "scaled up" in sent
     assert "AWS takes this Spot instance back" in sent

@@ -1,4 +1,4 @@
-"""Prints what the whole workflow costs on the laptop: a quiet tick, a day under load, memory, and how handlers start.
+"""Prints what the workflow costs in the simulator: a quiet tick, a day under load, memory, and how handlers start.
 
 Run: PYTHONPATH=.:functions python tests/performance/bench_workflow.py [--executions 5000]
 Processor time is printed beside wall time: on a shared machine only the first can be compared.
@@ -49,14 +49,14 @@ CLIENTS = {
 def quiet_tick() -> None:
     """From StartExecution to the end, handlers included; the world's own minutes in between are left out."""
     with Simulation(parse_scenario(QUIET, source="quiet"), template=synthesised_template(), alerts=False) as sim:
-        sim.laptop.run_ticks(WARM_UP_TICKS)
-        sim.laptop._fire = lambda *_: None  # type: ignore[method-assign]
+        sim.deployment.run_ticks(WARM_UP_TICKS)
+        sim.deployment._fire = lambda *_: None  # type: ignore[method-assign]
         wall, processor, transitions = [], [], []
         for _ in range(TICKS):
-            sim.laptop.clock.advance(120)
+            sim.deployment.clock.advance(120)
             began, used = real_monotonic(), time.process_time()
-            run = sim.laptop.start_workflow({"trigger": "manual"})
-            sim.laptop.settle()
+            run = sim.deployment.start_workflow({"trigger": "manual"})
+            sim.deployment.settle()
             wall.append((real_monotonic() - began) * 1000)
             processor.append((time.process_time() - used) * 1000)
             transitions.append(len(run.path))
@@ -78,11 +78,11 @@ def day_under_load() -> None:
 
 
 def memory(executions: int) -> None:
-    """Resident memory after so many quiet ticks in one laptop."""
+    """Resident memory after so many quiet ticks in one simulator."""
     with Simulation(parse_scenario(QUIET, source="quiet"), template=synthesised_template(), alerts=False) as sim:
-        sim.laptop.run_ticks(50)
+        sim.deployment.run_ticks(50)
         before = _resident_mib()
-        sim.laptop.run_ticks(executions - 50)
+        sim.deployment.run_ticks(executions - 50)
         print(f"memory: {before:.0f} MiB after 50 executions, {_resident_mib():.0f} MiB after {executions}")
 
 

@@ -41,7 +41,7 @@ def lint_template(template: dict[str, Any]) -> list[str]:
 
 
 def by_interpreter(text: str) -> list[str]:
-    """moto's parser, the one that the laptop cloud executes with."""
+    """moto's parser, the one that the simulator executes with."""
     from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
     try:

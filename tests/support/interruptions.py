@@ -1,4 +1,4 @@
-"""The interruption workflow on the laptop cloud: one fleet, its events, and what became of them."""
+"""The interruption workflow in the simulator: one fleet, its events, and what became of them."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from simulator.fakes.exposition import SCRAPE_SECONDS, Targets, scrape
 from simulator.fakes.scrapes import PHASE_SECONDS
 from tests.support.real_servers import free_port, process, tool, wait_until
 
-USERNAME, PASSWORD = "prometheus", "laptop"
+USERNAME, PASSWORD = "prometheus", "simulator"
 PASSWORD_HASH = "$2b$04$Hz31xkQJzgMa2.IZMGerh.8vCBA3n4M2agzx6b/ajvvKFhiLW9beG"
 STALE = struct.pack("<Q", 0x7FF0000000000002)
 SLICE_SECONDS = 1200
-HOURS_BETWEEN_WORLDS = 6
+HOURS_BETWEEN_CLUSTERS = 6
 FIRST_START = 1_780_300_800.0
 
 Key = tuple[tuple[str, str], ...]
@@ -37,11 +37,11 @@ class RealPrometheus:
 
     url: str
     session: requests.Session
-    worlds: int = 0
+    clusters: int = 0
 
     def next_start(self) -> float:
-        self.worlds += 1
-        return FIRST_START + self.worlds * HOURS_BETWEEN_WORLDS * 3600
+        self.clusters += 1
+        return FIRST_START + self.clusters * HOURS_BETWEEN_CLUSTERS * 3600
 
     def write(self, history: History) -> None:
         """Send everything recorded, oldest slice first."""
@@ -90,9 +90,9 @@ def _ready(session: requests.Session, url: str) -> bool:
 
 @dataclass(slots=True)
 class History:
-    """Scrapes a world on the beat of the laptop's Prometheus and marks series stale as a real one does."""
+    """Scrapes a world on the beat of the fake Prometheus and marks series stale as a real one does."""
 
-    world: SimulatedCluster
+    cluster: SimulatedCluster
     clock: VirtualClock
     replicas: int = 1
     targets: Targets = field(init=False)
@@ -100,13 +100,13 @@ class History:
     present: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.targets = Targets(self.world)
+        self.targets = Targets(self.cluster)
         first = (self.clock.now() - PHASE_SECONDS) // SCRAPE_SECONDS * SCRAPE_SECONDS + SCRAPE_SECONDS + PHASE_SECONDS
         self.clock.every(SCRAPE_SECONDS, self.scrape, first=first)
 
     def scrape(self) -> None:
         before, self.present = self.present, set()
-        for sample in scrape(self.world, self.targets, replicas=self.replicas):
+        for sample in scrape(self.cluster, self.targets, replicas=self.replicas):
             labels = {name: value for name, value in sample.labels.items() if value}
             key = tuple(sorted({"__name__": sample.name, **labels}.items()))
             self.present.add(key)

@@ -67,7 +67,7 @@ class Ledger:
     told: int = 0
 
     def watch(self) -> None:
-        """Listen to the laptop cloud's recorder, once it is loaded."""
+        """Listen to the simulator's recorder, once it is loaded."""
         module: Any = sys.modules.get("simulator.aws.recorder")
         if module is None or hasattr(module.Recorder, "watched"):
             return

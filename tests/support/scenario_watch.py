@@ -32,18 +32,20 @@ class FleetWatch:
     notices_at: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
-        recorder = self.sim.laptop.cloud.recorder
+        recorder = self.sim.deployment.cloud.recorder
         recorder.after_effect.append(self._after)
-        self.sim.laptop.clock.every(SAMPLE_SECONDS, self._look)
+        self.sim.deployment.clock.every(SAMPLE_SECONDS, self._look)
 
     @property
     def maximum(self) -> int:
-        return int(self.sim.laptop.deployment.setting("MAX_NODES", "10"))
+        return int(self.sim.deployment.resources.setting("MAX_NODES", "10"))
 
     @property
     def workers(self) -> set[str]:
         """Live workers, those under notice included."""
-        return {i.id for i in self.sim.laptop.cloud.ec2.instances() if i.state in LIVE} - {self.sim.laptop.server_id}
+        return {i.id for i in self.sim.deployment.cloud.ec2.instances() if i.state in LIVE} - {
+            self.sim.deployment.server_id
+        }
 
     def _after(self, call: AwsCall) -> None:
         names = call.parameters.get("ExpressionAttributeNames", {})
@@ -65,17 +67,17 @@ class FleetWatch:
     def _count(self) -> None:
         counted = len(self.workers - self.notices)
         if counted > self.maximum:
-            self.over_maximum.append((self.sim.laptop.clock.now(), counted))
+            self.over_maximum.append((self.sim.deployment.clock.now(), counted))
 
     def _look(self) -> None:
-        now = self.sim.laptop.clock.now()
-        for instance in self.sim.laptop.cloud.ec2.instances():
-            if instance.id == self.sim.laptop.server_id or instance.id in self.sim.starting_ids:
+        now = self.sim.deployment.clock.now()
+        for instance in self.sim.deployment.cloud.ec2.instances():
+            if instance.id == self.sim.deployment.server_id or instance.id in self.sim.starting_ids:
                 continue
             self.launched.setdefault(instance.id, now)
             if instance.state not in LIVE:
                 self.ended_at.setdefault(instance.id, now)
-        for node in self.sim.world.nodes():
+        for node in self.sim.cluster.nodes():
             if node.usable and node.instance_id in self.launched:
                 self.usable_at.setdefault(node.instance_id, now)
         self._count()
@@ -98,7 +100,7 @@ class FleetWatch:
     def told(self) -> list[str]:
         """Every sentence that people were sent: what happened, alerts and details."""
         found: list[str] = []
-        for record in self.sim.laptop.messages:
+        for record in self.sim.deployment.messages:
             message = _json(record.get("Message", record.get("message", "")))
             if not isinstance(message, dict):
                 continue

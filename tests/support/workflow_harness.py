@@ -1,4 +1,4 @@
-"""A small fleet on the laptop cloud, with the shipped workflow, that a test drives tick by tick."""
+"""A small fleet in the simulator, with the shipped workflow, that a test drives tick by tick."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ class Stage:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
-        self.laptop = sim.laptop
-        self.cloud = sim.laptop.cloud
+        self.deployment = sim.deployment
+        self.cloud = sim.deployment.cloud
         environment = next(
             f.environment for f in self.cloud.lambdas.functions.values() if "CLUSTER_ID" in f.environment
         )
         self.settings = Settings.from_env(environment)
-        self.store = StateStore(self.cloud.client("dynamodb"), self.settings, _WholeClock(self.laptop.clock.now))
+        self.store = StateStore(self.cloud.client("dynamodb"), self.settings, _WholeClock(self.deployment.clock.now))
         self.records = Records(self.cloud.client("dynamodb"), self.settings)
 
     # driving -----------------------------------------------------------------------------------------------------
 
     def tick(self) -> Execution:
         """The next scheduled run of the autoscaler, to its end."""
-        return next(e for e in self.laptop.run_ticks(1) if e.machine.endswith("autoscaler"))
+        return next(e for e in self.deployment.run_ticks(1) if e.machine.endswith("autoscaler"))
 
     def ticks(self, count: int) -> list[Execution]:
         return [self.tick() for _ in range(count)]
@@ -83,23 +83,23 @@ class Stage:
 
     def run(self, trigger: str = "manual", **fields: Any) -> Execution:
         """A run started by hand or by an alert, to its end."""
-        execution = self.laptop.start_workflow({"trigger": trigger, **fields})
-        self.laptop.settle()
+        execution = self.deployment.start_workflow({"trigger": trigger, **fields})
+        self.deployment.settle()
         return execution
 
     def start(self, trigger: str = "manual", **fields: Any) -> Execution:
-        return self.laptop.start_workflow({"trigger": trigger, **fields})
+        return self.deployment.start_workflow({"trigger": trigger, **fields})
 
     def until(self, execution: Execution, state: str) -> None:
         """Run the clock until the execution has entered a state."""
-        assert self.laptop.run_until(lambda: state in execution.path, limit_seconds=3600), execution.path
+        assert self.deployment.run_until(lambda: state in execution.path, limit_seconds=3600), execution.path
 
     def load(self, rate: float) -> None:
-        self.sim.world.set_load("shop/web", lambda _seconds: rate)
+        self.sim.cluster.set_load("shop/web", lambda _seconds: rate)
 
     def stop_schedule(self) -> None:
         """From now on only runs that the test starts."""
-        self.laptop._fire = lambda *_: None  # type: ignore[method-assign]
+        self.deployment._fire = lambda *_: None  # type: ignore[method-assign]
 
     def dry_run_until(self, state: str, limit: int = IDLE_TICKS_LIMIT) -> Execution:
         """Dry runs at the pace of the schedule, until one enters a state."""
@@ -108,15 +108,15 @@ class Stage:
             run = self.run(dry_run=True)
             if state in run.path:
                 return run
-            self.laptop.clock.advance(self.settings.interval_seconds)
+            self.deployment.clock.advance(self.settings.interval_seconds)
         raise AssertionError(f"no dry run came to {state}; the last went {' > '.join(run.path)}")
 
     def lost_instance(self) -> str:
         """An instance of ours that runs and never becomes a node, past its join limit."""
         subnet = next(iter(self.settings.zones.values()))
-        self.sim.world.boot_rules.insert(0, BootRule(kind="never_joins"))
+        self.sim.cluster.boot_rules.insert(0, BootRule(kind="never_joins"))
         instance_id = self.sim._launch("t3.small", "on-demand", subnet)
-        self.laptop.clock.advance(self.settings.join_limit_seconds + 1)
+        self.deployment.clock.advance(self.settings.join_limit_seconds + 1)
         return instance_id
 
     # faults ------------------------------------------------------------------------------------------------------
@@ -169,21 +169,21 @@ class Stage:
         return [
             one.id
             for one in self.cloud.ec2.instances()
-            if one.state in ("pending", "running") and one.id != self.laptop.server_id
+            if one.state in ("pending", "running") and one.id != self.deployment.server_id
         ]
 
     def cordoned(self) -> list[str]:
-        return [node.name for node in self.sim.world.nodes() if node.unschedulable]
+        return [node.name for node in self.sim.cluster.nodes() if node.unschedulable]
 
     def leave(self, operation: Operation, *, owner: str = "dead") -> None:
         """Leave an operation behind as a run would that died after recording it; its lock is free again."""
-        run = Run(execution_id=owner, trigger="manual", scheduled_at=0, started_at=int(self.laptop.clock.now()))
+        run = Run(execution_id=owner, trigger="manual", scheduled_at=0, started_at=int(self.deployment.clock.now()))
         held = replace(run, fence=self.store.acquire(run).state.fence)
         self.store.save_operation(held, operation)
         self.store.release(held)
 
     def now(self) -> int:
-        return int(self.laptop.clock.now())
+        return int(self.deployment.clock.now())
 
 
 class _WholeClock:

@@ -60,10 +60,10 @@ def under_way(fleet: Stage, state: str) -> Execution:
     fleet.stop_schedule()
     for _ in range(IDLE_TICKS_LIMIT):
         run = fleet.start()
-        fleet.laptop.run_until(lambda run=run: state in run.path or not run.running, limit_seconds=600)
+        fleet.deployment.run_until(lambda run=run: state in run.path or not run.running, limit_seconds=600)
         if run.running:
             return run
-        fleet.laptop.clock.advance(fleet.settings.interval_seconds)
+        fleet.deployment.clock.advance(fleet.settings.interval_seconds)
     raise AssertionError(f"no run came to {state}; the last went {' > '.join(run.path)}")
 
 
@@ -71,7 +71,7 @@ def test_a_scale_up_under_way_joins_with_the_code_that_launched(fleet: Stage) ->
     fleet.load(BUSY)
     run = under_way(fleet, "WaitForJoin")
     ran = deploy(fleet)
-    fleet.laptop.settle()
+    fleet.deployment.settle()
     assert (run.status, set(run.path) & set(ran)) == ("SUCCEEDED", set())
     assert {"CheckJoin", "CompleteScaleUp", "Notify", "ReleaseLock"} <= set(run.path)
     ran.clear()
@@ -82,7 +82,7 @@ def test_a_scale_up_under_way_joins_with_the_code_that_launched(fleet: Stage) ->
 def test_a_drain_under_way_ends_with_the_code_that_began_it(idle: Stage) -> None:
     run = under_way(idle, "WaitForDrain")
     ran = deploy(idle)
-    idle.laptop.settle()
+    idle.deployment.settle()
     assert (run.status, set(run.path) & set(ran)) == ("SUCCEEDED", set())
     assert {"CheckDrain", "TerminateNodes", "ForgetNodes", "CompleteScaleDown"} <= set(run.path)
     assert (len(idle.workers()), idle.cordoned()) == (3, [])

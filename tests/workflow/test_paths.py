@@ -83,7 +83,7 @@ def test_a_quiet_tick_takes_six_transitions_and_four_invocations(fleet: Stage) -
 
 def test_a_held_lock_ends_early_and_green(fleet: Stage) -> None:
     first, second = fleet.start(), fleet.start()
-    fleet.laptop.settle()
+    fleet.deployment.settle()
     assert (first.path, second.path) == (QUIET, ["AcquireLock", "LockStatus", "AlreadyScaling"])
     assert second.status == "SUCCEEDED"
     assert first.arn in second.output["detail"]
@@ -101,9 +101,9 @@ def test_a_pause_ends_a_run_before_it_takes_the_lock(fleet: Stage) -> None:
 
 def test_the_same_tick_delivered_twice_does_its_work_once(fleet: Stage) -> None:
     fleet.tick()
-    tick = fleet.laptop.ticks[-1]
-    fleet.laptop.tick(scheduled_at=tick)
-    fleet.laptop.settle()
+    tick = fleet.deployment.ticks[-1]
+    fleet.deployment.tick(scheduled_at=tick)
+    fleet.deployment.settle()
     assert fleet.sim.executions[-1].path == ["AcquireLock", "LockStatus", "StaleTrigger"]
     assert fleet.sim.executions[-1].status == "SUCCEEDED"
     nothing_left_behind(fleet)
@@ -117,8 +117,8 @@ def test_a_malformed_input_ends_in_one_sentence_and_leaves_the_state_item_alone(
     fleet: Stage, given: dict[str, Any], part: str
 ) -> None:
     before = fleet.state()
-    run = fleet.laptop.start_workflow(given)
-    fleet.laptop.settle()
+    run = fleet.deployment.start_workflow(given)
+    fleet.deployment.settle()
     assert run.path == ["AcquireLock", "ReadFailure", "NotStarted"]
     assert (run.status, run.error) == ("FAILED", "InvalidInputError")
     assert run.cause is not None
@@ -139,7 +139,7 @@ def test_an_unknown_fault_before_the_lock_ends_red_at_once(fleet: Stage) -> None
 
 
 def test_a_young_cached_reading_serves_when_prometheus_is_gone(fleet: Stage) -> None:
-    fleet.laptop.transport.fault = "down"
+    fleet.deployment.transport.fault = "down"
     run = fleet.tick()
     assert run.path[:5] == QUIET[:5]
     assert run.output_of("CollectMetrics")["snapshot"]["source"] == "cached"
@@ -148,7 +148,7 @@ def test_a_young_cached_reading_serves_when_prometheus_is_gone(fleet: Stage) -> 
 
 
 def test_without_any_reading_the_minimum_is_still_enforced_and_the_run_ends_in_an_error(fleet: Stage) -> None:
-    fleet.laptop.transport.fault = "down"
+    fleet.deployment.transport.fault = "down"
     fleet.ticks(3)
     fleet.cloud.ec2.reclaim(fleet.workers()[0])
     run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
@@ -176,7 +176,7 @@ def test_without_any_reading_the_minimum_is_still_enforced_and_the_run_ends_in_a
 def test_each_way_prometheus_can_fail_is_one_clear_error_with_the_lock_released(
     fleet: Stage, fault: str, part: str
 ) -> None:
-    fleet.laptop.transport.fault = fault  # type: ignore[assignment]
+    fleet.deployment.transport.fault = fault  # type: ignore[assignment]
     run = fleet.tick_until(lambda e: e.status == "FAILED")
     assert run.error == "MetricsUnavailableError"
     assert part in (run.cause or "")
@@ -185,7 +185,7 @@ def test_each_way_prometheus_can_fail_is_one_clear_error_with_the_lock_released(
 
 
 def test_an_empty_answer_is_missing_and_changes_nothing(fleet: Stage) -> None:
-    fleet.laptop.transport.fault = "empty"
+    fleet.deployment.transport.fault = "empty"
     run = fleet.tick()
     assert "LaunchNodes" not in run.path
     assert run.output_of("CollectMetrics")["snapshot"]["cpu_percent"] is None
@@ -508,7 +508,7 @@ def test_what_went_before_a_target_that_could_not_go_counts(pair: Stage) -> None
 
 def test_a_target_that_is_lost_while_it_drains_is_skipped() -> None:
     with stage(workers=4, warm_up=1, shutdown=40, **SOON_IDLE) as fleet:
-        fleet.laptop.clock.every(1.0, lambda: lose_target(fleet))
+        fleet.deployment.clock.every(1.0, lambda: lose_target(fleet))
         run = fleet.tick_until(scaled_down)
         at = run.path.index("NextTarget")
         assert run.path[at - 1] == "DrainStatus"
@@ -565,7 +565,7 @@ def test_a_server_that_cannot_be_asked_removes_nobody(idle: Stage) -> None:
 
 def test_a_drain_is_withdrawn_when_pods_become_unschedulable() -> None:
     with stage(workers=3, warm_up=1, shutdown=200, drain_timeout_seconds=280, **SOON_IDLE) as fleet:
-        fleet.laptop.clock.every(5.0, lambda: surge(fleet))
+        fleet.deployment.clock.every(5.0, lambda: surge(fleet))
         run = fleet.tick_until(scaled_down)
         at = run.path.index("UndoDrain")
         assert run.path[at - 1 : at + 3] == ["DrainStatus", "UndoDrain", "UndoStatus", "FailScaleDown"]
@@ -622,7 +622,7 @@ def test_a_machine_that_is_being_terminated_is_finished_by_the_next_run(idle: St
     following = idle.tick_until(lambda e: "Resume" in e.path)
     assert following.path[-3:] == ["CompleteScaleDown", "Notify", "ReleaseLock"]
     assert len(idle.workers()) == 3
-    assert {n.instance_id for n in idle.sim.world.nodes()} - {idle.laptop.server_id} == set(idle.workers())
+    assert {n.instance_id for n in idle.sim.cluster.nodes()} - {idle.deployment.server_id} == set(idle.workers())
     nothing_left_behind(idle)
 
 
@@ -696,7 +696,7 @@ def resumed(run: Execution, state: str) -> None:
 
 def test_a_planned_launch_is_launched_by_the_next_run_even_without_prometheus(fleet: Stage) -> None:
     fleet.leave(an_operation(fleet, slots=(a_slot(fleet),)))
-    fleet.laptop.transport.fault = "down"
+    fleet.deployment.transport.fault = "down"
     run = fleet.tick()
     resumed(run, "LaunchNodes")
     assert len(fleet.workers()) == 3
@@ -736,7 +736,7 @@ def test_a_removal_is_taken_up_where_its_record_stands(phase: Any, state: str) -
         instance_id = fleet.workers()[-1]
         if phase in ("terminating", "terminated", "forgotten"):
             fleet.cloud.client("ec2").terminate_instances(InstanceIds=[instance_id])
-            fleet.laptop.clock.advance(60)
+            fleet.deployment.clock.advance(60)
         target = Target(instance_id=instance_id, node_name=instance_id, phase=phase, started_at=fleet.now())
         fleet.leave(an_operation(fleet, kind="scale_down", targets=(target,)))
         run = fleet.tick()

@@ -1,6 +1,6 @@
 """What moto's EC2 lacks: client tokens, instances that take time, Spot interruptions, dry pools, late visibility.
 
-It decides what happens when; the patches that let it stand in `seams`.
+It decides what happens when; the patches that let it are in `interpreter`.
 """
 
 from __future__ import annotations

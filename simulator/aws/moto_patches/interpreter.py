@@ -1,6 +1,6 @@
-"""Every place where the laptop reaches into moto and botocore, and nothing else: an upgrade breaks here, loudly.
+"""Every place where the simulator reaches into moto and botocore, and nothing else: an upgrade breaks here, loudly.
 
-Each seam says what it expects of the code it replaces; `SeamError` names the seam when that is no longer so.
+Each patch says what it expects of the code it replaces; `SeamError` names the patch when that is no longer so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simulator.aws.lambdas import InvocationKilledError, LambdaReply
 from simulator.aws.moto_patches.ec2 import Ec2Side, TokenMismatchError
 from simulator.aws.moto_patches.ssm import RunCommand, SsmError, parse_document
 from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
-from simulator.clock import Strand, StrandKilledError, VirtualClock, VirtualEvent, wait_for_any
+from simulator.clock import ThreadKilledError, VirtualClock, VirtualEvent, VirtualThread, wait_for_any
 
 PARSER = "moto.stepfunctions.parser."
 ASL = PARSER + "asl."
@@ -62,12 +62,12 @@ UNCATCHABLE = frozenset({"States.Runtime", "States.DataLimitExceeded"})
 Invoke = Callable[[str, bytes, str | None], LambdaReply]
 
 
-class SeamError(RuntimeError):
-    """moto or botocore is no longer what a seam was cut for."""
+class PatchError(RuntimeError):
+    """moto or botocore is not what a patch was written for."""
 
 
-class StoppedError(StrandKilledError):
-    """Ends the strand of a state whose execution was stopped, timed out or has gone on without it."""
+class StoppedError(ThreadKilledError):
+    """Ends the virtual thread of a state whose execution was stopped, timed out or has gone on without it."""
 
 
 class Listener(Protocol):
@@ -79,15 +79,15 @@ class Listener(Protocol):
 
 
 def expect(owner: Any, name: str, *parameters: str) -> Any:
-    """The attribute that a seam replaces, checked against the parameters it was written for."""
+    """The attribute that a patch replaces, checked against the parameters it was written for."""
     where = f"{getattr(owner, '__name__', owner)}.{name}"
     if not hasattr(owner, name):
-        raise SeamError(f"seam {where}: it no longer exists; look for its new place and move the seam")
+        raise PatchError(f"patch {where}: it no longer exists; look for its new place and move the patch")
     found = getattr(owner, name)
     if parameters:
         actual = tuple(inspect.signature(found).parameters)
         if actual != parameters:
-            raise SeamError(f"seam {where}: takes {actual}, the seam was written for {parameters}")
+            raise PatchError(f"patch {where}: takes {actual}, the patch was written for {parameters}")
     return found
 
 
@@ -145,8 +145,8 @@ class Interpreter:
 
     def _thread(
         self, target: Callable[..., object], args: tuple[Any, ...] = (), name: str = "state", **_: Any
-    ) -> Strand:
-        return Strand(self._clock, name, lambda: target(*args))
+    ) -> VirtualThread:
+        return VirtualThread(self._clock, name, lambda: target(*args))
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
@@ -514,16 +514,16 @@ class WatchedCalls:
         return response
 
     def _run_hooks(self, hooks: list[Hook], call: AwsCall) -> None:
-        """A strand that dies in a hook stays dead: what its finally clauses still ask of AWS has no effect."""
-        strand = self._clock.current_strand()
-        if strand is not None and strand.doom is not None:
-            raise strand.doom
+        """A virtual thread that dies in a hook stays dead: what its finally clauses still ask of AWS has no effect."""
+        thread = self._clock.current_thread()
+        if thread is not None and thread.kill_error is not None:
+            raise thread.kill_error
         try:
             for hook in hooks:
                 hook(call)
         except InvocationKilledError as error:
-            if strand is not None:
-                strand.doom = error
+            if thread is not None:
+                thread.kill_error = error
             raise
 
 
@@ -653,7 +653,7 @@ def real_commands(commands: RunCommand) -> Iterator[None]:
 
     for name in ("cancel_command", "list_command_invocations", "describe_instance_information"):
         if hasattr(Response, name):
-            raise SeamError(f"seam SSM: moto now has {name}; use its own")
+            raise PatchError(f"patch SSM: moto now has {name}; use its own")
     with (
         swapped(Backend, "send_command", send_command),
         swapped(Backend, "create_document", create_document),

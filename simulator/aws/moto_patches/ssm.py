@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from simulator.clock import Handle, Strand, StrandKilledError, VirtualClock
+from simulator.clock import Handle, ThreadKilledError, VirtualClock, VirtualThread
 
 STDOUT_LIMIT = 24_000
 STDERR_LIMIT = 8_000
@@ -37,12 +37,12 @@ class CommandResult:
 
 
 class CommandRunner(Protocol):
-    """Runs a script on an instance, waiting on the virtual clock; a StrandKilledError there means: stop it."""
+    """Runs a script on an instance, waiting on the virtual clock; a ThreadKilledError there means: stop it."""
 
     def __call__(self, script: str, *, instance_id: str, execution_timeout: float) -> CommandResult: ...
 
 
-class CommandStoppedError(StrandKilledError):
+class CommandStoppedError(ThreadKilledError):
     """The agent kills the script: it was cancelled or took too long."""
 
 
@@ -86,7 +86,7 @@ class CommandRun:
     started_at: float | None = None
     ended_at: float | None = None
     ran: bool = False
-    strand: Strand | None = None
+    thread: VirtualThread | None = None
     timers: list[Handle] = field(default_factory=list)
 
     @property
@@ -240,7 +240,7 @@ class RunCommand:
     def _begin(self, run: CommandRun) -> None:
         run.started_at = self._clock.now()
         run.ran = True
-        run.strand = self._clock.spawn(lambda: self._run(run), name=f"command {run.document} on {run.instance_id}")
+        run.thread = self._clock.spawn(lambda: self._run(run), name=f"command {run.document} on {run.instance_id}")
         self._after(run, run.execution_seconds, lambda: self._stop(run, "TimedOut", "ExecutionTimedOut"))
 
     def _run(self, run: CommandRun) -> None:
@@ -254,8 +254,8 @@ class RunCommand:
     def _stop(self, run: CommandRun, status: str, details: str) -> None:
         if run.final:
             return
-        if run.strand is not None:
-            run.strand.kill(CommandStoppedError(details))
+        if run.thread is not None:
+            run.thread.kill(CommandStoppedError(details))
         self._end(run, status, details)
 
     def _end(self, run: CommandRun, status: str, details: str) -> None:
@@ -270,7 +270,7 @@ class RunCommand:
 
 
 class BashRunner:
-    """Runs scripts under the real bash, whose process group is killed with the strand.
+    """Runs scripts under the real bash, whose process group is killed with the virtual thread.
 
     environment gives each instance's variables. While the process runs, virtual time stands still unless the
     process waits on the clock itself; real_limit_seconds ends one that would hold everything up for ever.

@@ -72,7 +72,7 @@ def _around(fleet: Fleet, state: str, act: Callable[[Handler, Any, Any], Any]) -
     def around(handler: Handler, event: Any, context: Any) -> Any:
         if blow.struck:
             return handler(event, context)
-        blow.struck.append((state, fleet.laptop.clock.now()))
+        blow.struck.append((state, fleet.deployment.clock.now()))
         return act(handler, event, context)
 
     fleet.surround(state, around)
@@ -99,7 +99,7 @@ def times_out(fleet: Fleet, state: str) -> Injection:
 
     def act(handler: Handler, event: Any, context: Any) -> Any:
         handler(event, context)
-        fleet.laptop.clock.wait(3600)
+        fleet.deployment.clock.wait(3600)
 
     return _around(fleet, state, act)
 
@@ -132,7 +132,7 @@ class _Throttle(ServiceFault):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "count" and value < getattr(self, "count", value):
-            self.blow.struck.append((self.blow.state, self.fleet.laptop.clock.now()))
+            self.blow.struck.append((self.blow.state, self.fleet.deployment.clock.now()))
         object.__setattr__(self, name, value)
 
 
@@ -144,8 +144,8 @@ def loses_lease(fleet: Fleet, state: str) -> Injection:
             lease = fleet.store.load().lease
             if lease is not None:
                 assert fleet.store.force_unlock(lease)
-            fleet.laptop.start_workflow({"trigger": "manual"})
-            fleet.laptop.clock.wait(LATE_SECONDS)
+            fleet.deployment.start_workflow({"trigger": "manual"})
+            fleet.deployment.clock.wait(LATE_SECONDS)
         return handler(event, context)
 
     return _around(fleet, state, act)
@@ -156,7 +156,7 @@ def stopped(fleet: Fleet, state: str) -> Injection:
 
     def act(handler: Handler, event: Any, context: Any) -> Any:
         fleet.stop(execution_of(event))
-        fleet.laptop.clock.wait(LATE_SECONDS)
+        fleet.deployment.clock.wait(LATE_SECONDS)
         return handler(event, context)
 
     return _around(fleet, state, act)
@@ -168,7 +168,7 @@ def machine_times_out(fleet: Fleet, state: str) -> Injection:
     def act(handler: Handler, event: Any, context: Any) -> Any:
         answer = handler(event, context)
         fleet.time_out(execution_of(event))
-        fleet.laptop.clock.wait(LATE_SECONDS)
+        fleet.deployment.clock.wait(LATE_SECONDS)
         return answer
 
     return _around(fleet, state, act)
@@ -180,7 +180,7 @@ def condition_fails(fleet: Fleet, state: str) -> Injection:
     def mine(parameters: Any) -> bool:
         found = current_function.get() == name and "ConditionExpression" in parameters
         if found:
-            blow.struck.append((state, fleet.laptop.clock.now()))
+            blow.struck.append((state, fleet.deployment.clock.now()))
         return found
 
     fleet.cloud.faults.conditional_check_failed(when=mine, count=1)
@@ -192,10 +192,10 @@ def _outage(seconds: float, begin: Callable[[Fleet, Injection], Callable[[], obj
 
     def aim(fleet: Fleet, state: str) -> Injection:
         def act(handler: Handler, event: Any, context: Any) -> Any:
-            now = fleet.laptop.clock.now()
+            now = fleet.deployment.clock.now()
             end = begin(fleet, blow)
             blow.lasts_until = now + seconds
-            fleet.laptop.clock.at(now + seconds, end)
+            fleet.deployment.clock.at(now + seconds, end)
             return handler(event, context)
 
         blow = _around(fleet, state, act)
@@ -217,12 +217,12 @@ def _busy_ec2(fleet: Fleet, blow: Injection) -> Callable[[], object]:
 
 def _no_ssm(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     """The agent is gone: commands are accepted and never arrive, until AWS notices after a minute."""
-    commands, server = fleet.cloud.commands, fleet.laptop.server_id
+    commands, server = fleet.cloud.commands, fleet.deployment.server_id
     commands.offline.add(server)
-    noticed = fleet.laptop.clock.at(fleet.laptop.clock.now() + 60, lambda: commands.lost.add(server))
+    noticed = fleet.deployment.clock.at(fleet.deployment.clock.now() + 60, lambda: commands.lost.add(server))
 
     def back() -> None:
-        fleet.laptop.clock.cancel(noticed)
+        fleet.deployment.clock.cancel(noticed)
         commands.offline.discard(server)
         commands.lost.discard(server)
 
@@ -230,13 +230,13 @@ def _no_ssm(fleet: Fleet, blow: Injection) -> Callable[[], object]:
 
 
 def _no_prometheus(fleet: Fleet, blow: Injection) -> Callable[[], object]:
-    fleet.laptop.transport.fault = "down"
-    return lambda: setattr(fleet.laptop.transport, "fault", "")
+    fleet.deployment.transport.fault = "down"
+    return lambda: setattr(fleet.deployment.transport, "fault", "")
 
 
 def _no_slack(fleet: Fleet, blow: Injection) -> Callable[[], object]:
-    fleet.laptop.transport.slack_answers.extend([(500, {})] * 200)
-    return fleet.laptop.transport.slack_answers.clear
+    fleet.deployment.transport.slack_answers.extend([(500, {})] * 200)
+    return fleet.deployment.transport.slack_answers.clear
 
 
 def _unless(service: str, words: str) -> Why:

@@ -1,4 +1,4 @@
-"""A small fleet on the laptop cloud in which every function can be interfered with, and every caller is known.
+"""A small fleet in the simulator in which every function can be interfered with, and every caller is known.
 
 It drives and looks. What may never happen is said in `invariants`, what is done to the fleet in `blows`.
 """
@@ -93,11 +93,11 @@ class Fleet(Stage):
 
         A spared worker may wait for room for hours, which the next ticks make: nobody waits for that.
         """
-        known = len(self.laptop.executions)
-        wanted = len(self.laptop.ticks) + 1
-        self.laptop.run_until(lambda: len(self.laptop.ticks) >= wanted, limit_seconds=600)
-        self.laptop.run_until(self._nothing_moves)
-        mine = [e for e in self.laptop.executions[known:] if e.machine.endswith("autoscaler")]
+        known = len(self.deployment.executions)
+        wanted = len(self.deployment.ticks) + 1
+        self.deployment.run_until(lambda: len(self.deployment.ticks) >= wanted, limit_seconds=600)
+        self.deployment.run_until(self._nothing_moves)
+        mine = [e for e in self.deployment.executions[known:] if e.machine.endswith("autoscaler")]
         return mine[0] if mine else None
 
     def _nothing_moves(self) -> bool:
@@ -113,12 +113,12 @@ class Fleet(Stage):
         return [{name: plain(value.to_regular_json()) for name, value in item.attrs.items()} for item in items]
 
     def execution(self, arn: str) -> Execution | None:
-        return next((e for e in reversed(self.laptop.executions) if e.arn == arn), None)
+        return next((e for e in reversed(self.deployment.executions) if e.arn == arn), None)
 
     def stop(self, arn: str) -> None:
         """An operator stops an execution in the console."""
         with by_hand():
-            self.cloud.runner.stop(next(e for e in self.laptop.executions if e.arn == arn), error="stopped by hand")
+            self.cloud.runner.stop(next(e for e in self.deployment.executions if e.arn == arn), error="stopped by hand")
 
     def time_out(self, arn: str) -> None:
         """The machine's own TimeoutSeconds is over at this instant."""

@@ -63,9 +63,9 @@ class Watch:
         recorder.after_effect.append(self._after)
         self.item = self.fleet.raw()
         self.stamped_at = self._now()
-        self.was_usable = {n.instance_id for n in self.fleet.sim.world.nodes() if n.ready and not n.unschedulable}
+        self.was_usable = {n.instance_id for n in self.fleet.sim.cluster.nodes() if n.ready and not n.unschedulable}
         self.launched = {i.id: 0.0 for i in self.fleet.cloud.ec2.instances()}
-        self.fleet.laptop.clock.every(LOOK_SECONDS, self._look)
+        self.fleet.deployment.clock.every(LOOK_SECONDS, self._look)
 
     def disturbed(self, seconds: float = 0.0) -> None:
         """A fault strikes now, or goes on that long: what must happen in time counts from its end."""
@@ -77,7 +77,7 @@ class Watch:
         self._nothing_lost()
 
     def _now(self) -> float:
-        return self.fleet.laptop.clock.now()
+        return self.fleet.deployment.clock.now()
 
     def wrong(self, invariant: str, text: str) -> None:
         line = f"{invariant}: {text}"
@@ -119,7 +119,7 @@ class Watch:
         return operation.startswith("int-") or set(call.parameters.get("InstanceIds", ["?"])) <= self.noticed
 
     def _may_end(self, ids: list[str]) -> None:
-        nodes = {n.instance_id: n for n in self.fleet.sim.world.nodes() if n.role != "server"}
+        nodes = {n.instance_id: n for n in self.fleet.sim.cluster.nodes() if n.role != "server"}
         live = {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE}
         for instance_id in ids:
             self.terminated.setdefault(instance_id, self._now())
@@ -142,7 +142,7 @@ class Watch:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
 
     def _guests(self, node_name: str) -> list[Any]:
-        pods = [p for p in self.fleet.sim.world.pods() if p.node == node_name]
+        pods = [p for p in self.fleet.sim.cluster.pods() if p.node == node_name]
         return [p for p in pods if p.owner_kind not in ("DaemonSet", "Node") and p.phase not in ("Succeeded", "Failed")]
 
     @property
@@ -151,7 +151,7 @@ class Watch:
 
     def _count(self) -> None:
         live = [i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE]
-        counted = set(live) - self._under_notice - {self.fleet.laptop.server_id}
+        counted = set(live) - self._under_notice - {self.fleet.deployment.server_id}
         if len(counted) > self.fleet.settings.max_workers:
             self.wrong(NEVER_ABOVE_MAX, f"{len(counted)} workers, allowed {self.fleet.settings.max_workers}")
 
@@ -202,7 +202,7 @@ class Watch:
     def _operation(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         before, after = old.get("operation") or {}, new.get("operation") or {}
         if before and before.get("operation_id") != after.get("operation_id"):
-            for node in self.fleet.sim.world.nodes():
+            for node in self.fleet.sim.cluster.nodes():
                 owner = node.annotations.get(CORDONED_BY, "")
                 if owner in self.closed and node.unschedulable and node.machine_up:
                     self.wrong(CORDONS_END, f"{node.name} is still cordoned by {owner}; {before['operation_id']} ended")
@@ -232,7 +232,7 @@ class Watch:
         self._count()
 
     def _see_usable(self) -> None:
-        self.was_usable |= {n.instance_id for n in self.fleet.sim.world.nodes() if n.ready and not n.unschedulable}
+        self.was_usable |= {n.instance_id for n in self.fleet.sim.cluster.nodes() if n.ready and not n.unschedulable}
 
     def _forgotten(self, now: float) -> None:
         """A worker that nobody counts: it never joined, lives on, and no decision has seen it."""
@@ -242,7 +242,7 @@ class Watch:
             if instance.state not in LIVE or instance.id in self.was_usable or instance.id in self.adopted:
                 continue
             since = max(self.launched.get(instance.id, now), self.disturbed_until)
-            if now - since <= limit or instance.id == self.fleet.laptop.server_id:
+            if now - since <= limit or instance.id == self.fleet.deployment.server_id:
                 continue
             if not self._decided_about(instance.id):
                 self.wrong(NOBODY_FORGOTTEN, f"{instance.id} is unknown {now - since:.0f} s after its launch")

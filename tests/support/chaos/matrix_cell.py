@@ -56,7 +56,7 @@ def _until_struck(fleet: Fleet, watch: Watch, blow: Injection, story: Story) -> 
     for _ in range(story.ticks + 1):
         fleet.tick()
         if blow.struck:
-            watch.disturbed(max(0.0, blow.lasts_until - fleet.laptop.clock.now()))
+            watch.disturbed(max(0.0, blow.lasts_until - fleet.deployment.clock.now()))
             return
 
 
@@ -65,12 +65,12 @@ def _come_home(fleet: Fleet, watch: Watch, blow: Injection, workers: int) -> int
     settings = fleet.settings
     cooldown = max(settings.cooldown_up_seconds, settings.cooldown_down_seconds)
     limit = settings.lease_seconds + FAILED_AFTER_SECONDS + cooldown
-    while not blow.over(fleet.laptop.clock.now()):
+    while not blow.over(fleet.deployment.clock.now()):
         fleet.tick()
-    begun, ticks = fleet.laptop.clock.now(), 0
+    begun, ticks = fleet.deployment.clock.now(), 0
     fleet.mend()
     while unsettled := not_home(fleet, workers):
-        if fleet.laptop.clock.now() - begun > limit:
+        if fleet.deployment.clock.now() - begun > limit:
             watch.wrong(COMES_HOME, f"after {ticks} clean ticks {unsettled}")
             return ticks
         fleet.tick()
@@ -88,7 +88,7 @@ def not_home(fleet: Fleet, workers: int) -> str:
 def not_settled(fleet: Fleet) -> str:
     """What is still open; empty when no work is left over, however many workers there are."""
     item = fleet.raw()
-    nodes = fleet.sim.world.nodes()
+    nodes = fleet.sim.cluster.nodes()
     found = {
         "somebody holds the lock": item.get("lock_owner"),
         "an operation is open": (item.get("operation") or {}).get("operation_id"),
@@ -104,7 +104,7 @@ def not_settled(fleet: Fleet) -> str:
 
 
 def _usable(fleet: Fleet) -> set[str]:
-    nodes = fleet.sim.world.nodes()
+    nodes = fleet.sim.cluster.nodes()
     return {n.instance_id for n in nodes if n.role != "server" and n.ready and not n.unschedulable}
 
 

@@ -41,14 +41,14 @@ class Play:
     cordoned_by_hand: set[str] = field(default_factory=set)
 
     @property
-    def laptop(self) -> Any:
-        return self.fleet.laptop
+    def deployment(self) -> Any:
+        return self.fleet.deployment
 
     def tick(self) -> None:
         self.fleet.tick()
 
     def time_passes(self, seconds: int) -> None:
-        self.laptop.clock.advance(seconds)
+        self.deployment.clock.advance(seconds)
 
     def load_changes(self, rate: int) -> None:
         self.fleet.load(rate)
@@ -62,11 +62,11 @@ class Play:
             self.fleet.cloud.ec2.reclaim(workers[number % len(workers)])
 
     def run_by_hand(self, trigger: str, dry_run: bool) -> None:
-        self.laptop.start_workflow({"trigger": trigger, "dry_run": dry_run})
+        self.deployment.start_workflow({"trigger": trigger, "dry_run": dry_run})
 
     def the_same_tick_again(self) -> None:
-        if self.laptop.ticks:
-            self.laptop.tick(scheduled_at=self.laptop.ticks[-1])
+        if self.deployment.ticks:
+            self.deployment.tick(scheduled_at=self.deployment.ticks[-1])
 
     def pause(self, seconds: int) -> None:
         now = self.fleet.now()
@@ -88,9 +88,9 @@ class Play:
             self.fleet.stop(running[number % len(running)].arn)
 
     def cordon_by_hand(self, number: int) -> None:
-        nodes = [n.name for n in self.fleet.sim.world.nodes() if n.role != "server" and not n.unschedulable]
+        nodes = [n.name for n in self.fleet.sim.cluster.nodes() if n.role != "server" and not n.unschedulable]
         if nodes:
-            self.fleet.sim.world.cordon(nodes[number % len(nodes)], actor="mira")
+            self.fleet.sim.cluster.cordon(nodes[number % len(nodes)], actor="mira")
             self.cordoned_by_hand.add(nodes[number % len(nodes)])
 
     # how it goes ---------------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class Play:
         assert self.watch.broken == [], "\n".join([*self.watch.broken, self._story()])
 
     def _tick_until(self, limit_seconds: float, still: Callable[[], str]) -> None:
-        begun, told = self.laptop.clock.now(), "no tick yet"
-        while told and self.laptop.clock.now() - begun <= limit_seconds:
+        begun, told = self.deployment.clock.now(), "no tick yet"
+        while told and self.deployment.clock.now() - begun <= limit_seconds:
             self.fleet.tick()
             told = still()
         assert told == "", f"after {limit_seconds:.0f} s of clean ticks: {told}\n{self._story()}"
@@ -128,12 +128,12 @@ class Play:
         self.fleet.cloud.lambdas.faults.clear()
         self.fleet.cloud.commands.offline.clear()
         self.fleet.cloud.commands.lost.clear()
-        self.laptop.transport.fault = ""
-        self.laptop.transport.slack_answers.clear()
+        self.deployment.transport.fault = ""
+        self.deployment.transport.slack_answers.clear()
         self.fleet.store.clear_pause()
         self.fleet.load(IDLE)
-        for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.world.nodes()}):
-            self.fleet.sim.world.uncordon(name, actor="mira")
+        for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.cluster.nodes()}):
+            self.fleet.sim.cluster.uncordon(name, actor="mira")
         self.watch.disturbed()
 
     def _story(self) -> str:
@@ -187,7 +187,7 @@ class PreparedFleet:
             self.play.clean_ticks(to_the_minimum=to_the_minimum)
         except BaseException:  # whatever it is, the test that waits must hear of it
             account = traceback.format_exc()
-        ran = [(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.laptop.executions]
+        ran = [(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.deployment.executions]
         answer.send((account, ran, LEDGER, branches.SEEN))
 
 
@@ -212,7 +212,7 @@ def prepared_fleet() -> Iterator[PreparedFleet]:
 @contextlib.contextmanager
 def _fleet() -> Iterator[Play]:
     with theatre(workers=3, market="spot", interruption_settle_seconds=60, join_limit_seconds=120) as fleet:
-        fleet.laptop.clock.advance(BOOTED_SECONDS)
+        fleet.deployment.clock.advance(BOOTED_SECONDS)
         watch = Watch(fleet)
         watch.begin()
         yield Play(fleet, watch)

@@ -60,7 +60,7 @@ def course(story: Story) -> Course:
     """The story without a fault, played once in this process."""
     asked: set[str] = set()
     with on_stage(story) as (fleet, watch):
-        transport = fleet.laptop.transport
+        transport = fleet.deployment.transport
         for key in list(fleet.functions):
             state = fleet.state_of(key)
             fleet.surround(state, _noting(transport.sent, state, asked))
@@ -98,7 +98,7 @@ def _noting(sent: list[Any], state: str, asked: set[str]) -> Callable[[Any, Any,
 def _left_to_undo(fleet: Fleet) -> None:
     """A drain that was begun and whose run died long ago: its cordon stands, its operation is past its limit."""
     victim = sorted(fleet.workers())[-1]
-    node = next(n for n in fleet.sim.world.nodes() if n.instance_id == victim)
+    node = next(n for n in fleet.sim.cluster.nodes() if n.instance_id == victim)
     age = fleet.settings.operation_limit_seconds + 1
     target = Target(instance_id=victim, node_name=node.name, phase="draining", started_at=fleet.now() - age)
     operation = Operation(
@@ -118,7 +118,7 @@ def _left_to_undo(fleet: Fleet) -> None:
         found["spec"]["unschedulable"] = True
         found["metadata"].setdefault("annotations", {})["node-fleet.io/cordoned-by"] = operation.operation_id
 
-    fleet.sim.world.update("nodes", "", node.name, cordon)
+    fleet.sim.cluster.update("nodes", "", node.name, cordon)
 
 
 def _stray(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""A small fleet on the laptop's AWS for tests of single steps: real adapters, fake Prometheus and server."""
+"""A small fleet on the simulated AWS for tests of single steps: real adapters, fake Prometheus and server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher on the laptop's EC2: what is tried next after each refusal, what is kept, how patient it is."""
+"""The launcher on the simulated EC2: what is tried next after each refusal, what is kept, how patient it is."""
 
 from __future__ import annotations
 

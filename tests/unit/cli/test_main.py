@@ -108,7 +108,8 @@ def test_an_unknown_region_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys:
     code, _, err = run(capsys, "status")
     assert code == ExitCode.FAILED
     assert err == (
-        "node-fleet: which AWS region is meant? give --region, set AWS_REGION, or add --local to try it on the laptop\n"
+        "node-fleet: which AWS region is meant? "
+        "give --region, set AWS_REGION, or add --local to try it in the simulator\n"
     )
 
 

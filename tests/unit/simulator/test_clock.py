@@ -1,4 +1,4 @@
-"""The virtual clock: order, ties, cancelling, waiting strands, time outside, and the same order twice."""
+"""The virtual clock: order, ties, cancelling, waiting virtual threads, time outside, and the same order twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.clock import ClockError, StrandKilledError, VirtualClock, wait_for_any
+from simulator.clock import ClockError, ThreadKilledError, VirtualClock, wait_for_any
 
 
 class Flag:
@@ -53,7 +53,7 @@ def test_a_cancelled_callback_never_runs_and_the_others_all_do(entries: list[tup
 @given(
     st.lists(st.lists(st.floats(0, 5, allow_nan=False), max_size=6), min_size=1, max_size=5),
 )
-def test_interleaved_strands_give_the_same_order_of_events_every_time(plans: list[list[float]]) -> None:
+def test_interleaved_virtual_threads_give_the_same_order_of_events_every_time(plans: list[list[float]]) -> None:
     def run() -> list[tuple[int, float]]:
         clock = VirtualClock(0.0)
         seen: list[tuple[int, float]] = []
@@ -113,7 +113,7 @@ def test_a_repeating_callback_may_cancel_itself() -> None:
     assert seen == [1]
 
 
-def test_waiting_outside_all_strands_advances_the_clock() -> None:
+def test_waiting_outside_all_virtual_threads_advances_the_clock() -> None:
     clock = VirtualClock(0.0)
     seen: list[float] = []
     clock.at(3, lambda: seen.append(clock.now()))
@@ -124,11 +124,11 @@ def test_waiting_outside_all_strands_advances_the_clock() -> None:
 def test_a_callback_that_waits_is_told_to_spawn() -> None:
     clock = VirtualClock(0.0)
     clock.at(1, lambda: clock.wait(1))
-    with pytest.raises(ClockError, match="spawn a strand"):
+    with pytest.raises(ClockError, match="spawn a virtual thread"):
         clock.advance(2)
 
 
-def test_a_strand_joins_others_without_stopping_time() -> None:
+def test_a_virtual_thread_joins_others_without_stopping_time() -> None:
     clock = VirtualClock(0.0)
     seen: list[tuple[str, float]] = []
 
@@ -201,7 +201,7 @@ def test_a_wait_shorter_than_the_grain_of_the_clock_still_lets_time_pass() -> No
     assert seen == [1_780_300_800.000001]
 
 
-def test_a_killed_strand_ends_where_it_waits_and_cannot_wait_again() -> None:
+def test_a_killed_virtual_thread_ends_where_it_waits_and_cannot_wait_again() -> None:
     clock = VirtualClock(0.0)
     seen: list[str] = []
 
@@ -213,21 +213,21 @@ def test_a_killed_strand_ends_where_it_waits_and_cannot_wait_again() -> None:
         clock.wait(1)
         seen.append("went on")
 
-    strand = clock.spawn(stubborn)
-    clock.at(5, strand.kill)
+    thread = clock.spawn(stubborn)
+    clock.at(5, thread.kill)
     clock.advance(200)
-    assert seen == [StrandKilledError.__name__]
-    assert not strand.is_alive()
+    assert seen == [ThreadKilledError.__name__]
+    assert not thread.is_alive()
 
 
-def test_the_error_of_a_strand_reaches_whoever_drives_the_clock() -> None:
+def test_the_error_of_a_virtual_thread_reaches_the_code_that_drives_the_clock() -> None:
     clock = VirtualClock(0.0)
 
     def fail() -> None:
-        raise ValueError("broken strand")
+        raise ValueError("broken virtual thread")
 
     clock.spawn(fail)
-    with pytest.raises(ValueError, match="broken strand"):
+    with pytest.raises(ValueError, match="broken virtual thread"):
         clock.advance(1)
 
 
@@ -241,14 +241,14 @@ def test_run_until_stops_at_the_condition_or_at_its_limit() -> None:
     assert clock.now() == 45
 
 
-def test_run_until_names_the_waiting_strands_when_nothing_is_due() -> None:
+def test_run_until_names_the_waiting_virtual_threads_when_nothing_is_due() -> None:
     clock = VirtualClock(0.0)
     clock.spawn(lambda: clock.event().wait(), name="stuck")
     with pytest.raises(ClockError, match="stuck"):
         clock.run_until(lambda: False)
 
 
-def test_a_scope_holds_only_while_its_strand_runs() -> None:
+def test_a_scope_holds_only_while_its_virtual_thread_runs() -> None:
     clock = VirtualClock(0.0)
     flag = Flag()
     seen: list[tuple[str, bool]] = []
@@ -288,7 +288,7 @@ def test_virtual_time_stands_still_while_something_real_runs() -> None:
     assert seen == ["real at 0.0", "due"]
 
 
-def test_a_real_thread_may_wait_virtually_through_the_strand_that_waits_for_it() -> None:
+def test_a_real_thread_may_wait_in_virtual_time_through_the_virtual_thread_that_waits_for_it() -> None:
     clock = VirtualClock(0.0)
     seen: list[tuple[str, float]] = []
 
@@ -301,13 +301,13 @@ def test_a_real_thread_may_wait_virtually_through_the_strand_that_waits_for_it()
         thread.start()
         thread.join()
 
-    clock.spawn(lambda: (clock.outside(work), seen.append(("strand", clock.now()))))
+    clock.spawn(lambda: (clock.outside(work), seen.append(("virtual thread", clock.now()))))
     clock.at(50, lambda: seen.append(("between", clock.now())))
     clock.advance(100)
-    assert seen == [("between", 50), ("server", 90), ("strand", 90)]
+    assert seen == [("between", 50), ("server", 90), ("virtual thread", 90)]
 
 
-def test_an_error_outside_is_raised_in_the_strand() -> None:
+def test_an_error_outside_is_raised_in_the_virtual_thread() -> None:
     clock = VirtualClock(0.0)
 
     def fail() -> None:
@@ -317,12 +317,12 @@ def test_an_error_outside_is_raised_in_the_strand() -> None:
         clock.outside(fail)
 
 
-def test_closing_ends_every_strand() -> None:
+def test_closing_ends_every_virtual_thread() -> None:
     clock = VirtualClock(0.0)
-    strands = [clock.spawn(lambda: clock.event().wait()) for _ in range(3)]
+    threads = [clock.spawn(lambda: clock.event().wait()) for _ in range(3)]
     clock.advance(1)
     clock.close()
-    assert not any(strand.is_alive() for strand in strands)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The laptop's Prometheus by itself: its HTTP manners, its arithmetic, and what it has scraped when."""
+"""The fake Prometheus by itself: its HTTP manners, its arithmetic, and what it has scraped when."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from simulator.fakes.exposition import Sample, Targets, scrape, text
 from simulator.fakes.prometheus import FakePrometheus, Row, histogram_quantile
 from simulator.fakes.scrapes import Scrapes, Track
 
-OURS = {"Authorization": "Basic " + base64.b64encode(b"prometheus:laptop").decode()}
+OURS = {"Authorization": "Basic " + base64.b64encode(b"prometheus:simulator").decode()}
 
 
 @dataclass
-class LocalDeployment:
+class WatchedCluster:
     """A server, two workers at 90 % and 10 %, and a Prometheus that watches them."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
-    world: SimulatedCluster = field(init=False)
+    cluster: SimulatedCluster = field(init=False)
     scrapes: Scrapes = field(init=False)
-    face: FakePrometheus = field(init=False)
+    fake: FakePrometheus = field(init=False)
 
     def __post_init__(self) -> None:
-        self.world = SimulatedCluster(self.clock)
-        self.world.add_server("i-0server", "us-east-1a")
+        self.cluster = SimulatedCluster(self.clock)
+        self.cluster.add_server("i-0server", "us-east-1a")
         for name, cpu in (("i-0a", 1760), ("i-0b", 160)):
-            self.world.add_worker(name, instance_type="t3.medium")
+            self.cluster.add_worker(name, instance_type="t3.medium")
             usage = {USAGE_CPU_MILLI: str(cpu)}
             pod = pod_object(f"load-{name}", annotations=usage, nodeSelector={LABEL_HOSTNAME: name})
-            self.world.create("pods", pod)
-        self.scrapes = Scrapes(self.world, self.clock)
-        self.face = FakePrometheus(self.scrapes)
+            self.cluster.create("pods", pod)
+        self.scrapes = Scrapes(self.cluster, self.clock)
+        self.fake = FakePrometheus(self.scrapes)
 
     def ask(self, query: str, later_seconds: float = 0) -> list[Row]:
         at = self.clock.now() + later_seconds
-        status, _, body = self.face.handle("/api/v1/query", {"query": query, "time": str(at)}, OURS)
+        status, _, body = self.fake.handle("/api/v1/query", {"query": query, "time": str(at)}, OURS)
         assert status == 200, body
         return [(one["metric"], float(one["value"][1])) for one in json.loads(body)["data"]["result"]]
 
@@ -52,8 +52,8 @@ class LocalDeployment:
 
 
 @pytest.fixture
-def laptop() -> LocalDeployment:
-    found = LocalDeployment()
+def watched() -> WatchedCluster:
+    found = WatchedCluster()
     found.clock.advance(600)
     return found
 
@@ -61,82 +61,82 @@ def laptop() -> LocalDeployment:
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Basic d3Jvbmc6d3Jvbmc="}, {"Authorization": "Bearer x"}, {"authorization": ""}]
 )
-def test_without_the_right_user_nothing_is_answered(laptop: LocalDeployment, headers: dict[str, str]) -> None:
-    status, found, body = laptop.face.handle("/api/v1/query", {"query": queries.NODE}, headers)
+def test_without_the_right_user_nothing_is_answered(watched: WatchedCluster, headers: dict[str, str]) -> None:
+    status, found, body = watched.fake.handle("/api/v1/query", {"query": queries.NODE}, headers)
     assert (status, body) == (401, b"Unauthorized\n")
     assert found["WWW-Authenticate"] == "Basic"
 
 
-def test_header_names_have_no_case(laptop: LocalDeployment) -> None:
+def test_header_names_have_no_case(watched: WatchedCluster) -> None:
     headers = {"AUTHORIZATION": OURS["Authorization"]}
-    assert laptop.face.handle("/api/v1/query", {"query": queries.NODE}, headers)[0] == 200
+    assert watched.fake.handle("/api/v1/query", {"query": queries.NODE}, headers)[0] == 200
 
 
-def test_a_query_that_is_not_ours_is_refused_and_not_guessed(laptop: LocalDeployment) -> None:
-    status, _, body = laptop.face.handle("/api/v1/query", {"query": "up == 1"}, OURS)
+def test_a_query_that_is_not_ours_is_refused_and_not_guessed(watched: WatchedCluster) -> None:
+    status, _, body = watched.fake.handle("/api/v1/query", {"query": "up == 1"}, OURS)
     assert status == 400
     assert json.loads(body)["errorType"] == "bad_data"
     assert json.loads(body)["error"].endswith("not up == 1")
 
 
-def test_another_path_is_not_found(laptop: LocalDeployment) -> None:
-    assert laptop.face.handle("/graph", {}, OURS)[0] == 404
+def test_another_path_is_not_found(watched: WatchedCluster) -> None:
+    assert watched.fake.handle("/graph", {}, OURS)[0] == 404
 
 
-def test_a_query_may_be_added(laptop: LocalDeployment) -> None:
-    laptop.face.add_query("sum(orders)", lambda at: [({}, 7.0)])
-    assert laptop.ask("sum(orders)") == [({}, 7.0)]
+def test_a_query_may_be_added(watched: WatchedCluster) -> None:
+    watched.fake.add_query("sum(orders)", lambda at: [({}, 7.0)])
+    assert watched.ask("sum(orders)") == [({}, 7.0)]
 
 
-def test_each_worker_shows_its_own_load_and_the_server_none(laptop: LocalDeployment) -> None:
-    truth = {node.instance_id: node.cpu_percent for node in laptop.world.truth().nodes if node.role == "worker"}
-    assert laptop.cpu() == pytest.approx(truth)
+def test_each_worker_shows_its_own_load_and_the_server_none(watched: WatchedCluster) -> None:
+    truth = {node.instance_id: node.cpu_percent for node in watched.cluster.truth().nodes if node.role == "worker"}
+    assert watched.cpu() == pytest.approx(truth)
     assert truth["i-0a"] > 8 * truth["i-0b"]
 
 
-def test_a_new_worker_has_no_load_before_its_second_scrape(laptop: LocalDeployment) -> None:
-    laptop.world.instance_started(instance_id="i-0c", instance_type="t3.small", az="us-east-1a", boot_seconds=20)
-    laptop.clock.advance(20 + 7)
-    assert "i-0c" not in laptop.cpu()
-    assert ({"instance_id": "i-0c"}, 2.0) in laptop.ask(queries.WORKER_CORES)
-    laptop.clock.advance(15)
-    assert 0 < laptop.cpu()["i-0c"] < 5
+def test_a_new_worker_has_no_load_before_its_second_scrape(watched: WatchedCluster) -> None:
+    watched.cluster.instance_started(instance_id="i-0c", instance_type="t3.small", az="us-east-1a", boot_seconds=20)
+    watched.clock.advance(20 + 7)
+    assert "i-0c" not in watched.cpu()
+    assert ({"instance_id": "i-0c"}, 2.0) in watched.ask(queries.WORKER_CORES)
+    watched.clock.advance(15)
+    assert 0 < watched.cpu()["i-0c"] < 5
 
 
-def test_a_dead_worker_leaves_with_the_next_scrape(laptop: LocalDeployment) -> None:
-    laptop.world.fail_node("i-0a")
-    assert laptop.cpu().keys() == {"i-0a", "i-0b"}
-    laptop.clock.advance(15)
-    assert laptop.cpu().keys() == {"i-0b"}
+def test_a_dead_worker_leaves_with_the_next_scrape(watched: WatchedCluster) -> None:
+    watched.cluster.fail_node("i-0a")
+    assert watched.cpu().keys() == {"i-0a", "i-0b"}
+    watched.clock.advance(15)
+    assert watched.cpu().keys() == {"i-0b"}
 
 
-def test_what_is_shown_is_what_was_scraped_and_not_what_is(laptop: LocalDeployment) -> None:
-    laptop.world.cordon("i-0a")
-    assert ({"node": "i-0a"}, 0.0) in laptop.ask(queries.NODE_UNSCHEDULABLE)
-    laptop.clock.advance(15)
-    assert ({"node": "i-0a"}, 1.0) in laptop.ask(queries.NODE_UNSCHEDULABLE)
+def test_what_is_shown_is_what_was_scraped_and_not_what_is(watched: WatchedCluster) -> None:
+    watched.cluster.cordon("i-0a")
+    assert ({"node": "i-0a"}, 0.0) in watched.ask(queries.NODE_UNSCHEDULABLE)
+    watched.clock.advance(15)
+    assert ({"node": "i-0a"}, 1.0) in watched.ask(queries.NODE_UNSCHEDULABLE)
 
 
-def test_no_waiting_pod_and_no_exporter_are_two_answers(laptop: LocalDeployment) -> None:
-    assert laptop.ask(queries.PENDING_AGE) == []
-    assert len(laptop.ask(queries.PENDING.text)) == 1
-    laptop.scrapes.state_metrics_up = False
-    laptop.clock.advance(15)
-    assert laptop.ask(queries.PENDING.text) == []
+def test_no_waiting_pod_and_no_exporter_are_two_answers(watched: WatchedCluster) -> None:
+    assert watched.ask(queries.PENDING_AGE) == []
+    assert len(watched.ask(queries.PENDING.text)) == 1
+    watched.scrapes.state_metrics_up = False
+    watched.clock.advance(15)
+    assert watched.ask(queries.PENDING.text) == []
 
 
-def test_workers_without_fresh_samples_are_not_live(laptop: LocalDeployment) -> None:
-    behind = laptop.clock.now() - laptop.scrapes.last_at
-    assert len(laptop.ask(queries.WORKER_CPU, 60 - behind)) == 2
-    assert laptop.ask(queries.WORKER_CPU, 61 - behind) == []
-    assert len(laptop.ask(queries.NODE_READY, 299 - behind)) == 3
-    assert laptop.ask(queries.NODE_READY, 300 - behind) == []
+def test_workers_without_fresh_samples_are_not_live(watched: WatchedCluster) -> None:
+    behind = watched.clock.now() - watched.scrapes.last_at
+    assert len(watched.ask(queries.WORKER_CPU, 60 - behind)) == 2
+    assert watched.ask(queries.WORKER_CPU, 61 - behind) == []
+    assert len(watched.ask(queries.NODE_READY, 299 - behind)) == 3
+    assert watched.ask(queries.NODE_READY, 300 - behind) == []
 
 
-def test_a_node_that_was_never_ready_counts_from_when_it_was_seen(laptop: LocalDeployment) -> None:
-    laptop.world.fail_node("i-0a")
-    laptop.clock.advance(240)
-    seconds = {labels["node"]: value for labels, value in laptop.ask(queries.not_ready_seconds(1800))}
+def test_a_node_that_was_never_ready_counts_from_when_it_was_seen(watched: WatchedCluster) -> None:
+    watched.cluster.fail_node("i-0a")
+    watched.clock.advance(240)
+    seconds = {labels["node"]: value for labels, value in watched.ask(queries.not_ready_seconds(1800))}
     assert seconds["i-0b"] == 0
     assert 200 <= seconds["i-0a"] <= 260
 
@@ -195,25 +195,25 @@ def test_the_text_format_escapes_labels_and_keeps_every_digit() -> None:
     assert text(samples) == 'up{job="a\\"b\\\\c\\nd"} 1.0\nbytes 123456789.125\n'
 
 
-def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again(laptop: LocalDeployment) -> None:
-    targets = Targets(laptop.world)
-    laptop.world.instance_gone("i-0a")
+def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again(watched: WatchedCluster) -> None:
+    targets = Targets(watched.cluster)
+    watched.cluster.instance_gone("i-0a")
     states = []
     for _ in range(4):
-        ups = {s.labels.get("instance_id"): s.value for s in scrape(laptop.world, targets) if s.name == "up"}
+        ups = {s.labels.get("instance_id"): s.value for s in scrape(watched.cluster, targets) if s.name == "up"}
         states.append(ups.get("i-0a"))
-        laptop.clock.advance(15)
+        watched.clock.advance(15)
     assert states == [0.0, 0.0, None, None]
 
 
-def test_two_replicas_of_the_exporter_say_everything_twice(laptop: LocalDeployment) -> None:
-    names = [s.name for s in scrape(laptop.world, Targets(laptop.world), replicas=2)]
-    single = [s.name for s in scrape(laptop.world, Targets(laptop.world))]
+def test_two_replicas_of_the_exporter_say_everything_twice(watched: WatchedCluster) -> None:
+    names = [s.name for s in scrape(watched.cluster, Targets(watched.cluster), replicas=2)]
+    single = [s.name for s in scrape(watched.cluster, Targets(watched.cluster))]
     assert names.count("kube_pod_info") == 2 * single.count("kube_pod_info") > 0
 
 
-def test_the_dashboards_series_are_exposed(laptop: LocalDeployment) -> None:
-    names = {s.name for s in scrape(laptop.world, Targets(laptop.world))}
+def test_the_dashboards_series_are_exposed(watched: WatchedCluster) -> None:
+    names = {s.name for s in scrape(watched.cluster, Targets(watched.cluster))}
     assert names >= {
         "node_cpu_seconds_total",
         "node_memory_MemAvailable_bytes",

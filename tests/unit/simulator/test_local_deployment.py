@@ -1,4 +1,4 @@
-"""The laptop around a small template: schedules, events, messages, clean-up, the server, Prometheus and Slack."""
+"""The simulator around a small template: schedules, events, messages, clean-up, the server, Prometheus and Slack."""
 
 from __future__ import annotations
 
@@ -78,62 +78,62 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
 
 
 @pytest.fixture
-def laptop(handlers: Handlers) -> Iterator[LocalDeployment]:
-    world = SimulatedCluster()
+def deployment(handlers: Handlers) -> Iterator[LocalDeployment]:
+    cluster = SimulatedCluster()
     with LocalDeployment.from_template(
         Template(stacks={"Toy": toy_template.stack()}),
         start=START,
-        world=lambda clock: world,
-        prometheus=lambda world, clock: Prometheus(),
-    ) as laptop:
-        yield laptop
+        cluster=lambda clock: cluster,
+        prometheus=lambda cluster, clock: Prometheus(),
+    ) as deployment:
+        yield deployment
 
 
-def ask_prometheus(laptop: LocalDeployment, **settings: Any) -> requests.Response:
-    url = f"http://{laptop.server_ip}:30090/api/v1/query"
+def ask_prometheus(deployment: LocalDeployment, **settings: Any) -> requests.Response:
+    url = f"http://{deployment.server_ip}:30090/api/v1/query"
     return requests.post(url, data={"query": "up"}, auth=settings.pop("auth", CREDENTIALS), timeout=10)
 
 
-def test_the_schedule_starts_the_workflow_every_two_minutes_with_its_input(laptop: LocalDeployment) -> None:
-    runs = laptop.run_ticks(3)
+def test_the_schedule_starts_the_workflow_every_two_minutes_with_its_input(deployment: LocalDeployment) -> None:
+    runs = deployment.run_ticks(3)
     assert [run.input for run in runs] == [
         {"trigger": "schedule", "scheduled_at": f"2026-06-01T08:0{minute}:00Z"} for minute in (2, 4, 6)
     ]
     assert [run.status for run in runs] == ["SUCCEEDED"] * 3
-    assert laptop.interval_seconds == 120
+    assert deployment.interval_seconds == 120
 
 
-def test_a_tick_can_be_delivered_twice(laptop: LocalDeployment) -> None:
-    laptop.run_ticks(1)
-    laptop.tick(laptop.ticks[-1])
-    laptop.settle()
-    assert laptop.executions[0].input == laptop.executions[1].input
+def test_a_tick_can_be_delivered_twice(deployment: LocalDeployment) -> None:
+    deployment.run_ticks(1)
+    deployment.tick(deployment.ticks[-1])
+    deployment.settle()
+    assert deployment.executions[0].input == deployment.executions[1].input
 
 
-def test_a_failed_execution_reaches_the_clean_up_function(laptop: LocalDeployment, handlers: Handlers) -> None:
+def test_a_failed_execution_reaches_the_clean_up_function(deployment: LocalDeployment, handlers: Handlers) -> None:
     def broken(event: Any, context: Any) -> Any:
         raise ValueError("no")
 
     handlers.look = broken
-    (run,) = laptop.run_ticks(1)
-    laptop.run_until(laptop.clock.now() + 1)
+    (run,) = deployment.run_ticks(1)
+    deployment.run_until(deployment.clock.now() + 1)
     (event,) = handlers.cleaned
     assert event["detail"]["status"] == "FAILED"
     assert event["detail"]["executionArn"] == run.arn
     assert event["detail"]["error"] == "LookFailed"
 
 
-def test_a_stopped_execution_reaches_the_clean_up_function(laptop: LocalDeployment, handlers: Handlers) -> None:
-    handlers.look = lambda event, context: laptop.clock.wait(20)
-    run = laptop.start_workflow({"trigger": "manual"})
-    laptop.run_until(laptop.clock.now() + 5)
-    laptop.cloud.runner.stop(run)
-    laptop.settle()
-    laptop.run_until(laptop.clock.now() + 1)
+def test_a_stopped_execution_reaches_the_clean_up_function(deployment: LocalDeployment, handlers: Handlers) -> None:
+    handlers.look = lambda event, context: deployment.clock.wait(20)
+    run = deployment.start_workflow({"trigger": "manual"})
+    deployment.run_until(deployment.clock.now() + 5)
+    deployment.cloud.runner.stop(run)
+    deployment.settle()
+    deployment.run_until(deployment.clock.now() + 1)
     assert [event["detail"]["status"] for event in handlers.cleaned] == ["ABORTED"]
 
 
-def test_a_published_message_reaches_the_subscribed_function(laptop: LocalDeployment, handlers: Handlers) -> None:
+def test_a_published_message_reaches_the_subscribed_function(deployment: LocalDeployment, handlers: Handlers) -> None:
     def publish(event: Any, context: Any) -> Any:
         import os
 
@@ -141,59 +141,59 @@ def test_a_published_message_reaches_the_subscribed_function(laptop: LocalDeploy
         return {}
 
     handlers.look = publish
-    laptop.run_ticks(1)
-    laptop.run_until(laptop.clock.now() + 1)
+    deployment.run_ticks(1)
+    deployment.run_until(deployment.clock.now() + 1)
     (event,) = handlers.slack
     assert event["Records"][0]["Sns"]["Message"] == "grown"
-    assert [message["Subject"] for message in laptop.messages] == ["node-fleet"]
+    assert [message["Subject"] for message in deployment.messages] == ["node-fleet"]
 
 
 def test_an_asynchronous_function_that_fails_is_tried_twice_more(
-    laptop: LocalDeployment, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+    deployment: LocalDeployment, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[float] = []
 
     def fail(event: Any, context: Any) -> Any:
-        times.append(laptop.clock.now())
+        times.append(deployment.clock.now())
         raise ValueError("not yet")
 
-    laptop.cloud.lambdas.register("SlackMessageFunction", fail)
-    laptop.publish(laptop.deployment.setting("SNS_TOPIC_ARN"), "x")
-    laptop.run_until(laptop.clock.now() + 600)
+    deployment.cloud.lambdas.register("SlackMessageFunction", fail)
+    deployment.publish(deployment.resources.setting("SNS_TOPIC_ARN"), "x")
+    deployment.run_until(deployment.clock.now() + 600)
     assert [at - times[0] for at in times] == [0, 60, 180]
 
 
-def test_the_world_hears_of_workers_and_not_of_other_instances(laptop: LocalDeployment) -> None:
-    ec2 = laptop.cloud.client("ec2")
-    subnet = laptop.deployment.setting("SUBNETS").split(",")[1].partition("=")[2]
+def test_the_cluster_learns_of_workers_and_not_of_other_instances(deployment: LocalDeployment) -> None:
+    ec2 = deployment.cloud.client("ec2")
+    subnet = deployment.resources.setting("SUBNETS").split(",")[1].partition("=")[2]
     for role in ("k3s-worker", "something-else"):
         ec2.run_instances(
-            LaunchTemplate={"LaunchTemplateId": laptop.deployment.setting("LAUNCH_TEMPLATE_ID"), "Version": "1"},
+            LaunchTemplate={"LaunchTemplateId": deployment.resources.setting("LAUNCH_TEMPLATE_ID"), "Version": "1"},
             MinCount=1,
             MaxCount=1,
             SubnetId=subnet,
             InstanceMarketOptions={"MarketType": "spot"},
             TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "Role", "Value": role}]}],
         )
-    laptop.run_until(laptop.clock.now() + 60)
-    ec2.terminate_instances(InstanceIds=laptop.cloud.ec2.live_ids()[1:])
-    assert laptop.world.told == [
+    deployment.run_until(deployment.clock.now() + 60)
+    ec2.terminate_instances(InstanceIds=deployment.cloud.ec2.live_ids()[1:])
+    assert deployment.cluster.told == [
         ("server", "ap-southeast-1a"),
         ("started", "t3.small", "ap-southeast-1b", "spot"),
         ("gone",),
     ]
 
 
-def test_the_server_is_found_by_its_tag(laptop: LocalDeployment) -> None:
+def test_the_server_is_found_by_its_tag(deployment: LocalDeployment) -> None:
     filters = [{"Name": "tag:Role", "Values": ["k3s-master"]}, {"Name": "instance-state-name", "Values": ["running"]}]
-    (reservation,) = laptop.cloud.client("ec2").describe_instances(Filters=filters)["Reservations"]
-    assert reservation["Instances"][0]["PrivateIpAddress"] == laptop.server_ip
+    (reservation,) = deployment.cloud.client("ec2").describe_instances(Filters=filters)["Reservations"]
+    assert reservation["Instances"][0]["PrivateIpAddress"] == deployment.server_ip
 
 
-def test_prometheus_answers_on_the_server_with_basic_auth(laptop: LocalDeployment) -> None:
-    assert ask_prometheus(laptop).json() == {"status": "success"}
-    assert laptop.transport.prometheus.asked == [("/api/v1/query", {"query": "up"})]  # type: ignore[union-attr]
-    assert ask_prometheus(laptop, auth=("node-fleet", "wrong")).status_code == 401
+def test_prometheus_answers_on_the_server_with_basic_auth(deployment: LocalDeployment) -> None:
+    assert ask_prometheus(deployment).json() == {"status": "success"}
+    assert deployment.transport.prometheus.asked == [("/api/v1/query", {"query": "up"})]  # type: ignore[union-attr]
+    assert ask_prometheus(deployment, auth=("node-fleet", "wrong")).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -201,50 +201,50 @@ def test_prometheus_answers_on_the_server_with_basic_auth(laptop: LocalDeploymen
     [("unauthorized", 401, b"Unauth"), ("html", 200, b"<html>"), ("query_error", 400, b'{"status":"error"'),
      ("empty", 200, b'{"status":"success","data":{"resultType":"vector","result":[]}}')],
 )  # fmt: skip
-def test_prometheus_can_answer_wrongly(laptop: LocalDeployment, fault: Any, status: int, start: bytes) -> None:
-    laptop.transport.fault = fault
-    response = ask_prometheus(laptop)
+def test_prometheus_can_answer_wrongly(deployment: LocalDeployment, fault: Any, status: int, start: bytes) -> None:
+    deployment.transport.fault = fault
+    response = ask_prometheus(deployment)
     assert (response.status_code, response.content[: len(start)]) == (status, start)
 
 
-def test_prometheus_can_refuse_or_be_slow_in_virtual_time(laptop: LocalDeployment) -> None:
-    laptop.transport.fault = "down"
+def test_prometheus_can_refuse_or_be_slow_in_virtual_time(deployment: LocalDeployment) -> None:
+    deployment.transport.fault = "down"
     with pytest.raises(requests.ConnectionError, match="refused"):
-        ask_prometheus(laptop)
-    laptop.transport.fault = "slow"
-    before = laptop.clock.now()
+        ask_prometheus(deployment)
+    deployment.transport.fault = "slow"
+    before = deployment.clock.now()
     with pytest.raises(requests.ReadTimeout):
-        ask_prometheus(laptop)
-    assert laptop.clock.now() == before + 10
+        ask_prometheus(deployment)
+    assert deployment.clock.now() == before + 10
 
 
-def test_slack_takes_messages_and_can_ask_to_wait(laptop: LocalDeployment) -> None:
-    laptop.transport.slack_answers.append((429, {"Retry-After": "3"}))
+def test_slack_takes_messages_and_can_ask_to_wait(deployment: LocalDeployment) -> None:
+    deployment.transport.slack_answers.append((429, {"Retry-After": "3"}))
     url = "https://hooks.slack.com/services/T/B/x"
     assert requests.post(url, json={"text": "a"}, timeout=5).headers["Retry-After"] == "3"
     assert requests.post(url, json={"text": "b"}, timeout=5).status_code == 200
-    assert [json.loads(body) for body in laptop.transport.slack()] == [{"text": "b"}]
+    assert [json.loads(body) for body in deployment.transport.slack()] == [{"text": "b"}]
 
 
-def test_no_other_host_is_reached(laptop: LocalDeployment) -> None:
+def test_no_other_host_is_reached(deployment: LocalDeployment) -> None:
     with pytest.raises(requests.ConnectionError, match=r"no route to example\.com"):
         requests.get("http://example.com/", timeout=5)
 
 
-def test_events_that_a_function_puts_go_to_the_rules(laptop: LocalDeployment, handlers: Handlers) -> None:
-    machine = laptop.deployment.machines["toy-autoscaler"]
+def test_events_that_a_function_puts_go_to_the_rules(deployment: LocalDeployment, handlers: Handlers) -> None:
+    machine = deployment.resources.machines["toy-autoscaler"]
     entry = {
         "Source": "aws.states",
         "DetailType": "Step Functions Execution Status Change",
         "Detail": json.dumps({"status": "TIMED_OUT", "stateMachineArn": machine}),
     }
-    laptop.cloud.client("events").put_events(Entries=[entry])
-    laptop.run_until(laptop.clock.now() + 1)
+    deployment.cloud.client("events").put_events(Entries=[entry])
+    deployment.run_until(deployment.clock.now() + 1)
     assert [event["detail"]["status"] for event in handlers.cleaned] == ["TIMED_OUT"]
 
 
-def test_the_secrets_hold_what_the_faces_expect(laptop: LocalDeployment) -> None:
-    client = laptop.cloud.client("secretsmanager")
+def test_the_secrets_hold_what_the_faces_expect(deployment: LocalDeployment) -> None:
+    client = deployment.cloud.client("secretsmanager")
     value = json.loads(client.get_secret_value(SecretId="node-fleet/prometheus-auth")["SecretString"])
     assert (value["username"], value["password"]) == CREDENTIALS
 
@@ -252,31 +252,31 @@ def test_the_secrets_hold_what_the_faces_expect(laptop: LocalDeployment) -> None
 def test_settings_can_be_overridden_for_every_function(handlers: Handlers) -> None:
     with LocalDeployment.from_template(
         Template(stacks={"Toy": toy_template.stack()}), settings_overrides={"MIN_NODES": "3"}
-    ) as laptop:
-        assert {f.environment["MIN_NODES"] for f in laptop.deployment.functions.values()} == {"3"}
+    ) as deployment:
+        assert {f.environment["MIN_NODES"] for f in deployment.resources.functions.values()} == {"3"}
 
 
 def test_a_template_that_attaches_to_another_network_gets_one_made(handlers: Handlers) -> None:
     stack = toy_template.stack()
     variables = stack["Resources"]["LookFunction"]["Properties"]["Environment"]["Variables"]
     variables |= {"SUBNETS": "ap-southeast-1a=subnet-0123456789abcdef0", "LAUNCH_TEMPLATE_ID": "lt-0123456789abcdef0"}
-    with LocalDeployment.from_template(Template(stacks={"Toy": stack})) as laptop:
-        subnets = laptop.deployment.setting("SUBNETS").split(",")
+    with LocalDeployment.from_template(Template(stacks={"Toy": stack})) as deployment:
+        subnets = deployment.resources.setting("SUBNETS").split(",")
         assert [entry.partition("=")[0] for entry in subnets] == [f"ap-southeast-1{zone}" for zone in "abc"]
-        assert laptop.cloud.ec2.pool_of({"SubnetId": subnets[2].partition("=")[2]}).az == "ap-southeast-1c"
+        assert deployment.cloud.ec2.pool_of({"SubnetId": subnets[2].partition("=")[2]}).az == "ap-southeast-1c"
 
 
 def test_the_same_seed_gives_the_same_day(handlers: Handlers) -> None:
     def day() -> list[tuple[Any, ...]]:
-        with LocalDeployment.from_template(Template(stacks={"Toy": toy_template.stack()}), start=START) as laptop:
-            laptop.cloud.faults.inject(
+        with LocalDeployment.from_template(Template(stacks={"Toy": toy_template.stack()}), start=START) as deployment:
+            deployment.cloud.faults.inject(
                 FaultRule(operation="DescribeInstances", code="RequestLimitExceeded", status=503, count=2)
             )
             handlers.look = lambda event, context: [
                 boto3.client("ec2").describe_instances()["Reservations"][0]["Instances"][0]["InstanceId"],
                 context.aws_request_id,
             ]
-            return [(run.started_at, run.ended_at, run.input) for run in laptop.run_ticks(4)]
+            return [(run.started_at, run.ended_at, run.input) for run in deployment.run_ticks(4)]
 
     assert day() == day()
 
@@ -284,9 +284,9 @@ def test_the_same_seed_gives_the_same_day(handlers: Handlers) -> None:
 def test_real_time_is_back_after_closing(handlers: Handlers) -> None:
     import time
 
-    laptop = LocalDeployment.from_template(Template(stacks={"Toy": toy_template.stack()}))
-    with laptop:
+    deployment = LocalDeployment.from_template(Template(stacks={"Toy": toy_template.stack()}))
+    with deployment:
         assert time.time() < VirtualClock().now() + 3600
         sleep = time.sleep
-    laptop.close()
+    deployment.close()
     assert time.sleep is not sleep

@@ -1,4 +1,4 @@
-"""Each place where the laptop reaches into moto, by what it must do; an upgrade of moto fails here first."""
+"""Each place where the simulator reaches into moto, by what it must do; an upgrade of moto fails here first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from simulator.aws import Cloud, FaultRule
 from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
-from simulator.aws.moto_patches.interpreter import SeamError, expect, json_copy, swapped
+from simulator.aws.moto_patches.interpreter import PatchError, expect, json_copy, swapped
 from simulator.aws.moto_patches.ssm import STDOUT_LIMIT, BashRunner, CommandResult
 from simulator.clock import VirtualClock
 
@@ -74,13 +74,13 @@ def code_of(failure: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
 
 
 def test_a_seam_whose_place_is_gone_is_named() -> None:
-    with pytest.raises(SeamError, match=r"Thread\.no_such: it no longer exists"):
+    with pytest.raises(PatchError, match=r"Thread\.no_such: it no longer exists"):
         expect(threading.Thread, "no_such")
 
 
 def test_a_seam_whose_parameters_changed_says_which() -> None:
     with (
-        pytest.raises(SeamError, match="the seam was written for"),
+        pytest.raises(PatchError, match="the patch was written for"),
         swapped(threading.Thread, "join", None, "self", "x"),
     ):
         pass

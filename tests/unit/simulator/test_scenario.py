@@ -11,7 +11,7 @@ from simulator.clock import VirtualClock
 from simulator.scenario.files import (
     EVENT_KEYS,
     ScenarioError,
-    build_world,
+    build_cluster,
     load_scenario,
     parse_scenario,
     scenario_names,
@@ -61,13 +61,13 @@ def test_a_shipped_scenario_reads_and_bears_its_files_name(name: str) -> None:
 def test_the_start_workers_of_a_shipped_scenario_hold_its_first_pods(name: str) -> None:
     scenario = load_scenario(name)
     clock = VirtualClock(scenario.start_at)
-    world = build_world(clock, scenario)
-    world.add_server("i-server", scenario.azs[0], scenario.server_type)
+    cluster = build_cluster(clock, scenario)
+    cluster.add_server("i-server", scenario.azs[0], scenario.server_type)
     for place in range(scenario.worker_count):
-        world.add_worker(f"i-{place}", instance_type=scenario.workers[0].instance_type)
+        cluster.add_worker(f"i-{place}", instance_type=scenario.workers[0].instance_type)
     clock.advance(60)
-    assert world.truth().unschedulable_pods == 0
-    assert world.truth().pending_pods == 0
+    assert cluster.truth().unschedulable_pods == 0
+    assert cluster.truth().pending_pods == 0
 
 
 def test_the_smallest_scenario_has_sound_defaults() -> None:
