@@ -138,7 +138,9 @@ def test_the_weekly_report_comes_by_its_rule_with_what_the_week_cost() -> None:
         (rule,) = (r for r in fleet.deployment.resources.rules if any(target in t["Arn"] for t in r.targets))
         fleet.deployment._fire(rule, fleet.now())
         fleet.deployment.clock.advance(1)
-        (report,) = (json.loads(m["Message"]) for m in fleet.deployment.messages if "weekly cost report" in m["Subject"])
+        (report,) = (
+            json.loads(m["Message"]) for m in fleet.deployment.messages if "weekly cost report" in m["Subject"]
+        )
         assert report["trigger"] == "weekly"
         assert report["workers_after"] == 3
         assert calls(fleet, "WeeklyReport", "DescribeVolumes") == 1

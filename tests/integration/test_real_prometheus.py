@@ -163,7 +163,9 @@ def test_a_busy_fleet_of_unequal_workers_is_weighed_by_cores(server: RealPrometh
     fleet.worker("i-0b", cpu_milli=1760, memory_mib=3000)
     fleet.worker("i-0c", cpu_milli=560, memory_mib=500)
     for number in range(7):
-        fleet.cluster.create("pods", pod_object(f"large-{number}", cpu_milli=6000 + 1000 * (number % 2), memory_mib=512))
+        fleet.cluster.create(
+            "pods", pod_object(f"large-{number}", cpu_milli=6000 + 1000 * (number % 2), memory_mib=512)
+        )
     fleet.clock.advance(600)
     server.write(fleet.history)
     snapshot = collect(fleet)
