@@ -18,8 +18,8 @@ from backtest.replay import Sizer, replay
 from backtest.trace import Trace
 from node_fleet.domain.cost.fleet_cost import usd_per_hour
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings
+from node_fleet.settings.presets import PRESETS
 
 MINE = "this configuration"
 FIXED = 5

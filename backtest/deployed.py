@@ -13,16 +13,9 @@ from zoneinfo import ZoneInfo
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
 from backtest.measures import Action
 from backtest.model import Capacity, ModelError
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import (
-    HourlyLoad,
-    Instance,
-    Market,
-    Memory,
-    PodShape,
-    Snapshot,
-    Worker,
-)
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, Market, PodShape, Snapshot, Worker
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_down.selection import choose

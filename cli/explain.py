@@ -26,12 +26,12 @@ from cli.target import (
     Where,
 )
 from node_fleet.adapters.records import Event
+from node_fleet.domain.model.assembly import assemble
 from node_fleet.domain.model.errors import (
     MetricsUnavailableError,
     ServerNotFoundError,
     ServerUnreachableError,
 )
-from node_fleet.domain.model.fleet import assemble
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import parse_inspection

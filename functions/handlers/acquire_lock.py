@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.operation import resume_state
-from node_fleet.domain.model.run import Timing, read_input
-from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.model.run import Alert, Timing, read_input
 from node_fleet.logs import logger
 from node_fleet.payload import put, to_payload
 from node_fleet.services import load_services

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from node_fleet.domain.model.assembly import assemble, refresh
 from node_fleet.domain.model.errors import MetricsUnavailableError
-from node_fleet.domain.model.fleet import assemble, refresh
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
 from node_fleet.logs import logger
 from node_fleet.payload import put

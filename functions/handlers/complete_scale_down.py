@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.drain import removal_sentence
 from node_fleet.domain.scaling import outcome

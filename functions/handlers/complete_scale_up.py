@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.domain.model.snapshot import Memory, Snapshot
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.logs import logger
 from node_fleet.payload import from_payload, packed, to_payload

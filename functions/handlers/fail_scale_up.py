@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import Outcome, plain_failure
 from node_fleet.domain.scale_up.join import back_off_key, scale_up_failure
 from node_fleet.domain.scale_up.launch import (

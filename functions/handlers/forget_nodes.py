@@ -7,8 +7,7 @@ from typing import Any
 from node_fleet.adapters.forget import forget_node
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.operation import Operation, Target
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.scale_down.drain import after_target, moved
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
-from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.inspection import parse_inspection, written_down
 from node_fleet.payload import put, take

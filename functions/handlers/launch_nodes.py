@@ -7,9 +7,10 @@ from typing import Any
 
 from node_fleet.adapters.launcher import Launcher, Listing, placement_from, recover_by_tag
 from node_fleet.domain.model.errors import NoCapacityError
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance, Memory
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.launch import (
     dry_run_sentence,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Alert, Snapshot
+from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.logs import logger
 from node_fleet.payload import from_payload, put, take, to_payload

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.node_listing import by_server
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory, Snapshot
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_up.orphans import OrphanCheck, check_orphans, orphan_alert
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.errors import LeaseLostError, RunFailedError, StateStoreError
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
 from node_fleet.domain.scale_down.recovery import newest

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance, Memory, Snapshot
+from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, taken_up

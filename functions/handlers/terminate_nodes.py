@@ -6,9 +6,10 @@ from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory, Snapshot
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, parse_node_check

@@ -7,9 +7,9 @@ from typing import Any
 
 from node_fleet.adapters.cordon import give_back
 from node_fleet.domain.model.back_off import node_key
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved, undone_sentence
 from node_fleet.domain.scaling import outcome

@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, Union
 
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.model.run import Alert
 
 Reader = Callable[[Any, str], Any]
 Writer = Callable[[Any], Any]

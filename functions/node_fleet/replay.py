@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.domain.model.snapshot import Memory, Snapshot
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings

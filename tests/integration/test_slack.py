@@ -15,7 +15,7 @@ import pytest
 from handlers import slack_message
 from node_fleet.adapters import slack as slack_adapter
 from node_fleet.adapters.secrets import SecretError
-from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import FALLBACK_LIMIT
 from node_fleet.payload import to_payload

@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "functions")]
 
-from node_fleet.domain.model.snapshot import Memory, PodShape, Snapshot, Worker  # noqa: E402
+from node_fleet.domain.model.memory import Memory  # noqa: E402
+from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker  # noqa: E402
 from node_fleet.domain.scaling.decision import decide  # noqa: E402
 from node_fleet.payload import to_payload  # noqa: E402
 from node_fleet.settings import Settings  # noqa: E402

@@ -22,8 +22,8 @@ from backtest.load import plan_load  # noqa: E402
 from backtest.model import Capacity, Scaling  # noqa: E402
 from backtest.replay import Sizer, replay  # noqa: E402
 from backtest.trace import Trace, from_rows  # noqa: E402
-from node_fleet.domain.model.presets import PRESETS  # noqa: E402
 from node_fleet.settings import Settings  # noqa: E402
+from node_fleet.settings.presets import PRESETS  # noqa: E402
 
 DAYS, MINUTE = 30, 60
 SECONDS_ALLOWED, MEGABYTES_ALLOWED = 10.0, 500.0

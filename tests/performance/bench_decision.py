@@ -11,8 +11,9 @@ import statistics
 import time
 from collections.abc import Callable
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Memory, PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.outcome import succeeded
 from node_fleet.domain.scaling.schedule import parse_schedules

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Memory, PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.outcome import succeeded
 

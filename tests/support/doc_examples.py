@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from node_fleet.domain.model.snapshot import BackOff, CustomReading, Memory, Snapshot, Streak, Worker
+from node_fleet.domain.model.memory import BackOff, Memory, Streak
+from node_fleet.domain.model.snapshot import CustomReading, Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, pods, snapshot, worker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node_fleet.domain.model.adaptive_memory import Needed, Tried
+from node_fleet.domain.model.memory import DelayTrials, WorkerNeed
 from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
     next_staircase,
     tried_on,
@@ -14,10 +14,10 @@ from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
 TICK_MINUTES = 2
 
 
-def met(needs: Iterable[tuple[int, int]], *, keep: float = 1.0, tried: Tried | None = None) -> Tried:
+def met(needs: Iterable[tuple[int, int]], *, keep: float = 1.0, tried: DelayTrials | None = None) -> DelayTrials:
     """(ticks, workers): so many ticks long, so many workers were needed."""
     found, now = tried or untried(), 0
-    stairs: tuple[Needed, ...] = ()
+    stairs: tuple[WorkerNeed, ...] = ()
     for ticks, workers in needs:
         for _ in range(ticks):
             now += TICK_MINUTES * 60
@@ -26,7 +26,9 @@ def met(needs: Iterable[tuple[int, int]], *, keep: float = 1.0, tried: Tried | N
     return found
 
 
-def after(times: int, *, minutes: int, workers: int, keep: float = 1.0, tried: Tried | None = None) -> Tried:
+def after(
+    times: int, *, minutes: int, workers: int, keep: float = 1.0, tried: DelayTrials | None = None
+) -> DelayTrials:
     """So often, for two ticks, the workers were needed beside two others, and then not for so long; at last again."""
     pause = minutes // TICK_MINUTES - 1
     days = [(2, 2 + workers), (pause, 2)] * times

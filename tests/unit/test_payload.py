@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Alert, Memory, PodShape, Snapshot, Streak, Worker
+from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, from_payload, put, take, to_payload
 
 FLOATS = st.none() | st.floats(min_value=0, max_value=100).map(lambda x: round(x, 4))

@@ -13,7 +13,8 @@ import pytest
 from handlers.decide import handler
 from node_fleet.adapters.records import Records
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Memory, Snapshot
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Snapshot
 from node_fleet.domain.scaling.outcome import failed, succeeded
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.replay import decide_again, differences

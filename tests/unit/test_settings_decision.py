@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from node_fleet.domain.model.built_in_metrics import BUILT_IN
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings, spec_of
+from node_fleet.settings.presets import PRESETS
 
 QUEUE = {"name": "jobs", "query": "q", "high": 10, "low": 1}
 

@@ -12,17 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import (
-    Alert,
-    BackOff,
-    DryPool,
-    HourlyLoad,
-    Memory,
-    PodShape,
-    ReadingPoint,
-    Snapshot,
-)
+from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint
+from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot
 from node_fleet.domain.scale_down.inspection import taken_up, written_down
 from node_fleet.payload import from_payload, to_payload
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
@@ -87,7 +79,7 @@ def long_memory(now: int) -> Memory:
         ),
         back_offs=tuple(BackOff(key=f"node:i-{n:017x}", failures=2, until=now + 600) for n in range(5)),
         dry_pools=tuple(
-            DryPool(zone=f"ap-southeast-1{z}", instance_type=t, market=m, until=now + 300)  # type: ignore[arg-type]
+            PoolBackOff(zone=f"ap-southeast-1{z}", instance_type=t, market=m, until=now + 300)  # type: ignore[arg-type]
             for z in "abc"
             for t in ("t3a.small",)
             for m in ("spot", "on-demand")

@@ -13,11 +13,18 @@ from typing import Any, Literal
 from node_fleet.adapters.dynamodb import ConditionFailed, table_errors
 from node_fleet.adapters.items import from_attributes, to_attributes
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
-from node_fleet.domain.model.fleet_state import FleetState, Lease, Notice, Pause, Reservation
-from node_fleet.domain.model.lease import describe_takeover, readable_lease
+from node_fleet.domain.model.fleet_state import (
+    FleetState,
+    Lease,
+    Notice,
+    Pause,
+    Reservation,
+    describe_takeover,
+    readable_lease,
+)
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 

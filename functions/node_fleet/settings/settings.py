@@ -12,8 +12,8 @@ from typing import Any
 from node_fleet.domain.model.built_in_metrics import BUILT_IN
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.policy import SIZINGS, CustomMetric, Policy, ScheduleWindow
-from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings.parsing import Spec, nearest, parsed, setting, shown, spec_of, written
+from node_fleet.settings.presets import PRESETS
 from node_fleet.settings.validation import contradictions
 
 __all__ = ["Settings", "Spec", "spec_of"]

@@ -12,9 +12,10 @@ import pytest
 
 from node_fleet.domain.model.errors import LeaseLostError, PausedError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance, Memory, PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import Instance, PodShape, Snapshot, Worker
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.payload import put, to_payload

@@ -12,9 +12,10 @@ from unittest import mock
 from node_fleet import services as services_module
 from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance, Memory, NodeReading, PodShape, Snapshot
+from node_fleet.domain.model.snapshot import Instance, NodeReading, PodShape, Snapshot
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.services import Services

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from node_fleet.adapters.breaker import reset
-from node_fleet.domain.model.snapshot import BackOff, Memory
+from node_fleet.domain.model.memory import BackOff, Memory
 from tests.support.handlers.scale_up import Bench, bench
 
 OPEN = Memory(

@@ -15,9 +15,9 @@ from node_fleet.adapters.items import to_attributes
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
 from node_fleet.domain.model.fleet_state import Lease, Notice, Pause
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Memory
 from node_fleet.settings import Settings
 
 START = 1_790_000_000

@@ -15,8 +15,8 @@ from backtest.measures import Measures
 from backtest.model import STEP_SECONDS, Capacity
 from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter
 from backtest.replay import replay
-from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings
+from node_fleet.settings.presets import PRESETS
 from tests.support.backtest_loads import CAPACITY, HOUR, load_of
 
 RESTART = CAPACITY.boot_seconds + CAPACITY.drain_seconds

@@ -12,8 +12,8 @@ from backtest.model import Scaling
 from backtest.page import render
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.tune import tune
-from node_fleet.domain.model.presets import PRESETS
 from node_fleet.settings import Settings
+from node_fleet.settings.presets import PRESETS
 from tests.support.backtest_loads import BY_WORKERS, START, trace_of
 
 WAVES = [2.0, 5.0, 5.0, 1.0, 1.0, 1.0] * 6

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.adaptive_memory import Learned, Needed, Tried
-from node_fleet.domain.model.snapshot import Memory, Snapshot, Worker
+from node_fleet.domain.model.memory import AdaptiveMemory, DelayTrials, Memory, WorkerNeed
+from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
 from node_fleet.payload import from_payload, to_payload
@@ -109,7 +109,7 @@ class TestDown:
 
     def test_room_needed_a_moment_ago_stays(self) -> None:
         memory = calm_memory(3, 3, 3, 3)
-        recent = replace(memory.learned, needs=(Needed(at=START - 60, workers=4),))
+        recent = replace(memory.learned, needs=(WorkerNeed(at=START - 60, workers=4),))
         decision = decided(fleet_of(3, 3, 3, 3), replace(memory, learned=recent))
         assert decision.action == "none"
         assert "unneeded for 60 of" in decision.sentence
@@ -188,15 +188,15 @@ class TestMemory:
         learned = fleet.memory.learned
         written = json.dumps(to_payload(learned))
         assert len(written) < 4000
-        assert to_payload(from_payload(Learned, json.loads(written))) == json.loads(written)
+        assert to_payload(from_payload(AdaptiveMemory, json.loads(written))) == json.loads(written)
 
     def test_a_state_item_of_before_the_preset_is_read(self) -> None:
         old = to_payload(Memory())
         del old["learned"]
-        assert from_payload(Memory, old).learned == Learned()
+        assert from_payload(Memory, old).learned == AdaptiveMemory()
 
     def test_counts_of_another_shape_start_anew(self) -> None:
-        odd = replace(Memory(), learned=Learned(rises=(1.0, 2.0), tried=Tried(turns=(3.0,))))
+        odd = replace(Memory(), learned=AdaptiveMemory(rises=(1.0, 2.0), tried=DelayTrials(turns=(3.0,))))
         assert decided(fleet_of(5, 5), odd).memory.learned.rises == decided(fleet_of(5, 5)).memory.learned.rises
 
     def test_the_same_reading_twice_counts_once(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.adaptive_memory import PodSums
+from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.domain.scaling.signals.bin_packing import (
     FreeCapacity,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from node_fleet.domain.model.memory import BackOff, Memory, Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import BackOff, Memory, Streak, Worker
+from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from tests.support.decisions import START, TICK, Fleet, at_ticks, idle, pods, snapshot, worker, workers
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_fleet.adapters.prometheus import queries
-from node_fleet.domain.model.fleet import assemble
+from node_fleet.domain.model.assembly import assemble
+from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Instance, Memory, PodShape, Snapshot, Streak
+from node_fleet.domain.model.snapshot import Instance, PodShape, Snapshot
 from node_fleet.domain.scale_up.placement import choose_market
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.outcome import failed

@@ -11,20 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.memory import BackOff, Memory, Streak
 from node_fleet.domain.model.policy import CustomMetric, Policy
-from node_fleet.domain.model.presets import PRESETS
-from node_fleet.domain.model.snapshot import (
-    BackOff,
-    CustomReading,
-    Memory,
-    PodShape,
-    Snapshot,
-    Streak,
-    Worker,
-)
+from node_fleet.domain.model.snapshot import CustomReading, PodShape, Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.schedule import parse_schedules
 from node_fleet.settings import Settings, spec_of
+from node_fleet.settings.presets import PRESETS
 from tests.support.decisions import START, TICK, Fleet, snapshot, worker
 
 QUEUE = CustomMetric(name="queue", query="q", high=1000, low=100, readings=1)

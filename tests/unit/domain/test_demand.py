@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.memory import Memory, ShapeLaunch
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import LaunchedFor, Memory, PodShape, Worker
+from node_fleet.domain.model.snapshot import PodShape, Worker
 from node_fleet.domain.scaling.signals.pending_pods import Demand, shape_key, weigh_demand
 from node_fleet.domain.scaling.tick import look
 from tests.support.decisions import START, snapshot, worker, workers
@@ -91,7 +92,7 @@ def test_pods_of_other_places_are_other_shapes() -> None:
 
 def test_what_is_not_pending_any_more_is_forgotten() -> None:
     memory = Memory(
-        launched_for=(LaunchedFor(shape="9m/9Mi", at=START - 60, count=3),), not_helped={"9m/9Mi": START + 9}
+        launched_for=(ShapeLaunch(shape="9m/9Mi", at=START - 60, count=3),), not_helped={"9m/9Mi": START + 9}
     )
     found = demand(shape(1), memory=memory)
     assert (found.launched_for, found.not_helped) == ((), ())

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from node_fleet.domain.model.snapshot import BackOff, Instance
+from node_fleet.domain.model.memory import BackOff
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.eligibility import REASONS, judge_workers
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 

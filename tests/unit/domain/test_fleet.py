@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.fleet import assemble, blocking, refresh, total_load
+from node_fleet.domain.model.assembly import assemble, blocking, refresh, total_load
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, NodeReading, PodShape, Reading, Snapshot

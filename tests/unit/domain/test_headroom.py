@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.adaptive_memory import OpenRise
+from node_fleet.domain.model.memory import OpenRise
 from node_fleet.domain.scaling.strategies.adaptive.headroom import (
     PACES,
     RISES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node_fleet.domain.model.fleet import BLOCKING_TAINT_KEYS
+from node_fleet.domain.model.assembly import BLOCKING_TAINT_KEYS
 from node_fleet.domain.scale_up.join import (
     NO_NODE_LIST,
     JoinProgress,

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
+from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import BackOff, DryPool, Memory
 from node_fleet.domain.scale_up.launch import (
     CAPACITY,
     NO_SPOT_YET,
@@ -137,8 +137,8 @@ def test_37_the_quota_is_named_as_the_console_names_it(code: str) -> None:
 
 
 def test_of_two_memories_of_one_pool_the_later_counts_and_the_past_is_dropped() -> None:
-    def pool(until: int, zone: str = "a") -> DryPool:
-        return DryPool(zone=zone, instance_type="t3.small", market="spot", until=until)
+    def pool(until: int, zone: str = "a") -> PoolBackOff:
+        return PoolBackOff(zone=zone, instance_type="t3.small", market="spot", until=until)
 
     assert merge_pool_back_offs([pool(NOW + 5), pool(NOW, "b")], [pool(NOW + 3), pool(NOW + 9, "c")], NOW) == (
         pool(NOW + 5),

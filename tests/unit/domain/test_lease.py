@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.lease import CORRUPT_AHEAD_SECONDS, describe_takeover, readable_lease
+from node_fleet.domain.model.fleet_state import CORRUPT_AHEAD_SECONDS, describe_takeover, readable_lease
 
 NOW = 1_767_229_200
 

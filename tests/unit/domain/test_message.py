@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
-from node_fleet.domain.model.snapshot import Alert, PodShape, Snapshot
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
 from node_fleet.logs import UNITS

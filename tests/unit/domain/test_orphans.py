@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from node_fleet.domain.model.fleet import assemble
+from node_fleet.domain.model.assembly import assemble
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Instance, Memory, NodeReading, PodShape, Reading
+from node_fleet.domain.model.snapshot import Instance, NodeReading, PodShape, Reading
 from node_fleet.domain.scaling.decision import decide
 from tests.support.launches import NOW, instance, node
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from node_fleet.domain.model.back_off import active, fail, node_key, succeed
+from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import BackOff, Memory
 from node_fleet.domain.scaling.outcome import failed, reset_breaker, succeeded
 
 AT = 1_790_000_000

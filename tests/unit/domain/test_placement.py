@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.snapshot import DryPool, Instance
+from node_fleet.domain.model.memory import PoolBackOff
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.placement import Pool, choose_market, plan_slots
 from tests.support.launches import NOW, ZONES, instance, placement
 
@@ -97,8 +98,8 @@ def test_round_robin_goes_on_after_a_batch_of_one_second(batch: str, following: 
     assert plan_slots(1, fleet, placement(order="round-robin"), now=NOW)[0].zone == following
 
 
-def closed(*pools: tuple[str, str, str], until: int = NOW + 1) -> list[DryPool]:
-    return [DryPool(zone=z, instance_type=t, market=m, until=until) for z, t, m in pools]  # type: ignore[arg-type]
+def closed(*pools: tuple[str, str, str], until: int = NOW + 1) -> list[PoolBackOff]:
+    return [PoolBackOff(zone=z, instance_type=t, market=m, until=until) for z, t, m in pools]  # type: ignore[arg-type]
 
 
 def test_types_are_taken_in_order_of_preference_after_every_zone_was_considered() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import HourlyLoad, Memory, Streak
+from node_fleet.domain.model.snapshot import HourlyLoad
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import forecast
 from tests.support.decisions import TICK, Fleet, idle, snapshot, workers

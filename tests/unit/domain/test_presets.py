@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import SIZINGS, Policy
-from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Memory, Snapshot, Streak
+from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Snapshot
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.outcome import failed
 from node_fleet.domain.scaling.strategies.strategy_table import RULE_SETS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.adaptive_memory import Needed
+from node_fleet.domain.model.memory import WorkerNeed
 from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
     FORGET_SECONDS,
     GAP_MINUTES,
@@ -23,8 +23,8 @@ from tests.support.scale_down_days import after, met
 MINUTE = 60
 
 
-def staircase(*steps: tuple[int, int]) -> tuple[Needed, ...]:
-    return tuple(Needed(at=at, workers=workers) for at, workers in steps)
+def staircase(*steps: tuple[int, int]) -> tuple[WorkerNeed, ...]:
+    return tuple(WorkerNeed(at=at, workers=workers) for at, workers in steps)
 
 
 class TestStaircase:
@@ -40,12 +40,12 @@ class TestStaircase:
 
     @given(st.lists(st.tuples(st.integers(1, 4000), st.integers(0, 60)), max_size=80))
     def test_it_falls_stays_short_and_ends_at_the_present(self, moves: list[tuple[int, int]]) -> None:
-        needs: tuple[Needed, ...] = ()
+        needs: tuple[WorkerNeed, ...] = ()
         now = 0
         for seconds, workers in moves:
             now += seconds
             needs = next_staircase(needs, now, workers)
-            assert needs[-1] == Needed(at=now, workers=workers)
+            assert needs[-1] == WorkerNeed(at=now, workers=workers)
             assert [n.workers for n in needs] == sorted({n.workers for n in needs}, reverse=True)
             assert len(needs) <= STEPS_KEPT
 

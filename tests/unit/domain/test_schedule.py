@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Memory, Streak
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.schedule import floor_at, parse_schedules
 from tests.support.decisions import TICK, idle, snapshot, workers

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.cost.fleet_cost import Currency
-from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import (
     BLOCKS_LIMIT,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Streak
 from node_fleet.domain.scaling.signals.sustained import advance, is_sustained, needed_seconds
 
 POLICY = Policy()

@@ -11,7 +11,8 @@ from handlers.check_join import handler as check_join
 from handlers.complete_scale_up import handler as complete
 from handlers.fail_scale_up import handler as fail
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.snapshot import BackOff, Memory, PodShape
+from node_fleet.domain.model.memory import BackOff, Memory
+from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.payload import from_payload, to_payload
 from tests.support.handlers.scale_up import ZONES, Bench, bench
 

@@ -10,7 +10,8 @@ import pytest
 
 from handlers.decide import handler
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.model.snapshot import HourlyLoad, Memory, PodShape
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.snapshot import HourlyLoad, PodShape
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.payload import from_payload, to_payload, unpacked
 from node_fleet.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 from handlers.fail_scale_up import handler as fail
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.domain.model.errors import LeaseLostError
-from node_fleet.domain.model.snapshot import BackOff, Memory
+from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.payload import from_payload, to_payload
 from tests.support.handlers.scale_up import Bench, bench
 

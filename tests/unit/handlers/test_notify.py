@@ -8,8 +8,8 @@ import pytest
 
 from handlers.notify import message_of
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Alert, Snapshot, Worker
+from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.payload import to_payload
 from node_fleet.run_cost import fleet_before, usd_per_hour_after
 from node_fleet.settings import Settings

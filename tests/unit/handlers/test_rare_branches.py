@@ -22,7 +22,8 @@ from handlers import (
     undo_drain,
 )
 from node_fleet.domain.model.errors import DrainFailedError, NoCapacityError
-from node_fleet.domain.model.snapshot import Memory, PodShape
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.payload import to_payload
 from tests.support.handlers.scale_down import (
     A_CORDONED,

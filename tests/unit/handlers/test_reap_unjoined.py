@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.reap_unjoined import handler
-from node_fleet.domain.model.fleet import assemble
+from node_fleet.domain.model.assembly import assemble
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Reading, Snapshot, Worker

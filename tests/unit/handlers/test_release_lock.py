@@ -13,8 +13,8 @@ from moto import mock_aws
 from handlers import release_lock
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import RunFailedError, StateStoreError
+from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import BackOff, Memory
 from node_fleet.domain.scale_down.recovery import newest
 from node_fleet.payload import put
 from node_fleet.settings import Settings

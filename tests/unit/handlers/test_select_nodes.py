@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from handlers import select_nodes
-from node_fleet.domain.model.snapshot import Alert, BackOff, Memory
+from node_fleet.domain.model.memory import BackOff, Memory
+from node_fleet.domain.model.run import Alert
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.scale_down import (

@@ -8,8 +8,8 @@ import pytest
 
 from handlers import undo_drain
 from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.operation import TargetPhase
-from node_fleet.domain.model.snapshot import BackOff, Memory
 from tests.support.handlers.scale_down import NOW, OPERATION_ID, A, Tools, answer, event, wired
 
 

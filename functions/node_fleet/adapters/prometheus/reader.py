@@ -12,8 +12,8 @@ from typing import Any
 
 from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.prometheus.http import PrometheusClient, QueryRefusedError, RequestBudget, Series
+from node_fleet.domain.model.assembly import blocking, total_load
 from node_fleet.domain.model.errors import MetricsUnavailableError
-from node_fleet.domain.model.fleet import blocking, total_load
 from node_fleet.domain.model.policy import CustomMetric
 from node_fleet.domain.model.snapshot import CustomReading, NodeReading, PodShape, Reading
 from node_fleet.settings import Settings

@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import FleetState, Notice
+from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot, Operation
-from node_fleet.domain.model.snapshot import Alert, DryPool, Instance
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.scale_up.launch import mark_under_notice
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
@@ -209,7 +211,7 @@ def replacement_slot(
     placement: Placement,
     *,
     now: int,
-    dry: tuple[DryPool, ...] = (),
+    dry: tuple[PoolBackOff, ...] = (),
 ) -> LaunchSlot | None:
     """Where the replacement goes: another pool than the one that is being taken; None when every pool rests."""
     taken = Pool(instance.zone, instance.instance_type, instance.market)
@@ -225,7 +227,7 @@ def needs_no_replacement(operation: Operation | None, instance_id: str) -> bool:
     )
 
 
-def replacement_operation(interruption: Interruption, slot: LaunchSlot, dry: tuple[DryPool, ...]) -> Operation:
+def replacement_operation(interruption: Interruption, slot: LaunchSlot, dry: tuple[PoolBackOff, ...]) -> Operation:
     """The one launch that answers the interruption; never stored, found again by its tags."""
     return Operation(
         operation_id=interruption.operation_id,

@@ -5,8 +5,8 @@ Keys: `join` (launched, but nothing joined), `scale_up` (nothing could be launch
 
 from __future__ import annotations
 
+from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import BackOff
 
 JOIN = "join"
 SCALE_UP = "scale_up"

@@ -1,11 +1,16 @@
-"""The state item of one cluster as the rules see it: lease, pause, operation, memory."""
+"""The state item of one cluster as the rules see it: lease, pause, operation, memory, reservations, notices."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.snapshot import Memory
+
+CORRUPT_AHEAD_SECONDS = 86_400
+"""A lease lasts an hour at most, so an expiry more than a day ahead is corrupt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +25,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An operator's order to change nothing until `until` (epoch seconds), with the reason and who gave it."""
+    """An operator's order to change nothing until `until` (epoch seconds), with its reason and author."""
 
     reason: str
     by: str
@@ -39,10 +44,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """AWS has announced to take this instance, or may: `deadline` in epoch seconds, 0 when none was given.
+    """AWS may reclaim this instance: an interruption notice, a rebalance recommendation or a scheduled change.
 
-    claimed_by: the execution that answers it, so that a repeated claim of its own is not taken for a duplicate.
-    event: names the scheduled change, which AWS may move or cancel later; empty for others.
+    deadline: epoch seconds, 0 when AWS gave none. claimed_by: the execution that answers the notice, so that its own
+    repeated claim is not a duplicate. event: the id of a scheduled change, which AWS may move or cancel later.
     """
 
     instance_id: str
@@ -71,5 +76,37 @@ class FleetState:
     problems: tuple[str, ...] = ()
 
     def notice_of(self, instance_id: str) -> Notice | None:
-        """What AWS has announced about that instance; None when nothing stands."""
+        """The open notice about that instance; None when there is none."""
         return next((notice for notice in self.notices if notice.instance_id == instance_id), None)
+
+
+def readable_lease(item: Mapping[str, Any]) -> tuple[Lease | None, tuple[str, ...]]:
+    """The lease in a state item, and what is wrong with it. A corrupt one counts as expired (expires_at 0)."""
+    if "lock_owner" not in item:
+        return None, ()
+    wrong = [
+        f"lock attribute {name} is {item.get(name)!r}, expected epoch seconds"
+        for name in ("lock_acquired_at", "lock_expires_at")
+        if not _is_whole(item.get(name))
+    ]
+    fence, acquired_at, expires_at = (
+        item[name] if _is_whole(item.get(name)) else 0 for name in ("lock_fence", "lock_acquired_at", "lock_expires_at")
+    )
+    lease = Lease(owner=str(item["lock_owner"]), fence=fence, acquired_at=acquired_at, expires_at=expires_at)
+    return lease, tuple(wrong)
+
+
+def describe_takeover(item: Mapping[str, Any], new_owner: str, now: int) -> str:
+    """One sentence when the run took the lock from another owner or found it corrupt; empty for a free or own lock."""
+    lease, wrong = readable_lease(item)
+    if lease is None or lease.owner == new_owner:
+        return ""
+    if wrong:
+        return f"took over a corrupt lock of {lease.owner}: {'; '.join(wrong)}"
+    if lease.expires_at > now + CORRUPT_AHEAD_SECONDS:
+        return f"took over a corrupt lock of {lease.owner}: it would expire at {lease.expires_at}, over a day ahead"
+    return f"took over the lock of {lease.owner}, which expired {now - lease.expires_at} s ago"
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

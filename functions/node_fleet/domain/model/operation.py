@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from node_fleet.domain.model.snapshot import DryPool, Market
+from node_fleet.domain.model.memory import PoolBackOff
+from node_fleet.domain.model.snapshot import Market
 
 Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify", "fail"]
@@ -70,7 +71,7 @@ class Operation:
     targets: tuple[Target, ...] = ()
     workers_before: int = 0
     phase_at: int = 0
-    dry_pools: tuple[DryPool, ...] = ()
+    dry_pools: tuple[PoolBackOff, ...] = ()
 
     @property
     def instance_ids(self) -> tuple[str, ...]:

@@ -37,6 +37,14 @@ class Timing:
     scheduling_grace_seconds: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """One problem to report to people: a stable kind for de-duplication, and the message."""
+
+    kind: str
+    text: str
+
+
 def read_input(data: Any, *, execution_id: str, started_at: str) -> Run:
     """The run that an execution input asks for; `started_at` is the execution's own ISO start time.
 

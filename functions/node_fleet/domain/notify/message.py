@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.snapshot import Alert, Snapshot
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Snapshot
 
 Level = Literal["info", "success", "warning", "error"]
 

@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
-from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scale_down.inspection import NodeCheck
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]

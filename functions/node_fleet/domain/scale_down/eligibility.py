@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from node_fleet.domain.model.snapshot import BackOff, Instance
+from node_fleet.domain.model.memory import BackOff
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 
 REASONS: dict[str, str] = {

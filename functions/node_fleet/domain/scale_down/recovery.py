@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
-from node_fleet.domain.model.snapshot import Memory
 
 
 def may_close(operation: Operation, dead_execution_id: str) -> bool:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from node_fleet.domain.model.back_off import JOIN, SCALE_UP
 from node_fleet.domain.model.operation import FINISHED_SLOT_OUTCOMES, LaunchSlot, Operation
-from node_fleet.domain.model.snapshot import Alert, NodeReading
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import NodeReading
 from node_fleet.domain.scale_up.launch import ERRORS_WITHOUT_BACK_OFF, FRESH_SECONDS
 
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]

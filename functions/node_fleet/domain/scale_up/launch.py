@@ -19,9 +19,11 @@ from node_fleet.domain.model.errors import (
     QuotaExceededError,
 )
 from node_fleet.domain.model.fleet_state import FleetState, Notice
+from node_fleet.domain.model.memory import Memory, PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Alert, DryPool, Instance, Memory
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.placement import Placement, Pool, pools_in_back_off, pools_in_order
 
 FRESH_SECONDS = 120
@@ -198,7 +200,7 @@ def pool_of(slot: LaunchSlot) -> Pool:
     return Pool(slot.zone, slot.instance_type, slot.market)
 
 
-def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple[DryPool, ...]:
+def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple[PoolBackOff, ...]:
     """The pools that this refusal closes until then; empty when it says nothing about a pool."""
     zone, types = refusal.pool.zone, placement.instance_types
     closed = {refusal.pool}
@@ -209,13 +211,13 @@ def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple
     elif refusal.kind != "capacity":
         closed = set()
     return tuple(
-        DryPool(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in sorted(closed)
+        PoolBackOff(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in sorted(closed)
     )
 
 
-def merge_pool_back_offs(known: Iterable[DryPool], new: Iterable[DryPool], now: int) -> tuple[DryPool, ...]:
+def merge_pool_back_offs(known: Iterable[PoolBackOff], new: Iterable[PoolBackOff], now: int) -> tuple[PoolBackOff, ...]:
     """Both, without what has passed; of two for one pool the later counts."""
-    latest: dict[Pool, DryPool] = {}
+    latest: dict[Pool, PoolBackOff] = {}
     for entry in (*known, *new):
         pool = Pool(entry.zone, entry.instance_type, entry.market)
         if entry.until > now and (pool not in latest or latest[pool].until < entry.until):
@@ -224,7 +226,7 @@ def merge_pool_back_offs(known: Iterable[DryPool], new: Iterable[DryPool], now: 
 
 
 def next_attempt(
-    slot: LaunchSlot, placement: Placement, zones: Iterable[str], *, dry: Iterable[DryPool], now: int
+    slot: LaunchSlot, placement: Placement, zones: Iterable[str], *, dry: Iterable[PoolBackOff], now: int
 ) -> LaunchSlot | None:
     """The slot in the next pool that is not dry, with `attempt` one higher; None when none is left."""
     closed = pools_in_back_off(dry, now)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from node_fleet.domain.model.snapshot import Alert, Worker
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scale_up.join import NodeList
 
 

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
-from node_fleet.domain.model.snapshot import DryPool, Instance, Market
+from node_fleet.domain.model.snapshot import Instance, Market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ def plan_slots(
     instances: Iterable[Instance],
     placement: Placement,
     *,
-    dry: Iterable[DryPool] = (),
+    dry: Iterable[PoolBackOff] = (),
     now: int,
     avoid: Iterable[Pool] = (),
 ) -> tuple[LaunchSlot, ...]:
@@ -132,7 +133,7 @@ def slot_in(pool: Pool, number: int, placement: Placement) -> LaunchSlot:
     )
 
 
-def pools_in_back_off(dry: Iterable[DryPool], now: int) -> frozenset[Pool]:
+def pools_in_back_off(dry: Iterable[PoolBackOff], now: int) -> frozenset[Pool]:
     """The pools that are still to be left alone."""
     return frozenset(Pool(d.zone, d.instance_type, d.market) for d in dry if d.until > now)
 

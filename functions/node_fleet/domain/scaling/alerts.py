@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from node_fleet.domain.model.snapshot import Alert, Streak
+from node_fleet.domain.model.memory import Streak
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.not_ready import lasting
 from node_fleet.domain.scaling.signals.pending_pods import Demand, listed_checks, shape_key

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from node_fleet.domain.model.snapshot import Alert, Memory
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.run import Alert
 
 Action = Literal["scale_up", "scale_down", "none"]
 Verdict = Literal["up", "down", "hold", "ok", "missing", "waiting", "blocked"]

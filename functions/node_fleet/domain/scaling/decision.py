@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Alert, Memory, Snapshot
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scaling import alerts, explain
 from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
 from node_fleet.domain.scaling.cooldown import cooldown, launch_back_off

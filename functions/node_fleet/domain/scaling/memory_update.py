@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from node_fleet.domain.model.adaptive_memory import Learned
 from node_fleet.domain.model.back_off import node_key
-from node_fleet.domain.model.snapshot import BackOff, Memory, ReadingPoint, Streak
+from node_fleet.domain.model.memory import AdaptiveMemory, BackOff, Memory, ReadingPoint, Streak
 from node_fleet.domain.scaling.alerts import missing_names
 from node_fleet.domain.scaling.predicted_demand import PredictedDemand
 from node_fleet.domain.scaling.signals.pending_pods import Demand, remember_launch
@@ -26,7 +25,7 @@ def remembered(
     foreseen: PredictedDemand,
     fresh: dict[str, int],
     alerted: dict[str, int],
-    learned: Learned | None = None,
+    learned: AdaptiveMemory | None = None,
 ) -> Memory:
     """The memory after this decision. What a finished action leaves is added by outcome.py."""
     before = view.memory

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model import back_off
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Memory
 
 
 def succeeded(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Memory, Snapshot, Worker
+from node_fleet.domain.model.snapshot import Snapshot, Worker
 
 
 @dataclass(slots=True, kw_only=True)

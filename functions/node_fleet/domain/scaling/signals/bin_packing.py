@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from node_fleet.domain.model.adaptive_memory import PodSums
+from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.snapshot import PodShape, Worker
 
 PODS_PER_NODE = 110

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.policy import CustomMetric
-from node_fleet.domain.model.snapshot import CustomReading, Streak
+from node_fleet.domain.model.snapshot import CustomReading
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.sustained import advance, is_sustained

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from node_fleet.domain.model.snapshot import Streak, Worker
+from node_fleet.domain.model.memory import Streak
+from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.pending_pods import Demand

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.memory import ShapeLaunch
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import LaunchedFor, PodShape, Worker
+from node_fleet.domain.model.snapshot import PodShape, Worker
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.tick import Tick
 
@@ -31,7 +32,7 @@ class Demand:
     helpful: tuple[PodShape, ...] = ()
     too_large: tuple[PodShape, ...] = ()
     stuck: tuple[PodShape, ...] = ()
-    launched_for: tuple[LaunchedFor, ...] = ()
+    launched_for: tuple[ShapeLaunch, ...] = ()
     not_helped: tuple[tuple[str, int], ...] = ()
     largest: tuple[int, int] | None = None
 
@@ -99,7 +100,7 @@ def weigh_demand(view: Tick, fresh: dict[str, int]) -> Demand | None:
     )
 
 
-def remember_launch(demand: Demand, now: int) -> tuple[LaunchedFor, ...]:
+def remember_launch(demand: Demand, now: int) -> tuple[ShapeLaunch, ...]:
     """The launches to judge later, with one more for every shape that is left over and not on the list."""
     tries = {t.shape: t for t in demand.launched_for}
     listed = dict(demand.not_helped)
@@ -107,7 +108,7 @@ def remember_launch(demand: Demand, now: int) -> tuple[LaunchedFor, ...]:
         key = shape_key(shape)
         if key in listed:
             continue
-        before = tries.get(key, LaunchedFor(shape=key, at=0, count=0))
+        before = tries.get(key, ShapeLaunch(shape=key, at=0, count=0))
         tries[key] = replace(before, at=now, count=shape.count)
     return tuple(tries[key] for key in sorted(tries))
 
@@ -207,20 +208,20 @@ def _pack(shapes: list[PodShape], rooms: list[_Room]) -> list[tuple[PodShape, in
     return left
 
 
-def _judge(view: Tick, shapes: list[PodShape]) -> dict[str, LaunchedFor]:
+def _judge(view: Tick, shapes: list[PodShape]) -> dict[str, ShapeLaunch]:
     """The launches of still pending shapes, those whose launch has since succeeded judged helped or not."""
     tries = {t.shape: _tried_again(view, t) for t in view.memory.launched_for}
     return {key: _judged(view, s, tries[key]) for s in shapes if (key := shape_key(s)) in tries}
 
 
-def _tried_again(view: Tick, launch: LaunchedFor) -> LaunchedFor:
+def _tried_again(view: Tick, launch: ShapeLaunch) -> ShapeLaunch:
     """Once the time on the list is over, one more launch may be tried before the pods are listed again."""
     until = view.memory.not_helped.get(launch.shape)
     over = until is not None and until <= view.now
     return replace(launch, unhelped=view.policy.not_helped_launches - 1) if over else launch
 
 
-def _judged(view: Tick, shape: PodShape, launch: LaunchedFor) -> LaunchedFor:
+def _judged(view: Tick, shape: PodShape, launch: ShapeLaunch) -> ShapeLaunch:
     memory, now = view.memory, view.now
     done = memory.last_action == "scale_up" and memory.last_action_at >= launch.at > 0
     if not done or now - memory.last_action_at < view.policy.scheduling_grace_seconds:
@@ -237,7 +238,7 @@ def _has_room(w: Worker, shape: PodShape) -> bool:
     return _room(w, None).take(shape, 1) == 1
 
 
-def _ignored(view: Tick, tries: dict[str, LaunchedFor]) -> dict[str, int]:
+def _ignored(view: Tick, tries: dict[str, ShapeLaunch]) -> dict[str, int]:
     now, policy = view.now, view.policy
     running = {k: until for k, until in view.memory.not_helped.items() if until > now and k in tries}
     for key, launch in tries.items():
@@ -246,6 +247,6 @@ def _ignored(view: Tick, tries: dict[str, LaunchedFor]) -> dict[str, int]:
     return running
 
 
-def _without_stuck(shape: PodShape, tries: dict[str, LaunchedFor], not_helped: dict[str, int]) -> PodShape:
+def _without_stuck(shape: PodShape, tries: dict[str, ShapeLaunch], not_helped: dict[str, int]) -> PodShape:
     key = shape_key(shape)
     return replace(shape, count=max(0, shape.count - tries[key].count)) if key in not_helped else shape

@@ -5,8 +5,8 @@ Knows nothing of CPU or pods; the rules give it a condition and the time of the 
 
 from __future__ import annotations
 
+from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Streak
 
 
 def advance(streak: Streak | None, *, holds: bool | None, at: int, gap_seconds: int) -> Streak | None:

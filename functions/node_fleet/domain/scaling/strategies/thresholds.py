@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from node_fleet.domain.model.adaptive_memory import Learned
-from node_fleet.domain.model.snapshot import Streak
+from node_fleet.domain.model.memory import AdaptiveMemory, Streak
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.custom_metrics import weigh_custom
@@ -35,7 +34,7 @@ class Wanted:
     bypasses_cooldown: bool = False
     checks: list[Check] = field(default_factory=list)
     streaks: dict[str, Streak] = field(default_factory=dict)
-    learned: Learned | None = None
+    learned: AdaptiveMemory | None = None
 
 
 RuleSet = Callable[[Tick, Demand | None, int], Wanted]

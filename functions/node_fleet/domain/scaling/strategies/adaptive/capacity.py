@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from node_fleet.domain.model.adaptive_memory import PodSums
 from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Worker
 from node_fleet.domain.scaling.signals.bin_packing import (

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from node_fleet.domain.model.adaptive_memory import OpenRise
+from node_fleet.domain.model.memory import OpenRise
 
 RISES = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 PACES = (-0.3, 0.15, 0.5, 1.5)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from node_fleet.domain.model.adaptive_memory import Learned, OpenRise
+from node_fleet.domain.model.memory import AdaptiveMemory, OpenRise
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.signals.bin_packing import learn_pods
 from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
@@ -25,10 +25,10 @@ class Estimate:
     choice: headroom.Choice
     rest: scale_down_delay.Rest
     keep: int
-    learned: Learned
+    learned: AdaptiveMemory
 
 
-def filled(learned: Learned) -> Learned:
+def filled(learned: AdaptiveMemory) -> AdaptiveMemory:
     """What was learned, with the starting counts where nothing was, or where their number has changed."""
     rises, tried, counts = headroom.unlearned(), learned.tried, len(scale_down_delay.RESTS)
     whole = all(len(row) == counts for row in (tried.workers, tried.moved, tried.held, tried.turns))
@@ -46,17 +46,17 @@ def _fading(policy: Policy) -> float:
     return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
 
 
-def with_pods(view: Tick, learned: Learned) -> Learned:
+def with_pods(view: Tick, learned: AdaptiveMemory) -> AdaptiveMemory:
     if not _is_new(view, learned):
         return learned
     return replace(learned, pods=learn_pods(learned.pods, view.usable, _fading(view.policy)))
 
 
-def _is_new(view: Tick, learned: Learned) -> bool:
+def _is_new(view: Tick, learned: AdaptiveMemory) -> bool:
     return view.live and view.read_at > learned.read_at
 
 
-def weigh(view: Tick, seen: CapacityEstimate, learned: Learned, floor: int) -> Estimate:
+def weigh(view: Tick, seen: CapacityEstimate, learned: AdaptiveMemory, floor: int) -> Estimate:
     policy, now = view.policy, view.read_at
     if learned.places != seen.pods_per_worker:
         learned = replace(learned, places=seen.pods_per_worker, read_at=0, before_at=0, open=())
@@ -81,7 +81,7 @@ def weigh(view: Tick, seen: CapacityEstimate, learned: Learned, floor: int) -> E
     return Estimate(choice=choice, rest=rest, keep=keep, learned=learned)
 
 
-def _pace(learned: Learned, now: int, demand: float) -> int:
+def _pace(learned: AdaptiveMemory, now: int, demand: float) -> int:
     """The pace since a reading of about a tick ago; steady when there is none."""
     past = [(learned.before_at, learned.before), (learned.read_at, learned.demand)]
     about = [p for p in past if PACE_WINDOW[0] <= now - p[0] <= PACE_WINDOW[1]] or past[1:]
@@ -91,7 +91,7 @@ def _pace(learned: Learned, now: int, demand: float) -> int:
     return headroom.pace((demand - before) / headroom.unit(before), now - at)
 
 
-def _learn_rises(view: Tick, learned: Learned, demand: float, speed: int) -> Learned:
+def _learn_rises(view: Tick, learned: AdaptiveMemory, demand: float, speed: int) -> AdaptiveMemory:
     now, memory = view.read_at, view.memory
     boot = learned.boot_seconds
     took = memory.last_action_at - learned.adding_since
@@ -116,7 +116,7 @@ def _learn_rises(view: Tick, learned: Learned, demand: float, speed: int) -> Lea
     )
 
 
-def _try_rests(learned: Learned, now: int, *, start: int, hold: int, policy: Policy) -> Learned:
+def _try_rests(learned: AdaptiveMemory, now: int, *, start: int, hold: int, policy: Policy) -> AdaptiveMemory:
     needs = scale_down_delay.next_staircase(learned.needs, now, hold)
     minutes = (now - learned.before_at) / 60 if learned.before_at else 0.0
     tried = scale_down_delay.tried_on(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from node_fleet.domain.model.adaptive_memory import Needed, Tried
+from node_fleet.domain.model.memory import DelayTrials, WorkerNeed
 
 RESTS = (2, 4, 6, 8, 12, 16, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480)
 """Minutes. A rest is one of these."""
@@ -37,25 +37,25 @@ class Rest:
     at_once: float
 
 
-def untried() -> Tried:
+def untried() -> DelayTrials:
     """Nothing was seen yet."""
-    return Tried(workers=_NOBODY, moved=_NOBODY, held=_NOTHING, turns=_NOTHING)
+    return DelayTrials(workers=_NOBODY, moved=_NOBODY, held=_NOTHING, turns=_NOTHING)
 
 
-def next_staircase(needs: Sequence[Needed], now: int, workers: int) -> tuple[Needed, ...]:
+def next_staircase(needs: Sequence[WorkerNeed], now: int, workers: int) -> tuple[WorkerNeed, ...]:
     """The needs with the present one last; a need that a later one exceeds says nothing any more."""
     young = [n for n in needs if n.workers > workers and now - n.at <= FORGET_SECONDS]
-    return (*young[-(STEPS_KEPT - 1) :], Needed(at=now, workers=workers))
+    return (*young[-(STEPS_KEPT - 1) :], WorkerNeed(at=now, workers=workers))
 
 
-def still_needed(needs: Sequence[Needed], now: int, rest_seconds: int) -> int:
+def still_needed(needs: Sequence[WorkerNeed], now: int, rest_seconds: int) -> int:
     """The most workers that were needed within the rest."""
     return max((n.workers for n in needs if now - n.at < rest_seconds), default=0)
 
 
 def tried_on(
-    tried: Tried, needs: Sequence[Needed], now: int, *, start: int, hold: int, minutes: float, keep: float
-) -> Tried:
+    tried: DelayTrials, needs: Sequence[WorkerNeed], now: int, *, start: int, hold: int, minutes: float, keep: float
+) -> DelayTrials:
     """Every rest, one reading later: its fleet holds what was needed within the rest, and at most what it had.
 
     start, hold: to how many workers some are started now, and how many at most are held beside the rest. minutes:
@@ -75,10 +75,10 @@ def tried_on(
         moved.append(to)
         held.append(room * keep + max(0, had - start) * minutes)
         turns.append(changes * keep + (1 if to * way < 0 else 0))
-    return Tried(workers=tuple(workers), moved=tuple(moved), held=tuple(held), turns=tuple(turns))
+    return DelayTrials(workers=tuple(workers), moved=tuple(moved), held=tuple(held), turns=tuple(turns))
 
 
-def choose_rest(tried: Tried, *, change_cost: float) -> Rest:
+def choose_rest(tried: DelayTrials, *, change_cost: float) -> Rest:
     """The rest whose held room and changes of direction together would have cost least; the shortest of equals."""
     sums = [room + change_cost * changes for room, changes in zip(tried.held, tried.turns, strict=True)]
     best = sums.index(min(sums))

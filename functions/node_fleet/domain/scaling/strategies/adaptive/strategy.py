@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from node_fleet.domain.model.adaptive_memory import Learned
+from node_fleet.domain.model.memory import AdaptiveMemory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.presets import PRESETS
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.custom_metrics import weigh_custom
@@ -19,6 +18,7 @@ from node_fleet.domain.scaling.signals.pending_pods import Demand
 from node_fleet.domain.scaling.strategies.adaptive import headroom
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, figures
 from node_fleet.domain.scaling.strategies.adaptive.learning import Estimate, filled, weigh, with_pods
+from node_fleet.domain.scaling.strategies.adaptive.preset import ADAPTIVE_PRESET
 from node_fleet.domain.scaling.strategies.thresholds import (
     Wanted,
     held_by_joining,
@@ -27,8 +27,6 @@ from node_fleet.domain.scaling.strategies.thresholds import (
     weigh_memory,
 )
 from node_fleet.domain.scaling.tick import Tick
-
-PRESET = "adaptive"
 
 
 def adaptive(view: Tick, demand: Demand | None, floor: int) -> Wanted:
@@ -53,9 +51,9 @@ def adaptive(view: Tick, demand: Demand | None, floor: int) -> Wanted:
     return wanted
 
 
-def _by_default_rules(view: Tick, demand: Demand | None, floor: int, learned: Learned) -> Wanted:
+def _by_default_rules(view: Tick, demand: Demand | None, floor: int, learned: AdaptiveMemory) -> Wanted:
     """The default preset's rules, with its own marks, while requests are missing."""
-    plain, own = Policy(), PRESETS[PRESET]
+    plain, own = Policy(), ADAPTIVE_PRESET
     marks = {
         name: getattr(plain, name)
         for name, value in own.items()

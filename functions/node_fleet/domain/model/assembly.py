@@ -1,6 +1,6 @@
-"""Joins what EC2 runs with what the cluster shows, by provider id, and sums the fleet's load.
+"""Assembles the snapshot: joins EC2 instances with Kubernetes nodes by provider id and sums the fleet's load.
 
-Pure: it fetches nothing. A value that is not known stays None; it never becomes 0.
+It fetches nothing. An unknown value stays None and never becomes 0.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from node_fleet.domain.model.snapshot import (
     Worker,
 )
 
-# Taints that say the node is not able to run pods yet, or no longer. A team's own taints are not among them: workers
-# that carry those are used by pods that tolerate them.
+# Taints of a node that cannot run pods. A team's own taints are not among them: pods that tolerate those use the node.
 _NOT_INITIALIZED = frozenset(
     {"node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/network-unavailable"}
 )
@@ -32,7 +31,7 @@ _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def blocking(taints: Iterable[str]) -> tuple[str, ...]:
-    """Those taints, written `key=value:effect` or `key:effect`, that keep every ordinary pod away."""
+    """The taints, written `key=value:effect` or `key:effect`, that keep every ordinary pod away."""
     found = []
     for taint in taints:
         rest, _, effect = taint.rpartition(":")
@@ -41,8 +40,8 @@ def blocking(taints: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Loaded(Protocol):
-    """What carries load figures: a node or a worker."""
+class LoadSource(Protocol):
+    """A node or a worker: anything with CPU and memory values."""
 
     @property
     def cores(self) -> float | None: ...
@@ -56,7 +55,7 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The load of several workers as one. None: not known of any of them."""
+    """The load of several workers together. None: unknown for all of them."""
 
     cpu_percent: float | None
     cpu_max_percent: float | None
@@ -64,11 +63,11 @@ class Load:
     memory_max_percent: float | None
 
 
-def total_load(loaded: Iterable[Loaded]) -> Load:
-    """CPU weighted by cores, memory by sums, and the maximum of each; what is missing is left out, not counted as 0."""
+def total_load(sources: Iterable[LoadSource]) -> Load:
+    """CPU weighted by cores, memory by sums, and the maximum of each; a missing value is left out, not counted as 0."""
     cpu: list[tuple[float, float]] = []
     memory: list[tuple[int, int]] = []
-    for one in loaded:
+    for one in sources:
         if one.cpu_percent is not None and one.cores:
             cpu.append((one.cpu_percent, one.cores))
         if one.memory_used_mib is not None and one.memory_total_mib:
@@ -91,7 +90,7 @@ def assemble(
     problem: str = "",
     hourly: tuple[HourlyLoad, ...] = (),
 ) -> Snapshot:
-    """One snapshot from what EC2 lists and what Prometheus answered. Without a reading its source is "none"."""
+    """One snapshot from the instances in EC2 and the reading of Prometheus. Without a reading its source is "none"."""
     noticed = {notice.instance_id for notice in notices}
     if reading is None:
         workers = tuple(_worker(i, None, "unknown", noticed) for i in instances)
@@ -131,18 +130,20 @@ def refresh(
     problem: str,
     hourly: tuple[HourlyLoad, ...] = (),
 ) -> Snapshot:
-    """An earlier snapshot's figures over the instances that run now. Whether new ones joined since is not known."""
+    """The values of an earlier snapshot for the instances that run now. Whether new ones joined since is unknown."""
     noticed = {notice.instance_id for notice in notices}
     before = {worker.instance_id: worker for worker in cached.workers}
-    workers = tuple(_remembered(i, before.get(i.instance_id), noticed, policy, now) for i in instances)
+    workers = tuple(_from_cached(i, before.get(i.instance_id), noticed, policy, now) for i in instances)
     return replace(cached, at=now, source="cached", workers=workers, problem=problem, hourly=hourly)
 
 
-def _remembered(
+def _from_cached(
     instance: Instance, before: Worker | None, noticed: Collection[str], policy: Policy, now: int
 ) -> Worker:
     if before is None or before.phase in ("joining", "unjoined"):
-        return _worker(instance, None, "joining" if _young(instance, policy, now) else "unknown", noticed)
+        return _worker(
+            instance, None, "joining" if _is_within_join_limit(instance, policy, now) else "unknown", noticed
+        )
     notice = instance.under_notice or instance.instance_id in noticed
     return replace(before, under_notice=notice, launched_at=instance.launched_at)
 
@@ -158,29 +159,31 @@ def _by_instance(nodes: Iterable[NodeReading]) -> dict[str, NodeReading]:
 
 
 def _unmanaged(nodes: Iterable[NodeReading], instances: Iterable[Instance]) -> tuple[str, ...]:
-    """Names of nodes that belong to no running instance of ours."""
+    """Names of nodes that belong to no running instance of the fleet."""
     ours = {instance.instance_id for instance in instances}
     return tuple(sorted(node.node_name for node in nodes if node.instance_id not in ours))
 
 
-def _young(instance: Instance, policy: Policy, now: int) -> bool:
+def _is_within_join_limit(instance: Instance, policy: Policy, now: int) -> bool:
     return now - instance.launched_at <= policy.join_limit_seconds and not instance.join_failed
 
 
 def _phase(instance: Instance, node: NodeReading | None, known: bool, policy: Policy, now: int) -> Phase:
-    """Where a worker stands. Unknown is not unjoined: without node data nothing is said of any worker."""
+    """The worker's phase. Without node data every worker is unknown, never unjoined."""
     if not known:
         return "unknown"
     if node is not None and node.usable:
         return "usable"
     if node is not None and node.unschedulable:
         return "cordoned"
-    if _young(instance, policy, now):
+    if _is_within_join_limit(instance, policy, now):
         return "joining"
     if node is None:
         return "unjoined"
-    waits = node.ready and any(t.partition("=")[0].partition(":")[0] in _NOT_INITIALIZED for t in node.blocking_taints)
-    return "unjoined" if waits else "not_ready"
+    is_starting = node.ready and any(
+        t.partition("=")[0].partition(":")[0] in _NOT_INITIALIZED for t in node.blocking_taints
+    )
+    return "unjoined" if is_starting else "not_ready"
 
 
 def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed: Collection[str]) -> Worker:
@@ -217,10 +220,10 @@ def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed:
 def _fleet_load(
     reading: Reading, workers: Sequence[Worker], known: bool, policy: Policy, now: int
 ) -> tuple[Load, tuple[str, ...]]:
-    """The figures that count, and everything that is missing by name.
+    """The fleet's load, and the names of everything that is missing.
 
-    Without node data the reading's own figures stand, which cover every live worker. A figure known of fewer than
-    policy.live_share_percent of the usable workers is missing as a whole; young workers need not be known yet.
+    Without node data the reading's own values are used, which cover every live worker. A value known for less than
+    policy.live_share_percent of the usable workers is missing as a whole; workers within the join limit may be unknown.
     """
     missing = [name for name in reading.missing if name not in ("cpu_percent", "memory_percent")]
     if not known:
@@ -234,22 +237,22 @@ def _fleet_load(
         usable = [worker for worker in workers if worker.phase == "usable"]
         settled = [w for w in usable if now - w.launched_at > policy.join_limit_seconds]
         load = total_load(usable)
-        for figure, has in (("cpu_percent", _has_cpu), ("memory_percent", _has_memory)):
+        for figure, has in (("cpu_percent", _is_cpu_known), ("memory_percent", _is_memory_known)):
             unknown = [w for w in settled if not has(w)]
             missing += [f"{figure}:{w.instance_id}" for w in unknown]
-            if not _enough(sum(map(has, usable)), len(unknown), policy):
+            if not _is_enough(sum(map(has, usable)), len(unknown), policy):
                 load = replace(load, **{figure: None, figure.replace("_percent", "_max_percent"): None})
     missing += [name for name in ("cpu_percent", "memory_percent") if getattr(load, name) is None]
     return load, tuple(dict.fromkeys(missing))
 
 
-def _has_cpu(worker: Worker) -> bool:
+def _is_cpu_known(worker: Worker) -> bool:
     return worker.cpu_percent is not None and bool(worker.cores)
 
 
-def _has_memory(worker: Worker) -> bool:
+def _is_memory_known(worker: Worker) -> bool:
     return worker.memory_used_mib is not None and bool(worker.memory_total_mib)
 
 
-def _enough(known: int, unknown: int, policy: Policy) -> bool:
+def _is_enough(known: int, unknown: int, policy: Policy) -> bool:
     return not unknown or 100 * known >= policy.live_share_percent * (known + unknown)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.built_in_metrics import built_in
+from node_fleet.domain.scaling.strategies.adaptive.preset import ADAPTIVE_PRESET
 
 PRESETS: dict[str, dict[str, Any]] = {
     "node-fleet": {},
@@ -50,18 +51,5 @@ PRESETS: dict[str, dict[str, Any]] = {
         "cpu_source": "cadvisor",
     },
     "readme": {"cpu_readings": 3, "pending_readings": 2},
-    "adaptive": {
-        "sizing": "adaptive",
-        "cpu_up_percent": 85.0,
-        "cpu_urgent_percent": 95.0,
-        "cpu_down_percent": 75.0,
-        "memory_up_percent": 85.0,
-        "memory_down_percent": 75.0,
-        "projection_margin_percent": 0.0,
-        "cooldown_up_seconds": 0,
-        "cooldown_down_seconds": 0,
-        "idle_seconds": 0,
-        "scale_down_order": "fewest-pods",
-        "max_targets": 3,
-    },
+    "adaptive": ADAPTIVE_PRESET,
 }

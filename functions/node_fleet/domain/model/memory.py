@@ -1,0 +1,162 @@
+"""What one decision leaves for the next, small enough for the state item. Values only: the rules fill and read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from node_fleet.domain.model.snapshot import Market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streak:
+    """How long, and over how many readings in a row, a condition has held."""
+
+    since: int
+    last: int
+    readings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolBackOff:
+    """A capacity pool for which EC2 had no capacity: in back-off until `until` (epoch seconds)."""
+
+    zone: str
+    instance_type: str
+    market: Market
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackOff:
+    """What failed `failures` times in a row; in back-off until `until` (epoch seconds)."""
+
+    key: str
+    failures: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingPoint:
+    """One past reading, as small as the state item keeps it."""
+
+    at: int
+    cpu_percent: float | None
+    memory_percent: float | None
+    pending: int | None
+    usable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeLaunch:
+    """The last scale-up for unschedulable pods of one shape; shows later whether it helped.
+
+    at: time of the decision, 0 once judged. count: how many of these pods were unschedulable then. unhelped: launches
+    in a row after which none of them was scheduled although the new workers had the capacity.
+    """
+
+    shape: str
+    at: int
+    count: int
+    unhelped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRise:
+    """Demand at one reading and the highest demand since, in workers; closed at the end of the horizon."""
+
+    at: int
+    demand: float
+    highest: float
+    pace: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerNeed:
+    """The last time at which this many workers were needed."""
+
+    at: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSums:
+    """Sums over usable workers that decay with time: workers, their pods, and the pods' requests.
+
+    A line through these sums gives a typical pod. least: the fewest pods seen on a usable worker, which are the pods
+    of DaemonSets.
+    """
+
+    workers: float = 0.0
+    pods: float = 0.0
+    pods_squared: float = 0.0
+    cpu: float = 0.0
+    pods_cpu: float = 0.0
+    memory: float = 0.0
+    pods_memory: float = 0.0
+    least: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayTrials:
+    """The calculated outcome of each candidate scale-down delay, one entry per delay in every tuple.
+
+    workers: the fleet size under that delay. moved: its last change, 1 up, -1 down, 0 none yet. held (worker-minutes
+    of unused capacity) and turns (changes of direction) decay with time.
+    """
+
+    workers: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
+    held: tuple[float, ...] = ()
+    turns: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveMemory:
+    """What the adaptive strategy has learned about this fleet: sums and counts that decay with time.
+
+    places: how many typical pods one worker holds; demand measured with another number is not comparable. rises: for
+    each pace, row by row, how often demand rose by each candidate amount within the horizon. needs: when each number
+    of workers was last needed, newest and lowest last. boot_seconds: from a decision to the join.
+    """
+
+    read_at: int = 0
+    demand: float = 0.0
+    places: int = 0
+    before_at: int = 0
+    before: float = 0.0
+    rises: tuple[float, ...] = ()
+    open: tuple[OpenRise, ...] = ()
+    needs: tuple[WorkerNeed, ...] = ()
+    tried: DelayTrials = DelayTrials()
+    pods: PodSums = PodSums()
+    boot_seconds: float = 90.0
+    adding_since: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Stored in the state item; written only under the lock. Field names are the stored names.
+
+    since: condition -> its streak. dry_pools: pools in back-off. back_offs: keys `node:ID`, `scale_up`, `join`.
+    not_helped: pod shape -> epoch until which its pods are not counted. alerted: alert -> when its cause was last seen.
+    fresh: instance -> when it was first known usable. suspects: instance -> when a run last found no node for it.
+    predicted_hour: start (epoch) of the last hour that was judged. predictive_hold_workers: how many workers are kept
+    until predictive_hold_until.
+    """
+
+    last_action: str = ""
+    last_action_at: int = 0
+    last_reason: str = ""
+    since: dict[str, Streak] = field(default_factory=dict)
+    readings: tuple[ReadingPoint, ...] = ()
+    predictive_hold_until: int = 0
+    predictive_hold_workers: int = 0
+    predicted_hour: int = 0
+    dry_pools: tuple[PoolBackOff, ...] = ()
+    back_offs: tuple[BackOff, ...] = ()
+    not_helped: dict[str, int] = field(default_factory=dict)
+    launched_for: tuple[ShapeLaunch, ...] = ()
+    alerted: dict[str, int] = field(default_factory=dict)
+    suspects: dict[str, int] = field(default_factory=dict)
+    fresh: dict[str, int] = field(default_factory=dict)
+    learned: AdaptiveMemory = field(default_factory=AdaptiveMemory)
