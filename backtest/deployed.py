@@ -20,10 +20,10 @@ from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_down.selection import choose
 from node_fleet.domain.scale_up.placement import Placement, plan_slots
-from node_fleet.domain.scaling import outcome
 from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.memory_update import record_failure, record_success
 from node_fleet.domain.scaling.minimum_size import effective_minimum
-from node_fleet.domain.scaling.tick import look
+from node_fleet.domain.scaling.tick import make_tick
 
 HISTORY_DAYS = 14
 HOUR = 3600
@@ -134,7 +134,7 @@ class Deployed:
             for machine in launched:
                 if machine.joined_at + self._workflow.sight_seconds <= fleet.now:
                     joined.setdefault(machine.instance_id, fleet.now)
-        self.memory = outcome.succeeded(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
+        self.memory = record_success(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
 
     def _remove(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> Iterator[int]:
         before, removed, began = fleet.pending, 0, fleet.now
@@ -145,14 +145,14 @@ class Deployed:
                 if machine.gone_at > fleet.now and fleet.pending > before:
                     fleet.withdraw(machine)
                     key = f"node:{machine.instance_id}"
-                    self.memory = outcome.failed(self.memory, key, fleet.now, self.policy)
+                    self.memory = record_failure(self.memory, key, fleet.now, self.policy)
                     break
             else:
                 removed += 1
                 continue
             break
         if removed:
-            self.memory = outcome.succeeded(self.memory, "scale_down", decision.rule, fleet.now)
+            self.memory = record_success(self.memory, "scale_down", decision.rule, fleet.now)
             self.actions.append(Action(at=began, change=-removed, rule=decision.rule))
 
     def _chosen(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> list[Machine]:
@@ -167,7 +167,7 @@ class Deployed:
         plan = choose(
             Eligibility(candidates=candidates, kept=(), usable=tuple(m.instance_id for m in usable)),
             count=min(max(decision.count, 1), self.policy.max_targets),
-            minimum=effective_minimum(look(snapshot, self.memory, self.policy, fleet.now)).workers,
+            minimum=effective_minimum(make_tick(snapshot, self.memory, self.policy, fleet.now)).workers,
             order=self.policy.scale_down_order,
             spot_percent=self._workflow.spot_percent,
         )

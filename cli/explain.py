@@ -181,7 +181,7 @@ def _judged_rows(judged: Eligibility) -> tuple[tuple[str, str, str], ...]:
 def explain_past(target: Target, name: str) -> Explained:
     """The decision that a run recorded, with what it was made from."""
     event = _recorded(target, name)
-    data = {**decision_of(event)}
+    data = {name: value for name, value in decision_of(event).items() if name != "tell"}
     if not data:
         failure = event.data.get("failure") or {}
         text = (

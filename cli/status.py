@@ -28,7 +28,7 @@ from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Currency, fleet_c
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.scaling.schedule import floor_at
+from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
@@ -200,12 +200,12 @@ def _schedule(settings: Settings, now: int) -> str:
     """The floor in force, or the next that begins within a week."""
     if not settings.schedules:
         return "none"
-    current = floor_at(settings.schedules, settings.timezone, now)
+    current = open_window(settings.schedules, settings.timezone, now)
     if current is not None:
         return f"now at least {current.minimum} workers"
     for minute in range(0, WEEK_MINUTES, 5):
         when = now - now % 300 + minute * 60
-        window = floor_at(settings.schedules, settings.timezone, when)
+        window = open_window(settings.schedules, settings.timezone, when)
         if window is not None:
             return f"at least {window.minimum} workers from {clock(when, day=True)} UTC"
     return "none within a week"

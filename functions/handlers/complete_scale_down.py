@@ -9,7 +9,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.drain import removal_sentence
-from node_fleet.domain.scaling import outcome
+from node_fleet.domain.scaling.memory_update import record_success
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -23,7 +23,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     memory = take({"memory": {}, **event}, "memory", Memory)
     now, left = services.clock.now(), len(services.ec2.instances())
     if operation.forgotten:
-        memory = outcome.succeeded(memory, "scale_down", operation.reason, now)
+        memory = record_success(memory, "scale_down", operation.reason, now)
     if state.operation is not None:
         services.state.close_operation(run, memory, node_count=left)
     kind = "scaled_down" if operation.forgotten else "none"

@@ -11,7 +11,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
-from node_fleet.domain.scaling.outcome import succeeded
+from node_fleet.domain.scaling.memory_update import record_success
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.run_cost import fleet_before
 from node_fleet.services import Services, load_services
@@ -46,4 +46,4 @@ def _memory(services: Services, memory: Memory, operation: Operation) -> Memory:
     if not operation.joined:
         return memory
     joined = {slot.instance_id: slot.joined_at for slot in operation.joined}
-    return succeeded(memory, "scale_up", operation.reason, now, joined=joined)
+    return record_success(memory, "scale_up", operation.reason, now, joined=joined)

@@ -31,5 +31,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    tell = decision.tell or bool(event.get("notes"))  # what an earlier round or the lock has to say is not lost
-    return {**event, "decision": shown, "tell": tell, "memory": after, "memory_before": packed(event["memory"])}
+    notify = decision.notify or bool(event.get("notes"))
+    return {**event, "decision": shown, "notify": notify, "memory": after, "memory_before": packed(event["memory"])}

@@ -15,7 +15,7 @@ from node_fleet.domain.scale_up.launch import (
     merge_pool_back_offs,
     reservations_to_release,
 )
-from node_fleet.domain.scaling.outcome import failed
+from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import load_services
 
@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if operation is not None:
         memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
         services.state.unreserve(reservations_to_release(operation, now))
-    memory = failed(memory, key, now, policy) if key else memory
+    memory = record_failure(memory, key, now, policy) if key else memory
     services.state.close_operation(run, memory)
     alerts = [failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
     told = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])

@@ -15,7 +15,7 @@ from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection
 from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, leftovers, stray_cordons
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.minimum_size import effective_minimum
-from node_fleet.domain.scaling.tick import look
+from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -79,7 +79,7 @@ def _judge(
 
 def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
     decision = take(event, "decision", Decision)
-    view = look(
+    view = make_tick(
         take(event, "snapshot", Snapshot),
         take(event, "memory", Memory),
         services.settings.policy(),

@@ -15,7 +15,7 @@ from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection, parse_node_check
 from node_fleet.domain.scale_down.selection import stays_above
 from node_fleet.domain.scaling.minimum_size import effective_minimum
-from node_fleet.domain.scaling.tick import look
+from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -72,5 +72,5 @@ def _inspect(services: Services) -> Inspection:
 
 
 def _minimum(services: Services, memory: Memory, now: int) -> int:
-    view = look(Snapshot(at=now, source="none"), memory, services.settings.policy(), now)
+    view = make_tick(Snapshot(at=now, source="none"), memory, services.settings.policy(), now)
     return effective_minimum(view).workers

@@ -12,7 +12,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved, undone_sentence
-from node_fleet.domain.scaling import outcome
+from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -68,7 +68,7 @@ def _with_back_off(services: Services, event: dict[str, Any], target: Target, wh
         services.clock.now(),
     )
     policy = services.settings.policy()
-    memory = outcome.failed(memory, key, now, policy)
+    memory = record_failure(memory, key, now, policy)
     rest = next(b.until for b in memory.back_offs if b.key == key) - now
     kind = event.get("drain", {}).get("alert") or "drain_failed"
     text = f"worker {target.instance_id} could not be drained and is left alone for {rest} s: {why}"

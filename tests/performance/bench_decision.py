@@ -15,7 +15,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.domain.scaling.decision import decide
-from node_fleet.domain.scaling.outcome import succeeded
+from node_fleet.domain.scaling.memory_update import record_success
 from node_fleet.domain.scaling.schedule import parse_schedules
 from node_fleet.settings import Settings
 
@@ -90,7 +90,7 @@ def _tick(now: int, cpu: float, memory: Memory, policy: Policy, fleet: tuple[Wor
     decision = decide(seen, memory, policy, now)
     if decision.action == "none":
         return decision.memory, 0
-    return succeeded(decision.memory, decision.action, decision.rule, now + 80), (
+    return record_success(decision.memory, decision.action, decision.rule, now + 80), (
         decision.workers_after - decision.workers_before
     )
 

@@ -10,7 +10,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.outcome import succeeded
+from node_fleet.domain.scaling.memory_update import record_success
 
 START = 1_790_000_040  # Monday 21 September 2026, 14:14 UTC
 TICK = 120
@@ -84,7 +84,7 @@ class Fleet:
         self.memory = decision.memory
         self.decisions.append(decision)
         if decision.action != "none":
-            self.memory = succeeded(self.memory, decision.action, decision.rule, seen.at + self.takes)
+            self.memory = record_success(self.memory, decision.action, decision.rule, seen.at + self.takes)
         return decision
 
     def ticks(self, *seen: Snapshot) -> Decision:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from node_fleet.domain.model.memory import DelayTrials, WorkerNeed
 from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
-    next_staircase,
-    tried_on,
-    untried,
+    advance_trials,
+    initial_trials,
+    update_needs,
 )
 
 TICK_MINUTES = 2
@@ -16,13 +16,13 @@ TICK_MINUTES = 2
 
 def met(needs: Iterable[tuple[int, int]], *, keep: float = 1.0, tried: DelayTrials | None = None) -> DelayTrials:
     """(ticks, workers): so many ticks long, so many workers were needed."""
-    found, now = tried or untried(), 0
+    found, now = tried or initial_trials(), 0
     stairs: tuple[WorkerNeed, ...] = ()
     for ticks, workers in needs:
         for _ in range(ticks):
             now += TICK_MINUTES * 60
-            stairs = next_staircase(stairs, now, workers)
-            found = tried_on(found, stairs, now, start=workers, hold=workers, minutes=TICK_MINUTES, keep=keep)
+            stairs = update_needs(stairs, now, workers)
+            found = advance_trials(found, stairs, now, start=workers, hold=workers, minutes=TICK_MINUTES, keep=keep)
     return found
 
 

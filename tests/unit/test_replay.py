@@ -15,7 +15,7 @@ from node_fleet.adapters.records import Records
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Snapshot
-from node_fleet.domain.scaling.outcome import failed, succeeded
+from node_fleet.domain.scaling.memory_update import record_failure, record_success
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.replay import decide_again, differences
 from node_fleet.settings import Settings
@@ -81,9 +81,11 @@ def store_a_day(records: Records) -> None:
         memory = from_payload(Memory, answer["memory"])
         action = answer["decision"]["action"]
         if action != "none" and dice.random() < 0.2:
-            memory = failed(memory, "scale_up" if action == "scale_up" else "node:i-0001", now, SETTINGS.policy())
+            memory = record_failure(
+                memory, "scale_up" if action == "scale_up" else "node:i-0001", now, SETTINGS.policy()
+            )
         elif action != "none":
-            memory, count = succeeded(memory, action, "r", now + 70), answer["decision"]["workers_after"]
+            memory, count = record_success(memory, action, "r", now + 70), answer["decision"]["workers_after"]
 
 
 def test_every_decision_of_a_stored_day_comes_out_the_same(records: Records) -> None:

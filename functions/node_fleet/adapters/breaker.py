@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scaling.outcome import reset_breaker
+from node_fleet.domain.scaling.memory_update import reset_breaker
 
 
 def reset(state: StateStore, person: str, now: int) -> str:

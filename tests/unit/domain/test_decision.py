@@ -126,7 +126,7 @@ class TestUp:
         decisions = [fleet.tick(seen) for seen in at_ticks([full] * 3)]
         assert [d.action for d in decisions] == ["none"] * 3
         assert [[a.kind for a in d.alerts] for d in decisions] == [["at_maximum"], [], []]
-        assert [d.tell for d in decisions] == [True, False, False]
+        assert [d.notify for d in decisions] == [True, False, False]
 
     @pytest.mark.parametrize(("running", "count"), [(8, 2), (9, 1), (10, 0)])
     def test_a_launch_never_passes_the_maximum(self, running: int, count: int) -> None:

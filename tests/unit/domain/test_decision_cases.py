@@ -16,7 +16,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Instance, PodShape, Snapshot
 from node_fleet.domain.scale_up.placement import choose_market
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.outcome import failed
+from node_fleet.domain.scaling.memory_update import record_failure
 from tests.support.decisions import START, TICK, Fleet, idle, pods, snapshot, worker, workers
 from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, worker_rows
 
@@ -241,7 +241,7 @@ class TestCase27:
         for k in range(6):
             now = START + k * 900
             memory = decide(snapshot(now, pending=pods(1, oldest_seconds=9000)), memory, POLICY, now).memory
-            memory = failed(memory, "scale_up", now + 60, POLICY)
+            memory = record_failure(memory, "scale_up", now + 60, POLICY)
         assert memory.not_helped == {}
 
 
@@ -392,7 +392,7 @@ class TestCase33:
         assert actions == {"none"}
 
     def test_a_failed_action_starts_no_cooldown(self) -> None:
-        memory = failed(Memory(), "scale_up", START - 200, POLICY)
+        memory = record_failure(Memory(), "scale_up", START - 200, POLICY)
         assert memory.last_action_at == 0
         assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"
 

@@ -229,7 +229,7 @@ def test_every_reason_and_every_check_names_a_setting_that_exists(
 def test_an_action_says_what_it_makes_of_the_worker_count(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     assert decision.workers_after - decision.workers_before == change(decision)
-    assert decision.tell == (bool(decision.alerts) or decision.action != "none")
+    assert decision.notify == (bool(decision.alerts) or decision.action != "none")
     assert (decision.action == "none") == (decision.count == 0)
 
 

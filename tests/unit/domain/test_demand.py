@@ -13,18 +13,20 @@ from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import Memory, ShapeLaunch
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Worker
-from node_fleet.domain.scaling.signals.pending_pods import Demand, shape_key, weigh_demand
-from node_fleet.domain.scaling.tick import look
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, shape_key
+from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, snapshot, worker, workers
 
 POLICY = Policy()
 FULL = {"cpu_requested_milli": 2000, "memory_requested_mib": 1900}
 
 
-def demand(*shapes: PodShape, joining: tuple[Worker, ...] = (), memory: Memory | None = None, **seen: Any) -> Demand:
+def demand(
+    *shapes: PodShape, joining: tuple[Worker, ...] = (), memory: Memory | None = None, **seen: Any
+) -> PendingPods:
     fleet = (*workers(2, **FULL), *joining)
-    view = look(snapshot(pending=shapes, workers=fleet, **seen), memory or Memory(), POLICY, START)
-    found = weigh_demand(view, view.memory.fresh)
+    view = make_tick(snapshot(pending=shapes, workers=fleet, **seen), memory or Memory(), POLICY, START)
+    found = evaluate_pending_pods(view, view.memory.fresh)
     assert found is not None
     return found
 

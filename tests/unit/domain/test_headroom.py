@@ -11,10 +11,10 @@ from node_fleet.domain.scaling.strategies.adaptive.headroom import (
     PACES,
     RISES,
     choose_workers,
-    closed_and_open,
+    close_rises,
+    initial_counts,
     pace,
     unit,
-    unlearned,
 )
 
 STEADY, LEAPING = 1, len(PACES)
@@ -22,7 +22,7 @@ STEADY, LEAPING = 1, len(PACES)
 
 def counts_of(row: int, **by_rise: float) -> tuple[float, ...]:
     """Counts of one pace: rises are named r0, r1 ... by their place in RISES."""
-    counts = list(unlearned())
+    counts = list(initial_counts())
     for name, count in by_rise.items():
         counts[row * len(RISES) + int(name[1:])] = count
     return tuple(counts)
@@ -81,12 +81,12 @@ def test_never_more_than_the_most() -> None:
 
 
 def test_a_fleet_that_leaps_expects_more_before_anything_was_learned() -> None:
-    assert chosen(unlearned(), 3.0, pace_now=LEAPING) > chosen(unlearned(), 3.0)
+    assert chosen(initial_counts(), 3.0, pace_now=LEAPING) > chosen(initial_counts(), 3.0)
 
 
 def test_a_rise_is_shared_between_the_sizes_it_lies_between() -> None:
     opened = (OpenRise(at=0, demand=2.0, highest=2.0, pace=STEADY),)
-    rises, going = closed_and_open(unlearned(), opened, 210, 2.4, horizon_seconds=210, keep=0.5)
+    rises, going = close_rises(initial_counts(), opened, 210, 2.4, horizon_seconds=210, keep=0.5)
     row = rises[STEADY * len(RISES) : (STEADY + 1) * len(RISES)]
     assert row[2] == pytest.approx(0.5) and row[3] == pytest.approx(0.5) and sum(row) == pytest.approx(1.0)
     assert going == ()
@@ -94,19 +94,19 @@ def test_a_rise_is_shared_between_the_sizes_it_lies_between() -> None:
 
 def test_a_rise_stays_open_until_the_horizon_and_remembers_its_highest() -> None:
     opened = (OpenRise(at=0, demand=2.0, highest=2.0, pace=STEADY),)
-    rises, going = closed_and_open(unlearned(), opened, 120, 3.0, horizon_seconds=210, keep=1.0)
-    assert rises == unlearned() and going[0].highest == 3.0
-    rises, going = closed_and_open(rises, going, 240, 2.0, horizon_seconds=210, keep=1.0)
+    rises, going = close_rises(initial_counts(), opened, 120, 3.0, horizon_seconds=210, keep=1.0)
+    assert rises == initial_counts() and going[0].highest == 3.0
+    rises, going = close_rises(rises, going, 240, 2.0, horizon_seconds=210, keep=1.0)
     assert rises[STEADY * len(RISES) + 5] == pytest.approx(1.0) and going == ()
 
 
 def test_what_comes_after_a_long_silence_is_not_counted() -> None:
     opened = (OpenRise(at=0, demand=2.0, highest=2.0, pace=STEADY),)
-    assert closed_and_open(unlearned(), opened, 5000, 9.0, horizon_seconds=210, keep=1.0) == (unlearned(), ())
+    assert close_rises(initial_counts(), opened, 5000, 9.0, horizon_seconds=210, keep=1.0) == (initial_counts(), ())
 
 
 def test_old_counts_fade() -> None:
-    rises, _ = closed_and_open(counts_of(STEADY, r0=8), (), 0, 1.0, horizon_seconds=210, keep=0.5)
+    rises, _ = close_rises(counts_of(STEADY, r0=8), (), 0, 1.0, horizon_seconds=210, keep=0.5)
     assert rises[STEADY * len(RISES)] == 4
 
 
@@ -115,7 +115,7 @@ def test_rises_of_a_large_fleet_are_measured_against_its_size() -> None:
 
 
 @given(
-    st.lists(st.floats(0, 500), min_size=len(unlearned()), max_size=len(unlearned())),
+    st.lists(st.floats(0, 500), min_size=len(initial_counts()), max_size=len(initial_counts())),
     st.floats(0, 12),
     st.integers(1, len(PACES)),
     st.floats(0, 50),

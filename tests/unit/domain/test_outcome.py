@@ -7,7 +7,7 @@ import pytest
 from node_fleet.domain.model.back_off import active, fail, node_key, succeed
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.scaling.outcome import failed, reset_breaker, succeeded
+from node_fleet.domain.scaling.memory_update import record_failure, record_success, reset_breaker
 
 AT = 1_790_000_000
 POLICY = Policy()
@@ -51,7 +51,7 @@ def test_a_back_off_ends_to_the_second(now: int, found: bool) -> None:
 
 def test_success_stamps_the_cooldown_and_closes_the_breaker() -> None:
     memory = Memory(back_offs=fail(fail((), "join", AT, POLICY), node_key("i-1"), AT, POLICY))
-    after = succeeded(memory, "scale_up", "pending 3", AT + 90, joined={"i-9": AT + 70})
+    after = record_success(memory, "scale_up", "pending 3", AT + 90, joined={"i-9": AT + 70})
     assert (after.last_action, after.last_action_at, after.last_reason) == ("scale_up", AT + 90, "pending 3")
     assert [b.key for b in after.back_offs] == ["node:i-1"]
     assert after.fresh == {"i-9": AT + 70}
@@ -59,19 +59,19 @@ def test_success_stamps_the_cooldown_and_closes_the_breaker() -> None:
 
 def test_a_scale_down_says_nothing_about_joins() -> None:
     memory = Memory(back_offs=fail((), "join", AT, POLICY))
-    assert succeeded(memory, "scale_down", "idle", AT).back_offs == memory.back_offs
+    assert record_success(memory, "scale_down", "idle", AT).back_offs == memory.back_offs
 
 
 def test_a_failure_leaves_the_cooldown_alone() -> None:
     memory = Memory(last_action="scale_up", last_action_at=AT - 10)
-    after = failed(memory, "scale_up", AT, POLICY)
+    after = record_failure(memory, "scale_up", AT, POLICY)
     assert (after.last_action_at, after.back_offs[0].failures) == (AT - 10, 1)
 
 
 def test_a_person_may_reset_the_breaker() -> None:
     memory = Memory()
     for _ in range(4):
-        memory = failed(memory, "join", AT, POLICY)
+        memory = record_failure(memory, "join", AT, POLICY)
     assert active(reset_breaker(memory).back_offs, "join", AT) is None
 
 

@@ -15,8 +15,8 @@ from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import SIZINGS, Policy
 from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Snapshot
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.outcome import failed
-from node_fleet.domain.scaling.strategies.strategy_table import RULE_SETS
+from node_fleet.domain.scaling.memory_update import record_failure
+from node_fleet.domain.scaling.strategies.strategy_table import STRATEGIES
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker, workers
 
@@ -411,7 +411,9 @@ class TestNoPresetTouchesSafety:
         assert action(cpu_percent=float("nan")).action == "none"
         assert action(pending=None).action == "none"
         assert action(workers=workers(3, cpu_requested_milli=1900)).action == "none"
-        broken = failed(failed(failed(Memory(), "join", START, rules), "join", START, rules), "join", START, rules)
+        broken = record_failure(
+            record_failure(record_failure(Memory(), "join", START, rules), "join", START, rules), "join", START, rules
+        )
         assert action(broken, workers=light(1)).blocked_by == ("circuit_breaker",)
         full: Snapshot = snapshot(pending=pods(20), workers=light(10), cpu_percent=99.0)
         fleet = Fleet(rules)
@@ -421,4 +423,4 @@ class TestNoPresetTouchesSafety:
 
 
 def test_settings_know_every_rule_set_by_name() -> None:
-    assert tuple(RULE_SETS) == SIZINGS
+    assert tuple(STRATEGIES) == SIZINGS

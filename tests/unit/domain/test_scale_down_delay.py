@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.model.memory import WorkerNeed
 from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
+    DELAY_MINUTES,
     FORGET_SECONDS,
     GAP_MINUTES,
-    RESTS,
     STEPS_KEPT,
-    choose_rest,
-    next_staircase,
-    still_needed,
-    tried_on,
-    untried,
+    advance_trials,
+    choose_delay,
+    initial_trials,
+    recently_needed,
+    update_needs,
 )
 from tests.support.scale_down_days import after, met
 
@@ -29,14 +29,14 @@ def staircase(*steps: tuple[int, int]) -> tuple[WorkerNeed, ...]:
 
 class TestStaircase:
     def test_a_need_that_is_exceeded_says_nothing_any_more(self) -> None:
-        assert next_staircase(staircase((0, 5), (60, 3)), 120, 4) == staircase((0, 5), (120, 4))
+        assert update_needs(staircase((0, 5), (60, 3)), 120, 4) == staircase((0, 5), (120, 4))
 
     def test_the_same_need_again_moves_its_time(self) -> None:
-        assert next_staircase(staircase((0, 5), (60, 3)), 120, 3) == staircase((0, 5), (120, 3))
+        assert update_needs(staircase((0, 5), (60, 3)), 120, 3) == staircase((0, 5), (120, 3))
 
     def test_needs_are_forgotten_after_eight_hours(self) -> None:
-        assert next_staircase(staircase((0, 5)), FORGET_SECONDS, 3) == staircase((0, 5), (FORGET_SECONDS, 3))
-        assert next_staircase(staircase((0, 5)), FORGET_SECONDS + 1, 3) == staircase((FORGET_SECONDS + 1, 3))
+        assert update_needs(staircase((0, 5)), FORGET_SECONDS, 3) == staircase((0, 5), (FORGET_SECONDS, 3))
+        assert update_needs(staircase((0, 5)), FORGET_SECONDS + 1, 3) == staircase((FORGET_SECONDS + 1, 3))
 
     @given(st.lists(st.tuples(st.integers(1, 4000), st.integers(0, 60)), max_size=80))
     def test_it_falls_stays_short_and_ends_at_the_present(self, moves: list[tuple[int, int]]) -> None:
@@ -44,7 +44,7 @@ class TestStaircase:
         now = 0
         for seconds, workers in moves:
             now += seconds
-            needs = next_staircase(needs, now, workers)
+            needs = update_needs(needs, now, workers)
             assert needs[-1] == WorkerNeed(at=now, workers=workers)
             assert [n.workers for n in needs] == sorted({n.workers for n in needs}, reverse=True)
             assert len(needs) <= STEPS_KEPT
@@ -52,44 +52,44 @@ class TestStaircase:
 
 class TestRest:
     def test_a_fleet_that_never_went_up_again_lets_go_at_once(self) -> None:
-        assert choose_rest(untried(), change_cost=100).seconds == RESTS[0] * MINUTE
-        assert choose_rest(after(1, minutes=480, workers=1), change_cost=100).seconds == RESTS[0] * MINUTE
+        assert choose_delay(initial_trials(), change_cost=100).seconds == DELAY_MINUTES[0] * MINUTE
+        assert choose_delay(after(1, minutes=480, workers=1), change_cost=100).seconds == DELAY_MINUTES[0] * MINUTE
 
     def test_one_worker_needed_again_after_half_an_hour_is_held(self) -> None:
         """Holding costs 30 worker-minutes each time, going and coming back two changes."""
-        assert choose_rest(after(20, minutes=30, workers=1), change_cost=100).seconds == 30 * MINUTE
+        assert choose_delay(after(20, minutes=30, workers=1), change_cost=100).seconds == 30 * MINUTE
 
     def test_eight_workers_needed_again_after_half_an_hour_are_started_anew(self) -> None:
         """Holding costs 240 worker-minutes each time, going and coming back two changes."""
-        assert choose_rest(after(20, minutes=30, workers=8), change_cost=100).seconds == RESTS[0] * MINUTE
+        assert choose_delay(after(20, minutes=30, workers=8), change_cost=100).seconds == DELAY_MINUTES[0] * MINUTE
 
-    @pytest.mark.parametrize(("cost", "minutes"), [(52, RESTS[0]), (60, 30)])
+    @pytest.mark.parametrize(("cost", "minutes"), [(52, DELAY_MINUTES[0]), (60, 30)])
     def test_the_price_of_a_change_decides_between_them(self, cost: float, minutes: int) -> None:
         """Four workers held 26 minutes longer than by the shortest rest are 104 worker-minutes for two changes."""
-        assert choose_rest(after(20, minutes=30, workers=4), change_cost=cost).seconds == minutes * MINUTE
+        assert choose_delay(after(20, minutes=30, workers=4), change_cost=cost).seconds == minutes * MINUTE
 
     def test_the_sum_is_told(self) -> None:
         """Four pauses are eight ways, of which the first is no change yet; a pause of 30 minutes has 14 readings."""
-        rest = choose_rest(after(4, minutes=30, workers=1), change_cost=100)
+        rest = choose_delay(after(4, minutes=30, workers=1), change_cost=100)
         assert (rest.holding, rest.changing, rest.at_once) == (4 * 28, 0, 4 * 2 + 7 * 100)
 
     def test_old_pauses_fade_as_new_ones_come(self) -> None:
         known = after(100, minutes=30, workers=1, keep=0.99)
-        assert choose_rest(known, change_cost=100).seconds == 30 * MINUTE
+        assert choose_delay(known, change_cost=100).seconds == 30 * MINUTE
         known = after(100, minutes=30, workers=8, keep=0.99, tried=known)
-        assert choose_rest(known, change_cost=100).seconds == RESTS[0] * MINUTE
+        assert choose_delay(known, change_cost=100).seconds == DELAY_MINUTES[0] * MINUTE
 
     def test_a_gap_between_readings_counts_for_little(self) -> None:
-        tried = tried_on(untried(), staircase((0, 3)), 0, start=3, hold=3, minutes=0, keep=1.0)
-        tried = tried_on(tried, staircase((0, 3), (120, 2)), 86400, start=2, hold=2, minutes=1440, keep=1.0)
+        tried = advance_trials(initial_trials(), staircase((0, 3)), 0, start=3, hold=3, minutes=0, keep=1.0)
+        tried = advance_trials(tried, staircase((0, 3), (120, 2)), 86400, start=2, hold=2, minutes=1440, keep=1.0)
         assert set(tried.held) == {GAP_MINUTES}
 
     def test_spare_room_that_would_not_be_started_is_no_change_of_direction(self) -> None:
         """It is held while it is worth holding; nobody starts it once it has gone."""
-        tried, needs = untried(), staircase()
+        tried, needs = initial_trials(), staircase()
         for at, hold in enumerate((3, 2, 3, 2, 3)):
-            needs = next_staircase(needs, at * 600, hold)
-            tried = tried_on(tried, needs, at * 600, start=2, hold=hold, minutes=10, keep=1.0)
+            needs = update_needs(needs, at * 600, hold)
+            tried = advance_trials(tried, needs, at * 600, start=2, hold=hold, minutes=10, keep=1.0)
         assert set(tried.turns) == {0.0} and set(tried.workers) == {2}
 
     @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=60), st.floats(0, 500), st.floats(1, 3))
@@ -97,7 +97,7 @@ class TestRest:
         self, moves: list[tuple[int, int]], cost: float, factor: float
     ) -> None:
         known = met(moves)
-        cheap, dear = choose_rest(known, change_cost=cost), choose_rest(known, change_cost=cost * factor)
+        cheap, dear = choose_delay(known, change_cost=cost), choose_delay(known, change_cost=cost * factor)
         assert cheap.seconds <= dear.seconds
 
     @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), min_size=1, max_size=60))
@@ -110,4 +110,4 @@ class TestRest:
 
 @pytest.mark.parametrize(("rest", "expected"), [(600, 2), (601, 4), (1201, 6)])
 def test_what_was_needed_within_the_rest_is_still_needed(rest: int, expected: int) -> None:
-    assert still_needed(staircase((0, 6), (600, 4), (1200, 2)), 1200, rest) == expected
+    assert recently_needed(staircase((0, 6), (600, 4), (1200, 2)), 1200, rest) == expected

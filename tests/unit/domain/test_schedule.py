@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.decision import decide
-from node_fleet.domain.scaling.schedule import floor_at, parse_schedules
+from node_fleet.domain.scaling.schedule import open_window, parse_schedules
 from tests.support.decisions import TICK, idle, snapshot, workers
 
 DHAKA, BERLIN, NEW_YORK = "Asia/Dhaka", "Europe/Berlin", "America/New_York"
@@ -25,7 +25,7 @@ def at(zone: str, text: str, fold: int = 0) -> int:
 
 
 def floor(windows: str, zone: str, now: int) -> int:
-    window = floor_at(parse_schedules(windows), zone, now)
+    window = open_window(parse_schedules(windows), zone, now)
     return window.minimum if window else 0
 
 

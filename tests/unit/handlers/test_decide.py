@@ -51,11 +51,11 @@ def test_it_obeys_the_settings_of_its_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "tell"),
+    ("changes", "notify"),
     [({}, True), ({"pending": ()}, False), ({"workers": workers(6)}, True), ({"source": "none"}, True)],
 )
-def test_it_says_whether_people_should_hear_of_it(changes: dict[str, Any], tell: bool) -> None:
-    assert handler(event(**changes), None)["decision"]["tell"] is tell
+def test_it_says_whether_a_message_is_sent(changes: dict[str, Any], notify: bool) -> None:
+    assert handler(event(**changes), None)["notify"] is notify
 
 
 def test_it_decides_for_the_time_of_the_snapshot_so_that_a_retry_answers_the_same() -> None:
@@ -88,5 +88,5 @@ def test_with_100_workers_and_2000_pods_the_payload_stays_under_32_kb() -> None:
 
 
 def test_what_an_earlier_round_or_the_lock_has_to_say_is_told_on_a_quiet_tick_too() -> None:
-    assert handler({**event(), "notes": ["scaled up from 4 to 6 workers"]}, None)["tell"] is True
-    assert handler({**event(), "notes": []}, None)["tell"] is handler(event(), None)["decision"]["tell"]
+    assert handler({**event(), "notes": ["scaled up from 4 to 6 workers"]}, None)["notify"] is True
+    assert handler({**event(), "notes": []}, None)["notify"] is handler(event(), None)["notify"]

@@ -42,7 +42,7 @@ class Decision:
     rule: the rule that decided ("minimum", "schedule", "prediction", "pending", "cpu", "memory", "custom:NAME",
     "not_ready", "idle", "none"). replace: instance id that the scale-down must remove (the NotReady path), or with
     the action none the one that ReapUnjoined looks for; else empty.
-    tell: whether people should hear of it. reasons: the same words as the evidence, each with its setting in brackets.
+    reasons: the same words as the evidence, each with its setting in brackets.
     settings: environment names and values that differed from the defaults, so that the decision can be made again.
     """
 
@@ -57,6 +57,10 @@ class Decision:
     replace: str = ""
     workers_before: int = 0
     workers_after: int = 0
-    tell: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+
+    @property
+    def notify(self) -> bool:
+        """Whether Notify sends a message about this decision: it acts, or it carries an alert."""
+        return bool(self.alerts) or self.action != "none"

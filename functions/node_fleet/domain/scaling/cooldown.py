@@ -7,16 +7,16 @@ from node_fleet.domain.scaling.check import Action, Check, Verdict
 from node_fleet.domain.scaling.tick import Tick
 
 
-def cooldown(view: Tick, action: Action) -> Check:
+def cooldown(tick: Tick, action: Action) -> Check:
     """Whether the rest before this action is over; "blocked" while it lasts."""
-    memory, policy = view.memory, view.policy
+    memory, policy = tick.memory, tick.policy
     counted = memory.last_action if policy.cooldown_by == "last" else action
     up = counted != "scale_down"
     wanted = policy.cooldown_up_seconds if up else policy.cooldown_down_seconds
     setting = "COOLDOWN_SCALE_UP" if up else "COOLDOWN_SCALE_DOWN"
     if not memory.last_action_at:
         return Check(name="cooldown", verdict="ok", text="no action before", threshold=wanted, setting=setting)
-    elapsed = view.now - memory.last_action_at
+    elapsed = tick.now - memory.last_action_at
     verdict: Verdict = "blocked" if elapsed < wanted else "ok"
     over = f"cooldown over since {elapsed - wanted} s"
     text = f"cooldown {wanted - elapsed} s left of {wanted} s" if verdict == "blocked" else over
@@ -30,18 +30,18 @@ def cooldown(view: Tick, action: Action) -> Check:
     )
 
 
-def launch_back_off(view: Tick) -> Check | None:
+def launch_back_off(tick: Tick) -> Check | None:
     """What forbids any launch for now: the open circuit breaker, or the rest after a failed scale-up."""
-    broken = back_off.active(view.memory.back_offs, back_off.JOIN, view.now)
+    broken = back_off.active(tick.memory.back_offs, back_off.JOIN, tick.now)
     if broken:
         text = (
             f"circuit breaker open: {broken.failures} scale-ups in a row without a join, "
-            f"next launch in {broken.until - view.now} s"
+            f"next launch in {broken.until - tick.now} s"
         )
         return _blocked("circuit_breaker", text, broken.failures, "JOIN_FAILURES_TO_OPEN")
-    failed = back_off.active(view.memory.back_offs, back_off.SCALE_UP, view.now)
+    failed = back_off.active(tick.memory.back_offs, back_off.SCALE_UP, tick.now)
     if failed:
-        text = f"scale-up failed {failed.failures} times in a row, next try in {failed.until - view.now} s"
+        text = f"scale-up failed {failed.failures} times in a row, next try in {failed.until - tick.now} s"
         return _blocked("back_off", text, failed.failures, "SCALE_UP_BACK_OFF_SECONDS")
     return None
 

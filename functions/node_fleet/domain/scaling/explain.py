@@ -14,15 +14,15 @@ _SIGN = {"scale_up": "+", "scale_down": "-", "none": ""}
 _FIRST = {"up": 0, "blocked": 1, "waiting": 2, "hold": 3, "missing": 4, "down": 5, "ok": 6}
 
 
-def sentence(view: Tick, action: Action, count: int, lead: Check, checks: Iterable[Check]) -> str:
+def sentence(tick: Tick, action: Action, count: int, lead: Check, checks: Iterable[Check]) -> str:
     """The lead with its outcome, then what else was weighed, then the workers: 'pending 3 ... -> +1; CPU ...'."""
     outcome = f"{_SIGN[action]}{count}" if count else "no change"
     others = [c for c in checks if c is not lead and not c.aside and not _quiet_metric(c)]
     others.sort(key=lambda c: c.verdict != "blocked")
-    told = [f"{lead.text} -> {outcome}", *(c.text for c in others)]
-    if view.readable and not view.live:
-        told.append(f"on a reading {view.now - view.read_at} s old")
-    return "; ".join([*told, workers_words(view)])
+    parts = [f"{lead.text} -> {outcome}", *(c.text for c in others)]
+    if tick.readable and not tick.live:
+        parts.append(f"on a reading {tick.now - tick.read_at} s old")
+    return "; ".join([*parts, workers_words(tick)])
 
 
 def _quiet_metric(check: Check) -> bool:
@@ -30,14 +30,14 @@ def _quiet_metric(check: Check) -> bool:
     return check.name.startswith("custom:") and check.verdict == "down"
 
 
-def workers_words(view: Tick) -> str:
+def workers_words(tick: Tick) -> str:
     """'workers 4 of 10, 1 joining': every instance of the fleet that stays, of the maximum."""
-    words = f"workers {view.counted} of {view.policy.max_workers}"
+    words = f"workers {tick.counted} of {tick.policy.max_workers}"
     for count, name in (
-        (len(view.joining), "joining"),
-        (len(view.not_ready), "NotReady"),
-        (view.unknown, "unknown"),
-        (len(view.snapshot.workers) - view.counted, "under notice"),
+        (len(tick.joining), "joining"),
+        (len(tick.not_ready), "NotReady"),
+        (tick.unknown, "unknown"),
+        (len(tick.snapshot.workers) - tick.counted, "under notice"),
     ):
         if count:
             words += f", {count} {name}"
@@ -54,6 +54,6 @@ def reason(check: Check) -> str:
     return f"{check.text} [{check.setting}]"
 
 
-def nearest(checks: list[Check]) -> Check:
+def leading_check(checks: list[Check]) -> Check:
     """The check that says best why nothing is done: the one nearest to an action, in the order of the rules."""
     return min(checks, key=lambda c: _FIRST[c.verdict])

@@ -18,13 +18,13 @@ class MinimumSize:
     setting: str
 
 
-def effective_minimum(view: Tick) -> MinimumSize:
+def effective_minimum(tick: Tick) -> MinimumSize:
     """The highest floor in force, never above the maximum; of equals, the plain minimum, then the schedule."""
-    policy, memory = view.policy, view.memory
+    policy, memory = tick.policy, tick.memory
     best = MinimumSize(
         workers=policy.min_workers, rule="minimum", text=f"the minimum of {policy.min_workers}", setting="MIN_NODES"
     )
-    window = _open_window(view) if policy.schedules else None
+    window = _open_window(tick) if policy.schedules else None
     if window and window.minimum > best.workers:
         best = MinimumSize(
             workers=window.minimum,
@@ -32,7 +32,7 @@ def effective_minimum(view: Tick) -> MinimumSize:
             text=f"the scheduled floor of {window.minimum} ({window.text})",
             setting="SCHEDULES",
         )
-    if policy.predictive and memory.predictive_hold_until > view.now and memory.predictive_hold_workers > best.workers:
+    if policy.predictive and memory.predictive_hold_until > tick.now and memory.predictive_hold_workers > best.workers:
         best = MinimumSize(
             workers=memory.predictive_hold_workers,
             rule="prediction",
@@ -44,9 +44,9 @@ def effective_minimum(view: Tick) -> MinimumSize:
     return best
 
 
-def _open_window(view: Tick) -> ScheduleWindow | None:
+def _open_window(tick: Tick) -> ScheduleWindow | None:
     from node_fleet.domain.scaling.schedule import (
-        floor_at,  # with it come dates and zones: not in a start without windows
+        open_window,  # with it come dates and zones: not in a start without windows
     )
 
-    return floor_at(view.policy.schedules, view.policy.timezone, view.now)
+    return open_window(tick.policy.schedules, tick.policy.timezone, tick.now)

@@ -11,25 +11,25 @@ from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.tick import Tick
 
 
-def lasting(view: Tick) -> list[Worker]:
+def not_ready_too_long(tick: Tick) -> list[Worker]:
     """Workers that have been NotReady for the limit or longer, the longest first."""
-    limit = view.policy.not_ready_replace_seconds
-    found = [w for w in view.not_ready if w.not_ready_seconds >= limit]
+    limit = tick.policy.not_ready_replace_seconds
+    found = [w for w in tick.not_ready if w.not_ready_seconds >= limit]
     return sorted(found, key=lambda w: (-w.not_ready_seconds, w.instance_id))
 
 
-def weigh_not_ready(view: Tick, floor: int) -> tuple[Worker | None, Check | None]:
+def evaluate_not_ready(tick: Tick, minimum: int) -> tuple[Worker | None, Check | None]:
     """The worker to remove, if one may go now, and what was weighed; nothing when none is NotReady for long."""
-    if not view.live or not (found := lasting(view)):
+    if not tick.live or not (found := not_ready_too_long(tick)):
         return None, None
-    count, total = len(view.not_ready), view.counted
-    if count * view.policy.not_ready_one_in > total:
-        text = f"{count} of {total} workers NotReady, more than one in {view.policy.not_ready_one_in}: none is removed"
+    count, total = len(tick.not_ready), tick.counted
+    if count * tick.policy.not_ready_one_in > total:
+        text = f"{count} of {total} workers NotReady, more than one in {tick.policy.not_ready_one_in}: none is removed"
         return None, _check("hold", text, count, "NOT_READY_ONE_IN")
-    if len(view.usable) < floor:
+    if len(tick.usable) < minimum:
         text = f"{found[0].instance_id} NotReady for {found[0].not_ready_seconds} s, waits for its replacement"
         return None, _check("waiting", text, found[0].not_ready_seconds, "NOT_READY_REPLACE_SECONDS")
-    now, back_offs = view.now, view.memory.back_offs
+    now, back_offs = tick.now, tick.memory.back_offs
     target = next((w for w in found if not back_off.active(back_offs, back_off.node_key(w.instance_id), now)), None)
     if target is None:
         text = f"{found[0].instance_id} NotReady, but its last drain failed a short time ago"

@@ -15,11 +15,21 @@ from datetime import datetime
 from node_fleet.domain.model.policy import DAY_NAMES, Policy
 from node_fleet.domain.model.snapshot import HourlyLoad
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.predicted_demand import PredictedDemand
 from node_fleet.domain.scaling.schedule import zone
 from node_fleet.domain.scaling.tick import Tick
 
 _HOUR, _DAY = 3600, 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The answer for this tick: whether one worker more is wanted, how long how many are held, and the check."""
+
+    check: Check | None = None
+    add: bool = False
+    hour_judged: int = 0
+    hold_until: int = 0
+    hold_workers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +54,28 @@ class Forecast:
         return self.load / max(1, workers) if self.per_worker else self.load
 
 
-def judge(view: Tick, coming: int, kept: PredictedDemand) -> PredictedDemand:
+def predict(tick: Tick) -> Prediction:
+    """Judge the coming hour, once, from the configured minute on; only on live data."""
+    policy, memory = tick.policy, tick.memory
+    kept = Prediction(
+        hour_judged=memory.predicted_hour,
+        hold_until=memory.predictive_hold_until,
+        hold_workers=memory.predictive_hold_workers,
+    )
+    coming = tick.now - tick.now % _HOUR + _HOUR
+    if not policy.predictive or (tick.now % _HOUR) // 60 < policy.predictive_minute:
+        return kept
+    if memory.predicted_hour == coming or not tick.live or not tick.usable:
+        return kept
+    return predict_hour(tick, coming, kept)
+
+
+def predict_hour(tick: Tick, coming: int, kept: Prediction) -> Prediction:
     """What the hour that starts at `coming` asks for; of `kept` stays what it does not change."""
-    expected = forecast(view.snapshot.hourly, coming, view.policy)
-    policy, have = view.policy, view.have
+    expected = forecast(tick.snapshot.hourly, coming, tick.policy)
+    policy, have = tick.policy, tick.have
     if expected.abstains:
-        return PredictedDemand(
+        return Prediction(
             check=_check("missing", f"no prediction: {expected.abstains}", None, policy),
             hour_judged=coming,
             hold_until=kept.hold_until,
@@ -60,9 +86,9 @@ def judge(view: Tick, coming: int, kept: PredictedDemand) -> PredictedDemand:
     if percent > policy.cpu_up_percent:
         check = _check("up", f"{words}, over {policy.cpu_up_percent:g} %", percent, policy)
         hold = min(have + 1, policy.max_workers)
-        return PredictedDemand(check=check, add=True, hour_judged=coming, hold_until=coming + _HOUR, hold_workers=hold)
-    still_held = kept.hold_until > view.now and expected.percent_on(have - 1) > policy.cpu_up_percent
-    return PredictedDemand(
+        return Prediction(check=check, add=True, hour_judged=coming, hold_until=coming + _HOUR, hold_workers=hold)
+    still_held = kept.hold_until > tick.now and expected.percent_on(have - 1) > policy.cpu_up_percent
+    return Prediction(
         check=_check("ok", words, percent, policy),
         hour_judged=coming,
         hold_until=coming + _HOUR if still_held else kept.hold_until,

@@ -77,7 +77,7 @@ def _date(word: str, text: str) -> str:
         raise ValueError(f"window {text!r} never opens: {word} is not in the calendar") from None
 
 
-def floor_at(windows: tuple[ScheduleWindow, ...], timezone: str, now: int) -> ScheduleWindow | None:
+def open_window(windows: tuple[ScheduleWindow, ...], timezone: str, now: int) -> ScheduleWindow | None:
     """The open window with the highest minimum; None when none is open. `now` is epoch seconds."""
     if not windows:
         return None

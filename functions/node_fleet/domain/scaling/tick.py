@@ -45,7 +45,7 @@ class Tick:
         return max(0, self.policy.max_workers - self.counted)
 
 
-def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Tick:
+def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Tick:
     """Count the snapshot once; the order of its workers does not matter."""
     phases: dict[str, list[Worker]] = {"usable": [], "joining": [], "not_ready": [], "unknown": []}
     counted = 0
@@ -72,6 +72,6 @@ def look(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Tick:
     )
 
 
-def known(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
     """The value when it is a finite number, else None: NaN and infinity are missing, never zero."""
     return value if value is not None and math.isfinite(value) else None

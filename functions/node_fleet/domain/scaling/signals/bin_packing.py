@@ -75,34 +75,34 @@ def _tolerated(taint: str, tolerations: Sequence[str]) -> bool:
 
 
 def pack(
-    shapes: Iterable[PodShape], rooms: Sequence[FreeCapacity], new: FreeCapacity, most_new: int
+    shapes: Iterable[PodShape], capacities: Sequence[FreeCapacity], new: FreeCapacity, most_new: int
 ) -> tuple[int, int]:
     """(new workers needed, pods that fit nowhere), first-fit decreasing over `rooms` and then over copies of `new`."""
     ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, s.zone, s.node_selector, s.tolerations))
     least = ordered[-1].cpu_milli if ordered else 0
-    open_rooms, opened, homeless = list(rooms), 0, 0
+    open_capacities, opened, homeless = list(capacities), 0, 0
     for shape in ordered:
-        rest = _into(open_rooms, shape, shape.count)
+        rest = _into(open_capacities, shape, shape.count)
         while rest > 0 and opened < most_new:
-            room = replace(new, zone=shape.zone)
-            placed = room.take(shape, rest)
+            free = replace(new, zone=shape.zone)
+            placed = free.take(shape, rest)
             if not placed:
                 break
-            open_rooms.append(room)
+            open_capacities.append(free)
             opened += 1
             rest -= placed
         homeless += max(0, rest)
-        open_rooms = [room for room in open_rooms if room.pods > 0 and room.cpu_milli >= least]
+        open_capacities = [free for free in open_capacities if free.pods > 0 and free.cpu_milli >= least]
     return opened, homeless
 
 
-def _into(rooms: Iterable[FreeCapacity], shape: PodShape, count: int) -> int:
+def _into(capacities: Iterable[FreeCapacity], shape: PodShape, count: int) -> int:
     """Put the pods into the first rooms that hold them; returns how many are left."""
-    for room in rooms:
+    for free in capacities:
         if count <= 0:
             break
-        if room.cpu_milli >= shape.cpu_milli:
-            count -= room.take(shape, count)
+        if free.cpu_milli >= shape.cpu_milli:
+            count -= free.take(shape, count)
     return count
 
 

@@ -14,16 +14,16 @@ from node_fleet.domain.model.snapshot import CustomReading
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
 from node_fleet.domain.scaling.signals.sustained import advance, is_sustained
-from node_fleet.domain.scaling.tick import Tick, known
+from node_fleet.domain.scaling.tick import Tick, finite
 
 
-def weigh_custom(view: Tick, streaks: dict[str, Streak]) -> list[tuple[Check, bool]]:
+def evaluate_custom_metrics(tick: Tick, streaks: dict[str, Streak]) -> list[tuple[Check, bool]]:
     """A check for every configured metric, and whether it allows a worker to go. Updates `streaks` in place."""
-    metrics, before = view.policy.custom_metrics, view.memory.since
-    readings = {r.name: r for r in view.snapshot.custom}
+    metrics, before = tick.policy.custom_metrics, tick.memory.since
+    readings = {r.name: r for r in tick.snapshot.custom}
     if not readings and not any(name.startswith("custom:") for name in before):
         return list(_all_missing(metrics))
-    return [_weigh(view, metric, readings.get(metric.name), streaks) for metric in metrics]
+    return [_evaluate(tick, metric, readings.get(metric.name), streaks) for metric in metrics]
 
 
 @functools.lru_cache(maxsize=64)
@@ -31,15 +31,15 @@ def _all_missing(metrics: tuple[CustomMetric, ...]) -> tuple[tuple[Check, bool],
     return tuple(_missing(metric) for metric in metrics)
 
 
-def _weigh(
-    view: Tick, metric: CustomMetric, reading: CustomReading | None, streaks: dict[str, Streak]
+def _evaluate(
+    tick: Tick, metric: CustomMetric, reading: CustomReading | None, streaks: dict[str, Streak]
 ) -> tuple[Check, bool]:
     key = f"custom:{metric.name}"
-    value = known(reading.value) if reading else None
+    value = finite(reading.value) if reading else None
     quiet = reading is not None and _is_quiet(metric, reading)
     high = False if quiet else None if value is None else value > metric.high
     streak = advance(
-        view.memory.since.get(key), holds=high, at=view.read_at, gap_seconds=view.policy.reading_gap_seconds
+        tick.memory.since.get(key), holds=high, at=tick.read_at, gap_seconds=tick.policy.reading_gap_seconds
     )
     if streak:
         streaks[key] = streak
@@ -48,13 +48,13 @@ def _weigh(
         return _check(metric, "ok", text, value=value), True
     if value is None:
         return _missing(metric)
-    return _compare(view, metric, value, streak)
+    return _compare(tick, metric, value, streak)
 
 
 def _is_quiet(metric: CustomMetric, reading: CustomReading) -> bool:
     if not metric.traffic_query:
         return False
-    traffic = known(reading.traffic)
+    traffic = finite(reading.traffic)
     return traffic is not None and traffic < metric.minimum_traffic
 
 
@@ -72,18 +72,18 @@ def _missing(metric: CustomMetric) -> tuple[Check, bool]:
     return check, ignored
 
 
-def _compare(view: Tick, metric: CustomMetric, value: float, streak: Streak | None) -> tuple[Check, bool]:
+def _compare(tick: Tick, metric: CustomMetric, value: float, streak: Streak | None) -> tuple[Check, bool]:
     shown = f"{metric.name} {value:g}{metric.unit and ' ' + metric.unit}"
     if value > metric.high:
-        return _over(view, metric, value, streak, shown), False
+        return _over(tick, metric, value, streak, shown), False
     low = value < metric.low
     text = f"{shown} under {metric.low:g}" if low else f"{shown} between {metric.low:g} and {metric.high:g}"
     return _check(metric, "down" if low else "ok", text, value=value, threshold=metric.low if low else metric.high), low
 
 
-def _over(view: Tick, metric: CustomMetric, value: float, streak: Streak | None, shown: str) -> Check:
+def _over(tick: Tick, metric: CustomMetric, value: float, streak: Streak | None, shown: str) -> Check:
     count = streak.readings if streak else 0
-    verdict: Verdict = "up" if is_sustained(streak, metric.readings, view.policy) else "waiting"
+    verdict: Verdict = "up" if is_sustained(streak, metric.readings, tick.policy) else "waiting"
     held = f"for {counted(count, 'reading')}" if verdict == "up" else f"reading {count} of {metric.readings}"
     text = f"{shown} over {metric.high:g} {held}" if verdict == "up" else f"{shown} over {metric.high:g}, {held}"
     return _check(metric, verdict, text, value=value, threshold=metric.high, readings=count)

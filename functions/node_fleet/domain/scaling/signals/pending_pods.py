@@ -18,7 +18,7 @@ _PODS_PER_NODE = 110
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class PendingPods:
     """waiting: pods a worker would help. left: those no joining or fresh worker will hold; left_shapes: their shapes.
     helpful: the shapes of all that wait.
 
@@ -37,11 +37,11 @@ class Demand:
     largest: tuple[int, int] | None = None
 
 
-_NONE = Demand()
+_NONE = PendingPods()
 
 
 @dataclass(slots=True)
-class _Room:
+class FreeCapacity_:
     """Free room of one worker while pods are packed into it."""
 
     zone: str
@@ -71,22 +71,22 @@ def shape_key(shape: PodShape) -> str:
     return f"{shape.cpu_milli}m/{shape.memory_mib}Mi{where and '@' + where}"
 
 
-def weigh_demand(view: Tick, fresh: dict[str, int]) -> Demand | None:
+def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | None:
     """The demand of this reading; None when pending pods are not known. `fresh`: instance -> first known usable."""
-    pending = view.snapshot.pending
+    pending = tick.snapshot.pending
     if pending is None:
         return None
     if not pending:
         return _NONE
     shapes = _merged(pending)
-    sizes = worker_sizes(view.snapshot.workers, view.policy)
+    sizes = worker_sizes(tick.snapshot.workers, tick.policy)
     too_large = tuple(s for s in shapes if not _fits_any(s, sizes))
     fitting = [s for s in shapes if s not in too_large]
-    tries = _judge(view, fitting)
-    not_helped = _ignored(view, tries)
-    helpful = [h for s in fitting if (h := _without_stuck(s, tries, not_helped)).count > 0]
-    left = _pack(helpful, _holders(view, fresh, sizes))
-    return Demand(
+    tries = _evaluate_launches(tick, fitting)
+    not_helped = _not_helped(tick, tries)
+    helpful = [h for s in fitting if (h := _without_listed(s, tries, not_helped)).count > 0]
+    left = _place(helpful, _capacities(tick, fresh, sizes))
+    return PendingPods(
         waiting=sum(s.count for s in helpful),
         left=sum(rest for _, rest in left),
         oldest_seconds=max((s.oldest_seconds for s in ([s for s, _ in left] or helpful)), default=0),
@@ -100,11 +100,11 @@ def weigh_demand(view: Tick, fresh: dict[str, int]) -> Demand | None:
     )
 
 
-def remember_launch(demand: Demand, now: int) -> tuple[ShapeLaunch, ...]:
+def add_launch(pending_pods: PendingPods, now: int) -> tuple[ShapeLaunch, ...]:
     """The launches to judge later, with one more for every shape that is left over and not on the list."""
-    tries = {t.shape: t for t in demand.launched_for}
-    listed = dict(demand.not_helped)
-    for shape in demand.left_shapes:
+    tries = {t.shape: t for t in pending_pods.launched_for}
+    listed = dict(pending_pods.not_helped)
+    for shape in pending_pods.left_shapes:
         key = shape_key(shape)
         if key in listed:
             continue
@@ -113,19 +113,19 @@ def remember_launch(demand: Demand, now: int) -> tuple[ShapeLaunch, ...]:
     return tuple(tries[key] for key in sorted(tries))
 
 
-def listed_checks(demand: Demand) -> list[Check]:
+def listed_checks(pending_pods: PendingPods) -> list[Check]:
     """The pods that are listed and not counted, each with the reason in words."""
     found = []
-    for shape in demand.too_large:
+    for shape in pending_pods.too_large:
         text = (
             f"pod {_who(shape)} asks for {shape.cpu_milli}m CPU and {shape.memory_mib} MiB, more than any worker offers"
         )
-        if demand.largest:
-            text += f" (largest {demand.largest[0]}m and {demand.largest[1]} MiB)"
+        if pending_pods.largest:
+            text += f" (largest {pending_pods.largest[0]}m and {pending_pods.largest[1]} MiB)"
         found.append(
             Check(name="pod_too_large", verdict="hold", text=text, value=shape.count, setting="INSTANCE_TYPES")
         )
-    for shape in demand.stuck:
+    for shape in pending_pods.stuck:
         text = f"pod {_who(shape)} stays unschedulable although workers were launched for it: not counted for a while"
         found.append(
             Check(name="pods_not_helped", verdict="hold", text=text, value=shape.count, setting="NOT_HELPED_SECONDS")
@@ -168,27 +168,27 @@ def _fits_any(shape: PodShape, sizes: list[tuple[int, int]]) -> bool:
     return not sizes or any(shape.cpu_milli <= cpu and shape.memory_mib <= memory for cpu, memory in sizes)
 
 
-def _holders(view: Tick, fresh: dict[str, int], sizes: list[tuple[int, int]]) -> list[_Room]:
-    grace = view.policy.scheduling_grace_seconds
+def _capacities(tick: Tick, fresh: dict[str, int], sizes: list[tuple[int, int]]) -> list[FreeCapacity_]:
+    grace = tick.policy.scheduling_grace_seconds
     by_type = {
         w.instance_type: (w.cpu_allocatable_milli, w.memory_allocatable_mib)
-        for w in view.usable
+        for w in tick.usable
         if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
     }
-    fresh_now = [w for w in view.usable if w.instance_id in fresh and view.now - fresh[w.instance_id] < grace]
-    rooms = []
-    for w in sorted((*view.joining, *fresh_now), key=lambda w: w.instance_id):
+    fresh_now = [w for w in tick.usable if w.instance_id in fresh and tick.now - fresh[w.instance_id] < grace]
+    capacities = []
+    for w in sorted((*tick.joining, *fresh_now), key=lambda w: w.instance_id):
         guess = by_type.get(w.instance_type) or offered(w.instance_type) or (sizes[-1] if sizes else None)
-        rooms.append(_room(w, guess))
-    return rooms
+        capacities.append(_free_capacity(w, guess))
+    return capacities
 
 
-def _room(w: Worker, guess: tuple[int | None, int | None] | None) -> _Room:
+def _free_capacity(w: Worker, guess: tuple[int | None, int | None] | None) -> FreeCapacity_:
     cpu, memory = w.cpu_allocatable_milli, w.memory_allocatable_mib
     if cpu is None or memory is None:
         cpu, memory = (guess[0] or 0, guess[1] or 0) if guess else (0, 0)
     slots = _PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
-    return _Room(
+    return FreeCapacity_(
         zone=w.zone,
         cpu_milli=cpu - (w.cpu_requested_milli or 0),
         memory_mib=memory - (w.memory_requested_mib or 0),
@@ -196,57 +196,57 @@ def _room(w: Worker, guess: tuple[int | None, int | None] | None) -> _Room:
     )
 
 
-def _pack(shapes: list[PodShape], rooms: list[_Room]) -> list[tuple[PodShape, int]]:
+def _place(shapes: list[PodShape], capacities: list[FreeCapacity_]) -> list[tuple[PodShape, int]]:
     """The shapes that do not fit whole, each with the number of its pods that are left over."""
     left = []
     for shape in shapes:
         rest = shape.count
-        for room in rooms:
-            rest -= room.take(shape, rest)
+        for free in capacities:
+            rest -= free.take(shape, rest)
         if rest:
             left.append((shape, rest))
     return left
 
 
-def _judge(view: Tick, shapes: list[PodShape]) -> dict[str, ShapeLaunch]:
+def _evaluate_launches(tick: Tick, shapes: list[PodShape]) -> dict[str, ShapeLaunch]:
     """The launches of still pending shapes, those whose launch has since succeeded judged helped or not."""
-    tries = {t.shape: _tried_again(view, t) for t in view.memory.launched_for}
-    return {key: _judged(view, s, tries[key]) for s in shapes if (key := shape_key(s)) in tries}
+    tries = {t.shape: _allow_retry(tick, t) for t in tick.memory.launched_for}
+    return {key: _evaluated_launch(tick, s, tries[key]) for s in shapes if (key := shape_key(s)) in tries}
 
 
-def _tried_again(view: Tick, launch: ShapeLaunch) -> ShapeLaunch:
+def _allow_retry(tick: Tick, launch: ShapeLaunch) -> ShapeLaunch:
     """Once the time on the list is over, one more launch may be tried before the pods are listed again."""
-    until = view.memory.not_helped.get(launch.shape)
-    over = until is not None and until <= view.now
-    return replace(launch, unhelped=view.policy.not_helped_launches - 1) if over else launch
+    until = tick.memory.not_helped.get(launch.shape)
+    over = until is not None and until <= tick.now
+    return replace(launch, unhelped=tick.policy.not_helped_launches - 1) if over else launch
 
 
-def _judged(view: Tick, shape: PodShape, launch: ShapeLaunch) -> ShapeLaunch:
-    memory, now = view.memory, view.now
+def _evaluated_launch(tick: Tick, shape: PodShape, launch: ShapeLaunch) -> ShapeLaunch:
+    memory, now = tick.memory, tick.now
     done = memory.last_action == "scale_up" and memory.last_action_at >= launch.at > 0
-    if not done or now - memory.last_action_at < view.policy.scheduling_grace_seconds:
+    if not done or now - memory.last_action_at < tick.policy.scheduling_grace_seconds:
         return launch
     same_pods = shape.count >= launch.count and shape.oldest_seconds >= now - launch.at
-    stuck = same_pods and any(_has_room(w, shape) for w in view.usable)
+    stuck = same_pods and any(_has_capacity(w, shape) for w in tick.usable)
     return replace(launch, at=0, unhelped=launch.unhelped + 1 if stuck else 0)
 
 
-def _has_room(w: Worker, shape: PodShape) -> bool:
+def _has_capacity(w: Worker, shape: PodShape) -> bool:
     """Whether the worker could hold one such pod by its requests; unknown requests count as room."""
     if w.cpu_requested_milli is None or w.memory_requested_mib is None or w.cpu_allocatable_milli is None:
         return True
-    return _room(w, None).take(shape, 1) == 1
+    return _free_capacity(w, None).take(shape, 1) == 1
 
 
-def _ignored(view: Tick, tries: dict[str, ShapeLaunch]) -> dict[str, int]:
-    now, policy = view.now, view.policy
-    running = {k: until for k, until in view.memory.not_helped.items() if until > now and k in tries}
+def _not_helped(tick: Tick, tries: dict[str, ShapeLaunch]) -> dict[str, int]:
+    now, policy = tick.now, tick.policy
+    running = {k: until for k, until in tick.memory.not_helped.items() if until > now and k in tries}
     for key, launch in tries.items():
         if launch.unhelped >= policy.not_helped_launches:
             running.setdefault(key, now + policy.not_helped_seconds)
     return running
 
 
-def _without_stuck(shape: PodShape, tries: dict[str, ShapeLaunch], not_helped: dict[str, int]) -> PodShape:
+def _without_listed(shape: PodShape, tries: dict[str, ShapeLaunch], not_helped: dict[str, int]) -> PodShape:
     key = shape_key(shape)
     return replace(shape, count=max(0, shape.count - tries[key].count)) if key in not_helped else shape

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from node_fleet.domain.scaling.signals.pending_pods import Demand
-from node_fleet.domain.scaling.strategies.thresholds import RuleSet, Wanted, steps
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods
+from node_fleet.domain.scaling.strategies.thresholds import DesiredChange, Strategy, apply_thresholds
 from node_fleet.domain.scaling.tick import Tick
 
 
-def _adaptive(view: Tick, demand: Demand | None, floor: int) -> Wanted:
+def _adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
     from node_fleet.domain.scaling.strategies.adaptive.strategy import (
-        adaptive,  # a start with another rule set does without it
+        apply_adaptive,  # a start with another rule set does without it
     )
 
-    return adaptive(view, demand, floor)
+    return apply_adaptive(tick, pending_pods, minimum)
 
 
-RULE_SETS: dict[str, RuleSet] = {"steps": steps, "adaptive": _adaptive}
+STRATEGIES: dict[str, Strategy] = {"steps": apply_thresholds, "adaptive": _adaptive}

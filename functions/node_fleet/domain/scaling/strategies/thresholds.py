@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from node_fleet.domain.model.memory import AdaptiveMemory, Streak
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted
-from node_fleet.domain.scaling.signals.custom_metrics import weigh_custom
-from node_fleet.domain.scaling.signals.idle import weigh_idle
-from node_fleet.domain.scaling.signals.pending_pods import Demand
+from node_fleet.domain.scaling.signals.custom_metrics import evaluate_custom_metrics
+from node_fleet.domain.scaling.signals.idle import evaluate_idle
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.signals.sustained import advance, is_sustained
-from node_fleet.domain.scaling.tick import Tick, known
+from node_fleet.domain.scaling.tick import Tick, finite
 
 
 @dataclass(slots=True, kw_only=True)
-class Wanted:
+class DesiredChange:
     """What a rule set answers: workers to add (0: none) or to remove, by which rule, and all it weighed.
 
     The check that carries the rule's name leads the sentence; of an add its verdict is "up".
@@ -37,74 +37,74 @@ class Wanted:
     learned: AdaptiveMemory | None = None
 
 
-RuleSet = Callable[[Tick, Demand | None, int], Wanted]
+Strategy = Callable[[Tick, PendingPods | None, int], DesiredChange]
 
 
-def steps(view: Tick, demand: Demand | None, floor: int) -> Wanted:
+def apply_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
     """One worker, or two when urgent, once a mark is passed; one goes when all have been low for the idle time."""
-    wanted = Wanted()
-    _weigh_pending(view, demand, wanted)
-    cpu = weigh_cpu(view, wanted)
-    if view.policy.use_memory:
-        weigh_memory(view, wanted)
-    customs = weigh_custom(view, wanted.streaks)
-    wanted.checks += [held_by_joining(view, check) for check, _ in customs]
-    triggers = [c for c in wanted.checks if c.verdict == "up"]
+    change = DesiredChange()
+    _evaluate_pending(tick, pending_pods, change)
+    cpu = evaluate_cpu(tick, change)
+    if tick.policy.use_memory:
+        evaluate_memory(tick, change)
+    customs = evaluate_custom_metrics(tick, change.streaks)
+    change.checks += [held_by_joining(tick, check) for check, _ in customs]
+    triggers = [c for c in change.checks if c.verdict == "up"]
     if triggers:
-        wanted.rule = triggers[0].name
-        wanted.add = _step(view, demand, cpu)
-        wanted.bypasses_cooldown = triggers[0].name == "pending" and view.policy.pending_bypasses_cooldown
-    idle = weigh_idle(view, demand, customs_low=all(low for _, low in customs), floor=floor)
-    wanted.checks += idle.checks
+        change.rule = triggers[0].name
+        change.add = _step(tick, pending_pods, cpu)
+        change.bypasses_cooldown = triggers[0].name == "pending" and tick.policy.pending_bypasses_cooldown
+    idle = evaluate_idle(tick, pending_pods, customs_low=all(low for _, low in customs), minimum=minimum)
+    change.checks += idle.checks
     if idle.streak:
-        wanted.streaks["idle"] = idle.streak
-    if idle.remove and not wanted.add:
-        wanted.remove, wanted.rule = idle.remove, "idle"
-    return wanted
+        change.streaks["idle"] = idle.streak
+    if idle.remove and not change.add:
+        change.remove, change.rule = idle.remove, "idle"
+    return change
 
 
-def _step(view: Tick, demand: Demand | None, cpu: float | None) -> int:
-    policy = view.policy
-    left = demand.left if demand else 0
-    urgent = left > policy.pending_urgent or (cpu is not None and _once_joined(view, cpu) > policy.cpu_urgent_percent)
+def _step(tick: Tick, pending_pods: PendingPods | None, cpu: float | None) -> int:
+    policy = tick.policy
+    left = pending_pods.left if pending_pods else 0
+    urgent = left > policy.pending_urgent or (cpu is not None and _once_joined(tick, cpu) > policy.cpu_urgent_percent)
     return policy.step_urgent if urgent else policy.step_normal
 
 
-def _once_joined(view: Tick, percent: float) -> float:
+def _once_joined(tick: Tick, percent: float) -> float:
     """The load when the joining workers take their share of it."""
-    usable, joining = len(view.usable), len(view.joining)
+    usable, joining = len(tick.usable), len(tick.joining)
     return percent * usable / (usable + joining) if joining and usable else percent
 
 
-def _weigh_pending(view: Tick, demand: Demand | None, wanted: Wanted) -> None:
-    left = demand.left > 0 if demand else None
-    streak = _advance(view, wanted, "pending", left)
-    wanted.checks.append(_pending_check(view, demand, streak))
+def _evaluate_pending(tick: Tick, pending_pods: PendingPods | None, change: DesiredChange) -> None:
+    left = pending_pods.left > 0 if pending_pods else None
+    streak = _advance(tick, change, "pending", left)
+    change.checks.append(_pending_check(tick, pending_pods, streak))
 
 
-def _pending_check(view: Tick, demand: Demand | None, streak: Streak | None) -> Check:
-    needed = view.policy.pending_readings
-    if demand is None:
+def _pending_check(tick: Tick, pending_pods: PendingPods | None, streak: Streak | None) -> Check:
+    needed = tick.policy.pending_readings
+    if pending_pods is None:
         return Check(name="pending", verdict="missing", text="pending pods missing", setting="PENDING_READINGS")
     count = streak.readings if streak else 0
     verdict: Verdict = "down"
-    if demand.left:
-        text = f"pending {demand.left} (unschedulable, oldest {demand.oldest_seconds} s)"
-        if demand.waiting > demand.left:
-            text += f", {demand.waiting - demand.left} more will fit on joining workers"
-        verdict = "up" if is_sustained(streak, needed, view.policy) else "waiting"
+    if pending_pods.left:
+        text = f"pending {pending_pods.left} (unschedulable, oldest {pending_pods.oldest_seconds} s)"
+        if pending_pods.waiting > pending_pods.left:
+            text += f", {pending_pods.waiting - pending_pods.left} more will fit on joining workers"
+        verdict = "up" if is_sustained(streak, needed, tick.policy) else "waiting"
         if verdict == "waiting":
             text += f", reading {count} of {needed}"
-    elif demand.waiting:
-        text, verdict = f"pending {demand.waiting}, all will fit on {_joining_words(view)}", "hold"
+    elif pending_pods.waiting:
+        text, verdict = f"pending {pending_pods.waiting}, all will fit on {_joining_words(tick)}", "hold"
     else:
         text = "pending 0"
-    listed = sum(s.count for s in demand.too_large) + sum(s.count for s in demand.stuck)
+    listed = sum(s.count for s in pending_pods.too_large) + sum(s.count for s in pending_pods.stuck)
     return Check(
         name="pending",
         verdict=verdict,
         text=text + (f" ({listed} listed, not counted)" if listed else ""),
-        value=demand.left,
+        value=pending_pods.left,
         threshold=0,
         readings=count,
         needed=needed,
@@ -112,9 +112,9 @@ def _pending_check(view: Tick, demand: Demand | None, streak: Streak | None) -> 
     )
 
 
-def weigh_cpu(view: Tick, wanted: Wanted) -> float | None:
-    policy, value = view.policy, known(view.snapshot.cpu_percent)
-    streak = _advance(view, wanted, "cpu", None if value is None else value > policy.cpu_up_percent)
+def evaluate_cpu(tick: Tick, change: DesiredChange) -> float | None:
+    policy, value = tick.policy, finite(tick.snapshot.cpu_percent)
+    streak = _advance(tick, change, "cpu", None if value is None else value > policy.cpu_up_percent)
     load = _Load(
         name="cpu",
         label="CPU",
@@ -124,13 +124,13 @@ def weigh_cpu(view: Tick, wanted: Wanted) -> float | None:
         needed=policy.cpu_readings,
         streak=streak,
     )
-    wanted.checks.append(_load_check(view, load))
+    change.checks.append(_load_check(tick, load))
     return value
 
 
-def weigh_memory(view: Tick, wanted: Wanted) -> None:
-    policy, value = view.policy, known(view.snapshot.memory_percent)
-    streak = _advance(view, wanted, "memory", None if value is None else value > policy.memory_up_percent)
+def evaluate_memory(tick: Tick, change: DesiredChange) -> None:
+    policy, value = tick.policy, finite(tick.snapshot.memory_percent)
+    streak = _advance(tick, change, "memory", None if value is None else value > policy.memory_up_percent)
     load = _Load(
         name="memory",
         label="memory",
@@ -140,7 +140,7 @@ def weigh_memory(view: Tick, wanted: Wanted) -> None:
         needed=policy.memory_readings,
         streak=streak,
     )
-    wanted.checks.append(_load_check(view, load))
+    change.checks.append(_load_check(tick, load))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,45 +170,45 @@ class _Load:
         )
 
 
-def _load_check(view: Tick, load: _Load) -> Check:
+def _load_check(tick: Tick, load: _Load) -> Check:
     value, label = load.value, load.label
     if value is None:
         return load.check("missing", f"{label} missing")
     if value > load.high:
-        return _over(view, load, value)
+        return _over(tick, load, value)
     if value < load.low:
         return load.check("down", f"{label} {value:.1f} % under {load.low:g} %")
     return load.check("ok", f"{label} {value:.1f} % {'at' if value == load.high else 'under'} {load.high:g} %")
 
 
-def _over(view: Tick, load: _Load, value: float) -> Check:
+def _over(tick: Tick, load: _Load, value: float) -> Check:
     count = load.streak.readings if load.streak else 0
     text = f"{load.label} {value:.1f} % over {load.high:g} %"
     if count < load.needed:
         return load.check("waiting", f"{text}, reading {count} of {load.needed}")
-    if not is_sustained(load.streak, load.needed, view.policy):
+    if not is_sustained(load.streak, load.needed, tick.policy):
         return load.check("waiting", f"{text} for {counted(count, 'reading')}, not long enough yet")
-    later = _once_joined(view, value)
+    later = _once_joined(tick, value)
     if later <= load.high:
-        return load.check("hold", f"{text}, but {later:.1f} % with {_joining_words(view)}")
+        return load.check("hold", f"{text}, but {later:.1f} % with {_joining_words(tick)}")
     return load.check("up", f"{text} for {counted(count, 'reading')}")
 
 
-def _joining_words(view: Tick) -> str:
-    count = len(view.joining)
+def _joining_words(tick: Tick) -> str:
+    count = len(tick.joining)
     return counted(count, "joining worker") if count else "workers that just joined"
 
 
-def held_by_joining(view: Tick, check: Check) -> Check:
-    if check.verdict != "up" or len(view.joining) < view.policy.step_normal:
+def held_by_joining(tick: Tick, check: Check) -> Check:
+    if check.verdict != "up" or len(tick.joining) < tick.policy.step_normal:
         return check
-    return replace(check, verdict="hold", text=f"{check.text}, but {_joining_words(view)} will help first")
+    return replace(check, verdict="hold", text=f"{check.text}, but {_joining_words(tick)} will help first")
 
 
-def _advance(view: Tick, wanted: Wanted, name: str, holds: bool | None) -> Streak | None:
+def _advance(tick: Tick, change: DesiredChange, name: str, holds: bool | None) -> Streak | None:
     streak = advance(
-        view.memory.since.get(name), holds=holds, at=view.read_at, gap_seconds=view.policy.reading_gap_seconds
+        tick.memory.since.get(name), holds=holds, at=tick.read_at, gap_seconds=tick.policy.reading_gap_seconds
     )
     if streak:
-        wanted.streaks[name] = streak
+        change.streaks[name] = streak
     return streak

@@ -20,7 +20,7 @@ from node_fleet.domain.scaling.signals.bin_packing import (
     slots,
     typical_pod,
 )
-from node_fleet.domain.scaling.signals.pending_pods import Demand
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
 
 MISSING_SHARE = 0.5
@@ -46,28 +46,28 @@ class CapacityEstimate:
         return count < len(self.by_pods) and moved[count - 1] <= sum(free for free, _ in self.by_pods[count:])
 
 
-def figures(view: Tick, demand: Demand | None, sums: PodSums) -> CapacityEstimate | None:
+def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSums) -> CapacityEstimate | None:
     """The figures; None when too many workers do not say what their pods ask for, or when no pod was ever seen."""
-    known = [w for w in view.usable if _is_known(w)]
-    if len(view.usable) - len(known) > MISSING_SHARE * len(view.usable):
+    known = [w for w in tick.usable if _is_known(w)]
+    if len(tick.usable) - len(known) > MISSING_SHARE * len(tick.usable):
         return None
-    shapes = demand.helpful if demand else ()
+    shapes = pending_pods.helpful if pending_pods else ()
     size = typical_pod(sums, shapes)
-    model = _new_room(view, known)
+    model = _new_worker_capacity(tick, known)
     if size is None or model is None:
         return None
-    per_worker = max(1, _empty(model, size))
+    per_worker = max(1, _slots_when_empty(model, size))
     offered_room = _without_daemons(model, size)
-    places = sorted((w.pods or 0, w.instance_id, _free(w, size), _whole(w, size)) for w in known)
+    places = sorted((w.pods or 0, w.instance_id, _free_slots(w, size), _total_slots(w, size)) for w in known)
     free, whole = sum(p[2] for p in places), sum(p[3] for p in places)
     waiting = sum(_weight(s, offered_room, per_worker) * s.count for s in shapes)
-    used = whole - free + waiting + sum(_leaving(w, size) for w in view.snapshot.workers)
-    blind = len(view.usable) - len(known)
+    used = whole - free + waiting + sum(_slots_needed_elsewhere(w, size) for w in tick.snapshot.workers)
+    blind = len(tick.usable) - len(known)
     return CapacityEstimate(
         demand=used / per_worker + blind,
-        have=whole / per_worker + blind + len(view.joining),
+        have=whole / per_worker + blind + len(tick.joining),
         pods_per_worker=per_worker,
-        new_workers=_new_workers(view, demand, offered_room, known),
+        new_workers=_new_workers(tick, pending_pods, offered_room, known),
         by_pods=tuple((p[2], p[3] - p[2]) for p in places),
     )
 
@@ -81,9 +81,9 @@ def _is_known(w: Worker) -> bool:
     )
 
 
-def _new_room(view: Tick, known: list[Worker]) -> FreeCapacity | None:
+def _new_worker_capacity(tick: Tick, known: list[Worker]) -> FreeCapacity | None:
     """What a worker that would be launched offers: measured on one of its type, or on any, before the type's name."""
-    types = view.policy.instance_types
+    types = tick.policy.instance_types
     like = [w for w in known if w.instance_type in types[:1]] or known
     if like:
         sample = max(like, key=lambda w: (w.cpu_allocatable_milli or 0, w.memory_allocatable_mib or 0))
@@ -94,16 +94,16 @@ def _new_room(view: Tick, known: list[Worker]) -> FreeCapacity | None:
     return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
 
 
-def _empty(room: FreeCapacity, size: PodSize) -> int:
-    left = _without_daemons(room, size)
+def _slots_when_empty(free: FreeCapacity, size: PodSize) -> int:
+    left = _without_daemons(free, size)
     return slots(left.cpu_milli, left.memory_mib, left.pods, size)
 
 
-def _without_daemons(room: FreeCapacity, size: PodSize) -> FreeCapacity:
+def _without_daemons(free: FreeCapacity, size: PodSize) -> FreeCapacity:
     return FreeCapacity(
-        cpu_milli=room.cpu_milli - size.daemon_cpu_milli,
-        memory_mib=room.memory_mib - size.daemon_memory_mib,
-        pods=room.pods - size.daemon_pods,
+        cpu_milli=free.cpu_milli - size.daemon_cpu_milli,
+        memory_mib=free.memory_mib - size.daemon_memory_mib,
+        pods=free.pods - size.daemon_pods,
     )
 
 
@@ -119,7 +119,7 @@ def _weight(shape: PodShape, empty: FreeCapacity, per_worker: int) -> float:
     return per_worker / max(1, slots(empty.cpu_milli, empty.memory_mib, empty.pods, asked))
 
 
-def _free(w: Worker, size: PodSize) -> int:
+def _free_slots(w: Worker, size: PodSize) -> int:
     most = PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
     return slots(
         (w.cpu_allocatable_milli or 0) - (w.cpu_requested_milli or 0),
@@ -129,14 +129,14 @@ def _free(w: Worker, size: PodSize) -> int:
     )
 
 
-def _whole(w: Worker, size: PodSize) -> int:
+def _total_slots(w: Worker, size: PodSize) -> int:
     """Places of the worker when it is empty; never fewer than are free."""
     most = PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
-    room = FreeCapacity(cpu_milli=w.cpu_allocatable_milli or 0, memory_mib=w.memory_allocatable_mib or 0, pods=most)
-    return max(_empty(room, size), _free(w, size))
+    free = FreeCapacity(cpu_milli=w.cpu_allocatable_milli or 0, memory_mib=w.memory_allocatable_mib or 0, pods=most)
+    return max(_slots_when_empty(free, size), _free_slots(w, size))
 
 
-def _leaving(w: Worker, size: PodSize) -> float:
+def _slots_needed_elsewhere(w: Worker, size: PodSize) -> float:
     """Places that the pods of a worker that goes will need elsewhere."""
     if not (w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)) or not _is_known(w):
         return 0.0
@@ -144,21 +144,21 @@ def _leaving(w: Worker, size: PodSize) -> float:
     return max(0.0, asked / size.cpu_milli) if size.cpu_milli > 0 else 0.0
 
 
-def _new_workers(view: Tick, demand: Demand | None, model: FreeCapacity, known: list[Worker]) -> int:
+def _new_workers(tick: Tick, pending_pods: PendingPods | None, model: FreeCapacity, known: list[Worker]) -> int:
     """Workers for the waiting pods beyond what joins; pods the scheduler has only just seen may still find room."""
-    if not demand or not demand.left:
+    if not pending_pods or not pending_pods.left:
         return 0
-    grace = view.policy.scheduling_grace_seconds
-    fresh = [s for s in demand.helpful if s.oldest_seconds < grace]
-    rooms = [_joining_room(w, model, view.policy) for w in view.joining]
-    rooms += [_room(w) for w in known if view.now - view.memory.fresh.get(w.instance_id, 0) < grace]
-    if len(fresh) == len(demand.helpful):
-        rooms = [*rooms[: len(view.joining)], *(_room(w) for w in known)]
-    new, _ = pack(demand.helpful, rooms, model, view.policy.max_workers)
+    grace = tick.policy.scheduling_grace_seconds
+    fresh = [s for s in pending_pods.helpful if s.oldest_seconds < grace]
+    capacities = [_joining_capacity(w, model, tick.policy) for w in tick.joining]
+    capacities += [_free_capacity(w) for w in known if tick.now - tick.memory.fresh.get(w.instance_id, 0) < grace]
+    if len(fresh) == len(pending_pods.helpful):
+        capacities = [*capacities[: len(tick.joining)], *(_free_capacity(w) for w in known)]
+    new, _ = pack(pending_pods.helpful, capacities, model, tick.policy.max_workers)
     return new
 
 
-def _joining_room(w: Worker, model: FreeCapacity, policy: Policy) -> FreeCapacity:
+def _joining_capacity(w: Worker, model: FreeCapacity, policy: Policy) -> FreeCapacity:
     size = None if w.instance_type in policy.instance_types[:1] else offered(w.instance_type)
     cpu, memory = size or (model.cpu_milli, model.memory_mib)
     return FreeCapacity(
@@ -172,7 +172,7 @@ def _joining_room(w: Worker, model: FreeCapacity, policy: Policy) -> FreeCapacit
     )
 
 
-def _room(w: Worker) -> FreeCapacity:
+def _free_capacity(w: Worker) -> FreeCapacity:
     most = PODS_PER_NODE if w.pods_allocatable is None else w.pods_allocatable
     return FreeCapacity(
         zone=w.zone,

@@ -34,7 +34,7 @@ _GRANTED: tuple[dict[float, float], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class HeadroomChoice:
     """The answer, and the sum behind it, all in worker-minutes for one minute of holding.
 
     workers: how many are worth holding; start: up to how many it is worth to start some. waiting: what is expected to
@@ -43,7 +43,7 @@ class Choice:
 
     workers: int
     start: int
-    spare: float
+    headroom: float
     waiting: float
     saved_by_next: float
     samples: float
@@ -55,7 +55,7 @@ def pace(change: float, seconds: int) -> int:
     return sum(rate > bound for bound in PACES)
 
 
-def unlearned() -> tuple[float, ...]:
+def initial_counts() -> tuple[float, ...]:
     """The counts before anything was seen."""
     return (0.0,) * (len(RISES) * (len(PACES) + 1))
 
@@ -65,7 +65,7 @@ def unit(demand: float) -> float:
     return max(1.0, demand / 10)
 
 
-def closed_and_open(
+def close_rises(
     rises: Sequence[float],
     open_rises: Sequence[OpenRise],
     now: int,
@@ -103,7 +103,7 @@ def _count(counts: list[float], row: int, rise: float) -> None:
 
 def choose_workers(
     rises: Sequence[float], pace_now: int, demand: float, *, wait_cost: float, pods_per_worker: float, most: int
-) -> Choice:
+) -> HeadroomChoice:
     """The worker counts at which one more would cost more than the waiting it saves; at least what demand needs.
 
     A faster pace never asks for less than a slower one, falls left out.
@@ -129,10 +129,10 @@ def choose_workers(
     base = max(0, math.ceil(demand - 1e-6))
     start = worth(base, START_PRICE)
     held = worth(start, 1.0)
-    return Choice(
+    return HeadroomChoice(
         workers=held,
         start=start,
-        spare=held - demand,
+        headroom=held - demand,
         waiting=price * max(short(held)),
         saved_by_next=saved_by_next(held),
         samples=sum(rises[pace_now * len(RISES) : (pace_now + 1) * len(RISES)]),
@@ -149,10 +149,10 @@ def _row(rises: Sequence[float], row: int) -> list[float]:
 
 def _short(shares: Sequence[float], workers: int, demand: float) -> float:
     """FreeCapacity expected to be missing within the horizon with so many workers."""
-    size, spare = unit(demand), workers - demand
+    size, headroom = unit(demand), workers - demand
     missing = 0.0
     for rise, share in zip(reversed(RISES), reversed(shares), strict=True):
-        if rise * size <= spare:
+        if rise * size <= headroom:
             break
-        missing += share * (rise * size - spare)
+        missing += share * (rise * size - headroom)
     return missing

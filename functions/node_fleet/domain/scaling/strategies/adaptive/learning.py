@@ -19,25 +19,25 @@ PACE_WINDOW = (60, 180)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Evaluation:
     """What one reading amounts to: the choice, the rest, and how many workers must stay for now."""
 
-    choice: headroom.Choice
-    rest: scale_down_delay.Rest
+    choice: headroom.HeadroomChoice
+    delay: scale_down_delay.ScaleDownDelay
     keep: int
     learned: AdaptiveMemory
 
 
-def filled(learned: AdaptiveMemory) -> AdaptiveMemory:
+def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
     """What was learned, with the starting counts where nothing was, or where their number has changed."""
-    rises, tried, counts = headroom.unlearned(), learned.tried, len(scale_down_delay.RESTS)
+    rises, tried, counts = headroom.initial_counts(), learned.tried, len(scale_down_delay.DELAY_MINUTES)
     whole = all(len(row) == counts for row in (tried.workers, tried.moved, tried.held, tried.turns))
     if whole and len(learned.rises) == len(rises):
         return learned
     return replace(
         learned,
         rises=learned.rises if len(learned.rises) == len(rises) else rises,
-        tried=tried if whole else scale_down_delay.untried(),
+        tried=tried if whole else scale_down_delay.initial_trials(),
     )
 
 
@@ -46,39 +46,39 @@ def _fading(policy: Policy) -> float:
     return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
 
 
-def with_pods(view: Tick, learned: AdaptiveMemory) -> AdaptiveMemory:
-    if not _is_new(view, learned):
+def learn_pod_size(tick: Tick, learned: AdaptiveMemory) -> AdaptiveMemory:
+    if not _is_new(tick, learned):
         return learned
-    return replace(learned, pods=learn_pods(learned.pods, view.usable, _fading(view.policy)))
+    return replace(learned, pods=learn_pods(learned.pods, tick.usable, _fading(tick.policy)))
 
 
-def _is_new(view: Tick, learned: AdaptiveMemory) -> bool:
-    return view.live and view.read_at > learned.read_at
+def _is_new(tick: Tick, learned: AdaptiveMemory) -> bool:
+    return tick.live and tick.read_at > learned.read_at
 
 
-def weigh(view: Tick, seen: CapacityEstimate, learned: AdaptiveMemory, floor: int) -> Estimate:
-    policy, now = view.policy, view.read_at
-    if learned.places != seen.pods_per_worker:
-        learned = replace(learned, places=seen.pods_per_worker, read_at=0, before_at=0, open=())
-    speed = _pace(learned, now, seen.demand)
-    new = _is_new(view, learned)
+def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int) -> Evaluation:
+    policy, now = tick.policy, tick.read_at
+    if learned.places != capacity.pods_per_worker:
+        learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
+    speed = _pace(learned, now, capacity.demand)
+    new = _is_new(tick, learned)
     if new:
-        learned = _learn_rises(view, learned, seen.demand, speed)
+        learned = _learn_rises(tick, learned, capacity.demand, speed)
     choice = headroom.choose_workers(
         learned.rises,
         speed,
-        seen.demand,
+        capacity.demand,
         wait_cost=policy.wait_cost,
-        pods_per_worker=seen.pods_per_worker,
+        pods_per_worker=capacity.pods_per_worker,
         most=policy.max_workers,
     )
-    needed = min(policy.max_workers, max(floor, choice.workers))
+    needed = min(policy.max_workers, max(minimum, choice.workers))
     if new:
-        start = min(policy.max_workers, max(floor, choice.start))
-        learned = _try_rests(learned, now, start=start, hold=needed, policy=policy)
-    rest = scale_down_delay.choose_rest(learned.tried, change_cost=policy.change_cost)
-    keep = max(needed, scale_down_delay.still_needed(learned.needs, now, rest.seconds))
-    return Estimate(choice=choice, rest=rest, keep=keep, learned=learned)
+        start = min(policy.max_workers, max(minimum, choice.start))
+        learned = _advance_trials(learned, now, start=start, hold=needed, policy=policy)
+    delay = scale_down_delay.choose_delay(learned.tried, change_cost=policy.change_cost)
+    keep = max(needed, scale_down_delay.recently_needed(learned.needs, now, delay.seconds))
+    return Evaluation(choice=choice, delay=delay, keep=keep, learned=learned)
 
 
 def _pace(learned: AdaptiveMemory, now: int, demand: float) -> int:
@@ -91,16 +91,16 @@ def _pace(learned: AdaptiveMemory, now: int, demand: float) -> int:
     return headroom.pace((demand - before) / headroom.unit(before), now - at)
 
 
-def _learn_rises(view: Tick, learned: AdaptiveMemory, demand: float, speed: int) -> AdaptiveMemory:
-    now, memory = view.read_at, view.memory
+def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, speed: int) -> AdaptiveMemory:
+    now, memory = tick.read_at, tick.memory
     boot = learned.boot_seconds
     took = memory.last_action_at - learned.adding_since
     joined = memory.last_action == "scale_up" and learned.adding_since and took > 0
     if joined:
-        boot += (min(max(took, 30), view.policy.join_limit_seconds) - boot) / 5
-    horizon = view.policy.interval_seconds + boot
-    rises, going = headroom.closed_and_open(
-        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_fading(view.policy)
+        boot += (min(max(took, 30), tick.policy.join_limit_seconds) - boot) / 5
+    horizon = tick.policy.interval_seconds + boot
+    rises, going = headroom.close_rises(
+        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_fading(tick.policy)
     )
     newest = OpenRise(at=now, demand=demand, highest=demand, pace=speed)
     return replace(
@@ -116,10 +116,10 @@ def _learn_rises(view: Tick, learned: AdaptiveMemory, demand: float, speed: int)
     )
 
 
-def _try_rests(learned: AdaptiveMemory, now: int, *, start: int, hold: int, policy: Policy) -> AdaptiveMemory:
-    needs = scale_down_delay.next_staircase(learned.needs, now, hold)
+def _advance_trials(learned: AdaptiveMemory, now: int, *, start: int, hold: int, policy: Policy) -> AdaptiveMemory:
+    needs = scale_down_delay.update_needs(learned.needs, now, hold)
     minutes = (now - learned.before_at) / 60 if learned.before_at else 0.0
-    tried = scale_down_delay.tried_on(
+    tried = scale_down_delay.advance_trials(
         learned.tried, needs, now, start=start, hold=hold, minutes=minutes, keep=_fading(policy)
     )
     return replace(learned, needs=needs, tried=tried)
