@@ -22,7 +22,7 @@ from simulator.fakes.scrapes import PHASE_SECONDS
 from tests.support.real_servers import free_port, process, tool, wait_until
 
 USERNAME, PASSWORD = "prometheus", "simulator"
-PASSWORD_HASH = "$2b$04$Hz31xkQJzgMa2.IZMGerh.8vCBA3n4M2agzx6b/ajvvKFhiLW9beG"
+PASSWORD_HASH = "$2b$04$Hz31xkQJzgMa2.IZMGerh.HNRDxNE4EFL27ug/3zcQWxQtVLos456"
 STALE = struct.pack("<Q", 0x7FF0000000000002)
 SLICE_SECONDS = 1200
 HOURS_BETWEEN_CLUSTERS = 6
