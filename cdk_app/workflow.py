@@ -1,6 +1,6 @@
-"""Reads the workflow's source (statemachine/*.asl.json) and the handlers' file names: who serves which state.
+"""Loads the state machines (statemachine/*.asl.yaml) and lists the handler that serves each state.
 
-Only reading: what is deployed is these bytes.
+CDK deploys the JSON that this module expands from the YAML, the simulator executes it, and the report draws it.
 """
 
 from __future__ import annotations
@@ -8,33 +8,36 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 HANDLERS = ROOT / "functions" / "handlers"
 STATE_MACHINES = ROOT / "statemachine"
+SUFFIX = ".asl.yaml"
 _PLACEHOLDER = re.compile(r"\$\{(\w+)FunctionArn\}")
 _ANY_PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """One state machine: name (file name without .asl.json) and its text, byte for byte."""
+    """One state machine: its name (the file name without .asl.yaml) and its definition as JSON text."""
 
     name: str
     text: str
 
     @cached_property
     def definition(self) -> dict[str, Any]:
-        """The text as JSON."""
+        """The text, parsed."""
         parsed: dict[str, Any] = json.loads(self.text)
         return parsed
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
-        """Names of the functions that it calls, each once, in the order of the text."""
+        """Names of the functions that the state machine calls, each once, in the order of the text."""
         return tuple(dict.fromkeys(_PLACEHOLDER.findall(self.text)))
 
     @property
@@ -53,10 +56,23 @@ class Workflow:
         return int(min(limits))
 
 
+@cache
 def workflows() -> tuple[Workflow, ...]:
     """All state machines, ordered by name."""
-    files = sorted(STATE_MACHINES.glob("*.asl.json"))
-    return tuple(Workflow(f.name.removesuffix(".asl.json"), f.read_text(encoding="utf-8")) for f in files)
+    files = sorted(STATE_MACHINES.glob(f"*{SUFFIX}"))
+    return tuple(Workflow(file.name.removesuffix(SUFFIX), _expanded(file)) for file in files)
+
+
+def definitions() -> dict[str, dict[str, Any]]:
+    """The definition of every state machine by name, as it is deployed."""
+    return {flow.name: flow.definition for flow in workflows()}
+
+
+def _expanded(file: Path) -> str:
+    """The YAML as JSON text, with its anchors resolved and without the top-level x- keys that hold them."""
+    source = yaml.safe_load(file.read_text(encoding="utf-8"))
+    definition = {key: value for key, value in source.items() if not key.startswith("x-")}
+    return json.dumps(definition, indent=2, ensure_ascii=False) + "\n"
 
 
 def handlers() -> dict[str, str]:

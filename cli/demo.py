@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from cdk_app.workflow import definitions
 from cli.live_view import acted
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
 from node_fleet.domain.cost.fleet_cost import Currency
 from simulator.report.figures import Figures, figures_of, headline, sentence
-from simulator.report.page import Point, Report, definitions, render
+from simulator.report.page import Point, Report, render
 from simulator.report.story import Row, changed_something, rows_of
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdk_app.workflow import definitions
 from cli.output import CommandError, console, facts, print_json, say, table
 from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import (
@@ -37,7 +38,7 @@ from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import parse_inspection
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.payload import from_payload, to_payload
-from simulator.report.page import Report, definitions, render
+from simulator.report.page import Report, render
 from simulator.report.story import rows_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import dataclasses
 import re
 from pathlib import Path
 
+from cdk_app.workflow import definitions
 from node_fleet.settings import Settings
 from node_fleet.settings.parsing import Spec, spec_of, written
 from simulator.report.graph import picture
-from simulator.report.page import definitions
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

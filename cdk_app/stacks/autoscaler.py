@@ -191,7 +191,7 @@ def check_names(flows: tuple[Workflow, ...]) -> None:
     """
     modules = handlers()
     problems = [
-        f"statemachine/{flow.name}.asl.json names ${{{name}FunctionArn}}, but functions/handlers has no module for it"
+        f"statemachine/{flow.name}.asl.yaml names ${{{name}FunctionArn}}, but functions/handlers has no module for it"
         for flow in flows
         for name in flow.functions
         if name not in modules

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from simulator.runner import Execution
 
 TEMPLATE = Path(__file__).with_name("page.html")
-DEFINITIONS = Path(__file__).parents[2] / "statemachine"
-MACHINES = ("autoscaler", "interruption")
 CONTAINERS = ("Map", "Parallel")
 PAYLOAD_LIMIT = 60_000
 """Characters of one state's input that the page keeps; a longer one is cut with a mark."""
@@ -75,11 +73,6 @@ def render(report: Report) -> str:
     ):
         page = page.replace(mark, value)
     return page
-
-
-def definitions() -> dict[str, dict[str, Any]]:
-    """The workflows as they are deployed, the autoscaler first."""
-    return {name: json.loads((DEFINITIONS / f"{name}.asl.json").read_text(encoding="utf-8")) for name in MACHINES}
 
 
 def _graph(name: str, definition: dict[str, Any]) -> str:

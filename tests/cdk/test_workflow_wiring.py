@@ -1,4 +1,4 @@
-"""State, handler, construct, placeholder and grant carry one name; the template holds the source, byte for byte."""
+"""State, handler, construct, placeholder and grant carry one name; the template holds the expanded definition."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_placeholders_substitutions_and_grants_match_one_to_one(app: App, cluste
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("flow", workflows(), ids=lambda flow: flow.name)
-def test_the_template_holds_the_sources_bytes(app: App, cluster: str, flow: Workflow) -> None:
+def test_the_template_holds_the_expanded_definition(app: App, cluster: str, flow: Workflow) -> None:
     assert machine(app, cluster, flow)["DefinitionString"] == flow.text
 
 
@@ -61,7 +61,7 @@ def test_every_placeholder_is_a_functions_and_has_its_handler(flow: Workflow) ->
 
 def test_a_placeholder_without_handler_is_refused_by_name() -> None:
     flow = Workflow("night", '{"StartAt": "Sing", "States": {"Sing": {"Resource": "${SingFunctionArn}"}}}')
-    with pytest.raises(ConfigurationError, match=r"night\.asl\.json names .*SingFunctionArn.* no module"):
+    with pytest.raises(ConfigurationError, match=r"night\.asl\.yaml names .*SingFunctionArn.* no module"):
         check_names((flow,))
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from pathlib import Path
 from typing import Any
 
+from cdk_app.workflow import workflows
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
 from simulator.runner import Execution
 from tests.support.handlers.scale_up import ZONES, Bench
 
-SOURCE = Path(__file__).parents[2] / "statemachine" / "interruption.asl.json"
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
@@ -21,8 +20,9 @@ WARNING_SECONDS = 120
 
 
 def prepare(made: Bench) -> None:
-    text = SOURCE.read_text()
-    for name in sorted(set(re.findall(r"\$\{(\w+)FunctionArn\}", text))):
+    flow = next(one for one in workflows() if one.name == "interruption")
+    text = flow.text
+    for name in sorted(flow.functions):
         module = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
         function = made.cloud.lambdas.register(name, f"handlers.{module}.handler", environment=made.environment())
         text = text.replace(f"${{{name}FunctionArn}}", function.arn)

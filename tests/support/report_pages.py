@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from simulator.report.page import Point, Report, definitions
+from cdk_app.workflow import definitions
+from simulator.report.page import Point, Report
 from simulator.runner import Execution
 
 START = 1_780_300_800.0

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cdk_app.workflow import definitions
 from node_fleet.domain.model import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFINITIONS = sorted((ROOT / "statemachine").glob("*.asl.json"))
 TRANSIENT = {
     "Lambda.ServiceException",
     "Lambda.AWSLambdaException",
@@ -35,11 +34,7 @@ def states_of(definition: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def load(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-ALL = [(path.name, name, state) for path in DEFINITIONS for name, state in states_of(load(path))]
+ALL = [(machine, name, state) for machine, one in definitions().items() for name, state in states_of(one)]
 TASKS = [(file, name, state) for file, name, state in ALL if state["Type"] == "Task"]
 LAMBDAS = [(file, name, state) for file, name, state in TASKS if state["Resource"].startswith("${")]
 
@@ -49,15 +44,15 @@ def named(cases: list[tuple[str, str, dict[str, Any]]]) -> Any:
 
 
 def test_the_autoscaler_is_there_and_has_its_early_ends() -> None:
-    definition = load(ROOT / "statemachine" / "autoscaler.asl.json")
+    definition = definitions()["autoscaler"]
     assert definition["StartAt"] == "AcquireLock"
     ends = {name for name, state in definition["States"].items() if state["Type"] == "Succeed"}
     assert {"AlreadyScaling", "Paused", "StaleTrigger"} <= ends
 
 
-@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda p: p.name)
-def test_the_whole_machine_has_a_time_limit_and_says_what_it_is(path: Path) -> None:
-    definition = load(path)
+@pytest.mark.parametrize("machine", definitions())
+def test_the_whole_machine_has_a_time_limit_and_says_what_it_is(machine: str) -> None:
+    definition = definitions()[machine]
     assert definition["TimeoutSeconds"] > 0
     assert definition["Comment"]
 
@@ -120,8 +115,7 @@ def test_every_error_class_is_raised_somewhere() -> None:
 
 
 def test_every_state_can_be_reached_and_every_next_exists() -> None:
-    for path in DEFINITIONS:
-        definition = load(path)
+    for machine, definition in definitions().items():
         known, seen, frontier = set(definition["States"]), set(), [definition["StartAt"]]
         while frontier:
             name = frontier.pop()
@@ -132,12 +126,12 @@ def test_every_state_can_be_reached_and_every_next_exists() -> None:
             ways = [state.get("Next"), state.get("Default")]
             ways += [r["Next"] for r in [*state.get("Choices", ()), *state.get("Catch", ())]]
             frontier += [way for way in ways if way]
-        assert seen == known, f"{path.name}: {seen ^ known}"
+        assert seen == known, f"{machine}: {seen ^ known}"
 
 
 def test_every_way_from_the_lock_to_an_end_passes_through_release_lock() -> None:
     """Without ReleaseLock no end can be reached from any state that may hold the lock."""
-    definition = load(ROOT / "statemachine" / "autoscaler.asl.json")
+    definition = definitions()["autoscaler"]
     states = definition["States"]
     holding, frontier = set(), ["CollectMetrics", "Resume"]
     while frontier:

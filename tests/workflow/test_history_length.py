@@ -5,15 +5,14 @@ The relation among the settings uses a few numbers of its own; here they are hel
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from cdk_app.workflow import definitions
 from node_fleet.domain.interruption.response import CAPACITY_WAITS, MAX_DRAIN_CHECKS, POLL_SECONDS
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
@@ -32,9 +31,8 @@ from node_fleet.settings.validation import (
 from simulator.runner import all_edges
 from tests.support.workflow_harness import BUSY, stage
 
-FOLDER = Path(__file__).parents[2] / "statemachine"
-AUTOSCALER = json.loads((FOLDER / "autoscaler.asl.json").read_text())
-INTERRUPTION = json.loads((FOLDER / "interruption.asl.json").read_text())
+AUTOSCALER = definitions()["autoscaler"]
+INTERRUPTION = definitions()["interruption"]
 EVENTS = {"Task": 5, "Choice": 2, "Wait": 2, "Pass": 2, "Succeed": 2, "Fail": 1, "Parallel": 4, "Map": 4}
 """Task: entered, scheduled, started, succeeded, exited. An execution adds its own start and end."""
 EVENTS_OF_A_FAILED_TRY = 3

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cdk_app.workflow import definitions
 from node_fleet.domain.model.errors import (
     DrainFailedError,
     Ec2Error,
@@ -26,7 +26,7 @@ from simulator.aws.faults import FaultRule
 from simulator.runner import Execution, all_edges
 from tests.support.workflow_harness import BUSY, Stage, stage
 
-DEFINITION = json.loads((Path(__file__).parents[2] / "statemachine" / "autoscaler.asl.json").read_text())
+DEFINITION = definitions()["autoscaler"]
 WALKED: set[tuple[str, str]] = set()
 SOON_IDLE: dict[str, Any] = {"idle_seconds": 240, "cooldown_down_seconds": 0}
 QUIET = ["AcquireLock", "LockStatus", "CollectMetrics", "Decide", "Route", "ReleaseLock"]
@@ -220,7 +220,7 @@ def test_a_lock_that_cannot_be_released_is_named_and_expires(fleet: Stage) -> No
     struck = fleet.break_state("ReleaseLock", StateStoreError("table gone"))
     run = fleet.tick()
     assert struck
-    assert run.path[-3:] == ["ReleaseLock", "FirstFault", "ReleaseFailed"]
+    assert run.path[-3:] == ["ReleaseLock", "FirstFailure", "ReleaseFailed"]
     assert run.error == "StateStoreError"
     fleet.mend()
     assert fleet.tick_until(lambda e: e.path == QUIET)
@@ -231,7 +231,7 @@ def test_when_both_the_work_and_the_release_fail_the_first_fault_is_shown(fleet:
     fleet.break_state("Decide", RuntimeError("the first"))
     fleet.break_state("ReleaseLock", StateStoreError("the second"))
     run = fleet.tick()
-    assert run.path[-3:] == ["ReleaseLock", "FirstFault", "RunFailed"]
+    assert run.path[-3:] == ["ReleaseLock", "FirstFailure", "RunFailed"]
     assert (run.error, run.cause) == ("RuntimeError", "the first")
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
+from cdk_app.workflow import definitions
+
 AUTOSCALER, INTERRUPTION = "autoscaler", "interruption"
-
-
-def definition(machine: str) -> dict[str, Any]:
-    """A workflow as it is deployed."""
-    found: dict[str, Any] = json.loads((ROOT / "statemachine" / f"{machine}.asl.json").read_text(encoding="utf-8"))
-    return found
 
 
 def states_of(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -29,7 +22,7 @@ def states_of(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 TASKS: dict[str, str] = {
     name: machine
     for machine in (AUTOSCALER, INTERRUPTION)
-    for name, state in states_of(definition(machine))
+    for name, state in states_of(definitions()[machine])
     if state["Type"] == "Task"
 }
 """Task state -> the machine that it belongs to."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cdk_app.workflow import definitions
 from simulator.report.graph import arrows, flattened, layout, mermaid, picture, svg
-from simulator.report.page import definitions
 from simulator.report.story import changed_something, rows_of, short_path
 from simulator.runner import Execution, all_edges
 from tests.support.report_pages import FAILED, UP, events, execution
