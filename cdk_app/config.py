@@ -1,31 +1,31 @@
-"""Everything that cdk.json may say about a cluster: typed, and checked so that all mistakes are told at once.
+"""What cdk.json states about each cluster: typed models, checked so that one error lists every mistake.
 
-It reads no file, asks no account and knows nothing of CloudFormation.
+The description of a field completes the sentence "expected ..." of an error message. The module reads no file, calls no
+AWS service and does not depend on CloudFormation.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import ipaddress
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema, field_validator
 
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
 
 SUBNET_PREFIX_LENGTH = 20
 SERVER_HOST_NUMBER = 10
-BY_DEPLOYMENT = {
-    "cluster_id": "cluster_id stands beside settings, not in it",
-    "region": "region stands beside settings, not in it",
-    "topic_arn": "the deployment makes the topic",
-    "alert_topic_arn": "the deployment makes the topic",
-    "state_machine_arn": "the deployment makes the state machine",
+SET_BY_DEPLOYMENT = {
+    "cluster_id": "cluster_id belongs beside settings, not in it",
+    "region": "region belongs beside settings, not in it",
+    "topic_arn": "the deployment creates the topic",
+    "alert_topic_arn": "the deployment creates the topic",
+    "state_machine_arn": "the deployment creates the state machine",
     "subnets": "use network.zones (mode new) or attach.worker_subnets (mode attach)",
     "launch_template_id": "use attach.launch_template_id (mode attach)",
     "launch_template_version": "use attach.launch_template_version (mode attach)",
@@ -42,167 +42,147 @@ OWN_NAMES = (
 
 
 class ConfigurationError(Exception):
-    """cdk.json is wrong. `problems` lists every mistake, each with its place, value and what would be right."""
+    """cdk.json is wrong. `problems` lists every mistake, each with its path, its value and what is expected."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__(f"{len(problems)} mistakes in the configuration:\n  - " + "\n  - ".join(problems))
+        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        super().__init__(f"{count} in the configuration:\n  - " + "\n  - ".join(problems))
         self.problems = problems
 
 
-Parser = Callable[[Any], Any]
+ZoneLetter = Annotated[str, Field(pattern=r"^[a-f]$")]
+Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
+SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+Image = Annotated[str, Field(pattern=r"^(ami-[0-9a-f]{8,17})?$")]
+IMAGE_DESCRIPTION = "an image id such as ami-0123456789abcdef0, or nothing for Amazon Linux 2023"
 
 
-def _item(parse: Parser, default: Any = dataclasses.MISSING) -> Any:
-    if default is dataclasses.MISSING:
-        return field(metadata={"parse": parse})
-    return field(default=default, metadata={"parse": parse})
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-def _pattern(expression: str, expected: str) -> Parser:
-    def parse(value: Any) -> str:
-        if not isinstance(value, str) or not re.fullmatch(expression, value):
-            raise ValueError(f"expected {expected}")
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans_and_fractions(cls, value: Any) -> Any:
+        """JSON's true and 1.0 would pass as the number 1."""
+        if isinstance(value, bool | float):
+            raise ValueError
         return value
 
-    return parse
 
+class NewNetwork(_Section):
+    """The network that mode new creates: one nodes subnet and one functions subnet in each zone."""
 
-def _whole(low: int, high: int, unit: str = "") -> Parser:
-    def parse(value: Any) -> int:
-        if isinstance(value, str) and value.isdigit():
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"expected a whole number from {low} to {high}{unit and ' ' + unit}")
-        return value
+    cidr: str = Field(default="10.20.0.0/16", description="a private network of /16 or /17 such as 10.20.0.0/16")
+    zones: tuple[ZoneLetter, ...] = Field(
+        default=("a", "b"), min_length=2, description="a list of 2 or more zone letters from a to f"
+    )
+    http_from: tuple[str, ...] = Field(default=(), description="a list of networks such as 203.0.113.0/24")
 
-    return parse
-
-
-def _list_of(parse: Parser, *, at_least: int = 0) -> Parser:
-    def parse_all(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple) or len(value) < at_least:
-            raise ValueError(f"expected a list of {at_least} or more")
-        return tuple(parse(entry) for entry in value)
-
-    return parse_all
-
-
-def _zone_map(value: Any) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError('expected {"zone": "subnet-id", ...}')
-    zone, subnet = _pattern(r"[a-z]{2}(-[a-z]+)+-\d[a-z]", "a zone such as ap-southeast-1a"), SUBNET_ID
-    return tuple((zone(key), subnet(entry)) for key, entry in value.items())
-
-
-def _network(value: Any) -> str:
-    try:
+    @field_validator("cidr")
+    @classmethod
+    def _check_private_network(cls, value: str) -> str:
         network = ipaddress.IPv4Network(value)
-    except (ValueError, TypeError):
-        raise ValueError("expected an IPv4 network such as 10.20.0.0/16") from None
-    if not network.is_private or not 16 <= network.prefixlen <= 17:
-        raise ValueError("expected a private network of /16 or /17")
-    return str(network)
+        if not network.is_private or not 16 <= network.prefixlen <= 17:
+            raise ValueError
+        return str(network)
 
-
-def _source_range(value: Any) -> str:
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError:
-        raise ValueError("expected a network such as 203.0.113.0/24") from None
-
-
-def _switch(value: Any) -> bool:
-    if str(value).lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return str(value).lower() == "true"
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected text")
-    return value
-
-
-SUBNET_ID = _pattern(r"subnet-[0-9a-f]{8,17}", "a subnet id such as subnet-0123456789abcdef0")
-GROUP_ID = _pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")
-INSTANCE_TYPE = _pattern(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance type such as t3.medium")
-IMAGE = _pattern(r"|ami-[0-9a-f]{8,17}", "an image id such as ami-0123456789abcdef0, or nothing for Amazon Linux 2023")
-EMAIL = _pattern(r"|[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address, or nothing")
-ROLE_ARN = _pattern(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewNetwork:
-    """The network that mode new makes: one nodes subnet and one functions subnet in each zone."""
-
-    cidr: str = _item(_network, "10.20.0.0/16")
-    zones: tuple[str, ...] = _item(_list_of(_pattern(r"[a-f]", "a zone letter"), at_least=2), ("a", "b"))
-    http_from: tuple[str, ...] = _item(_list_of(_source_range), ())
+    @field_validator("http_from")
+    @classmethod
+    def _check_networks(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ipaddress.ip_network(value)) for value in values)
 
     @property
     def server_address(self) -> str:
-        """The server's private address: fixed, so that a rebuilt server is found where the workers look for it."""
+        """The private address of the server. It is fixed, so that workers find a rebuilt server."""
         return str(ipaddress.IPv4Network(self.cidr).network_address + SERVER_HOST_NUMBER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewServer:
-    """The K3s server that mode new makes."""
+class NewServer(_Section):
+    """The K3s server that mode new creates."""
 
-    instance_type: str = _item(INSTANCE_TYPE, "t3.medium")
-    volume_gib: int = _item(_whole(16, 1000, "GiB"), 30)
-    image: str = _item(IMAGE, "")
-    flux_git_url: str = _item(_text, "")
-    token_secret: str = _item(_pattern(r"[\w/+=.@-]{1,200}", "a secret's name"), "node-fleet/k3s-token")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewWorkers:
-    """What mode new puts into the workers' launch template."""
-
-    volume_gib: int = _item(_whole(8, 1000, "GiB"), 20)
-    image: str = _item(IMAGE, "")
+    instance_type: str = Field(
+        default="t3.medium", pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", description="an instance type such as t3.medium"
+    )
+    volume_gib: int = Field(default=30, ge=16, le=1000, description="a whole number from 16 to 1000 GiB")
+    image: Image = Field(default="", description=IMAGE_DESCRIPTION)
+    flux_git_url: str = Field(default="", description="the URL of a Git repository, or nothing")
+    token_secret: str = Field(
+        default="node-fleet/k3s-token", pattern=r"^[\w/+=.@-]{1,200}$", description="the name of a secret"
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
-    """What mode attach takes as it stands. The server is found by its tag, see settings.server_role_tag."""
+class NewWorkers(_Section):
+    """The part of the workers' launch template that mode new takes from cdk.json."""
 
-    vpc_id: str = _item(_pattern(r"vpc-[0-9a-f]{8,17}", "a VPC id such as vpc-0123456789abcdef0"))
-    function_subnets: tuple[str, ...] = _item(_list_of(SUBNET_ID, at_least=1))
-    function_egress: str = _item(_pattern("ipv6|existing", "ipv6 (egress-only gateway) or existing (NAT or endpoints)"))
-    worker_subnets: tuple[tuple[str, str], ...] = _item(_zone_map)
-    launch_template_id: str = _item(_pattern(r"lt-[0-9a-f]{8,17}", "a launch template id such as lt-0123456789abcdef0"))
-    launch_template_version: int = _item(_whole(1, 10000))
-    server_security_group: str = _item(GROUP_ID)
-    worker_role_arn: str = _item(ROLE_ARN)
+    volume_gib: int = Field(default=20, ge=8, le=1000, description="a whole number from 8 to 1000 GiB")
+    image: Image = Field(default="", description=IMAGE_DESCRIPTION)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig:
+class Attachment(_Section):
+    """The existing resources that mode attach uses. The tag in settings.server_role_tag identifies the server."""
+
+    vpc_id: str = Field(pattern=r"^vpc-[0-9a-f]{8,17}$", description="a VPC id such as vpc-0123456789abcdef0")
+    function_subnets: tuple[SubnetId, ...] = Field(
+        min_length=1, description="a list of subnet ids such as subnet-0123456789abcdef0"
+    )
+    function_egress: Literal["ipv6", "existing"] = Field(
+        description="ipv6 (egress-only gateway) or existing (NAT or endpoints)"
+    )
+    worker_subnets: dict[Zone, SubnetId] = Field(
+        min_length=1, description='one subnet for each zone: {"ap-southeast-1a": "subnet-0123456789abcdef0"}'
+    )
+    launch_template_id: str = Field(
+        pattern=r"^lt-[0-9a-f]{8,17}$", description="a launch template id such as lt-0123456789abcdef0"
+    )
+    launch_template_version: int = Field(ge=1, le=10000, description="a whole number from 1 to 10000")
+    server_security_group: str = Field(
+        pattern=r"^sg-[0-9a-f]{8,17}$", description="a security group id such as sg-0123456789abcdef0"
+    )
+    worker_role_arn: str = Field(
+        pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+$", description="the ARN of an IAM role"
+    )
+
+
+class ClusterConfig(_Section):
     """One cluster of the app."""
 
-    cluster_id: str
-    mode: Literal["new", "attach"]
-    region: str
-    settings: Settings
-    alarm_email: str
-    network: NewNetwork
-    server: NewServer
-    workers: NewWorkers
-    attach: Attachment | None
+    cluster_id: str = Field(
+        pattern=r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$",
+        description="3 to 40 small letters, digits and dashes, such as node-fleet-prod",
+    )
+    mode: Literal["new", "attach"] = Field(default="new", description="new or attach")
+    region: str = Field(
+        default="ap-southeast-1", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="an AWS region such as ap-southeast-1"
+    )
+    settings: Annotated[InstanceOf[Settings], WithJsonSchema({"type": "object"})]
+    alarm_email: str = Field(
+        default="", pattern=r"^([^@\s]+@[^@\s]+\.[^@\s]+)?$", description="an e-mail address, or nothing"
+    )
+    network: NewNetwork = NewNetwork()
+    server: NewServer = NewServer()
+    workers: NewWorkers = NewWorkers()
+    attach: Attachment | None = None
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Full names of the zones that workers may stand in."""
+        """Full names of the zones that workers run in."""
         if self.attach:
-            return tuple(zone for zone, _ in self.attach.worker_subnets)
+            return tuple(self.attach.worker_subnets)
         return tuple(self.region + letter for letter in self.network.zones)
 
     @property
     def worker_architecture(self) -> str:
         """The one architecture of all worker types: x86_64 or arm64."""
         return architecture_of(self.settings.instance_types[0])
+
+
+SECTIONS: dict[str, type[_Section]] = {
+    "network": NewNetwork,
+    "server": NewServer,
+    "workers": NewWorkers,
+    "attach": Attachment,
+}
+FOREIGN_SECTIONS = {"new": ("attach",), "attach": ("network", "server", "workers")}
 
 
 def read_clusters(raw: Any) -> tuple[ClusterConfig, ...]:
@@ -235,96 +215,88 @@ def _entries(raw: Any, problems: list[str]) -> list[Any]:
 
 
 def _cluster(raw: Any, path: str, problems: list[str]) -> ClusterConfig | None:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         problems.append(f"{path}={_shown(raw)}: expected an object")
         return None
     before = len(problems)
-    cluster_id = _value(raw, "cluster_id", path, problems, _pattern(r"[a-z][a-z0-9-]{1,38}[a-z0-9]", _ID_RULE))
-    path = f"clusters[{cluster_id}]" if cluster_id else path
-    mode = _value(raw, "mode", path, problems, _pattern("new|attach", "new or attach"), "new")
-    region = _value(
-        raw, "region", path, problems, _pattern(r"[a-z]{2}(-[a-z]+)+-\d", "an AWS region"), "ap-southeast-1"
-    )
-    email = _value(raw, "alarm_email", path, problems, EMAIL, "")
-    _unknown(raw, _KEYS[mode or "new"], path, problems)
-    settings = _settings(raw.get("settings", {}), cluster_id or "x", region or "", path, problems)
-    parts = {
-        "network": _section(NewNetwork, raw.get("network", {}), f"{path}.network", problems),
-        "server": _section(NewServer, raw.get("server", {}), f"{path}.server", problems),
-        "workers": _section(NewWorkers, raw.get("workers", {}), f"{path}.workers", problems),
-        "attach": _section(Attachment, raw.get("attach", {}), f"{path}.attach", problems) if mode == "attach" else None,
-    }
-    if len(problems) > before:
-        return None
-    assert settings is not None
-    return ClusterConfig(cluster_id=cluster_id, mode=mode, region=region, alarm_email=email, settings=settings, **parts)
-
-
-_ID_RULE = "3 to 40 small letters, digits and dashes, such as node-fleet-prod"
-_COMMON_KEYS = ("cluster_id", "mode", "region", "alarm_email", "settings")
-_KEYS = {"new": (*_COMMON_KEYS, "network", "server", "workers"), "attach": (*_COMMON_KEYS, "attach")}
-
-
-def _value(  # noqa: PLR0917  (one line for each item is what makes _cluster readable)
-    raw: Mapping[str, Any], key: str, path: str, problems: list[str], parse: Parser, default: Any = None
-) -> Any:
-    if key not in raw:
-        if default is None:
-            problems.append(f"{path}.{key} is missing")
-        return default
+    cluster = None
+    wrong: set[str] = set()
+    # The settings are read by their own class; the model checks everything else.
     try:
-        return parse(raw[key])
-    except ValueError as error:
-        problems.append(f"{path}.{key}={_shown(raw[key])}: {error}")
+        cluster = ClusterConfig.model_validate({**raw, "settings": Settings()})
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]) for each in error.errors()}
+        path = path if "cluster_id" in wrong else f"clusters[{raw['cluster_id']}]"
+        problems += _model_problems(error, raw, path)
+    else:
+        path = f"clusters[{cluster.cluster_id}]"
+    problems += _section_problems(raw, path)
+    identity = {"cluster_id": "x" if "cluster_id" in wrong else raw["cluster_id"]}
+    identity["region"] = "" if "region" in wrong else raw.get("region", ClusterConfig.model_fields["region"].default)
+    settings = _settings(raw.get("settings", {}), identity, f"{path}.settings", problems)
+    if cluster is None or settings is None or len(problems) > before:
         return None
+    return cluster.model_copy(update={"settings": settings})
 
 
-def _section(cls: Any, raw: Any, path: str, problems: list[str]) -> Any:
-    if not isinstance(raw, Mapping):
+def _model_problems(error: ValidationError, raw: dict[str, Any], path: str) -> list[str]:
+    """One problem for each wrong key, in the order of the models."""
+    found: dict[str, str] = {}
+    for each in error.errors():
+        section, fields, values = path, ClusterConfig.model_fields, raw
+        name, *inner = map(str, each["loc"])
+        if inner and name in SECTIONS:
+            section, fields, values = f"{path}.{name}", SECTIONS[name].model_fields, raw[name]
+            name = inner[0]
+        place = f"{section}.{name}"
+        if each["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+            problem = f"{place} is not known{f' (nearest: {near[0]})' if near else ''}"
+        elif name not in values:
+            problem = f"{place} is missing"
+        else:
+            problem = f"{place}={_shown(values[name])}: expected {fields[name].description or 'an object'}"
+        found.setdefault(place, problem)
+    return list(found.values())
+
+
+def _section_problems(raw: dict[str, Any], path: str) -> list[str]:
+    """Sections of the other mode, and the section that mode attach needs."""
+    mode = raw.get("mode", "new")
+    found = [
+        f"{path}.{section} does not belong to mode {mode}: remove it, or choose the other mode"
+        for section in FOREIGN_SECTIONS.get(mode if isinstance(mode, str) else "", ())
+        if section in raw
+    ]
+    if mode == "attach" and not raw.get("attach"):
+        found.append(f"{path}.attach is missing: mode attach needs the ids of the existing resources")
+    return found
+
+
+def _settings(raw: Any, identity: dict[str, str], path: str, problems: list[str]) -> Settings | None:
+    if not isinstance(raw, dict):
         problems.append(f"{path}={_shown(raw)}: expected an object")
         return None
-    before = len(problems)
-    fields = dataclasses.fields(cls)
-    _unknown(raw, tuple(f.name for f in fields), path, problems)
-    values = {}
-    for f in fields:
-        if f.name in raw or f.default is dataclasses.MISSING:
-            values[f.name] = _value(raw, f.name, path, problems, f.metadata["parse"])
-    return cls(**values) if len(problems) == before else None
-
-
-def _unknown(raw: Mapping[str, Any], known: tuple[str, ...], path: str, problems: list[str]) -> None:
-    for key in raw:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            problems.append(f"{path}.{key} is not known{f' (nearest: {near[0]})' if near else ''}")
-
-
-def _settings(raw: Any, cluster_id: str, region: str, path: str, problems: list[str]) -> Settings | None:
-    path = f"{path}.settings"
-    if not isinstance(raw, Mapping):
-        problems.append(f"{path}={_shown(raw)}: expected an object")
-        return None
-    problems += [f"{path}.{key}: {why}" for key, why in BY_DEPLOYMENT.items() if key in raw]
-    own = {key: value for key, value in raw.items() if key not in BY_DEPLOYMENT}
+    problems += [f"{path}.{key}: {reason}" for key, reason in SET_BY_DEPLOYMENT.items() if key in raw]
+    own = {key: value for key, value in raw.items() if key not in SET_BY_DEPLOYMENT}
     try:
-        settings = Settings.from_mapping({**own, "cluster_id": cluster_id, "region": region})
+        settings = Settings.from_mapping({**own, **identity})
     except InvalidSettingsError as error:
         problems += [f"{path}: {problem}" for problem in str(error).split("; ")]
         return None
-    problems += [f"{path}: {problem}" for problem in _deployable(settings)]
+    problems += [f"{path}: {problem}" for problem in _deployment_problems(settings)]
     return settings
 
 
-def _deployable(settings: Settings) -> list[str]:
-    """What a setting must also be when AWS is to carry it out."""
+def _deployment_problems(settings: Settings) -> list[str]:
+    """What AWS requires of a setting beyond the rules of the settings themselves."""
     found = []
     if settings.interval_seconds % 60:
         found.append(f"INTERVAL_SECONDS={settings.interval_seconds}: expected whole minutes (a multiple of 60)")
     if not settings.instance_types:
         return [*found, "INSTANCE_TYPES is empty: expected at least one worker type"]
-    kinds = {architecture_of(kind) for kind in settings.instance_types}
-    if len(kinds) > 1:
+    architectures = {architecture_of(instance_type) for instance_type in settings.instance_types}
+    if len(architectures) > 1:
         found.append(f"INSTANCE_TYPES={','.join(settings.instance_types)}: x86_64 and arm64 cannot share one image")
     return found
 
@@ -336,7 +308,7 @@ def architecture_of(instance_type: str) -> str:
 
 
 def _collisions(clusters: list[ClusterConfig]) -> list[str]:
-    seen: dict[tuple[str, str, str], str] = {}
+    owners: dict[tuple[str, str, str], str] = {}
     found = []
     for cluster in clusters:
         names = {name: typing.cast(str, getattr(cluster.settings, name)) for name in OWN_NAMES}
@@ -345,12 +317,12 @@ def _collisions(clusters: list[ClusterConfig]) -> list[str]:
             names["server.token_secret"] = cluster.server.token_secret
         for kind, name in names.items():
             key = (cluster.region, kind, name)
-            if key in seen:
+            if key in owners:
                 found.append(
-                    f"clusters[{cluster.cluster_id}] and clusters[{seen[key]}] share {kind}={name}: "
-                    "give each its own, or both would change the same thing"
+                    f"clusters[{cluster.cluster_id}] and clusters[{owners[key]}] share {kind}={name}: "
+                    "give each its own, or both would change the same resource"
                 )
-            seen.setdefault(key, cluster.cluster_id)
+            owners.setdefault(key, cluster.cluster_id)
     return found
 
 

@@ -38,7 +38,7 @@ def attached(scope: Construct, attach: Attachment) -> ClusterFacts:
         vpc=vpc,
         function_subnets=ec2.SubnetSelection(subnets=vpc.private_subnets),
         functions_use_ipv6=attach.function_egress == "ipv6",
-        worker_subnets=attach.worker_subnets,
+        worker_subnets=tuple(attach.worker_subnets.items()),
         server_security_group_id=attach.server_security_group,
         launch_template_id=attach.launch_template_id,
         launch_template_version=str(attach.launch_template_version),

@@ -1,4 +1,4 @@
-"""The configuration is typed, and everything that is wrong with it is told at once."""
+"""The configuration is typed, and everything that is wrong with it is reported at once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_mistake_of_every_cluster_is_listed_at_once() -> None:
         "regoin is not known (nearest: region)",
         "network.cidr=8.8.8.0/24: expected a private network",
         "network.zones=['a']: expected a list of 2 or more",
-        "network.http_from=['everywhere']: expected a network",
+        "network.http_from=['everywhere']: expected a list of networks",
         "server.volume_gib=4: expected a whole number from 16 to 1000 GiB",
         "server.instance_type=big: expected an instance type",
         "cpu_up_percnt is not a setting (nearest: cpu_up_percent)",
@@ -81,18 +81,18 @@ def test_a_missing_or_malformed_list_says_what_is_expected(raw: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "problem_text"),
     [
         ({"interval_seconds": 90}, "INTERVAL_SECONDS=90: expected whole minutes"),
         ({"instance_types": []}, "INSTANCE_TYPES is empty"),
         ({"instance_types": ["t3.small", "t4g.small"]}, "x86_64 and arm64 cannot share one image"),
-        ({"topic_arn": "arn:x"}, "settings.topic_arn: the deployment makes the topic"),
+        ({"topic_arn": "arn:x"}, "settings.topic_arn: the deployment creates the topic"),
         ({"subnets": "a=subnet-1"}, "settings.subnets: use network.zones"),
-        ({"cluster_id": "other"}, "settings.cluster_id: cluster_id stands beside settings"),
+        ({"cluster_id": "other"}, "settings.cluster_id: cluster_id belongs beside settings"),
     ],
 )
-def test_a_setting_that_cannot_be_deployed_is_refused(settings: dict[str, Any], told: str) -> None:
-    assert any(told in problem for problem in problems_of([{"cluster_id": "shop", "settings": settings}]))
+def test_a_setting_that_cannot_be_deployed_is_refused(settings: dict[str, Any], problem_text: str) -> None:
+    assert any(problem_text in problem for problem in problems_of([{"cluster_id": "shop", "settings": settings}]))
 
 
 @pytest.mark.parametrize(
