@@ -1,4 +1,4 @@
-"""The eight alarms as data: what is measured, when it rings, and what the person who is woken up does about it."""
+"""The eight alarms as data: the metric, the condition under which each fires, and what the operator does about it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from aws_cdk.aws_cloudwatch import ComparisonOperator, TreatMissingData
 
 AT_LEAST = ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 BELOW = ComparisonOperator.LESS_THAN_THRESHOLD
-QUIET = TreatMissingData.NOT_BREACHING
-SILENCE_IS_TROUBLE = TreatMissingData.BREACHING
+MISSING_IS_FINE = TreatMissingData.NOT_BREACHING
+MISSING_FIRES = TreatMissingData.BREACHING
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRule:
-    """One alarm. `log_of` with `pattern` counts log lines of that function; "states" asks Step Functions itself.
+    """One alarm. `log_of` with `pattern` counts log lines of that function; "states" uses a metric of Step Functions.
 
     `threshold` "maximum" means the setting MAX_NODES.
     """
@@ -22,117 +22,94 @@ class AlarmRule:
     name: str
     description: str
     metric: str
-    comparison: ComparisonOperator
-    threshold: float | str
-    period_seconds: int
-    periods: int
-    missing: TreatMissingData
+    comparison: ComparisonOperator = AT_LEAST
+    threshold: float | str = 1
+    period_seconds: int = 300
+    periods: int = 1
+    missing: TreatMissingData = MISSING_IS_FINE
     statistic: str = "Sum"
     log_of: str = ""
     pattern: str = ""
 
 
-def _told(*kinds: str) -> str:
+def _alert_pattern(*kinds: str) -> str:
+    """Matches a log line of Notify whose alerts name one of these kinds."""
     return "{ " + " || ".join(f'$.alerts = "*{kind}*"' for kind in kinds) + " }"
 
 
 ALARMS = (
     AlarmRule(
         name="NoCompletedTick",
-        description="No run of the autoscaler completed for 10 minutes. Open the state machine's executions: all "
-        "failed? read the Cause of the newest; none started? see whether the rule ...-autoscaler-trigger is enabled.",
+        description="No run of the autoscaler completed for 10 minutes, so the fleet is not scaled. Open the "
+        "executions of the state machine. If they failed, read the Cause of the newest one. If none "
+        "started, check that the rule ...-autoscaler-trigger is enabled.",
         metric="ExecutionsSucceeded",
         comparison=BELOW,
-        threshold=1,
-        period_seconds=300,
         periods=2,
-        missing=SILENCE_IS_TROUBLE,
+        missing=MISSING_FIRES,
         log_of="states",
     ),
     AlarmRule(
         name="ScalingFailures",
-        description="A run ended with a failure. Open the red execution: the Cause of its last state says what failed "
-        "and what was left; docs/operations.md lists every failure end. Nothing needs undoing by hand.",
+        description="A run ended with a failure. Open the failed execution: the Cause of its last state names what "
+        "failed and what remains; docs/operations.md lists every failure end. node-fleet cleans up by "
+        "itself and tries again at the next tick.",
         metric="ScalingFailures",
-        comparison=AT_LEAST,
-        threshold=1,
-        period_seconds=300,
-        periods=1,
-        missing=QUIET,
     ),
     AlarmRule(
         name="PrometheusUnavailable",
-        description="No CPU figure for 10 minutes: workers are not removed, and added only up to the minimum. On the "
-        "server: is the Prometheus pod running, does it answer on its port, is the secret's password still right?",
+        description="No CPU figure for 10 minutes: node-fleet removes no worker and adds workers only up to the "
+        "minimum size. On the server, check that the Prometheus pod runs, that its port answers, and that "
+        "the password in the secret is right.",
         metric="CpuPercent",
         comparison=BELOW,
-        threshold=1,
-        period_seconds=300,
         periods=2,
-        missing=SILENCE_IS_TROUBLE,
+        missing=MISSING_FIRES,
         statistic="SampleCount",
     ),
     AlarmRule(
         name="AtMaximum",
-        description="The fleet has been at MAX_NODES for 15 minutes. If pods wait, raise max_workers in cdk.json and "
-        "deploy; if none waits, look which pods' requests keep the workers from being removed.",
+        description="The fleet has been at MAX_NODES for 15 minutes. If pods are pending, raise max_workers in "
+        "cdk.json and deploy. If none is pending, find the pods whose requests keep the workers from "
+        "being removed.",
         metric="CurrentNodeCount",
-        comparison=AT_LEAST,
         threshold="maximum",
-        period_seconds=300,
         periods=3,
-        missing=QUIET,
         statistic="Minimum",
     ),
     AlarmRule(
         name="JoinFailures",
-        description="A launched worker did not join in time. Read the instance's tag BootstrapError and its console "
-        "output; most often the join token in Secrets Manager is old or the server was rebuilt.",
+        description="A launched worker did not join in time; node-fleet terminates it and tries again. Read the tag "
+        "BootstrapError of the instance and its console output. The usual cause is an old join token in "
+        "Secrets Manager or a rebuilt server.",
         metric="JoinFailures",
-        comparison=AT_LEAST,
-        threshold=1,
-        period_seconds=300,
-        periods=1,
-        missing=QUIET,
         log_of="Notify",
-        pattern=_told("join_failed"),
+        pattern=_alert_pattern("join_failed"),
     ),
     AlarmRule(
         name="DrainFailures",
-        description="A drain failed or timed out; its worker was given back and is left alone for a while. The message "
-        "names the pod or budget that refused: loosen that budget, or mark the worker scale-down-disabled.",
+        description="A drain failed or timed out. node-fleet reinstates the worker, which then stays in back-off. The "
+        "message names the pod or budget that refused: loosen that budget, or annotate the node scale- "
+        "down- disabled.",
         metric="DrainFailures",
-        comparison=AT_LEAST,
-        threshold=1,
-        period_seconds=300,
-        periods=1,
-        missing=QUIET,
         log_of="Notify",
-        pattern=_told("drain_failed", "drain_unknown", "rbac"),
+        pattern=_alert_pattern("drain_failed", "drain_unknown", "rbac"),
     ),
     AlarmRule(
         name="QuotaExceeded",
-        description="AWS refused a launch because a quota is used up; the message names it. Ask for more in Service "
-        "Quotas (EC2, Running On-Demand or All Spot instances), or lower max_workers.",
+        description="AWS refused a launch because a quota is used up; the message names the quota. Request an "
+        "increase in Service Quotas (EC2, Running On-Demand or All Spot instances), or lower max_workers.",
         metric="QuotaExceeded",
-        comparison=AT_LEAST,
-        threshold=1,
-        period_seconds=300,
-        periods=1,
-        missing=QUIET,
         log_of="Notify",
-        pattern=_told("quota_exceeded"),
+        pattern=_alert_pattern("quota_exceeded"),
     ),
     AlarmRule(
         name="LockHeld",
-        description="Every tick of the last 30 minutes found the lock held. Look for an execution that still runs; if "
-        "none does, run ./node-fleet unlock, which frees the lock with its fence and says what was open.",
+        description="Every tick of the last 30 minutes found the lock held. Find the execution that still runs. If "
+        "none runs, run ./node-fleet unlock, which releases the lock safely and reports the open "
+        "operation.",
         metric="LockHeld",
-        comparison=AT_LEAST,
-        threshold=1,
-        period_seconds=300,
         periods=6,
-        missing=QUIET,
         log_of="AcquireLock",
         pattern='{ $.message = "lock" && $.status = "held" }',
     ),

@@ -1,4 +1,4 @@
-"""The CDK app: stacks for every cluster that cdk.json names. Needs no account, no look-up and no Docker."""
+"""The CDK app: stacks for every cluster that cdk.json names. It needs no account, no look-up and no Docker."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _add_cluster(app: cdk.App, config: ClusterConfig) -> None:
 
 
 def _apply_security_rules(app: cdk.App) -> None:
-    """cdk-nag's AwsSolutions: findings go to validation-report.json beside the templates. Needed by a test only."""
+    """cdk-nag's AwsSolutions: findings go to validation-report.json beside the templates. Only a test uses them."""
     from cdk_nag import AwsSolutionsChecks
 
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 
 def main() -> int:
-    """Synthesise; wrong configuration ends with its list of mistakes and no traceback."""
+    """Synthesise the templates; a wrong configuration ends with a list of its mistakes."""
     app = cdk.App(analytics_reporting=False)
     try:
         build(app)

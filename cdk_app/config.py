@@ -171,6 +171,11 @@ class ClusterConfig(_Section):
         return tuple(self.region + letter for letter in self.network.zones)
 
     @property
+    def alert_topic_name(self) -> str:
+        """Fixed, so that the server's permission to publish does not depend on the stack of the topic."""
+        return f"{self.cluster_id}-alerts"
+
+    @property
     def worker_architecture(self) -> str:
         """The one architecture of all worker types: x86_64 or arm64."""
         return architecture_of(self.settings.instance_types[0])

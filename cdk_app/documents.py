@@ -1,8 +1,7 @@
 """Turns the server's commands (cluster/commands/*.sh) into SSM Command documents, with the parameters of
 parameters.json.
 
-A value reaches the shell only inside single quotes, and only if it matches a
-pattern that allows no quote.
+A value reaches the shell only inside single quotes, and only if it matches a pattern that allows no quote.
 """
 
 from __future__ import annotations

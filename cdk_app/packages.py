@@ -1,6 +1,6 @@
-"""What the functions are made of: one asset of our code, one layer of pinned packages. Neither needs Docker.
+"""The code of the functions: one asset of this project's code, one layer of pinned packages. Neither needs Docker.
 
-Hashes follow content, so a second synth gives the same bytes and builds nothing.
+The hashes follow the content, so a second synth gives the same bytes and builds nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CACHE = ROOT / ".cache"
 RUNTIME = "3.13"
 PLATFORM = "manylinux2014_aarch64"
 NOT_SHIPPED = ("**/__pycache__", "**/*.pyc", "**/.mypy_cache", "**/.ruff_cache")
-# Left out of the layer: what Lambda never reads.
+# Files that Lambda never reads.
 NOT_IN_LAYER = ("*.dist-info/RECORD", "bin", "**/__pycache__", "**/tests")
 
 
@@ -36,7 +36,7 @@ def layer_hash() -> str:
 
 
 def layer_folder() -> Path:
-    """The layer's unpacked folder, built by pip when these pins were not built before.
+    """The layer's unpacked folder, built by pip unless it exists for these pins.
 
     Raises:
         PackagingError: pip could not get the pinned packages.
@@ -63,12 +63,12 @@ def _install(target: Path) -> None:
 
 
 def _publish(building: Path, folder: Path) -> None:
-    """Several synths may build at once; the first one's folder stays."""
+    """Several synths can build at once; the folder of the first one stays."""
     finished = building / "layer"
     finished.mkdir()
     (building / "python").rename(finished / "python")
     try:
-        os.rename(finished, folder)  # noqa: PTH104  (Path.rename gives the same error; os says what is meant)
+        os.rename(finished, folder)  # noqa: PTH104  (os.rename names the system call whose error is handled)
     except OSError:
         if not folder.exists():
             raise

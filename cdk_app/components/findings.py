@@ -1,6 +1,6 @@
-"""Answers to cdk-nag's findings that we accept, each with its reason, at the construct it concerns.
+"""Accepts findings of cdk-nag, each with its reason, at the construct that it concerns.
 
-A wildcard resource is accepted one by one, under the very text that cdk-nag prints, so a new one is a new finding.
+Every wildcard resource is accepted by the exact text that cdk-nag prints, so a new wildcard is a new finding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def accept(construct: IConstruct, rule: str, reason: str) -> None:
 
 
 def accept_wildcards(construct: IConstruct, resources: list[str], reason: str) -> None:
-    """Accept those of these policy resources that hold a wildcard."""
+    """Accept the policy resources that contain a wildcard."""
     for resource in resources:
         shown = _shown(cdk.Stack.of(construct).resolve(resource))
         if "*" in shown:

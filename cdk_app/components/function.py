@@ -1,4 +1,4 @@
-"""One Lambda function of ours: shared code, its own role with exactly its grants, a published version, 30-day logs."""
+"""One Lambda function: shared code, a role of its own with exactly its grants, a published version, 30-day logs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cdk_app.components.resources import FleetResources
 from cdk_app.permissions import FunctionNeeds, Grant
 
 ENVIRONMENT_LIMIT_BYTES = 4096
-# Why a resource with a wildcard is still narrow, by the grant's condition or else its resource.
-WHERE_WILDCARDS_END = {
-    "anything": "AWS knows no resource for this action",
-    "our_worker": "Only instances that carry this cluster's tags",
-    "tagged_as_ours": "Only if the launched instance gets this cluster's tags",
+# Why a resource with a wildcard is still narrow, by the condition of the grant or else its resource.
+WILDCARD_LIMITS = {
+    "anything": "AWS supports no resource for this action",
+    "our_worker": "Only instances with the tags of this cluster",
+    "tagged_as_ours": "Only if the launched instance gets the tags of this cluster",
     "while_launching": "Only as part of RunInstances",
-    "the_server": "Only the instance that carries the server's tag",
-    "launch_inputs": "Image and group come from our launch template, which is named",
+    "the_server": "Only the instance with the tag of the server",
+    "launch_inputs": "Image and group come from the named launch template",
     "launch_parts": "A volume and an interface have no name before they exist",
     "image_parameter": "Public parameters of Amazon Linux 2023, read only",
 }
@@ -31,7 +31,7 @@ WHERE_WILDCARDS_END = {
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionNetwork:
-    """Where functions stand that must reach Prometheus."""
+    """The network of the functions that read Prometheus."""
 
     vpc: ec2.IVpc
     subnets: ec2.SubnetSelection
@@ -90,16 +90,16 @@ class HandlerFunction(Construct):
             ipv6_allowed_for_dual_stack=network.ipv6 if network else None,
         )
 
-        accept(self.function, "L1", "3.13 is the runtime that the layer's packages are built for; it is supported")
+        accept(self.function, "L1", "The packages of the layer are built for 3.13, a supported runtime")
 
     @property
     def version(self) -> lambda_.Version:
-        """The published version: code and environment that no later deployment changes."""
+        """The published version: no later deployment changes its code or environment."""
         return self.function.current_version
 
     @property
     def invoke_arn(self) -> str:
-        """ARN that the workflow names."""
+        """The ARN in the workflow's definition."""
         return self.version.function_arn
 
     def _log_group(self, name: str) -> logs.LogGroup:
@@ -115,20 +115,22 @@ class HandlerFunction(Construct):
         statements = [_log_statement(self.log_group), *(statement(grant, shared.resources) for grant in needs.grants)]
         if needs.prometheus:
             statements.append(_interface_statement())
-        # Inside the role, not beside it: a function in a network cannot be made before its role may make interfaces.
+        # Inline in the role: the role of a function in a network needs these permissions when the function is created.
         role = iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"node-fleet: what {name} may do",
+            description=f"node-fleet: role of {name}",
             inline_policies={"Own": iam.PolicyDocument(statements=_once(statements))},
         )
         for grant in needs.grants:
-            limit = WHERE_WILDCARDS_END.get(grant.when or grant.on, "")
-            accept_wildcards(role, shared.resources.arns(grant.on), f"{', '.join(grant.actions)}: {grant.why}. {limit}")
+            limit = WILDCARD_LIMITS.get(grant.condition or grant.resource, "")
+            accept_wildcards(
+                role, shared.resources.arns(grant.resource), f"{', '.join(grant.actions)}: {grant.reason}. {limit}"
+            )
         if needs.prometheus:
             accept_wildcards(
-                role, ["*"], "Lambda manages the function's network interfaces; EC2 names no resource here"
+                role, ["*"], "Lambda manages the network interfaces of the function; EC2 supports no resource here"
             )
         return role
 
@@ -136,7 +138,9 @@ class HandlerFunction(Construct):
 def statement(grant: Grant, resources: FleetResources) -> iam.PolicyStatement:
     """The policy statement of one grant."""
     return iam.PolicyStatement(
-        actions=list(grant.actions), resources=resources.arns(grant.on), conditions=resources.condition(grant.when)
+        actions=list(grant.actions),
+        resources=resources.arns(grant.resource),
+        conditions=resources.condition(grant.condition),
     )
 
 
@@ -152,7 +156,7 @@ def _log_statement(group: logs.LogGroup) -> iam.PolicyStatement:
 
 
 def _interface_statement() -> iam.PolicyStatement:
-    """Lambda makes and removes the network interface with the function's role; these take no resource."""
+    """Lambda creates and deletes network interfaces with the role of the function; these actions take no resource."""
     actions = ["CreateNetworkInterface", "DescribeNetworkInterfaces", "DescribeSubnets", "DeleteNetworkInterface"]
     more = ["AssignPrivateIpAddresses", "UnassignPrivateIpAddresses"]
     return iam.PolicyStatement(actions=[f"ec2:{action}" for action in (*actions, *more)], resources=["*"])
@@ -161,12 +165,12 @@ def _interface_statement() -> iam.PolicyStatement:
 def _environment(name: str, shared: SharedParts, *, in_vpc: bool) -> dict[str, str]:
     environment = dict(shared.environment)
     if in_vpc and shared.network.ipv6:
-        # No NAT: AWS is reached over IPv6, which only the dual-stack names answer.
+        # Without NAT the function reaches AWS over IPv6, which only the dual-stack endpoints answer.
         environment["AWS_USE_DUALSTACK_ENDPOINT"] = "true"
     size = sum(len(key) + len(value) for key, value in environment.items())
     if size > ENVIRONMENT_LIMIT_BYTES:
         raise ValueError(
             f"the environment of {name} has {size} bytes, Lambda allows {ENVIRONMENT_LIMIT_BYTES}: "
-            "shorten custom_metrics or schedules in the settings"
+            "shorten custom_metrics or schedules in cdk.json"
         )
     return environment

@@ -1,4 +1,4 @@
-"""The roles of the cluster's machines. Nobody logs in by key: the session manager is the way to the server."""
+"""The roles of the machines. No machine accepts an SSH key; an operator opens a session with Session Manager."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from cdk_app.components.findings import accept_wildcards
 from cdk_app.config import ClusterConfig
 
-# What the SSM agent needs to take commands and sessions; AWS gives these no resource to name.
+# The SSM agent needs these for commands and sessions; they take no resource.
 AGENT_ACTIONS = (
     "ssm:UpdateInstanceInformation",
     "ssm:ListInstanceAssociations",
@@ -24,7 +24,7 @@ AGENT_ACTIONS = (
     "ec2messages:GetMessages",
     "ec2messages:SendReply",
 )
-# Grafana's CloudWatch source: figures and decision reasons that only the functions know.
+# The CloudWatch data source of Grafana: metrics and decision reasons of the functions.
 DASHBOARD_ACTIONS = (
     "cloudwatch:GetMetricData",
     "cloudwatch:ListMetrics",
@@ -36,18 +36,16 @@ DISCOVERY_ACTIONS = ("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones")
 
 
 def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset, alert_topic: str) -> iam.Role:
-    """The K3s server: takes commands, finds workers, keeps the token, sends alerts."""
+    """The K3s server: runs commands, finds workers, stores the join token, sends alerts."""
     token = _secret(stack, config.server.token_secret)
     role = _role(stack, "ServerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
     _allow(role, DISCOVERY_ACTIONS, ["*"])
     _allow(role, DASHBOARD_ACTIONS, ["*"])
-    accept_wildcards(
-        role, ["*"], "The actions of the SSM agent, of discovery and of Grafana's reading know no resource"
-    )
+    accept_wildcards(role, ["*"], "The actions of the SSM agent, of discovery and of Grafana support no resource")
     logs = [_arn(stack, "logs", f"log-group:/aws/lambda/{config.cluster_id}-*")]
     _allow(role, ["logs:StartQuery"], logs)
-    accept_wildcards(role, logs, "Grafana asks the logs of this cluster's functions, whose names start so")
+    accept_wildcards(role, logs, "Grafana queries the logs of this cluster's functions, whose names have this prefix")
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
     _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.settings.prometheus_secret)])
     _allow(role, ["sns:Publish"], [_arn(stack, "sns", alert_topic)])
@@ -57,10 +55,10 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset
 
 
 def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
-    """A worker: reads the join token, marks itself when its bootstrap fails, and takes sessions of an operator."""
+    """A worker: reads the join token, tags itself when its bootstrap fails, and accepts sessions of an operator."""
     role = _role(stack, "WorkerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
-    accept_wildcards(role, ["*"], "The SSM agent's actions know no resource")
+    accept_wildcards(role, ["*"], "The actions of the SSM agent support no resource")
     _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.server.token_secret)])
     _report_own_error(role, stack)
     return role
@@ -71,9 +69,11 @@ def _role(stack: cdk.Stack, construct_id: str) -> iam.Role:
 
 
 def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
-    """One tag, on the instance that asks, and nothing else."""
+    """One tag, only on the instance that makes the call."""
     instances = [_arn(stack, "ec2", "instance/*")]
-    accept_wildcards(role, instances, "CreateTags: only the tag BootstrapError, only on the instance that asks")
+    accept_wildcards(
+        role, instances, "CreateTags: only the tag BootstrapError, only on the instance that makes the call"
+    )
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["ec2:CreateTags"],

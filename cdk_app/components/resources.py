@@ -1,4 +1,4 @@
-"""The words of permissions.py as ARNs and conditions of one cluster. It decides nothing: it only spells out names."""
+"""Translates the resources and conditions that permissions.py names into ARNs and policy conditions of one cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import aws_cdk as cdk
 from cdk_app.config import ClusterConfig
 
 AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
-
-
 _EC2_KINDS = {
     "instances": ("instance",),
     "launch_parts": ("volume", "network-interface"),
@@ -21,7 +19,7 @@ _EC2_KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FleetResources:
-    """Everything that grants may name. ARNs of known names are composed, so that no stack waits for another."""
+    """Every resource of a grant. ARNs of known names are composed, so that no stack depends on another."""
 
     config: ClusterConfig
     stack: cdk.Stack
@@ -38,13 +36,13 @@ class FleetResources:
         """The autoscaler's state machine."""
         return self._arn("states", f"stateMachine:{self.config.cluster_id}-autoscaler")
 
-    def arns(self, word: str) -> list[str]:
-        """The ARNs that a Grant's `on` means."""
-        if word.startswith("document:"):
-            name = self.config.settings.document_prefix + word.removeprefix("document:")
-            return [self._arn("ssm", f"document/{name}")]
-        if word in _EC2_KINDS:
-            return [self._arn("ec2", f"{kind}/*") for kind in _EC2_KINDS[word]]
+    def arns(self, name: str) -> list[str]:
+        """The ARNs of the resource of a Grant."""
+        if name.startswith("document:"):
+            document = self.config.settings.document_prefix + name.removeprefix("document:")
+            return [self._arn("ssm", f"document/{document}")]
+        if name in _EC2_KINDS:
+            return [self._arn("ec2", f"{kind}/*") for kind in _EC2_KINDS[name]]
         settings = self.config.settings
         known = {
             "anything": ["*"],
@@ -59,10 +57,10 @@ class FleetResources:
             "launch_inputs": self._launch_inputs(),
             "image_parameter": [self._public(f"ssm:{self.stack.region}::parameter{AMAZON_LINUX}*")],
         }
-        return known[word]
+        return known[name]
 
-    def condition(self, word: str) -> dict[str, dict[str, Any]]:
-        """The condition that a Grant's `when` means."""
+    def condition(self, name: str) -> dict[str, dict[str, Any]]:
+        """The policy condition of a Grant."""
         ours = {"ManagedBy": "node-fleet", "Cluster": self.config.cluster_id}
         server = {"ssm:resourceTag/Role": self.config.settings.server_role_tag}
         if self.config.mode == "new":
@@ -76,7 +74,7 @@ class FleetResources:
             "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
             "the_server": {"StringEquals": server},
         }
-        return known[word]
+        return known[name]
 
     def _launch_inputs(self) -> list[str]:
         template = self._arn("ec2", f"launch-template/{self.launch_template_id}")

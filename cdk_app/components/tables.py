@@ -1,4 +1,4 @@
-"""The three DynamoDB tables. They outlive the stack and can be put back to any second of the last 35 days."""
+"""The three DynamoDB tables. They outlive the stack, and can be restored to any second of the last 35 days."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""What starts what: the schedule, alerts, notices of EC2, ended executions, messages to Slack, the weekly report.
+"""What starts what: the schedule, alerts, EC2 notices, ended executions, messages to Slack, the weekly report.
 
-A function whose handler does not exist is not connected: the templates follow the files.
+A function without a handler gets no trigger: the templates follow the files.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
@@ -13,117 +14,130 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_stepfunctions as sfn
 
 from cdk_app.components.function import HandlerFunction
+from cdk_app.config import ClusterConfig
 
-if TYPE_CHECKING:
-    from cdk_app.stacks.autoscaler import AutoscalerStack
-
-UNCLEAN_ENDS = ["FAILED", "TIMED_OUT", "ABORTED"]
-TRIES_AGAIN = 2
-"""Lambda's own, one and two minutes after a failure; after the last one the topic is told what still stands."""
-# Monday 03:00 UTC is morning in Dhaka, before the working week's first stand-up in Europe.
+FAILED_STATUSES = ["FAILED", "TIMED_OUT", "ABORTED"]
+ASYNC_RETRIES = 2
+"""Lambda retries one and two minutes after a failure; after the last retry, the topic receives the event."""
+# Monday 03:00 UTC: before the working week starts in Asia and Europe.
 WEEKLY = {"week_day": "MON", "hour": "3", "minute": "0"}
 
 
-def connect(stack: AutoscalerStack) -> None:
-    """Make every rule and subscription whose target exists."""
-    _schedule(stack)
-    _clean_up(stack)
-    _notices(stack)
-    functions, config = stack.functions, stack.config
-    for name, topic in {"StartOnAlert": stack.alert_topic, "SlackMessage": stack.topic}.items():
-        if name in functions:
-            _subscribe(topic, functions[name])
-    if config.alarm_email:
-        stack.topic.add_subscription(subscriptions.EmailSubscription(config.alarm_email))
-    if "WeeklyReport" in functions:
+@dataclass(frozen=True, kw_only=True)
+class Triggers:
+    """Creates every rule and subscription whose target exists."""
+
+    stack: cdk.Stack
+    config: ClusterConfig
+    functions: Mapping[str, HandlerFunction]
+    state_machines: Mapping[str, sfn.StateMachine]
+    messages: sns.Topic
+    alerts: sns.Topic
+
+    def create(self) -> None:
+        self._start_ticks()
+        self._clean_up_after_failures()
+        self._handle_notices()
+        for name, topic in {"StartOnAlert": self.alerts, "SlackMessage": self.messages}.items():
+            if name in self.functions:
+                _subscribe(topic, self.functions[name])
+        if self.config.alarm_email:
+            self.messages.add_subscription(subscriptions.EmailSubscription(self.config.alarm_email))
+        self._report_weekly()
+
+    def _rule_name(self, purpose: str) -> str:
+        return f"{self.config.cluster_id}-{purpose}"
+
+    def _start_ticks(self) -> None:
+        machine = self.state_machines.get("autoscaler")
+        if machine is None:
+            return
+        interval = cdk.Duration.seconds(self.config.settings.interval_seconds)
         rule = events.Rule(
-            stack,
+            self.stack,
+            "Tick",
+            rule_name=self._rule_name("autoscaler-trigger"),
+            description="Starts one tick of the autoscaler; disable it to stop scaling in an emergency",
+            schedule=events.Schedule.rate(interval),
+        )
+        tick = {"trigger": "schedule", "scheduled_at": events.EventField.time}
+        rule.add_target(
+            targets.SfnStateMachine(
+                machine,
+                input=events.RuleTargetInput.from_object(tick),
+                retry_attempts=2,
+                max_event_age=interval,
+            )
+        )
+
+    def _clean_up_after_failures(self) -> None:
+        if "CleanUp" not in self.functions or not self.state_machines:
+            return
+        rule = events.Rule(
+            self.stack,
+            "UncleanEnd",
+            rule_name=self._rule_name("unclean-end"),
+            description="An execution failed, timed out or was aborted: CleanUp closes the operation that it left open",
+            event_pattern=events.EventPattern(
+                source=["aws.states"],
+                detail_type=["Step Functions Execution Status Change"],
+                detail={
+                    "status": FAILED_STATUSES,
+                    "stateMachineArn": [machine.state_machine_arn for machine in self.state_machines.values()],
+                },
+            ),
+        )
+        clean_up = self.functions["CleanUp"]
+        rule.add_target(targets.LambdaFunction(clean_up.version, retry_attempts=5))
+        # version.configure_async_invoke would add a grant of its own; permissions.py lists every grant.
+        lambda_.CfnEventInvokeConfig(
+            self.stack,
+            "CleanUpGivenUp",
+            function_name=clean_up.function.function_name,
+            qualifier=clean_up.version.version,
+            maximum_retry_attempts=ASYNC_RETRIES,
+            destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+                on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=self.messages.topic_arn)
+            ),
+        )
+
+    def _handle_notices(self) -> None:
+        machine = self.state_machines.get("interruption")
+        if machine is None:
+            return
+        patterns = _notice_patterns()
+        if not self.config.settings.handle_rebalance:
+            del patterns["RebalanceRecommendation"]
+        for construct_id, pattern in patterns.items():
+            rule = events.Rule(
+                self.stack,
+                construct_id,
+                rule_name=self._rule_name(_dashed(construct_id)),
+                description="A notice of AWS about an instance; the workflow ignores instances outside this fleet",
+                event_pattern=pattern,
+            )
+            rule.add_target(targets.SfnStateMachine(machine, retry_attempts=2, max_event_age=cdk.Duration.minutes(2)))
+
+    def _report_weekly(self) -> None:
+        if "WeeklyReport" not in self.functions:
+            return
+        rule = events.Rule(
+            self.stack,
             "EveryWeek",
-            rule_name=f"{config.cluster_id}-weekly-report",
+            rule_name=self._rule_name("weekly-report"),
             description="Starts the weekly cost report",
             schedule=events.Schedule.cron(**WEEKLY),
         )
-        rule.add_target(targets.LambdaFunction(functions["WeeklyReport"].version, retry_attempts=2))
+        rule.add_target(targets.LambdaFunction(self.functions["WeeklyReport"].version, retry_attempts=2))
 
 
 def _subscribe(topic: sns.Topic, handler: HandlerFunction) -> None:
     topic.add_subscription(subscriptions.LambdaSubscription(handler.version))
     reason = "SNS delivers to a published version as well as to a function"
     cdk.Validations.of(handler).acknowledge(cdk.Acknowledgment(id="CloudFormation-Validate::W3694", reason=reason))
-
-
-def _schedule(stack: AutoscalerStack) -> None:
-    machine = stack.state_machines.get("autoscaler")
-    if machine is None:
-        return
-    interval = cdk.Duration.seconds(stack.config.settings.interval_seconds)
-    rule = events.Rule(
-        stack,
-        "Tick",
-        rule_name=f"{stack.config.cluster_id}-autoscaler-trigger",
-        description="Starts one tick of the autoscaler; disable it to stop scaling in an emergency",
-        schedule=events.Schedule.rate(interval),
-    )
-    rule.add_target(
-        targets.SfnStateMachine(
-            machine,
-            input=events.RuleTargetInput.from_object({"trigger": "schedule", "scheduled_at": events.EventField.time}),
-            retry_attempts=2,
-            max_event_age=interval,
-        )
-    )
-
-
-def _clean_up(stack: AutoscalerStack) -> None:
-    if "CleanUp" not in stack.functions or not stack.state_machines:
-        return
-    rule = events.Rule(
-        stack,
-        "UncleanEnd",
-        rule_name=f"{stack.config.cluster_id}-unclean-end",
-        description="An execution failed, timed out or was aborted: whatever it left is closed",
-        event_pattern=events.EventPattern(
-            source=["aws.states"],
-            detail_type=["Step Functions Execution Status Change"],
-            detail={
-                "status": UNCLEAN_ENDS,
-                "stateMachineArn": [machine.state_machine_arn for machine in stack.state_machines.values()],
-            },
-        ),
-    )
-    clean_up = stack.functions["CleanUp"]
-    rule.add_target(targets.LambdaFunction(clean_up.version, retry_attempts=5))
-    # Not version.configure_async_invoke: that grants by itself, and every grant stands in permissions.py.
-    lambda_.CfnEventInvokeConfig(
-        stack,
-        "CleanUpGivenUp",
-        function_name=clean_up.function.function_name,
-        qualifier=clean_up.version.version,
-        maximum_retry_attempts=TRIES_AGAIN,
-        destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
-            on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=stack.topic.topic_arn)
-        ),
-    )
-
-
-def _notices(stack: AutoscalerStack) -> None:
-    machine = stack.state_machines.get("interruption")
-    if machine is None:
-        return
-    patterns = _notice_patterns()
-    if not stack.config.settings.handle_rebalance:
-        del patterns["RebalanceRecommendation"]
-    for construct_id, pattern in patterns.items():
-        rule = events.Rule(
-            stack,
-            construct_id,
-            rule_name=f"{stack.config.cluster_id}-{_dashed(construct_id)}",
-            description="AWS announces something about an instance; the workflow ignores those that are not ours",
-            event_pattern=pattern,
-        )
-        rule.add_target(targets.SfnStateMachine(machine, retry_attempts=2, max_event_age=cdk.Duration.minutes(2)))
 
 
 def _notice_patterns() -> dict[str, events.EventPattern]:

@@ -1,6 +1,6 @@
 """The autoscaler of one cluster: tables, functions, documents, workflows, and what starts them.
 
-It takes the cluster's facts as given and makes nothing that runs pods.
+It takes the cluster's facts as given and creates no machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cdk_app.components.function import FunctionNetwork, HandlerFunction, Shared
 from cdk_app.components.resources import FleetResources
 from cdk_app.components.state_machine import FleetStateMachine
 from cdk_app.components.tables import FleetTables
-from cdk_app.components.triggers import connect
+from cdk_app.components.triggers import Triggers
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.documents import documents
 from cdk_app.permissions import NEEDS
 from cdk_app.stacks.facts import ClusterFacts, attached
 from cdk_app.workflow import Workflow, handlers, workflows
 
-# A function ends before its state gives up, so that its own error is seen and no two of it run at once.
+# A function ends before its state times out: its own error is recorded, and a retry never overlaps it.
 SECONDS_BEFORE_STATE_TIMEOUT = 3
 
 
@@ -49,7 +49,7 @@ class AutoscalerStack(cdk.Stack):
         self.tables = FleetTables(self, "Tables", settings=config.settings)
         self.topic = sns.Topic(self, "Messages", topic_name=f"{config.cluster_id}-messages", enforce_ssl=True)
         self._let_alarms_publish()
-        self.alert_topic = sns.Topic(self, "Alerts", topic_name=alert_topic_name(config), enforce_ssl=True)
+        self.alert_topic = sns.Topic(self, "Alerts", topic_name=config.alert_topic_name, enforce_ssl=True)
         self._documents()
         shared = self._shared_parts()
         flows = workflows()
@@ -65,7 +65,14 @@ class AutoscalerStack(cdk.Stack):
             ).state_machine
             for flow in flows
         }
-        connect(self)
+        Triggers(
+            stack=self,
+            config=config,
+            functions=self.functions,
+            state_machines=self.state_machines,
+            messages=self.topic,
+            alerts=self.alert_topic,
+        ).create()
         cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
         cdk.CfnOutput(self, "MessagesTopicArn", value=self.topic.topic_arn)
         cdk.CfnOutput(self, "AlertTopicArn", value=self.alert_topic.topic_arn)
@@ -100,7 +107,7 @@ class AutoscalerStack(cdk.Stack):
         timeout = min(limits) - SECONDS_BEFORE_STATE_TIMEOUT if limits else needs.timeout_seconds
         handler = HandlerFunction(self, name, module=module, needs=needs, timeout_seconds=timeout, shared=shared)
         if "iam:PassRole" in {action for g in needs.grants for action in g.actions}:
-            # A new template content must reach the launcher as a new version of it.
+            # A changed launch template must give the launching function a new version.
             handler.function.invalidate_version_based_on(self.facts.launch_template_digest)
         return handler
 
@@ -184,10 +191,10 @@ class AutoscalerStack(cdk.Stack):
 
 
 def check_names(flows: tuple[Workflow, ...]) -> None:
-    """Every function that a workflow names has its handler, and every handler its permissions.
+    """Check that every function of a workflow has a handler, and every handler its permissions.
 
     Raises:
-        ConfigurationError: lists those that do not.
+        ConfigurationError: lists the missing ones.
     """
     modules = handlers()
     problems = [
@@ -203,11 +210,6 @@ def check_names(flows: tuple[Workflow, ...]) -> None:
     ]
     if problems:
         raise ConfigurationError(problems)
-
-
-def alert_topic_name(config: ClusterConfig) -> str:
-    """Known beforehand, so that the server may publish to it without waiting for this stack."""
-    return f"{config.cluster_id}-alerts"
 
 
 def _attachment(config: ClusterConfig) -> Attachment:

@@ -1,7 +1,7 @@
 """The machines of a new cluster: the K3s server, the workers' launch template, their roles, groups and secrets.
 
-The server is made once and never replaced by a deployment: its image is read at birth, its address is fixed, and a
-changed bundle reaches it by a restart. Workers are not made here; the autoscaler launches them from the template.
+A deployment creates the server once and never replaces it: its image is chosen at creation, its address is fixed, and a
+changed bundle reaches it by a restart. The autoscaler launches the workers from the launch template.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from cdk_app.components.machine_roles import server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.config import ClusterConfig, architecture_of
 from cdk_app.scripts import read_script
-from cdk_app.stacks.autoscaler import alert_topic_name
 from cdk_app.stacks.facts import ClusterFacts
 from cdk_app.workflow import ROOT
 
@@ -33,7 +32,7 @@ USER_DATA_LIMIT_BYTES = 16 * 1024
 
 
 class ClusterStack(cdk.Stack):
-    """`facts` is what the autoscaler takes from here."""
+    """`facts` is what the autoscaler needs of this stack."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, config: ClusterConfig, vpc: ec2.Vpc, env: cdk.Environment
@@ -45,11 +44,11 @@ class ClusterStack(cdk.Stack):
         self.bundle = s3_assets.Asset(self, "Bundle", path=str(BUNDLE), exclude=list(NOT_IN_BUNDLE))
         self.server_group, self.worker_group = self._groups()
         self.worker_role = worker_role(self, config)
-        self._server(server_role(self, config, self.bundle, alert_topic_name(config)))
+        self._server(server_role(self, config, self.bundle, config.alert_topic_name))
         self.facts = self._workers()
 
     def _secrets(self) -> None:
-        """The token and the webhook start empty: the server and a person fill them. No value stands in a template."""
+        """The token and the webhook start empty; the server and an operator write them. No template holds a value."""
         settings = self.config.settings
         login = secretsmanager.Secret(
             self,
@@ -64,13 +63,15 @@ class ClusterStack(cdk.Stack):
             ),
         )
         empty = {"JoinToken": self.config.server.token_secret, "SlackWebhook": settings.slack_secret}
-        purpose = {"JoinToken": "written by the server, read by workers", "SlackWebhook": "written by a person, once"}
+        purpose = {"JoinToken": "written by the server, read by workers", "SlackWebhook": "written once by an operator"}
         for construct_id, name in empty.items():
             description = f"node-fleet: {purpose[construct_id]}"
             secret = secretsmanager.CfnSecret(self, construct_id, name=name, description=description)
-            accept(secret, "SMG4", "K3s and Slack issue these; a rotation of ours could not renew them")
+            accept(secret, "SMG4", "K3s and Slack issue these values; a rotation function could not renew them")
         accept(
-            login, "SMG4", "Read at each start of Prometheus: rotate by put-secret-value and a restart of the server"
+            login,
+            "SMG4",
+            "Prometheus reads it at each start: rotate it with put-secret-value and a restart of the server",
         )
 
     def _groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
@@ -88,19 +89,19 @@ class ClusterStack(cdk.Stack):
             server.add_ingress_rule(peer, ec2.Port.tcp(443), "Traefik")
         return server, worker
 
-    def _group(self, construct_id: str, who: str) -> ec2.SecurityGroup:
+    def _group(self, construct_id: str, machines: str) -> ec2.SecurityGroup:
         return ec2.SecurityGroup(
             self,
             construct_id,
             vpc=self.vpc,
-            description=f"node-fleet {self.config.cluster_id}: {who}",
+            description=f"node-fleet {self.config.cluster_id}: {machines}",
             allow_all_outbound=True,
             allow_all_ipv6_outbound=True,
         )
 
     def _server(self, role: iam.Role) -> None:
         config = self.config
-        birth = ec2.CfnLaunchTemplate(
+        creation = ec2.CfnLaunchTemplate(
             self,
             "ServerBirth",
             launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
@@ -112,9 +113,9 @@ class ClusterStack(cdk.Stack):
         instance = ec2.CfnInstance(
             self,
             "Server",
-            # Version 1 for ever: a newer image must not replace the machine that holds the cluster's state.
+            # Always version 1: a newer image must not replace the machine that holds the state of the cluster.
             launch_template=ec2.CfnInstance.LaunchTemplateSpecificationProperty(
-                launch_template_id=birth.ref, version="1"
+                launch_template_id=creation.ref, version="1"
             ),
             instance_type=config.server.instance_type,
             iam_instance_profile=profile.ref,
@@ -132,7 +133,7 @@ class ClusterStack(cdk.Stack):
             ],
             user_data=cdk.Fn.base64(self._server_user_data()),
         )
-        accept(instance, "EC28", "Prometheus watches the server every 15 s; one-minute CloudWatch figures cost extra")
+        accept(instance, "EC28", "Prometheus scrapes the server every 15 s; one-minute CloudWatch metrics cost extra")
         for key, value in {
             "Name": f"{config.cluster_id}-server",
             "Project": "node-fleet",
@@ -145,7 +146,7 @@ class ClusterStack(cdk.Stack):
 
     def _server_user_data(self) -> str:
         config = self.config
-        topic = f"arn:{self.partition}:sns:{self.region}:{self.account}:{alert_topic_name(config)}"
+        topic = f"arn:{self.partition}:sns:{self.region}:{self.account}:{config.alert_topic_name}"
         return _filled(
             "server",
             {
@@ -226,12 +227,12 @@ def _filled(machine: str, values: dict[str, str]) -> str:
 
 
 def _image(image: str, architecture: str) -> str:
-    """A pinned image, or Amazon Linux 2023 by its public parameter, which EC2 itself resolves at launch."""
+    """A pinned image, or the public parameter of Amazon Linux 2023, which EC2 resolves at launch."""
     return image or f"resolve:ssm:{AMAZON_LINUX}{architecture}"
 
 
 def _metadata_options() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
-    """Session tokens only; one hop, so that pods cannot ask in the machine's name."""
+    """Session tokens only, and one hop, so that pods cannot read the credentials of the machine."""
     return ec2.CfnLaunchTemplate.MetadataOptionsProperty(
         http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
     )

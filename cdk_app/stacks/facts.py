@@ -1,4 +1,4 @@
-"""What the autoscaler must know of its cluster: made by the cluster stack, or taken from the configuration."""
+"""What the autoscaler must know of its cluster, from the cluster stack or from the configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClusterFacts:
 
 
 def attached(scope: Construct, attach: Attachment) -> ClusterFacts:
-    """The facts of a cluster that stands already. Nothing is looked up."""
+    """The facts of an existing cluster, from the configuration alone."""
     vpc = ec2.Vpc.from_vpc_attributes(
         scope,
         "AttachedVpc",

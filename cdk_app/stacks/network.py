@@ -1,7 +1,7 @@
 """The network of a new cluster: two zones or more, dual-stack, no NAT gateway.
 
-Nodes stand in public subnets behind closed security groups. Functions that must reach Prometheus stand in subnets
-whose only way out is IPv6 through an egress-only gateway, which costs nothing.
+Nodes run in public subnets behind closed security groups. Functions that read Prometheus run in subnets whose only
+egress is IPv6 through an egress-only gateway, which is free.
 """
 
 from __future__ import annotations

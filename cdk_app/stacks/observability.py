@@ -1,6 +1,6 @@
-"""What an operator watches: eight alarms that say what to do, and one dashboard. It changes nothing that runs.
+"""What an operator watches: eight alarms whose text names the action to take, and one dashboard.
 
-The ten metrics come from the functions' metrics line (namespace NodeFleet), no call and no agent.
+The ten metrics come from the functions' log lines (namespace NodeFleet), without a call or an agent.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ObservabilityStack(cdk.Stack):
         super().__init__(scope, construct_id, env=env, description=f"node-fleet {config.cluster_id}: observability")
         self.config = config
         self.autoscaler = autoscaler
-        tell = actions.SnsAction(autoscaler.topic)
-        self.alarms = {rule.name: self._alarm(rule, tell) for rule in ALARMS if self._has_source(rule)}
+        notify = actions.SnsAction(autoscaler.topic)
+        self.alarms = {rule.name: self._alarm(rule, notify) for rule in ALARMS if self._has_source(rule)}
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=config.cluster_id)
         for row in rows(config, autoscaler.state_machines, list(self.alarms.values())):
             dashboard.add_widgets(*row)
@@ -42,7 +42,7 @@ class ObservabilityStack(cdk.Stack):
         known = {"": True, "states": "autoscaler" in self.autoscaler.state_machines}
         return known.get(rule.log_of, rule.log_of in self.autoscaler.functions)
 
-    def _alarm(self, rule: AlarmRule, tell: actions.SnsAction) -> cloudwatch.Alarm:
+    def _alarm(self, rule: AlarmRule, notify: actions.SnsAction) -> cloudwatch.Alarm:
         settings = self.config.settings
         alarm = cloudwatch.Alarm(
             self,
@@ -56,8 +56,8 @@ class ObservabilityStack(cdk.Stack):
             datapoints_to_alarm=rule.periods,
             treat_missing_data=rule.missing,
         )
-        alarm.add_alarm_action(tell)
-        alarm.add_ok_action(tell)
+        alarm.add_alarm_action(notify)
+        alarm.add_ok_action(notify)
         return alarm
 
     def _metric(self, rule: AlarmRule) -> cloudwatch.IMetric:
@@ -82,7 +82,7 @@ class ObservabilityStack(cdk.Stack):
         return f"{NAMESPACE}/{self.config.cluster_id}"
 
     def _count_log_lines(self, rule: AlarmRule) -> None:
-        """A metric that exists only while something is wrong, so it costs nothing as long as nothing is."""
+        """A metric that exists only while the lines appear, so a healthy fleet pays nothing for it."""
         logs.CfnMetricFilter(
             self,
             f"{rule.name}Lines",

@@ -48,7 +48,7 @@ def test_an_alarm_waits_as_long_as_it_says(app: App, name: str, minutes: int) ->
     assert f"{minutes} minutes" in alarm["AlarmDescription"]
 
 
-def test_silence_rings_only_where_silence_is_the_trouble(app: App) -> None:
+def test_missing_data_fires_only_the_alarms_about_missing_data(app: App) -> None:
     alarms = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values()
     ringing = {a["AlarmName"].removeprefix(f"{NEW}-") for a in alarms if a["TreatMissingData"] == "breaching"}
     assert ringing == {"NoCompletedTick", "PrometheusUnavailable"}

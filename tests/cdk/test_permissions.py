@@ -111,7 +111,7 @@ def test_commands_are_limited_to_our_documents_and_the_server(app: App, function
 
 
 def test_the_command_that_terminates_is_nobodys() -> None:
-    sent = {grant.on for needs in NEEDS.values() for grant in needs.grants if "ssm:SendCommand" in grant.actions}
+    sent = {grant.resource for needs in NEEDS.values() for grant in needs.grants if "ssm:SendCommand" in grant.actions}
     assert sent <= {
         "instances",
         *(f"document:{d}" for d in ("InspectNodes", "CheckNode", "DrainNode", "UncordonNode", "ForgetNode")),

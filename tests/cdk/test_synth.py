@@ -45,12 +45,12 @@ def test_a_second_synth_gives_the_same_bytes(app: App, both_context: dict[str, A
 def test_only_the_synths_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(synth, "CACHE", tmp_path)
     monkeypatch.setattr(synth, "_run", lambda out, context: out.mkdir(parents=True))
-    for number in range(synth.KEPT + 3):
+    for number in range(synth.CACHED_FOLDERS + 3):
         monkeypatch.setattr(synth, "_digest", lambda context, number=number: f"{number:032d}")
         synth.synthesise()
         os.utime(tmp_path / "synth" / f"{number:032d}", (number, number))
     kept = sorted(path.name for path in (tmp_path / "synth").iterdir() if path.is_dir())
-    assert kept == [f"{number:032d}" for number in range(3, synth.KEPT + 3)]
+    assert kept == [f"{number:032d}" for number in range(3, synth.CACHED_FOLDERS + 3)]
 
 
 def test_nothing_is_looked_up(app: App) -> None:

@@ -35,7 +35,7 @@ FIXED = {
 def granted() -> set[Use]:
     """Every use that code itself may make of a grant."""
     present = set(handlers()) & set(NEEDS)
-    return {(f, a, g.on) for f in present for g in NEEDS[f].grants if not g.by_aws for a in g.actions}
+    return {(f, a, g.resource) for f in present for g in NEEDS[f].grants if not g.by_aws for a in g.actions}
 
 
 def use_of(call: Any) -> Use | None:
