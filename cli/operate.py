@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,12 +26,14 @@ from cli.target import (
     Where,
     seconds_of,
 )
-from node_fleet.adapters import breaker as breaker_side
 from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.scaling.memory_update import reset_breaker
 from node_fleet.payload import to_payload
 from simulator.report.story import rows_of
 
 if TYPE_CHECKING:
+    from node_fleet.adapters.state_store import StateStore
     from simulator.runner import Execution
 
 POLL_SECONDS = 2.0
@@ -101,11 +104,24 @@ def resume(
     say(f"resumed; the pause by {order.by} had {span(order.until - now)} left: {order.reason}")
 
 
+def close_breaker(state: StateStore, person: str, now: int) -> str:
+    """Forget failed joins and launches, so that the next tick may launch; empty, or why the lock is not free.
+
+    It holds the lock while it writes: a run at work would overwrite the change with its own memory.
+    """
+    run = Run(execution_id=f"person:{person}:{now}", trigger="manual", scheduled_at=0, started_at=now)
+    acquired = state.acquire(run)
+    if acquired.status != "acquired":
+        return acquired.detail
+    held = replace(run, fence=acquired.state.fence)
+    return "" if state.release(held, reset_breaker(acquired.state.memory)) else "another run took the lock"
+
+
 def _close_breaker(where: Where, *, as_json: bool) -> None:
     person = getpass.getuser()
     with where.open() as target:
         now = target.tools.clock.now()
-        hindered = breaker_side.reset(target.tools.state, person, now)
+        hindered = close_breaker(target.tools.state, person, now)
         if not hindered:
             target.tools.records.put_event("breaker", now, {"text": f"circuit breaker closed by {person}"})
     if hindered:

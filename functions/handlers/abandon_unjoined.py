@@ -1,4 +1,4 @@
-"""AbandonUnjoined: gives up what is known not to have joined in time. What nobody can see is kept and adopted."""
+"""AbandonUnjoined: abandons instances that certainly did not join in time. Those with an unknown status are kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `join` ("partial" when something joined or may yet join) and `operation`."""
+    """Answer `join` ("partial" when a worker joined or may yet join) and `operation`."""
     services = load_services()
     run = take(event, "run", Run)
     recorded = services.state.renew(run).operation or take(event, "operation", Operation)
-    operation = _given_up(services, recorded)
+    operation = _close_slots(services, recorded)
     services.state.save_operation(run, operation)
     _remove(services, operation)
     now = services.clock.now()
@@ -28,8 +28,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return add_alerts(put(event, operation=operation, join=join), alerts=alerts)
 
 
-def _given_up(services: Services, operation: Operation) -> Operation:
-    """One last, closer look; an operation that died between launching and recording is completed from EC2's tags."""
+def _close_slots(services: Services, operation: Operation) -> Operation:
+    """A last check by the server. An operation that died between launch and record is completed from EC2's tags."""
     if any(slot.outcome == "planned" for slot in operation.slots):
         operation = recover_by_tag(services.ec2, operation)
     states = services.ec2.states(slot.instance_id for slot in operation.waiting)
@@ -40,10 +40,10 @@ def _given_up(services: Services, operation: Operation) -> Operation:
 
 
 def _remove(services: Services, operation: Operation) -> None:
-    """Tag, then terminate (unless kept for inspection), then give the room back. Safe twice."""
+    """Tag, then terminate (unless kept for inspection), then release the reservations. Safe twice."""
     lost = [slot for slot in operation.slots if slot.outcome == "unjoined"]
     services.ec2.tag((slot.instance_id for slot in lost), {"JoinFailed": "true"})
     if not services.settings.keep_unjoined:
         services.ec2.terminate(slot.instance_id for slot in lost)
-    gone = (slot for slot in operation.slots if slot.outcome in ("unjoined", "failed"))
-    services.state.unreserve(slot_key(operation.operation_id, slot.number) for slot in gone)
+    ended = (slot for slot in operation.slots if slot.outcome in ("unjoined", "failed"))
+    services.state.unreserve(slot_key(operation.operation_id, slot.number) for slot in ended)

@@ -1,4 +1,4 @@
-"""CheckJoin: one look at whether the launched workers are usable. Not yet is an answer; every look renews the lease."""
+"""CheckJoin: checks once whether the launched workers are usable. "Not yet" is an answer; each check renews the lease."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     run = take(event, "run", Run)
     recorded = services.state.renew(run, even_paused=True).operation or take(event, "operation", Operation)
-    operation = _looked_at(services, recorded)
+    operation = _checked(services, recorded)
     if operation != recorded:
         services.state.save_operation(run, operation)
     now, limit = services.clock.now(), services.settings.join_limit_seconds
     waiting = None if operation.waiting else pods_waiting(services.prometheus, now)
-    return put(
-        event, operation=operation, join=join_progress(operation, now=now, limit_seconds=limit, pods_waiting=waiting)
-    )
+    progress = join_progress(operation, now=now, limit_seconds=limit, pods_waiting=waiting)
+    return put(event, operation=operation, join=progress)
 
 
-def _looked_at(services: Services, operation: Operation) -> Operation:
-    """EC2 says what lives, the cluster says what is usable; unless nothing waits, which needs no look."""
+def _checked(services: Services, operation: Operation) -> Operation:
+    """EC2 gives the state of each waiting instance, the cluster its usable nodes. Asks neither when no slot waits."""
     if not operation.waiting:
         return operation
     states = services.ec2.states(slot.instance_id for slot in operation.waiting)

@@ -1,4 +1,4 @@
-"""CheckOutcome: after the date, asks whether the instance was really taken. Many recommendations come to nothing."""
+"""CheckOutcome: after the announced time, checks whether AWS reclaimed the instance. Often it does not."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     notice = services.state.load().notice_of(interruption.instance_id)
     status = what_happened(found, notice, interruption.claimed_by)
     tries = event.get("settle", {}).get("tries", 0)
-    return {**event, "settle": {"status": status, "detail": f"EC2 says {found}", "tries": tries}}
+    return {**event, "settle": {"status": status, "detail": f"EC2 reports {found}", "tries": tries}}

@@ -1,19 +1,20 @@
-"""CompleteScaleUp: closes the operation, stamps the cooldown, and says whether pods still wait for another round."""
+"""CompleteScaleUp: closes the operation, starts the cooldown, and decides whether pods need another round."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
 from node_fleet.domain.scaling.memory_update import record_success
-from node_fleet.payload import add_alerts, put, take
-from node_fleet.run_cost import fleet_before
+from node_fleet.payload import add_alerts, known, put, take
 from node_fleet.services import Services, load_services
 
 
@@ -35,12 +36,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
     answer = put(event, operation=operation, memory=memory, outcome=outcome, next="again" if again else "done")
     answer = put(answer, run=replace(run, round=run.round + again), node_count=workers)
-    answer = put(answer, fleet_before=fleet_before(event, services.settings.region))
+    before = known(event, "fleet_before", FleetBefore) or fleet_before(
+        known(event, "snapshot", Snapshot), known(event, "operation", Operation), services.settings.region
+    )
+    answer = put(answer, fleet_before=before)
     return add_alerts(answer, notes=[outcome.text] if again else [])
 
 
 def _memory(services: Services, memory: Memory, operation: Operation) -> Memory:
-    """Stamped only when a worker was gained; the pools that ran dry are remembered either way."""
+    """The cooldown starts only when a worker joined; pools in back-off are kept in both cases."""
     now = services.clock.now()
     memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
     if not operation.joined:

@@ -1,11 +1,11 @@
-"""LaunchNodes: plans, records the plan, reserves room, launches, records. Repeated, it launches what is missing."""
+"""LaunchNodes: plans, records the plan, reserves capacity, launches, records. A repetition launches what is missing."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.launcher import Launcher, Listing, placement_from, recover_by_tag
+from node_fleet.adapters.launcher import InstanceListing, Launcher, placement_from, recover_by_tag
 from node_fleet.domain.model.errors import NoCapacityError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
@@ -14,31 +14,30 @@ from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.launch import (
     dry_run_sentence,
-    launch_error,
     launch_notes,
     launch_sentence,
     mark_under_notice,
     operation_id_of,
-    refusal_alerts,
 )
 from node_fleet.domain.scale_up.placement import plan_slots
+from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `launch` and `operation`. Raises the error of the refusal that counts when nothing was launched."""
+    """Answer `launch` and `operation`. Raises the error of EC2's refusal when nothing was launched."""
     services = load_services()
     run = take(event, "run", Run)
     if run.dry_run:
-        return _dry_run(services, event)
+        return _plan_only(services, event)
     state = services.state.renew(run)
-    listing = Listing(instances=services.ec2.instances(), version=state.slots_version)
+    listing = InstanceListing(instances=services.ec2.instances(), version=state.slots_version)
     if state.operation is not None and state.operation.kind == "scale_up":
         operation = recover_by_tag(services.ec2, state.operation)
     else:
-        operation = _new(services, run, event, mark_under_notice(listing.instances, state.notices))
+        operation = _begin_operation(services, run, event, mark_under_notice(listing.instances, state.notices))
     launcher = _launcher(services, run)
     operation = launcher.launch(launcher.reserve(operation, listing))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())
@@ -53,8 +52,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
 
 
-def _new(services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
-    """The plan, recorded before anything is launched. A slot without a pool is not planned."""
+def _begin_operation(services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
+    """A new operation, recorded before anything is launched. A slot without a pool is not planned."""
     slots, now = _plan(services, event, instances), services.clock.now()
     operation = Operation(
         operation_id=operation_id_of(run.execution_id, run.round),
@@ -74,10 +73,15 @@ def _new(services: Services, run: Run, event: dict[str, Any], instances: tuple[I
 
 
 def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
-    placement, dry = placement_from(services.settings), take(event, "memory", Memory).dry_pools
-    slots = plan_slots(event["decision"]["count"], instances, placement, dry=dry, now=services.clock.now())
+    placement, now = placement_from(services.settings), services.clock.now()
+    back_offs = take(event, "memory", Memory).dry_pools
+    slots = plan_slots(event["decision"]["count"], instances, placement, back_offs=back_offs, now=now)
     if not slots:
-        raise NoCapacityError(f"every pool of {', '.join(placement.instance_types)} ran dry minutes ago and rests")
+        seconds = min((pool.until for pool in back_offs if pool.until > now), default=now) - now
+        raise NoCapacityError(
+            f"no worker was launched: EC2 had no capacity in any pool of {', '.join(placement.instance_types)}; "
+            f"node-fleet asks the first of them again in {seconds} s. What you can do: add instance types or zones"
+        )
     return slots
 
 
@@ -96,7 +100,7 @@ def _launcher(services: Services, run: Run) -> Launcher:
     )
 
 
-def _dry_run(services: Services, event: dict[str, Any]) -> dict[str, Any]:
+def _plan_only(services: Services, event: dict[str, Any]) -> dict[str, Any]:
     instances = mark_under_notice(services.ec2.instances(), services.state.load().notices)
     slots = _plan(services, event, instances)
     text = dry_run_sentence(slots)

@@ -36,7 +36,7 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
     if needs_no_replacement(state.operation, interruption.instance_id):
         return Replacement(status="none", detail="a scale-down was removing this worker anyway")
     if interruption.slot is None:
-        return Replacement(status="failed", detail="every pool ran dry minutes ago and rests")
+        return Replacement(status="failed", detail="every pool is in back-off after EC2 reported no capacity")
     operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools)
     launcher = Launcher(
         ec2=services.ec2,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, usd_per_hour_after
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.logs import logger
-from node_fleet.payload import from_payload, put, take, to_payload
-from node_fleet.run_cost import fleet_before, usd_per_hour_after
+from node_fleet.payload import from_payload, known, put, take, to_payload
 from node_fleet.services import load_services
 from node_fleet.settings import Settings
 
@@ -29,7 +29,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def message_of(event: dict[str, Any], settings: Settings) -> Message:
     """The message that this payload amounts to."""
-    run, begun = take(event, "run", Run), fleet_before(event, settings.region)
+    run = take(event, "run", Run)
+    snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
+    before = known(event, "fleet_before", FleetBefore) or fleet_before(snapshot, operation, settings.region)
     return compose(
         cluster_id=settings.cluster_id,
         execution_id=run.execution_id,
@@ -41,9 +43,9 @@ def message_of(event: dict[str, Any], settings: Settings) -> Message:
         failure=plain_failure(event["failure"]) if "failure" in event else None,
         alerts=from_payload(tuple[Alert, ...], event.get("alerts", [])) + _decision_alerts(event),
         notes=tuple(event.get("notes", ())),
-        workers_at_start=begun.workers if begun else None,
-        cost_before_usd_per_hour=begun.usd_per_hour if begun else None,
-        cost_after_usd_per_hour=usd_per_hour_after(event, settings.region),
+        workers_at_start=before.workers if before else None,
+        cost_before_usd_per_hour=before.usd_per_hour if before else None,
+        cost_after_usd_per_hour=usd_per_hour_after(snapshot, operation, settings.region),
     )
 
 

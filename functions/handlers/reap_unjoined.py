@@ -1,4 +1,4 @@
-"""ReapUnjoined: terminates at most one instance of ours that certainly never joined. When in doubt, nobody."""
+"""ReapUnjoined: terminates at most one orphan instance that certainly never joined; in doubt it terminates none."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from node_fleet.services import Services, load_services
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `reap` ("reaped", "watching" or "dry_run") and the suspects in `memory`. Safe twice.
 
-    One that is kept for inspection was told of when it was marked, and is no candidate again.
+    An instance that is kept for inspection was reported when it was tagged, and is no candidate again.
     """
     services = load_services()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
     now, settings = services.clock.now(), services.settings
     unjoined = take(event, "snapshot", Snapshot).unjoined
     candidates = {w.instance_id: w for w in unjoined if not (w.join_failed and settings.keep_unjoined)}
-    reaping = check_orphans(
+    orphans = check_orphans(
         candidates.values(),
         by_server(services.server),
         memory.suspects,
         now=now,
         run_seconds=2 * settings.interval_seconds,
     )
-    logger.info("reaping", sentence=reaping.sentence, candidates=sorted(candidates))
-    if run.dry_run or not reaping.reap:
+    logger.info("orphan check", sentence=orphans.sentence, candidates=sorted(candidates))
+    if run.dry_run or not orphans.terminate:
         status = "dry_run" if run.dry_run else "watching"
-        return put(event, reap={"status": status, "detail": reaping.sentence}, memory=_with(memory, reaping))
-    _reap(services, run, reaping.reap)
-    alert = orphan_alert(candidates[reaping.reap], now, kept=settings.keep_unjoined)
-    answer = put(event, reap={"status": "reaped", "detail": reaping.sentence}, memory=_with(memory, reaping))
+        return put(event, reap={"status": status, "detail": orphans.sentence}, memory=_with(memory, orphans))
+    _terminate(services, run, orphans.terminate)
+    alert = orphan_alert(candidates[orphans.terminate], now, kept=settings.keep_unjoined)
+    answer = put(event, reap={"status": "reaped", "detail": orphans.sentence}, memory=_with(memory, orphans))
     return add_alerts(answer, alerts=[alert])
 
 
-def _reap(services: Services, run: Run, instance_id: str) -> None:
+def _terminate(services: Services, run: Run, instance_id: str) -> None:
     services.state.renew(run)
     services.ec2.tag([instance_id], {"JoinFailed": "true"})
     if not services.settings.keep_unjoined:
         services.ec2.terminate([instance_id])
 
 
-def _with(memory: Memory, reaping: OrphanCheck) -> Memory:
-    return replace(memory, suspects=reaping.suspects)
+def _with(memory: Memory, orphans: OrphanCheck) -> Memory:
+    return replace(memory, suspects=orphans.suspects)

@@ -1,30 +1,33 @@
-"""ReleaseLock: writes down what the run saw and did, frees the lock, and only then lets a failed run end red."""
+"""ReleaseLock: records the run, releases the lock, and only then fails the execution of a failed run."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.cost.run_cost import usd_per_hour_after
 from node_fleet.domain.model.errors import LeaseLostError, RunFailedError, StateStoreError
 from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
 from node_fleet.domain.scale_down.recovery import newest
 from node_fleet.logs import write_metrics
-from node_fleet.payload import take, to_payload
-from node_fleet.run_cost import usd_per_hour_after
+from node_fleet.payload import known, take, to_payload
 from node_fleet.services import Services, load_services
 
 RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "fleet_before")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Record, release, and answer whether the lock was still ours. Safe to run twice."""
+    """Record, release, and answer whether this run still held the lock. Safe to run twice."""
     services = load_services()
     run = take(event, "run", Run)
     unrecorded = _record(services, run, event)
     released = _release(services, run, event)
-    cost = usd_per_hour_after(event, services.settings.region)
+    snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
+    cost = usd_per_hour_after(snapshot, operation, services.settings.region)
     write_metrics(services.settings.cluster_id, run_metrics(event, cost))
     if "failure" in event:
         failure = plain_failure(event["failure"])
@@ -35,7 +38,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _release(services: Services, run: Run, event: dict[str, Any]) -> bool:
-    """False when the lock was another's already. After a fault the payload may be older than what a step stored."""
+    """False when another run holds the lock. After a fault the payload may be older than what a step stored."""
     memory = take(event, "memory", Memory) if "memory" in event and not run.dry_run else None
     if memory is not None and {"failure", "later_failure"} & event.keys():
         try:
@@ -46,7 +49,7 @@ def _release(services: Services, run: Run, event: dict[str, Any]) -> bool:
 
 
 def _record(services: Services, run: Run, event: dict[str, Any]) -> StateStoreError | None:
-    """Store the decision; a table that refuses must not keep the lock, so its error waits until that is free."""
+    """Store the decision. An error of the table is returned, so that it is raised only after the lock is released."""
     data = {name: event[name] for name in RECORDED if event.get(name) is not None}
     try:
         services.records.put_event("decision", run.started_at, data, key=run.execution_id)

@@ -219,6 +219,14 @@ def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:
     return from_payload(kind, event[key], path=key)
 
 
+def known(event: Mapping[str, Any], key: str, kind: Any) -> Any:
+    """One key of the payload as a `kind`; None when it is missing or malformed, for figures that must not fail a run."""
+    try:
+        return from_payload(kind, event[key], path=key) if event.get(key) else None
+    except InvalidInputError:
+        return None
+
+
 def put(event: Mapping[str, Any], **values: Any) -> dict[str, Any]:
     """The payload with these keys set to the JSON form of the values."""
     return {**event, **{key: to_payload(value) for key, value in values.items()}}

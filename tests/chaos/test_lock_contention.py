@@ -20,7 +20,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.exceptions import ConditionalCheckFailed
 from moto.dynamodb.models import dynamodb_backends
 
-from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.adapters.dynamodb import from_attributes, to_attributes
 from node_fleet.adapters.state_store import Acquired, StateStore
 from node_fleet.domain.model.fleet_state import FleetState, Lease
 from node_fleet.domain.model.run import Run

@@ -1,4 +1,4 @@
-"""The only place that reads the time or sleeps; everything else is told what time it is."""
+"""The only place that reads the time or sleeps; everything else receives the time as a value."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""EC2: the fleet's instances by tag, the server, launching and terminating. Decides nothing.
+"""EC2: the fleet's instances by tag, the K3s server, launching and terminating. Decides nothing.
 
-EC2 by tag is the truth about what exists. ClientError and botocore's own errors go no further than this module.
+The tags in EC2 define which instances exist. ClientError and BotoCoreError do not leave this module.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.scale_up.launch import RUNNING_STATES
+from node_fleet.domain.scale_up.refusals import NO_ANSWER
 from node_fleet.settings import Settings
 
 MANAGED_BY = "node-fleet"
 WORKER_ROLE = "k3s-worker"
-COUNTED_STATES = ("pending", "running")
 FILTER_VALUES = 200
 """EC2 takes at most 200 values in one filter."""
 
@@ -34,7 +35,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchResult:
-    """What RunInstances answered: an instance id, or EC2's error code and message. A refusal is an answer."""
+    """The result of one RunInstances: an instance id, or EC2's error code and message. A refusal is no exception."""
 
     instance_id: str = ""
     code: str = ""
@@ -62,17 +63,17 @@ class Ec2Fleet:
     # reading ---------------------------------------------------------------------------------------------------
 
     def instances(self) -> tuple[Instance, ...]:
-        """Our workers that are pending or running, all pages, by id. Raises Ec2Error."""
-        filters = {**self._ours(), "instance-state-name": COUNTED_STATES}
+        """The workers that are pending or running, all pages, by id. Raises Ec2Error."""
+        filters = {**self._fleet_tags(), "instance-state-name": RUNNING_STATES}
         return tuple(sorted(map(_instance, self._describe(filters)), key=lambda i: i.instance_id))
 
     def find_worker(self, instance_id: str) -> Instance | None:
-        """That worker if it is ours, in whatever state; None for a foreign or unknown one."""
-        found = [_instance(raw) for raw in self._describe({**self._ours(), "instance-id": (instance_id,)})]
+        """That worker in whatever state; None for an unknown instance and for one of another owner."""
+        found = [_instance(raw) for raw in self._describe({**self._fleet_tags(), "instance-id": (instance_id,)})]
         return found[0] if found else None
 
     def states(self, instance_ids: Iterable[str]) -> dict[str, str]:
-        """State of each id; "gone" for one that EC2 does not know (any more, or yet). Never fails for one of many."""
+        """State of each id; "gone" for an id that EC2 does not list. One unknown id does not fail the others."""
         wanted = list(dict.fromkeys(instance_ids))
         known: dict[str, str] = {}
         for start in range(0, len(wanted), FILTER_VALUES):
@@ -81,19 +82,19 @@ class Ec2Fleet:
         return {instance_id: known.get(instance_id, "gone") for instance_id in wanted}
 
     def unattached_volumes(self) -> tuple[tuple[str, int], ...]:
-        """Our volumes that hang on no instance, each with its GiB. Raises Ec2Error."""
-        filters = {**self._ours(), "status": ("available",)}
-        asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        """The fleet's volumes that are attached to no instance, each with its GiB. Raises Ec2Error."""
+        filters = {**self._fleet_tags(), "status": ("available",)}
+        wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         with _ec2_errors("list volumes"):
-            pages = self._client.get_paginator("describe_volumes").paginate(Filters=asked)
+            pages = self._client.get_paginator("describe_volumes").paginate(Filters=wanted)
             return tuple((one["VolumeId"], int(one["Size"])) for page in pages for one in page["Volumes"])
 
     def launched_by(self, operation_id: str) -> dict[int, TaggedInstance]:
-        """What an operation launched, by slot number: how a repeated step finds what it did before it died."""
+        """The instances that an operation launched, by slot number: how a repeated step continues after an interruption."""
         found: dict[int, TaggedInstance] = {}
-        for raw in self._describe({**self._ours(), "tag:Operation": (operation_id,)}):
+        for raw in self._describe({**self._fleet_tags(), "tag:Operation": (operation_id,)}):
             slot = _tags(raw).get("Slot", "")
-            if slot.isdigit() and (int(slot) not in found or raw["State"]["Name"] in COUNTED_STATES):
+            if slot.isdigit() and (int(slot) not in found or raw["State"]["Name"] in RUNNING_STATES):
                 found[int(slot)] = TaggedInstance(
                     instance_id=raw["InstanceId"],
                     state=raw["State"]["Name"],
@@ -106,28 +107,30 @@ class Ec2Fleet:
         """The running K3s server.
 
         Raises:
-            ServerNotFoundError: none carries the tag, or several do and their Cluster tag does not tell which.
+            ServerNotFoundError: no instance carries the tag, or several do and their Cluster tags do not single one out.
         """
         role, cluster = self._settings.server_role_tag, self._settings.cluster_id
         found = list(self._describe({"tag:Role": (role,), "instance-state-name": ("running",)}))
         ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster]
         ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
         if not ours:
-            raise ServerNotFoundError(f"no running instance carries the tag Role={role}; tag the K3s server so")
+            raise ServerNotFoundError(
+                f"no running instance carries the tag Role={role}; add this tag to the K3s server"
+            )
         if len(ours) > 1:
             ids = ", ".join(sorted(raw["InstanceId"] for raw in ours))
             raise ServerNotFoundError(
-                f"{len(ours)} running instances carry Role={role}: {ids}; tag the right one Cluster={cluster}"
+                f"{len(ours)} running instances carry the tag Role={role}: {ids}; add the tag Cluster={cluster} to the right one"
             )
         return Server(instance_id=ours[0]["InstanceId"], private_ip=ours[0].get("PrivateIpAddress", ""))
 
     # changing --------------------------------------------------------------------------------------------------
 
     def launch(self, slot: LaunchSlot, *, operation_id: str, token: str) -> LaunchResult:
-        """One RunInstances for one instance, never repeated by boto. The same token launches nothing twice.
+        """One RunInstances for one instance, never repeated by boto. A repetition with the same token launches nothing.
 
         Raises:
-            LaunchConfigurationError: a setting without which no request can be made is empty.
+            LaunchConfigurationError: the launch template is not set.
         """
         request = self._request(slot, operation_id, token)
         try:
@@ -136,17 +139,17 @@ class Ec2Fleet:
             problem = error.response.get("Error", {})
             return LaunchResult(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
         except BotoCoreError as error:
-            return LaunchResult(code="ConnectionError", message=str(error))
+            return LaunchResult(code=NO_ANSWER, message=str(error))
         return LaunchResult(instance_id=answer["Instances"][0]["InstanceId"])
 
     def terminate(self, instance_ids: Iterable[str]) -> None:
-        """Terminate each; one that is already gone is done. Raises Ec2Error."""
+        """Terminate each instance; one that does not exist counts as terminated. Raises Ec2Error."""
         for instance_id in instance_ids:
             with _ec2_errors(f"terminate {instance_id}", unless="InvalidInstanceID.NotFound"):
                 self._client.terminate_instances(InstanceIds=[instance_id])
 
     def tag(self, instance_ids: Iterable[str], tags: Mapping[str, str]) -> None:
-        """Add tags; an instance that is gone needs none. Raises Ec2Error."""
+        """Add tags; an instance that does not exist needs none. Raises Ec2Error."""
         pairs = [{"Key": key, "Value": value[:256]} for key, value in tags.items()]
         for instance_id in instance_ids:
             with _ec2_errors(f"tag {instance_id}", unless="InvalidInstanceID.NotFound"):
@@ -196,13 +199,13 @@ class Ec2Fleet:
         }
         return [{"Key": key, "Value": value} for key, value in tags.items()]
 
-    def _ours(self) -> dict[str, Iterable[str]]:
+    def _fleet_tags(self) -> dict[str, Iterable[str]]:
         return {"tag:ManagedBy": (MANAGED_BY,), "tag:Role": (WORKER_ROLE,), "tag:Cluster": (self._settings.cluster_id,)}
 
     def _describe(self, filters: Mapping[str, Iterable[str]]) -> Iterator[dict[str, Any]]:
-        asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         with _ec2_errors("list instances"):
-            for page in self._client.get_paginator("describe_instances").paginate(Filters=asked):
+            for page in self._client.get_paginator("describe_instances").paginate(Filters=wanted):
                 for reservation in page["Reservations"]:
                     yield from reservation["Instances"]
 

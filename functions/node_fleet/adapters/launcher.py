@@ -1,6 +1,6 @@
-"""Launches what was planned: reserves room, asks EC2, goes on to the next pool, and records each step before the next.
+"""Launches planned slots: reserves capacity, asks EC2, continues in the next pool, and records each step before the next.
 
-Both workflows launch through here. What a refusal means is domain/scale_up/launch.py's business.
+Both workflows launch through this class. What a refusal of EC2 means stands in domain/scale_up/refusals.py.
 """
 
 from __future__ import annotations
@@ -10,33 +10,31 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from node_fleet.adapters.ec2 import COUNTED_STATES, Ec2Fleet, LaunchResult
+from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.launch import (
-    Refusal,
-    classify,
+    RUNNING_STATES,
     client_token,
     count_workers,
     merge_pool_back_offs,
     next_attempt,
     pool_of,
-    pools_closed_by,
     record_launched,
     retry_pause_seconds,
     slot_key,
 )
 from node_fleet.domain.scale_up.placement import Placement, distribution_of, pools_in_back_off, zone_order
+from node_fleet.domain.scale_up.refusals import Refusal, class_of, pools_closed_by
 from node_fleet.settings import Settings
 
-STOPPING = ("quota", "configuration", "throttled", "other")
-LOOK_UPS_SECONDS = (0, 2, 4)
+SEARCH_PAUSES_SECONDS = (0, 2, 4)
 Record = Callable[[Operation], None]
 
 
 def placement_from(settings: Settings) -> Placement:
-    """The user's wishes about zones, types and markets."""
+    """The settings of zones, instance types and markets."""
     return Placement(
         zones=settings.zones,
         instance_types=settings.instance_types,
@@ -47,53 +45,51 @@ def placement_from(settings: Settings) -> Placement:
 
 
 def recover_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
-    """The operation with what an earlier try of it had launched before it died."""
+    """The operation with the instances that an interrupted try of it launched, found by their tags."""
     found = ec2.launched_by(operation.operation_id)
-    return record_launched(
-        operation, {n: (f.instance_id, f.launched_at, f.state in COUNTED_STATES) for n, f in found.items()}
-    )
+    instances = {n: (f.instance_id, f.launched_at, f.state in RUNNING_STATES) for n, f in found.items()}
+    return record_launched(operation, instances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """Instances as EC2 listed them after the state item was read at that version of its reservations."""
+class InstanceListing:
+    """Instances that EC2 listed after the state item was read at that version of its reservations."""
 
     instances: tuple[Instance, ...]
     version: int
 
 
 class WorkerCounter:
-    """Counts workers against the maximum with one listing of EC2 for as long as only our own reservations change.
+    """Counts workers against the maximum, with one listing of EC2 while only this execution changes reservations.
 
-    Each launch is preceded by a reservation, so while the version grows by our own writes alone, a listing made at
-    an earlier version still holds.
+    A reservation precedes each launch, so a listing stays valid while the version grows by this execution's writes.
     """
 
-    def __init__(self, ec2: Ec2Fleet, clock: Any, listing: Listing | None = None) -> None:
+    def __init__(self, ec2: Ec2Fleet, clock: Any, listing: InstanceListing | None = None) -> None:
         self._ec2 = ec2
         self._clock = clock
         self._instances = listing.instances if listing else ()
-        self._valid_at = listing.version if listing else -1
-        self._seen_at = -1
+        self._valid_version = listing.version if listing else -1
+        self._counted_version = -1
 
     def __call__(self, state: FleetState) -> int:
-        """How many count, for the item as just read."""
-        if state.slots_version != self._valid_at:
+        """The number of workers, for the state item that was just read."""
+        if state.slots_version != self._valid_version:
             self._instances = self._ec2.instances()
-        self._valid_at, self._seen_at = -1, state.slots_version
+        self._valid_version, self._counted_version = -1, state.slots_version
         return count_workers(self._instances, state, self._clock.now())
 
-    def granted(self) -> None:
-        """Our own write followed the count: the listing holds for the next version too."""
-        self._valid_at = self._seen_at + 1
+    def reserved(self) -> None:
+        """This execution wrote a reservation after the count: the listing is valid for the next version too."""
+        self._valid_version = self._counted_version + 1
 
 
 class Launcher:
-    """Launches the planned slots of one operation; `refusals` tells afterwards what EC2 said no to.
+    """Launches the planned slots of one operation; `refusals` holds the refusals of EC2 afterwards.
 
-    guard is called with the operation before each request to EC2: it records the pool about to be asked, and raises
-    when nothing may be changed any more. record is called after each answer. zones: the order of falling back, by
-    default the emptiest first.
+    guard is called with the operation before each request to EC2: it records the pool of that request, and raises
+    when nothing may change. record is called after each answer. zones: the order in which other zones are tried, by
+    default the one with the fewest workers first.
     """
 
     def __init__(
@@ -116,11 +112,11 @@ class Launcher:
         self._zones = tuple(zones)
         self._guard = guard
         self._record = record
-        self._until = clock.now() + settings.launch_time_seconds
-        self._final: Refusal | None = None
+        self._retry_until = clock.now() + settings.launch_time_seconds
+        self._final_refusal: Refusal | None = None
 
-    def reserve(self, operation: Operation, listing: Listing | None = None) -> Operation:
-        """Reserve room for each planned slot; a slot for which there is none is given up."""
+    def reserve(self, operation: Operation, listing: InstanceListing | None = None) -> Operation:
+        """Reserve capacity for each planned slot; a slot without capacity fails."""
         count = WorkerCounter(self._ec2, self._clock, listing)
         until = self._clock.now() + self._settings.operation_limit_seconds
         for slot in operation.slots:
@@ -128,69 +124,71 @@ class Launcher:
                 continue
             key = slot_key(operation.operation_id, slot.number)
             if self._state.reserve(key, count, maximum=self._settings.max_workers, until=until):
-                count.granted()
+                count.reserved()
             else:
-                operation = operation.with_slot(_failed(slot, "the fleet is at its maximum"))
+                operation = operation.with_slot(_failed(slot, "the fleet is at its maximum size"))
         return operation
 
     def launch(self, operation: Operation) -> Operation:
         """Launch every planned slot, each recorded as soon as it has its instance. A partial success is kept."""
         for number in [slot.number for slot in operation.slots if slot.outcome == "planned"]:
-            operation = self._one(operation, number)
+            operation = self._launch_slot(operation, number)
             self._record(operation)
         self._confirm(operation)
         return operation
 
-    def _one(self, operation: Operation, number: int) -> Operation:
+    def _launch_slot(self, operation: Operation, number: int) -> Operation:
         while True:
             slot = next(s for s in operation.slots if s.number == number)
             if slot.outcome != "planned":
                 return operation
-            if self._final is not None:
-                return operation.with_slot(_failed(slot, self._final.sentence))
+            if self._final_refusal is not None:
+                return operation.with_slot(_failed(slot, self._final_refusal.sentence))
             now = self._clock.now()
             if pool_of(slot) not in pools_in_back_off(operation.dry_pools, now):
                 self._guard(operation)
-                operation = self._ask(operation, slot)
+                operation = self._request(operation, slot)
                 continue
-            following = next_attempt(slot, self._placement, self._order(), dry=operation.dry_pools, now=now)
+            following = next_attempt(slot, self._placement, self._zone_order(), back_offs=operation.dry_pools, now=now)
             if following is None:
                 return operation.with_slot(_failed(slot, "every pool is out of capacity"))
             operation = operation.with_slot(following)
 
-    def _order(self) -> tuple[str, ...]:
-        """Zones as they are best now; looked up only when the first choice was refused."""
+    def _zone_order(self) -> tuple[str, ...]:
+        """Zones, best first; listed only when EC2 refuses the first choice."""
         if not self._zones:
             layout = distribution_of(self._ec2.instances(), tuple(self._placement.zones))
             self._zones = zone_order(layout, self._placement)
         return self._zones
 
-    def _ask(self, operation: Operation, slot: LaunchSlot) -> Operation:
-        answer = self._patiently(operation.operation_id, slot)
+    def _request(self, operation: Operation, slot: LaunchSlot) -> Operation:
+        answer = self._request_with_retries(operation.operation_id, slot)
         if answer.instance_id:
             return operation.with_slot(self._launched(slot, answer.instance_id))
-        refusal = Refusal(pool=pool_of(slot), code=answer.code, message=answer.message, kind=classify(answer.code))
-        if refusal.kind == "mismatch":
-            return operation.with_slot(self._look_up(operation, slot, refusal))
+        refusal = Refusal(pool=pool_of(slot), code=answer.code, message=answer.message)
+        reaction = refusal.refusal_class.reaction
+        if reaction == "search by tag":
+            return operation.with_slot(self._search_by_tag(operation, slot, refusal))
         self.refusals.append(refusal)
-        if refusal.kind in STOPPING:
-            self._final = refusal
+        if reaction != "next pool":
+            self._final_refusal = refusal
         now = self._clock.now()
         closed = pools_closed_by(refusal, self._placement, now + self._settings.dry_pool_seconds)
         return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
 
-    def _patiently(self, operation_id: str, slot: LaunchSlot) -> LaunchResult:
+    def _request_with_retries(self, operation_id: str, slot: LaunchSlot) -> LaunchResult:
         token = client_token(operation_id, slot)
         for attempt in itertools.count():
             answer = self._ec2.launch(slot, operation_id=operation_id, token=token)
             pause = retry_pause_seconds(token, attempt)
-            if classify(answer.code) != "throttled" or self._clock.now() + pause > self._until:
+            retries = class_of(answer.code).reaction == "same request again"
+            if not retries or self._clock.now() + pause > self._retry_until:
                 break
             self._clock.sleep(pause)
         return answer
 
-    def _look_up(self, operation: Operation, slot: LaunchSlot, refusal: Refusal) -> LaunchSlot:
-        for pause in LOOK_UPS_SECONDS:
+    def _search_by_tag(self, operation: Operation, slot: LaunchSlot, refusal: Refusal) -> LaunchSlot:
+        for pause in SEARCH_PAUSES_SECONDS:
             self._clock.sleep(pause)
             found = recover_by_tag(self._ec2, operation)
             mine = next(s for s in found.slots if s.number == slot.number)

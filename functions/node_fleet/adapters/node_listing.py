@@ -37,7 +37,7 @@ def by_metrics(prometheus: Any, now: int) -> NodeList:
     try:
         return NodeList(nodes=prometheus.nodes(now), source="prometheus")
     except (MetricsUnavailableError, *BLIND) as error:
-        return NodeList(nodes=None, source="nobody", problem=str(error))
+        return NodeList(nodes=None, source="none", problem=str(error))
 
 
 def by_server(server: Any) -> NodeList:
@@ -45,13 +45,13 @@ def by_server(server: Any) -> NodeList:
     try:
         result = server.run("InspectNodes", {})
     except BLIND as error:
-        return NodeList(nodes=None, source="nobody", problem=str(error))
+        return NodeList(nodes=None, source="none", problem=str(error))
     if not result.known:
-        return NodeList(nodes=None, source="nobody", problem=f"the look at the nodes ended {result.status}")
+        return NodeList(nodes=None, source="none", problem=f"the look at the nodes ended {result.status}")
     seen = parse_inspection(result.stdout)
     if not seen.known or not seen.nodes or seen.left_out:
         problem = seen.detail or f"the server listed {len(seen.nodes)} nodes and left out {seen.left_out}"
-        return NodeList(nodes=None, source="nobody", problem=problem)
+        return NodeList(nodes=None, source="none", problem=problem)
     return NodeList(nodes=tuple(map(_reading, seen.nodes)), source="server")
 
 
@@ -67,7 +67,7 @@ def pods_waiting(prometheus: Any, now: int) -> int | None:
 def _or_why(second: NodeList, first: NodeList) -> NodeList:
     if second.known:
         return second
-    return NodeList(nodes=None, source="nobody", problem=f"{first.problem}; {second.problem}")
+    return NodeList(nodes=None, source="none", problem=f"{first.problem}; {second.problem}")
 
 
 def _reading(node: InspectedNode) -> NodeReading:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from node_fleet.adapters.dynamodb import table_errors
-from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.adapters.dynamodb import from_attributes, table_errors, to_attributes
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
 from node_fleet.payload import from_payload, to_payload

@@ -16,7 +16,7 @@ from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.operation import Target
 from node_fleet.domain.scale_down.drain import CommandResult, DrainVerdict, judge_check
 from node_fleet.domain.scale_down.inspection import parse_node_check
-from node_fleet.domain.scale_up.join import RUNNING_STATES
+from node_fleet.domain.scale_up.launch import RUNNING_STATES
 
 GIVEN_BACK = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
 SCALE_DOWN = "down-"

@@ -9,7 +9,7 @@ from node_fleet.domain.model.errors import NodeFleetError
 
 
 class SecretError(NodeFleetError):
-    """A secret cannot be read or has the wrong form. Callers turn it into the failure of what needed it."""
+    """A secret cannot be read or has the wrong form. The adapter that needs it raises its own error instead."""
 
 
 class Secrets:
@@ -20,7 +20,7 @@ class Secrets:
         self._known: dict[str, str] = {}
 
     def text(self, name: str, *, fresh: bool = False) -> str:
-        """The secret's text. `fresh` reads it again, for when the remembered one was refused.
+        """The secret's text. `fresh` reads it again, after a service refused the cached one.
 
         Raises:
             SecretError: the secret is missing, empty, binary or may not be read.

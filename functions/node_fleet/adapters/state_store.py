@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from node_fleet.adapters.dynamodb import ConditionFailed, table_errors
-from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.adapters.dynamodb import ConditionFailed, from_attributes, table_errors, to_attributes
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
 from node_fleet.domain.model.fleet_state import (
     FleetState,

@@ -1,4 +1,4 @@
-"""A person resets the circuit breaker: the next tick may launch; a run at work is not disturbed."""
+"""An operator closes the circuit breaker: the next tick may launch; a run at work is not disturbed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from node_fleet.adapters.breaker import reset
+from cli.operate import close_breaker
 from node_fleet.domain.model.memory import BackOff, Memory
 from tests.support.handlers.scale_up import Bench, bench
 
@@ -30,7 +30,7 @@ def fleet() -> Iterator[Bench]:
 
 
 def test_it_forgets_failed_joins_and_launches_and_nothing_else(fleet: Bench) -> None:
-    assert reset(fleet.tools.state, "ann", int(fleet.clock.now())) == ""
+    assert close_breaker(fleet.tools.state, "ann", int(fleet.clock.now())) == ""
     state = fleet.state()
     assert state.lease is None
     assert state.memory == replace(OPEN, back_offs=OPEN.back_offs[2:])
@@ -38,10 +38,10 @@ def test_it_forgets_failed_joins_and_launches_and_nothing_else(fleet: Bench) -> 
 
 def test_twice_is_once(fleet: Bench) -> None:
     now = int(fleet.clock.now())
-    assert [reset(fleet.tools.state, "ann", now), reset(fleet.tools.state, "ann", now + 1)] == ["", ""]
+    assert [close_breaker(fleet.tools.state, "ann", now), close_breaker(fleet.tools.state, "ann", now + 1)] == ["", ""]
 
 
 def test_a_run_at_work_is_named_and_left_alone(fleet: Bench) -> None:
     fleet.begin("scaling")
-    assert "scaling" in reset(fleet.tools.state, "ann", int(fleet.clock.now()))
+    assert "scaling" in close_breaker(fleet.tools.state, "ann", int(fleet.clock.now()))
     assert fleet.state().memory == OPEN

@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from node_fleet.adapters.items import from_attributes, to_attributes
+from node_fleet.adapters.dynamodb import from_attributes, to_attributes
 from node_fleet.adapters.records import Records
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.snapshot import CustomReading, Snapshot, Worker

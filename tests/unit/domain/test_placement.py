@@ -104,25 +104,25 @@ def closed(*pools: tuple[str, str, str], until: int = NOW + 1) -> list[PoolBackO
 
 def test_types_are_taken_in_order_of_preference_after_every_zone_was_considered() -> None:
     dry = closed(("a", "t3.small", "spot"), ("b", "t3.small", "spot"))
-    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].zone == "c"
+    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].zone == "c"
     dry += closed(("c", "t3.small", "spot"))
-    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].instance_type == "t3a.small"
+    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].instance_type == "t3a.small"
 
 
 def test_on_demand_is_taken_when_every_spot_pool_rests() -> None:
     dry = closed(*((z, t, "spot") for z in ZONES for t in ("t3.small", "t3a.small")))
-    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].market == "on-demand"
+    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].market == "on-demand"
 
 
 @pytest.mark.parametrize(("until", "zone"), [(NOW + 1, "b"), (NOW, "a"), (NOW - 1, "a")])
 def test_a_dry_pool_rests_until_its_time_and_not_a_second_longer(until: int, zone: str) -> None:
     dry = closed(("a", "t3.small", "spot"), until=until)
-    assert plan_slots(1, [], placement(), dry=dry, now=NOW)[0].zone == zone
+    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].zone == zone
 
 
 def test_with_every_pool_resting_nothing_is_planned() -> None:
     dry = closed(*((z, t, m) for z in ZONES for t in ("t3.small", "t3a.small") for m in ("spot", "on-demand")))
-    assert plan_slots(2, [], placement(), dry=dry, now=NOW) == ()
+    assert plan_slots(2, [], placement(), back_offs=dry, now=NOW) == ()
 
 
 def test_a_replacement_avoids_the_pool_that_is_being_taken_but_not_at_any_price() -> None:

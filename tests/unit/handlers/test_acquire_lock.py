@@ -11,7 +11,7 @@ import pytest
 from moto import mock_aws
 
 from handlers import acquire_lock
-from node_fleet.adapters.items import to_attributes
+from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import Pause

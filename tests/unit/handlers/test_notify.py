@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from handlers.notify import message_of
+from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, usd_per_hour_after
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot, Worker
-from node_fleet.payload import to_payload
-from node_fleet.run_cost import fleet_before, usd_per_hour_after
+from node_fleet.payload import known, to_payload
 from node_fleet.settings import Settings
 
 SETTINGS = Settings()
@@ -66,6 +66,14 @@ def payload(**parts: Any) -> dict[str, Any]:
     return {"run": to_payload(run), **{name: to_payload(part) for name, part in parts.items()}}
 
 
+def cost_before(event: dict[str, Any]) -> FleetBefore | None:
+    return fleet_before(known(event, "snapshot", Snapshot), known(event, "operation", Operation), REGION)
+
+
+def cost_after(event: dict[str, Any]) -> float | None:
+    return usd_per_hour_after(known(event, "snapshot", Snapshot), known(event, "operation", Operation), REGION)
+
+
 def test_a_scale_up_costs_its_joined_workers_more() -> None:
     event = payload(
         snapshot=snapshot(worker(1), worker(2)),
@@ -98,26 +106,26 @@ def test_a_scale_down_costs_less_by_who_went_and_not_by_who_was_given_back() -> 
         Target(instance_id="i-1", node_name="i-1", phase="undone"),
     )
     event = payload(snapshot=snapshot(worker(1), worker(2)), operation=operation("scale_down", targets=targets))
-    assert usd_per_hour_after(event, REGION) == pytest.approx(ON_DEMAND)
+    assert cost_after(event) == pytest.approx(ON_DEMAND)
 
 
 def test_workers_under_notice_are_not_counted() -> None:
     event = payload(snapshot=snapshot(worker(1), worker(2, under_notice=True)))
-    assert usd_per_hour_after(event, REGION) == pytest.approx(ON_DEMAND)
+    assert cost_after(event) == pytest.approx(ON_DEMAND)
 
 
 @pytest.mark.parametrize("kind", ["x9.huge", ""])
 def test_a_fleet_with_an_unknown_price_has_no_cost_instead_of_a_wrong_one(kind: str) -> None:
     event = payload(snapshot=snapshot(worker(1), worker(2, instance_type=kind)))
-    assert usd_per_hour_after(event, REGION) is None
-    found = fleet_before(event, REGION)
+    assert cost_after(event) is None
+    found = cost_before(event)
     assert found is not None and (found.workers, found.usd_per_hour) == (2, None)
 
 
 @pytest.mark.parametrize("broken", [{}, {"snapshot": {"at": "soon"}}, {"snapshot": None}])
 def test_a_payload_that_says_nothing_of_the_fleet_has_no_cost(broken: dict[str, Any]) -> None:
-    assert usd_per_hour_after({**payload(), **broken}, REGION) is None
-    assert fleet_before({**payload(), **broken}, REGION) is None
+    assert cost_after({**payload(), **broken}) is None
+    assert cost_before({**payload(), **broken}) is None
 
 
 def test_every_alert_of_the_run_is_in_the_one_message() -> None:

@@ -189,10 +189,10 @@ def test_a_worker_under_notice_is_no_candidate() -> None:
 def test_only_a_non_empty_list_of_the_server_counts(node_list: NodeList) -> None:
     suspects = {worker().instance_id: START + 10}
     found = check_orphans([worker()], node_list, suspects, now=START + 20, run_seconds=240)
-    assert found.reap == "" and found.suspects == suspects
+    assert found.terminate == "" and found.suspects == suspects
 
 
 def test_6_a_node_that_is_listed_in_whatever_state_is_not_missing() -> None:
     node_list = NodeList(nodes=(node_of(SERVER), node_of(worker().instance_id, ready=False)), source="server")
     found = check_orphans([worker()], node_list, {worker().instance_id: START + 10}, now=START + 20, run_seconds=240)
-    assert found.reap == "" and found.suspects == {}
+    assert found.terminate == "" and found.suspects == {}

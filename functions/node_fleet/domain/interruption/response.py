@@ -216,7 +216,7 @@ def replacement_slot(
     """Where the replacement goes: another pool than the one that is being taken; None when every pool rests."""
     taken = Pool(instance.zone, instance.instance_type, instance.market)
     marked = mark_under_notice(instances, (*state.notices, Notice(instance_id=instance.instance_id, kind="", at=now)))
-    slots = plan_slots(1, marked, placement, dry=(*state.memory.dry_pools, *dry), now=now, avoid=(taken,))
+    slots = plan_slots(1, marked, placement, back_offs=(*state.memory.dry_pools, *dry), now=now, avoid=(taken,))
     return slots[0] if slots else None
 
 

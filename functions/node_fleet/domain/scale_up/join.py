@@ -1,6 +1,6 @@
-"""Which launched workers have joined: by provider id, never by name; and what is known when the time is over.
+"""Which launched workers have joined, by provider id and never by name, and how a scale-up ends.
 
-Unknown is not unjoined: without a list of nodes nothing is given up.
+Unknown is not unjoined: without a node list no launched instance is abandoned.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model.back_off import JOIN, SCALE_UP
-from node_fleet.domain.model.operation import FINISHED_SLOT_OUTCOMES, LaunchSlot, Operation
+from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NodeReading
-from node_fleet.domain.scale_up.launch import ERRORS_WITHOUT_BACK_OFF, FRESH_SECONDS
+from node_fleet.domain.scale_up.launch import EC2_LISTING_DELAY_SECONDS, ERRORS_WITHOUT_BACK_OFF, RUNNING_STATES
 
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
-
-RUNNING_STATES = ("pending", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinProgress:
-    """How the wait stands. seconds: launch to usable of the slowest that joined; pods_waiting: None when not known."""
+    """How many launched workers have joined.
+
+    seconds: from launch to usable, of the slowest worker that joined. pods_waiting: None when unknown.
+    """
 
     status: JoinStatus
     joined: int
@@ -34,102 +35,99 @@ class JoinProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeList:
-    """The nodes as somebody saw them, and who that was. None: nobody could look, or the list cannot be believed."""
+    """The nodes and the source that listed them. nodes is None when no source gave a complete list; `problem` says why."""
 
     nodes: tuple[NodeReading, ...] | None
-    source: Literal["prometheus", "server", "nobody"]
+    source: Literal["prometheus", "server", "none"]
     problem: str = ""
 
     @property
     def known(self) -> bool:
-        """True when a list was seen that can be believed."""
+        """True when a source gave a complete list."""
         return self.nodes is not None
 
 
-NO_NODE_LIST = NodeList(nodes=None, source="nobody")
+NO_NODE_LIST = NodeList(nodes=None, source="none")
 
 
 def update_slots(
     operation: Operation, *, states: Mapping[str, str], nodes: Iterable[NodeReading] | None, now: int
 ) -> Operation:
-    """The operation with what has become of each launched slot: joined, failed, or still launched."""
+    """The operation with the outcome of each launched slot: joined, failed, or still launched."""
     usable = {node.instance_id for node in nodes or () if node.usable}
     for slot in operation.waiting:
-        operation = operation.with_slot(_judged(slot, states.get(slot.instance_id, "gone"), usable, now))
+        operation = operation.with_slot(_updated(slot, states.get(slot.instance_id, "gone"), usable, now))
     return operation
 
 
 def join_progress(
     operation: Operation, *, now: int, limit_seconds: int, pods_waiting: int | None = None
 ) -> JoinProgress:
-    """The answer to 'have they joined': waiting while anyone may still come, timeout when the first limit is over."""
-    waiting, joined = operation.waiting, operation.joined
-    status: JoinStatus = "joined" if joined else "timeout"
-    if waiting:
-        over = all(now - slot.launched_at >= limit_seconds for slot in waiting)
+    """The progress of the join: waiting while a slot is within its limit, timeout when every limit is over."""
+    status: JoinStatus = "joined" if operation.joined else "timeout"
+    if operation.waiting:
+        over = all(now - slot.launched_at >= limit_seconds for slot in operation.waiting)
         status = "timeout" if over else "waiting"
-    return JoinProgress(
-        status=status,
-        joined=len(joined),
-        wanted=operation.requested,
-        detail=slots_sentence(operation, now),
-        pods_waiting=pods_waiting,
-        seconds=max((s.joined_at - s.launched_at for s in joined), default=None),
-    )
+    return _progress(operation, status, now, pods_waiting)
+
+
+def final_join_progress(operation: Operation, *, now: int, pods_waiting: int | None) -> JoinProgress:
+    """How the join ended: partial when a worker joined or may yet join, timeout when every instance is lost."""
+    return _progress(operation, "partial" if operation.joined or operation.waiting else "timeout", now, pods_waiting)
 
 
 def close_unjoined(operation: Operation, node_list: NodeList, *, now: int, limit_seconds: int) -> Operation:
-    """The operation with every slot closed whose fate is known; one that nobody can see stays as launched."""
+    """The operation with every slot closed whose outcome is known; without a node list a slot stays launched."""
     for slot in operation.slots:
+        age = now - slot.launched_at
         if slot.outcome == "planned":
             operation = operation.with_slot(replace(slot, outcome="failed", detail="it was never launched"))
-        elif slot.outcome == "launched" and node_list.known and now - slot.launched_at >= limit_seconds:
-            detail = f"no usable node after {now - slot.launched_at} s (seen by {node_list.source})"
+        elif slot.outcome == "launched" and node_list.known and age >= limit_seconds:
+            detail = f"{node_list.source} shows no usable node for it {age} s after its launch"
             operation = operation.with_slot(replace(slot, outcome="unjoined", detail=detail))
     return operation
 
 
-def final_join_progress(operation: Operation, *, now: int, pods_waiting: int | None) -> JoinProgress:
-    """How it ended: partial when something joined or may yet join, timeout when all is known to be lost."""
-    kept = operation.joined or operation.waiting
+def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ...]:
+    """The alerts of instances that did not join, and of instances whose join is unknown."""
+    alerts = []
+    lost = [s for s in operation.slots if s.outcome == "unjoined"]
+    if lost:
+        listed = "; ".join(f"{s.instance_id} in {s.zone}: {s.detail}" for s in lost)
+        workers = "1 launched worker" if len(lost) == 1 else f"{len(lost)} launched workers"
+        text = f"{workers} never joined the cluster: {listed}; {unjoined_action(keep_unjoined)}"
+        alerts.append(Alert(kind="join_failed", text=text))
+    if operation.waiting:
+        ids = ", ".join(s.instance_id for s in operation.waiting)
+        text = (
+            f"it is unknown whether {ids} joined the cluster, since neither Prometheus nor the server gives a list of "
+            "nodes: node-fleet keeps and counts the instances. Check the K3s server and its SSM agent"
+        )
+        alerts.append(Alert(kind="join_unknown", text=text))
+    return tuple(alerts)
+
+
+def unjoined_action(keep_unjoined: bool) -> str:
+    """What node-fleet does with an instance that never joined, and what an operator can read."""
+    if keep_unjoined:
+        return "kept for inspection (KEEP_UNJOINED): read its console output and its tag BootstrapError"
+    return "terminated; set KEEP_UNJOINED=true to keep the next one for inspection"
+
+
+def _progress(operation: Operation, status: JoinStatus, now: int, pods_waiting: int | None) -> JoinProgress:
     return JoinProgress(
-        status="partial" if kept else "timeout",
+        status=status,
         joined=len(operation.joined),
         wanted=operation.requested,
-        detail=slots_sentence(operation, now),
+        detail="; ".join(_slot_words(slot, now) for slot in operation.slots),
         pods_waiting=pods_waiting,
         seconds=max((s.joined_at - s.launched_at for s in operation.joined), default=None),
     )
 
 
-def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ...]:
-    """What a person should hear: which instance never joined, and which ones nobody can tell about."""
-    found = []
-    lost = [s for s in operation.slots if s.outcome == "unjoined"]
-    if lost:
-        fate = "kept for inspection" if keep_unjoined else "terminated"
-        text = "; ".join(f"{s.instance_id} in {s.zone}: {s.detail}" for s in lost)
-        found.append(Alert(kind="join_failed", text=f"{len(lost)} launched worker(s) never joined, {fate}: {text}"))
-    if operation.waiting:
-        ids = ", ".join(s.instance_id for s in operation.waiting)
-        text = f"nobody can tell whether {ids} joined (neither Prometheus nor the server answers): kept"
-        found.append(Alert(kind="join_unknown", text=text))
-    return tuple(found)
-
-
-def slots_sentence(operation: Operation, now: int) -> str:
-    """One line for the console: each slot in a few words."""
-    return "; ".join(_slot_words(slot, now) for slot in operation.slots)
-
-
-def finished(operation: Operation) -> bool:
-    """True when nothing of this operation can change any more."""
-    return all(slot.outcome in FINISHED_SLOT_OUTCOMES for slot in operation.slots)
-
-
-def _judged(slot: LaunchSlot, state: str, usable: set[str], now: int) -> LaunchSlot:
-    if state not in RUNNING_STATES and not (state == "gone" and now - slot.launched_at < FRESH_SECONDS):
-        return replace(slot, outcome="failed", detail=f"EC2 says {state} before it joined")
+def _updated(slot: LaunchSlot, state: str, usable: set[str], now: int) -> LaunchSlot:
+    if state not in RUNNING_STATES and not (state == "gone" and now - slot.launched_at < EC2_LISTING_DELAY_SECONDS):
+        return replace(slot, outcome="failed", detail=f"EC2 reports {state} before it joined")
     if slot.instance_id in usable and state in RUNNING_STATES:
         return replace(slot, outcome="joined", joined_at=now)
     return slot
@@ -145,14 +143,14 @@ def _slot_words(slot: LaunchSlot, now: int) -> str:
 
 
 def completed_sentence(operation: Operation, *, workers_after: int) -> str:
-    """What a finished scale-up amounts to, partial success included."""
+    """The result of a finished scale-up, partial success included."""
     joined, wanted = len(operation.joined), operation.requested
     text = f"scaled up from {operation.workers_before} to {workers_after} workers: {joined} of {wanted} usable"
     missing = [_slot_words(s, 0) for s in operation.slots if s.outcome in ("unjoined", "failed")]
     kept = [s.instance_id for s in operation.waiting]
     if missing:
         text += f"; missing: {'; '.join(missing)}"
-    return text + (f"; kept without knowing whether they joined: {', '.join(kept)}" if kept else "")
+    return text + (f"; kept, join unknown: {', '.join(kept)}" if kept else "")
 
 
 def nothing_joined_sentence(operation: Operation) -> str:
@@ -162,12 +160,12 @@ def nothing_joined_sentence(operation: Operation) -> str:
 
 
 def needs_another_round(join: JoinProgress, *, round_number: int, max_rounds: int) -> bool:
-    """True when pods still wait and this execution may go round once more. Unknown is no demand."""
+    """True when pods still wait and this execution may launch once more. Unknown counts as no demand."""
     return (join.pods_waiting or 0) > 0 and round_number < max_rounds
 
 
 def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | None) -> dict[str, str] | None:
-    """Why a scale-up failed, as error and cause: the fault that was caught, or that nothing joined; else None."""
+    """Error and cause of a failed scale-up: the fault that was caught, or that no worker joined; None without either."""
     if failure is not None:
         return {"error": failure["Error"], "cause": failure["Cause"]}
     if operation is None or not operation.instance_ids:
@@ -176,7 +174,7 @@ def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | N
 
 
 def back_off_key(failure: Mapping[str, str] | None) -> str:
-    """The back-off that this failure adds to; empty when nobody is to blame."""
+    """The back-off that this failure adds to; empty when it shows nothing about launching."""
     if failure is None or failure["error"] in ERRORS_WITHOUT_BACK_OFF:
         return ""
     return JOIN if failure["error"] == "NothingJoinedError" else SCALE_UP

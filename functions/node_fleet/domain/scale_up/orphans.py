@@ -1,6 +1,7 @@
-"""Instances of ours that no record knows: counted like every other, reaped only when they certainly never joined.
+"""Orphan instances: instances of the fleet that no operation knows. They count as workers like every other.
 
-Certain means: past the join limit, and kubectl on the server listed nodes without it on two runs in a row.
+One is terminated only when it certainly never joined: it is past the join limit, and two runs in a row got a node list
+from the server in which it is missing.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from dataclasses import dataclass
 
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Worker
-from node_fleet.domain.scale_up.join import NodeList
+from node_fleet.domain.scale_up.join import NodeList, unjoined_action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanCheck:
-    """What one look came to: whom to reap (at most one), whom to look at again, and why in one sentence."""
+    """The result of one check: the instance to terminate (at most one), the suspects for the next run, and why."""
 
-    reap: str
+    terminate: str
     suspects: dict[str, int]
     sentence: str
 
@@ -25,32 +26,28 @@ class OrphanCheck:
 def check_orphans(
     candidates: Iterable[Worker], node_list: NodeList, suspects: Mapping[str, int], *, now: int, run_seconds: int
 ) -> OrphanCheck:
-    """Compare the candidates with what kubectl on the server lists.
+    """Compare the candidates with the nodes that kubectl on the server lists.
 
-    suspects: instance id -> when a run last missed it. run_seconds: two runs in a row are at most that far apart.
-    A node that is listed, in whatever state, is not missing; a list that cannot be believed changes nothing.
+    suspects: instance id -> when a run last found no node for it. run_seconds: two runs in a row are at most that far
+    apart. A listed node is not missing, in whatever state it is; without a list nothing changes.
     """
     if node_list.source != "server" or not node_list.nodes:
-        return OrphanCheck(
-            reap="", suspects=dict(suspects), sentence=f"nobody is reaped: {node_list.problem or 'no node list'}"
-        )
+        why = node_list.problem or "no node list"
+        return OrphanCheck(terminate="", suspects=dict(suspects), sentence=f"no instance is terminated: {why}")
     listed = {node.instance_id for node in node_list.nodes} | {node.node_name for node in node_list.nodes}
     missing = [w.instance_id for w in candidates if w.instance_id not in listed]
-    again = [i for i in missing if 0 < now - suspects.get(i, 0) <= run_seconds]
-    kept = {i: now for i in missing if i not in again[:1]}
-    if again:
-        return OrphanCheck(reap=again[0], suspects=kept, sentence=f"{again[0]} never became a node: seen on two runs")
-    text = (
-        f"no node of {', '.join(missing)} yet; looked at again on the next run"
-        if missing
-        else "every candidate has a node"
-    )
-    return OrphanCheck(reap="", suspects=kept, sentence=text)
+    confirmed = [i for i in missing if 0 < now - suspects.get(i, 0) <= run_seconds][:1]
+    sentence = "every candidate has a node"
+    if confirmed:
+        sentence = f"{confirmed[0]} never became a node: two runs in a row found none"
+    elif missing:
+        sentence = f"no node of {', '.join(missing)} yet; the next run checks again"
+    kept = {i: now for i in missing if i not in confirmed}
+    return OrphanCheck(terminate="".join(confirmed), suspects=kept, sentence=sentence)
 
 
 def orphan_alert(worker: Worker, now: int, *, kept: bool) -> Alert:
-    """What a person should hear."""
-    age_minutes = (now - worker.launched_at) // 60
-    fate = "kept for inspection (KEEP_UNJOINED)" if kept else "terminated"
-    text = f"{worker.instance_id} in {worker.zone} ran {age_minutes} minutes without ever joining the cluster: {fate}"
+    """The alert of an orphan instance that never joined."""
+    minutes = (now - worker.launched_at) // 60
+    text = f"{worker.instance_id} in {worker.zone} ran for {minutes} min and never joined the cluster: {unjoined_action(kept)}"
     return Alert(kind=f"join_failed:{worker.instance_id}", text=text)

@@ -1,6 +1,6 @@
-"""Where the next workers go: zone, type and market of each. Values in, values out; launches nothing.
+"""Zone, instance type and market of the next workers. Values in, values out; launches nothing.
 
-The whole fleet is looked at for every choice, those still in flight included, never only the batch at hand.
+Every choice considers the whole fleet, workers in flight included, never only the batch at hand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from node_fleet.domain.model.snapshot import Instance, Market
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The user's wishes. zones: zone -> subnet id in the configured order; instance_types in order of preference."""
+    """The settings of placement. zones: zone -> subnet id as configured; instance_types in order of preference."""
 
     zones: dict[str, str]
     instance_types: tuple[str, ...]
@@ -28,7 +28,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pool:
-    """One capacity pool of EC2: each runs dry on its own."""
+    """One capacity pool of EC2: each can lack capacity on its own."""
 
     zone: str
     instance_type: str
@@ -37,7 +37,7 @@ class Pool:
 
 @dataclass(slots=True)
 class FleetDistribution:
-    """How the fleet stands while a plan grows: counted once, then kept up to date slot by slot."""
+    """Workers by zone and market while a plan grows: counted once, then updated slot by slot."""
 
     per_zone: Counter[str] = field(default_factory=Counter)
     spot: int = 0
@@ -53,19 +53,19 @@ class FleetDistribution:
 
 
 def distribution_of(instances: Iterable[Instance], zones: Sequence[str]) -> FleetDistribution:
-    """The fleet as it counts for balance: pending and running workers that nobody has announced to take."""
-    layout = FleetDistribution()
+    """The distribution of the pending and running workers that are not under interruption notice."""
+    fleet = FleetDistribution()
     staying = [i for i in instances if not i.under_notice]
     for instance in staying:
-        layout.add(instance.zone, instance.market)
-    layout.last_zone = _zone_of_newest(staying, zones)
-    return layout
+        fleet.add(instance.zone, instance.market)
+    fleet.last_zone = _zone_of_newest(staying, zones)
+    return fleet
 
 
 def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_floor: int = 0) -> Market:
     """The market of the next worker: the one that brings the whole fleet nearest to the wanted share of Spot.
 
-    Whole numbers only, so that no rounding decides. A tie goes to Spot, which costs less.
+    Whole numbers only, so that no rounding decides. On a tie the choice is Spot, which costs less.
     """
     if total - spot < on_demand_floor:
         return "on-demand"
@@ -78,9 +78,9 @@ def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_floor: 
 def pools_in_order(
     market: Market, placement: Placement, zones: Sequence[str], *, avoid: Iterable[Pool] = ()
 ) -> tuple[Pool, ...]:
-    """Every pool a worker may come from, first choice first: next zone, then next type, then On-Demand.
+    """Every pool in which a worker may be launched, best first: next zone, then next type, then On-Demand.
 
-    Pools in `avoid` come last within their market: a replacement should not stand where one was just taken.
+    Pools in `avoid` come last within their market: a replacement should not use the pool that is interrupted.
     """
     avoided = set(avoid)
     markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand",)
@@ -91,13 +91,13 @@ def pools_in_order(
     return tuple(found)
 
 
-def zone_order(layout: FleetDistribution, placement: Placement) -> tuple[str, ...]:
-    """Zones, best first: fewest workers first (ties as configured), or round after the zone used last."""
+def zone_order(fleet: FleetDistribution, placement: Placement) -> tuple[str, ...]:
+    """Zones, best first: fewest workers first (ties as configured), or in turn after the zone used last."""
     names = list(placement.zones)
     if placement.order == "round-robin":
-        start = names.index(layout.last_zone) + 1 if layout.last_zone in names else 0
+        start = names.index(fleet.last_zone) + 1 if fleet.last_zone in names else 0
         return tuple(names[start:] + names[:start])
-    return tuple(sorted(names, key=lambda zone: layout.per_zone[zone]))
+    return tuple(sorted(names, key=lambda zone: fleet.per_zone[zone]))
 
 
 def plan_slots(
@@ -105,49 +105,50 @@ def plan_slots(
     instances: Iterable[Instance],
     placement: Placement,
     *,
-    dry: Iterable[PoolBackOff] = (),
+    back_offs: Iterable[PoolBackOff] = (),
     now: int,
     avoid: Iterable[Pool] = (),
 ) -> tuple[LaunchSlot, ...]:
-    """Slots for `count` workers, in pools that are not known to be dry. Fewer when no such pool is left."""
-    layout = distribution_of(instances, list(placement.zones))
-    closed = pools_in_back_off(dry, now)
+    """Slots for `count` workers in pools that are not in back-off. Fewer when no such pool is left."""
+    fleet = distribution_of(instances, list(placement.zones))
+    closed = pools_in_back_off(back_offs, now)
     slots: list[LaunchSlot] = []
     for number in range(1, count + 1):
-        pool = _best_pool(layout, placement, closed, tuple(avoid))
+        pool = _best_pool(fleet, placement, closed, tuple(avoid))
         if pool is None:
             break
-        layout.add(pool.zone, pool.market)
-        slots.append(slot_in(pool, number, placement))
+        fleet.add(pool.zone, pool.market)
+        slots.append(planned_slot(pool, number, placement))
     return tuple(slots)
 
 
-def slot_in(pool: Pool, number: int, placement: Placement) -> LaunchSlot:
-    """A planned slot in that pool."""
+def planned_slot(pool: Pool, number: int, placement: Placement, *, attempt: int = 0) -> LaunchSlot:
+    """A slot to launch in that pool."""
     return LaunchSlot(
         number=number,
         zone=pool.zone,
         subnet_id=placement.zones[pool.zone],
         instance_type=pool.instance_type,
         market=pool.market,
+        attempt=attempt,
     )
 
 
-def pools_in_back_off(dry: Iterable[PoolBackOff], now: int) -> frozenset[Pool]:
-    """The pools that are still to be left alone."""
-    return frozenset(Pool(d.zone, d.instance_type, d.market) for d in dry if d.until > now)
+def pools_in_back_off(back_offs: Iterable[PoolBackOff], now: int) -> frozenset[Pool]:
+    """The pools that are not asked at that time."""
+    return frozenset(Pool(b.zone, b.instance_type, b.market) for b in back_offs if b.until > now)
 
 
 def _best_pool(
-    layout: FleetDistribution, placement: Placement, closed: frozenset[Pool], avoid: tuple[Pool, ...]
+    fleet: FleetDistribution, placement: Placement, closed: frozenset[Pool], avoid: tuple[Pool, ...]
 ) -> Pool | None:
     market = choose_market(
-        spot=layout.spot,
-        total=layout.total,
+        spot=fleet.spot,
+        total=fleet.total,
         spot_percent=placement.spot_percent,
         on_demand_floor=placement.on_demand_floor,
     )
-    order = pools_in_order(market, placement, zone_order(layout, placement), avoid=avoid)
+    order = pools_in_order(market, placement, zone_order(fleet, placement), avoid=avoid)
     return next((pool for pool in order if pool not in closed), None)
 
 

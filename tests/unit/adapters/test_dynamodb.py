@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.adapters.items import from_attribute, from_attributes, to_attribute, to_attributes
+from node_fleet.adapters.dynamodb import from_attribute, from_attributes, to_attribute, to_attributes
 from node_fleet.domain.model.errors import InvalidInputError
 
 plain = st.recursive(

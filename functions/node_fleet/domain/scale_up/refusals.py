@@ -1,0 +1,241 @@
+"""What EC2's refusals of RunInstances mean: one table, a row for each class. Asks EC2 nothing.
+
+A new class of refusals is one row here and one case of its test. A Retry or Catch of its own also needs an error class
+in errors.py and the state machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from node_fleet.domain.model.errors import (
+    LaunchConfigurationError,
+    LaunchError,
+    NoCapacityError,
+    NodeFleetError,
+    QuotaExceededError,
+)
+from node_fleet.domain.model.memory import PoolBackOff
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.scale_up.placement import Placement, Pool
+
+Reaction = Literal["next pool", "same request again", "search by tag", "stop"]
+Scope = Literal["", "the pool", "every pool of the zone", "every Spot pool"]
+
+NO_ANSWER = "ConnectionError"
+"""The code that stands for a request without any answer from EC2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalClass:
+    """Codes of EC2 after which the same is done.
+
+    codes, prefixes: whole codes and beginnings of codes. reaction: what the launcher does next. puts_in_back_off: the
+    pools that are not asked again for DRY_POOL_SECONDS. advice: what an operator can do. error: ends a scale-up that
+    launched nothing. alert: kind of the alert that is sent even when other workers were launched; empty for none.
+    """
+
+    codes: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    meaning: str
+    reaction: Reaction
+    puts_in_back_off: Scope = ""
+    advice: str = ""
+    error: type[NodeFleetError] = LaunchError
+    alert: str = ""
+
+
+REFUSALS = (
+    RefusalClass(
+        codes=(
+            "InsufficientInstanceCapacity",
+            "InsufficientHostCapacity",
+            "InsufficientCapacity",
+            "UnfulfillableCapacity",
+            "SpotMaxPriceTooLow",
+            "Unsupported",
+        ),
+        meaning="EC2 has no capacity in this pool",
+        reaction="next pool",
+        puts_in_back_off="the pool",
+        advice="add instance types or zones",
+        error=NoCapacityError,
+    ),
+    RefusalClass(
+        codes=("InsufficientFreeAddressesInSubnet",),
+        meaning="the subnet has no free address",
+        reaction="next pool",
+        puts_in_back_off="every pool of the zone",
+        advice="use a larger subnet",
+        error=NoCapacityError,
+    ),
+    RefusalClass(
+        codes=("MaxSpotInstanceCountExceeded",),
+        meaning="the quota All Standard Spot Instance Requests (L-34B43A08) is used up",
+        reaction="next pool",
+        puts_in_back_off="every Spot pool",
+        advice="request an increase in Service Quotas",
+        error=NoCapacityError,
+        alert="quota_exceeded",
+    ),
+    RefusalClass(
+        codes=("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
+        meaning="the account has no service-linked role for Spot instances",
+        reaction="next pool",
+        puts_in_back_off="every Spot pool",
+        advice="create the role AWSServiceRoleForEC2Spot once",
+        error=NoCapacityError,
+        alert="quota_exceeded",
+    ),
+    RefusalClass(
+        codes=("VcpuLimitExceeded", "InstanceLimitExceeded"),
+        meaning="the quota Running On-Demand instances (vCPU; L-1216C47A for the types t, m and c) is used up",
+        reaction="stop",
+        advice="request an increase in Service Quotas",
+        error=QuotaExceededError,
+        alert="quota_exceeded",
+    ),
+    RefusalClass(
+        codes=("VolumeLimitExceeded",),
+        meaning="the quota Storage for gp3 volumes (L-7A658B76) is used up",
+        reaction="stop",
+        advice="request an increase in Service Quotas",
+        error=QuotaExceededError,
+        alert="quota_exceeded",
+    ),
+    RefusalClass(
+        codes=("ResourceLimitExceeded",),
+        meaning="the quota of the resource that EC2 names is used up",
+        reaction="stop",
+        advice="request an increase in Service Quotas",
+        error=QuotaExceededError,
+        alert="quota_exceeded",
+    ),
+    RefusalClass(
+        codes=(
+            "RequestLimitExceeded",
+            "Throttling",
+            "ThrottlingException",
+            "RequestThrottled",
+            "RequestThrottledException",
+            "EC2ThrottledException",
+            "SlowDown",
+            "InternalError",
+            "InternalFailure",
+            "ServiceUnavailable",
+            "Unavailable",
+            "RequestTimeout",
+            NO_ANSWER,
+        ),
+        meaning="EC2 throttles requests or does not answer",
+        reaction="same request again",
+        advice="check the AWS Health Dashboard if this lasts",
+    ),
+    RefusalClass(
+        codes=("IdempotentParameterMismatch", "IdempotentInstanceTerminated"),
+        meaning="an earlier request with other parameters used the same client token",
+        reaction="search by tag",
+    ),
+    RefusalClass(
+        codes=(
+            "UnauthorizedOperation",
+            "AccessDenied",
+            "AuthFailure",
+            "OptInRequired",
+            "PendingVerification",
+            "Blocked",
+            "InvalidAMIID.NotFound",
+            "InvalidAMIID.Unavailable",
+            "InvalidAMIID.Malformed",
+            "InvalidKeyPair.NotFound",
+            "InvalidGroup.NotFound",
+            "InvalidSecurityGroupID.NotFound",
+            "InvalidSubnetID.NotFound",
+            "InvalidSubnet",
+            "MissingParameter",
+            "UnknownParameter",
+            "UnsupportedOperation",
+            "InstanceTypeNotSupported",
+        ),
+        prefixes=(
+            "AuthFailure.",
+            "InvalidLaunchTemplate",
+            "InvalidParameter",
+            "InvalidBlockDevice",
+            "InvalidIamInstanceProfile",
+        ),
+        meaning="the request cannot succeed with this launch template, subnet, account or permission",
+        reaction="stop",
+        advice="fix what EC2 names and deploy again",
+        error=LaunchConfigurationError,
+        alert="launch_configuration",
+    ),
+)
+UNKNOWN_REFUSAL = RefusalClass(
+    meaning="node-fleet does not know this code", reaction="stop", advice="look the code up in the EC2 API reference"
+)
+"""The class of every other code: it is final, since a blind repetition would not help."""
+
+ALERT_OF_ERROR = {"NoCapacityError": "no_capacity"} | {
+    row.error.__name__: row.alert for row in REFUSALS if row.alert and row.error is not NoCapacityError
+}
+"""Error class of a failed scale-up -> kind of its alert."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One refused RunInstances: which pool, EC2's code and EC2's message."""
+
+    pool: Pool
+    code: str
+    message: str
+
+    @property
+    def refusal_class(self) -> RefusalClass:
+        """The row of the table."""
+        return class_of(self.code)
+
+    @property
+    def sentence(self) -> str:
+        """What an operator reads."""
+        pool = f"{self.pool.instance_type} {self.pool.market} in {self.pool.zone}"
+        return f"EC2 returned {self.code} for {pool}: {self.refusal_class.meaning} ({self.message[:160]})"
+
+
+def class_of(code: str) -> RefusalClass:
+    """The class of an EC2 error code; a whole code goes before the beginning of one."""
+    whole = (row for row in REFUSALS if code in row.codes)
+    beginning = (row for row in REFUSALS if row.prefixes and code.startswith(row.prefixes))
+    return next(whole, None) or next(beginning, UNKNOWN_REFUSAL)
+
+
+def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple[PoolBackOff, ...]:
+    """The pools that this refusal puts in back-off until then; empty when it says nothing about a pool."""
+    scope = refusal.refusal_class.puts_in_back_off
+    pools = {refusal.pool} if scope else set()
+    if scope == "every pool of the zone":
+        zone = refusal.pool.zone
+        pools |= {Pool(zone, kind, market) for kind in placement.instance_types for market in ("spot", "on-demand")}
+    elif scope == "every Spot pool":
+        pools |= {Pool(zone, kind, "spot") for zone in placement.zones for kind in placement.instance_types}
+    return tuple(
+        PoolBackOff(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in sorted(pools)
+    )
+
+
+def launch_error(refusals: Iterable[Refusal]) -> NodeFleetError:
+    """The error of a scale-up that launched nothing: the first that no other pool can help, else NoCapacityError."""
+    listed = list(refusals)
+    classes = [refusal.refusal_class for refusal in listed]
+    final = next((row for row in classes if row.error is not NoCapacityError), classes[-1])
+    text = "; ".join(dict.fromkeys(refusal.sentence for refusal in listed))
+    advice = f". What you can do: {final.advice}" if final.advice else ""
+    return final.error(f"no worker was launched: {text}{advice}")
+
+
+def refusal_alerts(refusals: Iterable[Refusal]) -> tuple[Alert, ...]:
+    """Quotas and configuration, which are alerted even when other workers were launched; one for each kind."""
+    found = {r.refusal_class.alert: f"{r.sentence}. What you can do: {r.refusal_class.advice}" for r in refusals}
+    return tuple(Alert(kind=kind, text=text) for kind, text in found.items() if kind)
