@@ -1,4 +1,4 @@
-"""CheckJoin: checks once whether the launched workers are usable. "Not yet" is an answer; each check renews the lease."""
+"""CheckJoin: checks once whether the launched workers are usable. Each check renews the lease."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Ec2Fleet:
             return tuple((one["VolumeId"], int(one["Size"])) for page in pages for one in page["Volumes"])
 
     def launched_by(self, operation_id: str) -> dict[int, TaggedInstance]:
-        """The instances that an operation launched, by slot number: how a repeated step continues after an interruption."""
+        """The instances that an operation launched, by slot number: a repeated step continues with them."""
         found: dict[int, TaggedInstance] = {}
         for raw in self._describe({**self._fleet_tags(), "tag:Operation": (operation_id,)}):
             slot = _tags(raw).get("Slot", "")
@@ -107,20 +107,18 @@ class Ec2Fleet:
         """The running K3s server.
 
         Raises:
-            ServerNotFoundError: no instance carries the tag, or several do and their Cluster tags do not single one out.
+            ServerNotFoundError: no instance carries the tag, or several do and Cluster tags do not tell them apart.
         """
         role, cluster = self._settings.server_role_tag, self._settings.cluster_id
         found = list(self._describe({"tag:Role": (role,), "instance-state-name": ("running",)}))
         ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster]
         ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
         if not ours:
-            raise ServerNotFoundError(
-                f"no running instance carries the tag Role={role}; add this tag to the K3s server"
-            )
+            raise ServerNotFoundError(f"no running instance carries the tag Role={role}; add it to the K3s server")
         if len(ours) > 1:
             ids = ", ".join(sorted(raw["InstanceId"] for raw in ours))
             raise ServerNotFoundError(
-                f"{len(ours)} running instances carry the tag Role={role}: {ids}; add the tag Cluster={cluster} to the right one"
+                f"{len(ours)} running instances carry the tag Role={role}: {ids}; tag the server Cluster={cluster}"
             )
         return Server(instance_id=ours[0]["InstanceId"], private_ip=ours[0].get("PrivateIpAddress", ""))
 

@@ -1,4 +1,4 @@
-"""Launches planned slots: reserves capacity, asks EC2, continues in the next pool, and records each step before the next.
+"""Launches planned slots: reserves capacity, asks EC2, tries the next pool, and records each step before the next.
 
 Both workflows launch through this class. What a refusal of EC2 means stands in domain/scale_up/refusals.py.
 """

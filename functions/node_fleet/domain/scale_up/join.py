@@ -35,7 +35,7 @@ class JoinProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeList:
-    """The nodes and the source that listed them. nodes is None when no source gave a complete list; `problem` says why."""
+    """The nodes and the source that listed them; nodes is None when no source gave a complete list."""
 
     nodes: tuple[NodeReading, ...] | None
     source: Literal["prometheus", "server", "none"]
@@ -165,7 +165,7 @@ def needs_another_round(join: JoinProgress, *, round_number: int, max_rounds: in
 
 
 def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | None) -> dict[str, str] | None:
-    """Error and cause of a failed scale-up: the fault that was caught, or that no worker joined; None without either."""
+    """Error and cause of a failed scale-up: the caught fault, or that no worker joined; None without either."""
     if failure is not None:
         return {"error": failure["Error"], "cause": failure["Cause"]}
     if operation is None or not operation.instance_ids:
