@@ -220,7 +220,7 @@ def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:
 
 
 def known(event: Mapping[str, Any], key: str, kind: Any) -> Any:
-    """One key of the payload as a `kind`; None when it is missing or malformed, for figures that must not fail a run."""
+    """One key of the payload as a `kind`; None when it is missing or malformed: a figure must not fail a run."""
     try:
         return from_payload(kind, event[key], path=key) if event.get(key) else None
     except InvalidInputError:

@@ -49,5 +49,6 @@ def check_orphans(
 def orphan_alert(worker: Worker, now: int, *, kept: bool) -> Alert:
     """The alert of an orphan instance that never joined."""
     minutes = (now - worker.launched_at) // 60
-    text = f"{worker.instance_id} in {worker.zone} ran for {minutes} min and never joined the cluster: {unjoined_action(kept)}"
+    instance = f"{worker.instance_id} in {worker.zone}"
+    text = f"{instance} ran for {minutes} min and never joined the cluster: {unjoined_action(kept)}"
     return Alert(kind=f"join_failed:{worker.instance_id}", text=text)

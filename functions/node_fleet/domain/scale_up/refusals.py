@@ -82,10 +82,10 @@ REFUSALS = (
     ),
     RefusalClass(
         codes=("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
-        meaning="the account has no service-linked role for Spot instances",
+        meaning="the account lacks the service-linked role AWSServiceRoleForEC2Spot",
         reaction="next pool",
         puts_in_back_off="every Spot pool",
-        advice="create the role AWSServiceRoleForEC2Spot once",
+        advice="create that role once with IAM",
         error=NoCapacityError,
         alert="quota_exceeded",
     ),
