@@ -7,9 +7,15 @@ from typing import Any
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance, Market, NodeReading
 from node_fleet.domain.scale_up.placement import Placement
+from node_fleet.domain.scale_up.refusals import REFUSALS
 
 NOW = 1_790_000_000
 ZONES = {"a": "subnet-a", "b": "subnet-b", "c": "subnet-c"}
+
+
+def codes_that_close(scope: str) -> list[str]:
+    """EC2's codes that put these pools in back-off."""
+    return sorted(code for row in REFUSALS if row.puts_in_back_off == scope for code in row.codes)
 
 
 def instance(number: int, *, zone: str = "a", market: Market = "spot", **more: Any) -> Instance:

@@ -12,12 +12,12 @@ import pytest
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.model.errors import LaunchError, NodeFleetError
-from node_fleet.domain.scale_up.launch import CAPACITY
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from simulator.aws.recorder import AwsCall
 from tests.support.handlers.scale_up import ZONES, Bench, bench
+from tests.support.launches import codes_that_close
 
 TYPES = ("t3.small", "t3a.small")
 
@@ -58,7 +58,7 @@ def pools(made: Bench) -> list[Pool]:
     return [Pool(p.az, p.instance_type, "spot" if p.market == "spot" else "on-demand") for p in found]
 
 
-@pytest.mark.parametrize("code", sorted(CAPACITY - {"InsufficientCapacity"}))
+@pytest.mark.parametrize("code", [code for code in codes_that_close("the pool") if code != "InsufficientCapacity"])
 def test_35_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Bench, code: str) -> None:
     fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot", code=code)
     answer = launch(fleet)

@@ -8,10 +8,11 @@ import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.domain.model.errors import NodeFleetError
-from node_fleet.domain.scale_up.launch import CAPACITY
 from tests.support.handlers.scale_up import Bench, bench
+from tests.support.launches import codes_that_close
 
 TYPES = ("t3.small", "t3a.small")
+NEVER_ON_DEMAND = {"InsufficientCapacity", "SpotMaxPriceTooLow"}
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def on_demand() -> Iterator[Bench]:
         yield made
 
 
-@pytest.mark.parametrize("code", sorted(CAPACITY - {"InsufficientCapacity", "SpotMaxPriceTooLow"}))
+@pytest.mark.parametrize("code", sorted(set(codes_that_close("the pool")) - NEVER_ON_DEMAND))
 def test_an_on_demand_fleet_falls_back_to_zones_and_types_and_never_to_spot(on_demand: Bench, code: str) -> None:
     on_demand.cloud.recorder.calls.clear()
     rule = on_demand.cloud.ec2.dry_pool(instance_type=TYPES[0], code=code)

@@ -22,15 +22,11 @@ from node_fleet.domain.scale_up.launch import (
     retry_pause_seconds,
 )
 from node_fleet.domain.scale_up.placement import Pool
-from node_fleet.domain.scale_up.refusals import REFUSALS, Refusal, launch_error, pools_closed_by, refusal_alerts
-from tests.support.launches import NOW, ZONES, instance, operation, placement, slot
+from node_fleet.domain.scale_up.refusals import Refusal, launch_error, pools_closed_by, refusal_alerts
+from tests.support.launches import NOW, ZONES, codes_that_close, instance, operation, placement, slot
 
 SPOT_A = Pool("a", "t3.small", "spot")
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-
-
-def codes_that_close(scope: str) -> list[str]:
-    return sorted(code for row in REFUSALS if row.puts_in_back_off == scope for code in row.codes)
 
 
 def refusal(code: str, pool: Pool = SPOT_A) -> Refusal:
