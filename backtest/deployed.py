@@ -39,7 +39,7 @@ class Workflow:
     drain_poll_seconds: int = 10
     sight_seconds: int = 0
     spot_percent: int = 70
-    on_demand_floor: int = 0
+    on_demand_minimum: int = 0
 
 
 class Deployed:
@@ -61,7 +61,7 @@ class Deployed:
             zones={zone: f"subnet-{zone}" for zone in ZONES},
             instance_types=(capacity.instance_type,),
             spot_percent=self._workflow.spot_percent,
-            on_demand_floor=self._workflow.on_demand_floor,
+            on_demand_minimum=self._workflow.on_demand_minimum,
         )
         self._tick = 0
         self._alert_at = NEVER

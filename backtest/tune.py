@@ -16,7 +16,7 @@ from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
 
 SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
-    "steps": {
+    "thresholds": {
         "idle_seconds": (0, 300, 1200, 2400),
         "cpu_down_percent": (20.0, 40.0, 50.0, 55.0),
         "cpu_up_percent": (45.0, 55.0, 60.0),
@@ -139,7 +139,7 @@ class _Search:
 
 def _searched(settings: Settings) -> Mapping[str, Sequence[Any]]:
     """What the rule set of these settings looks at; what the settings have already is not tried again."""
-    names = SEARCHED.get(settings.policy().sizing, {})
+    names = SEARCHED.get(settings.policy().strategy, {})
     return {name: [v for v in values if v != getattr(settings, name)] for name, values in names.items()}
 
 

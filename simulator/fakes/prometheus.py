@@ -111,7 +111,7 @@ class FakePrometheus:
             "request_traffic": lambda at: self._request_rate(at, 120),
         }
         known[queries.CUSTOM.text] = _union(built_in)
-        return known | {text: built_in[name] for name, text in queries.BUILT_IN.items()}
+        return known | {text: built_in[name] for name, text in queries.CUSTOM.parts.items()}
 
     # nodes ------------------------------------------------------------------------------------------------------
 

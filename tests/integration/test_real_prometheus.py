@@ -14,9 +14,9 @@ from handlers import collect_metrics
 from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.prometheus.http import new_session
 from node_fleet.adapters.prometheus.reader import PrometheusReader
+from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.fleet_state import FleetState
-from node_fleet.domain.model.policy import CustomMetric
 from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.built_in_metrics import BUILT_IN
+from node_fleet.domain.model.custom_metric import BUILT_IN
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.policy import Policy
 from node_fleet.settings import Settings, spec_of
@@ -40,9 +40,9 @@ def problem(**raw: Any) -> str:
         ({"step_normal": 3}, "STEP_NORMAL=3 must be at most STEP_URGENT=2"),
         (
             {"prometheus_url": "https://ann:hunter2@metrics.example:9090/p"},
-            "PROMETHEUS_URL=https://metrics.example:9090/p came with a user or password",
+            "PROMETHEUS_URL=https://metrics.example:9090/p contained a user or password",
         ),
-        ({"prometheus_url": "http://hunter2@metrics.example"}, "put them in the secret that PROMETHEUS_SECRET names"),
+        ({"prometheus_url": "http://hunter2@metrics.example"}, "store them in the secret that PROMETHEUS_SECRET names"),
         ({"interval_seconds": 300}, "INTERVAL_SECONDS=300 must be below READING_GAP_SECONDS=300"),
         ({"cpu_readings": 0}, "CPU_READINGS=0: expected 1 to 30"),
         ({"pending_readings": 0}, "PENDING_READINGS=0: expected 1 to 30"),
@@ -59,7 +59,7 @@ def problem(**raw: Any) -> str:
             "PRESET=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme, adaptive "
             "(nearest: algorithm)",
         ),
-        ({"sizing": "step"}, "SIZING=step: expected one of steps"),
+        ({"strategy": "step"}, "STRATEGY=step: expected one of thresholds, adaptive"),
         ({"cooldown_by": "first"}, "COOLDOWN_BY=first: expected one of next, last"),
         ({"weekend_days": "fri,sut"}, "'sut' is not a day, expected mon to sun (nearest: sun)"),
         ({"cpu_reading": 3}, "cpu_reading is not a setting (nearest: cpu_readings)"),
@@ -127,14 +127,49 @@ def test_a_setting_goes_before_its_preset() -> None:
     assert Settings.from_mapping({"preset": "flowchart", "cpu_readings": 5}).policy().cpu_readings == 5
 
 
-def test_every_number_of_the_policy_is_a_setting() -> None:
-    assert set(Policy.__dataclass_fields__) <= set(Settings.__dataclass_fields__)
-
-
 def test_policy_and_settings_agree_on_every_default() -> None:
-    policy, bare = Settings().policy(), Policy()
-    differing = [n for n in Policy.__dataclass_fields__ if getattr(policy, n) != getattr(bare, n)]
-    assert differing == ["custom_metrics"]
+    assert Settings().policy() == Policy()
+
+
+RENAMED = [
+    ("on_demand_floor", 2, "on_demand_minimum"),
+    ("dry_pool_seconds", 900, "pool_back_off_seconds"),
+    ("sizing", "adaptive", "strategy"),
+    ("join_back_off_most_seconds", 7200, "join_back_off_max_seconds"),
+    ("scale_up_back_off_most_seconds", 7200, "scale_up_back_off_max_seconds"),
+    ("drain_back_off_most_seconds", 7200, "drain_back_off_max_seconds"),
+]
+
+
+@pytest.mark.parametrize(("old", "value", "new"), RENAMED)
+def test_an_earlier_name_still_works_and_one_warning_names_both(old: str, value: Any, new: str) -> None:
+    with pytest.warns(FutureWarning) as warned:
+        settings = Settings.from_mapping({old: value})
+    assert getattr(settings, new) == value
+    assert [str(one.message) for one in warned] == [f"{old} is deprecated: use {new}, which means the same"]
+    env = spec_of(Settings.__dataclass_fields__[new]).env
+    with pytest.warns(FutureWarning, match=f"{old.upper()} is deprecated: use {env}"):
+        assert Settings.from_env({old.upper(): str(value)}) == settings
+
+
+@pytest.mark.parametrize(("old", "value", "new"), RENAMED)
+def test_an_earlier_name_beside_the_current_one_is_an_error_that_names_both(old: str, value: Any, new: str) -> None:
+    assert (
+        problem(**{old: value, new: value}) == f"{old} and {new} are the same setting and both are given: remove {old}"
+    )
+
+
+def test_an_earlier_value_still_works_and_one_warning_names_both() -> None:
+    with pytest.warns(FutureWarning) as warned:
+        assert Settings.from_env({"STRATEGY": "steps"}) == Settings()
+    assert [str(one.message) for one in warned] == [
+        "STRATEGY=steps is deprecated: use thresholds, which means the same"
+    ]
+
+
+def test_a_policy_recorded_under_earlier_names_is_read() -> None:
+    with pytest.warns(FutureWarning):
+        assert Settings.policy_from_env({"SIZING": "steps", "JOIN_BACK_OFF_MOST_SECONDS": "3600"}) == Policy()
 
 
 def test_the_policy_comes_back_from_its_own_part_of_the_environment() -> None:

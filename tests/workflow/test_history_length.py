@@ -21,12 +21,12 @@ from node_fleet.settings.validation import (
     BESIDE_EVENTS,
     HISTORY_LIMIT,
     LONGEST_STEP_SECONDS,
-    LOOK_EVENTS,
     MACHINE_SECONDS,
-    RETRIED_LOOK_EVENTS,
+    POLL_EVENTS,
+    RETRIED_POLL_EVENTS,
     ROUND_EVENTS,
     UNRENEWED_SECONDS,
-    most_history_events,
+    max_history_events,
 )
 from simulator.runner import all_edges
 from tests.support.workflow_harness import BUSY, stage
@@ -77,9 +77,9 @@ def _reached(start: str, ahead: dict[str, set[str]]) -> set[str]:
 def test_one_look_is_a_wait_a_task_and_a_choice(loop: tuple[str, ...]) -> None:
     edges = all_edges(AUTOSCALER)
     assert {(loop[0], loop[1]), (loop[1], loop[2]), (loop[2], loop[0])} <= edges
-    assert events(loop) == LOOK_EVENTS
+    assert events(loop) == POLL_EVENTS
     tries = sum(rule["MaxAttempts"] for rule in AUTOSCALER["States"][loop[1]]["Retry"])
-    assert events(loop) + tries * EVENTS_OF_A_FAILED_TRY == RETRIED_LOOK_EVENTS
+    assert events(loop) + tries * EVENTS_OF_A_FAILED_TRY == RETRIED_POLL_EVENTS
 
 
 def test_every_ring_of_states_is_one_that_the_relation_counts() -> None:
@@ -103,9 +103,9 @@ def test_the_relations_numbers_are_those_of_the_definition() -> None:
 
 def test_case_54_the_longest_run_by_default_is_far_below_the_limit() -> None:
     settings = Settings()
-    longest = most_history_events(settings)
+    longest = max_history_events(settings)
     assert longest < HISTORY_LIMIT
-    assert most_history_events(settings, look_events=RETRIED_LOOK_EVENTS) < AWS_HISTORY_LIMIT
+    assert max_history_events(settings, poll_events=RETRIED_POLL_EVENTS) < AWS_HISTORY_LIMIT
 
 
 polls = st.integers(2, 60)
@@ -127,8 +127,8 @@ polls = st.integers(2, 60)
 )
 def test_case_54_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given: dict[str, Any]) -> None:
     settings = Settings(**given)
-    long = most_history_events(settings) >= HISTORY_LIMIT
-    long = long or most_history_events(settings, look_events=RETRIED_LOOK_EVENTS) >= AWS_HISTORY_LIMIT
+    long = max_history_events(settings) >= HISTORY_LIMIT
+    long = long or max_history_events(settings, poll_events=RETRIED_POLL_EVENTS) >= AWS_HISTORY_LIMIT
     if not long:
         assert Settings.from_mapping(given).join_poll_seconds == given["join_poll_seconds"]
         return
@@ -163,7 +163,7 @@ def test_case_54_a_real_run_that_waits_to_the_end_makes_no_more_events_than_comp
         fleet.load(BUSY)
         run = fleet.tick()
         assert run.path.count("CheckJoin") >= 29
-        assert LOOK_EVENTS * run.path.count("CheckJoin") < run.events_count <= most_history_events(fleet.settings)
+        assert POLL_EVENTS * run.path.count("CheckJoin") < run.events_count <= max_history_events(fleet.settings)
 
 
 def test_a_notice_for_many_workers_stays_below_the_limit() -> None:

@@ -39,7 +39,7 @@ def placement_from(settings: Settings) -> Placement:
         zones=settings.zones,
         instance_types=settings.instance_types,
         spot_percent=settings.spot_percent,
-        on_demand_floor=settings.on_demand_floor,
+        on_demand_minimum=settings.on_demand_minimum,
         order="round-robin" if settings.placement == "round-robin" else "fewest",
     )
 
@@ -173,7 +173,7 @@ class Launcher:
         if reaction != "next pool":
             self._final_refusal = refusal
         now = self._clock.now()
-        closed = pools_closed_by(refusal, self._placement, now + self._settings.dry_pool_seconds)
+        closed = pools_closed_by(refusal, self._placement, now + self._settings.pool_back_off_seconds)
         return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
 
     def _request_with_retries(self, operation_id: str, slot: LaunchSlot) -> LaunchResult:

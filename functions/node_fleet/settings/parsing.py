@@ -1,53 +1,33 @@
-"""How a setting is written and read back: its specification, the parsers by kind of value, the nearest valid name.
-
-Knows no setting by name beyond how its value is formed; what contradicts what stands in setting_relations.py.
-"""
+"""How the value of a setting is parsed and written, by kind of value. Knows nothing about contradictions."""
 
 from __future__ import annotations
 
 import json
 import math
 import typing
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field
+from dataclasses import Field
 from typing import Any
 
-from node_fleet.domain.model.built_in_metrics import BUILT_IN, completed
+from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric, with_built_in_defaults
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.model.policy import DAY_NAMES, CustomMetric, ScheduleWindow
+from node_fleet.domain.model.policy import DAY_NAMES, ScheduleWindow
+from node_fleet.domain.model.setting import spec_of
 from node_fleet.payload import from_payload, to_payload
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """How one setting is written and what it may be. low and high are inclusive."""
-
-    env: str
-    meaning: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    unit: str = ""
-
-
-def setting(env: str, default: Any, meaning: str, **limits: Any) -> Any:
-    """A dataclass field that carries its Spec."""
-    return field(default=default, metadata={"spec": Spec(env=env, meaning=meaning, **limits)})
-
-
-def spec_of(f: Field[Any]) -> Spec:
-    """The Spec that a Settings field carries."""
-    return typing.cast(Spec, f.metadata["spec"])
-
-
 def parsed(f: Field[Any], value: Any) -> Any:
-    """The value of that field; ValueError says what would be right."""
-    spec, kind = spec_of(f), str(f.type)
-    found = _PARSERS[f.name](value) if f.name in _PARSERS else _PARSERS[kind](value)
+    """The value of that setting. Raises ValueError, which names the allowed values."""
+    spec = spec_of(f)
+    found = _PARSERS.get(f.name, _PARSERS.get(str(f.type), _text))(value)
+    if isinstance(found, str) and found in spec.old_choices:
+        old, found = found, spec.old_choices[found]
+        warnings.warn(f"{spec.env}={old} is deprecated: use {found}, which means the same", FutureWarning, stacklevel=5)
     if spec.choices and found not in spec.choices:
-        raise ValueError(f"expected one of {', '.join(spec.choices)}{nearest(str(found), spec.choices)}")
-    if spec.low is not None and not spec.low <= found <= (spec.high or spec.low):
-        raise ValueError(f"expected {spec.low:g} to {spec.high:g}{spec.unit and ' ' + spec.unit}")
+        raise ValueError(f"expected one of {spec.range}{nearest(str(found), spec.choices)}")
+    if spec.low is not None and spec.high is not None and not spec.low <= found <= spec.high:
+        raise ValueError(f"expected {spec.range}")
     return found
 
 
@@ -121,7 +101,7 @@ def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
 
 
 def _custom_metric(entry: Any, index: int) -> CustomMetric:
-    fields = completed(entry)
+    fields = with_built_in_defaults(entry)
     name = fields.get("name") if isinstance(fields, Mapping) else None
     if name and (absent := [mark for mark in ("query", "high", "low") if fields.get(mark) is None]):
         near = nearest(str(name), [m.name for m in BUILT_IN]) if "query" in absent else ""
@@ -146,7 +126,6 @@ _PARSERS: dict[str, Any] = {
     "int": _whole,
     "float": _number,
     "bool": _switch,
-    "str": _text,
     "tuple[str, ...]": _texts,
     "subnets": _subnets,
     "custom_metrics": _custom_metrics,
@@ -175,7 +154,7 @@ def shown(value: Any) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known name nearest to a wrong one, in brackets; empty when none is near."""
-    import difflib  # nobody needs it while every setting is right
+    import difflib  # only wrong settings need it
 
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" (nearest: {near[0]})" if near else ""

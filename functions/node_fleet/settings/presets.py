@@ -1,16 +1,17 @@
-"""Named sets of policy numbers, each taken from one document; only what differs from the default is listed.
+"""Named sets of settings; each lists only what differs from the defaults.
 
-A preset changes decisions, never safety: floors, headroom, live data and the projection guard bind all of them.
+A preset changes decisions, never safety: minimum, maximum, live data and the projection hold for every preset.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model.built_in_metrics import built_in
+from node_fleet.domain.model.custom_metric import built_in
+from node_fleet.domain.model.policy import PresetName
 from node_fleet.domain.scaling.strategies.adaptive.preset import ADAPTIVE_PRESET
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[PresetName, dict[str, Any]] = {
     "node-fleet": {},
     "algorithm": {
         "pending_bypasses_cooldown": False,

@@ -1,25 +1,21 @@
-"""Settings that are each allowed but contradict one another: every one is named with both values."""
+"""Finds settings that are each allowed but contradict each other; every message names both with their values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from node_fleet.domain.model.policy import CustomMetric
+from node_fleet.domain.model.custom_metric import CustomMetric
+from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.parsing import nearest
 
-if TYPE_CHECKING:
-    from node_fleet.settings import Settings
-
 MACHINE_SECONDS = 3600
-"""The autoscaler machine's own TimeoutSeconds: no run lasts longer."""
-LOOK_EVENTS = 9
-"""History events of one look in a polling loop: Wait 2, Task 5, Choice 2."""
-RETRIED_LOOK_EVENTS = 27
-"""The same when every attempt but the last of the Task fails: 6 retries of 3 events."""
+"""TimeoutSeconds of the autoscaler's state machine: no run lasts longer."""
+POLL_EVENTS = 9
+"""History events of one round of a polling loop: Wait 2, Task 5, Choice 2."""
+RETRIED_POLL_EVENTS = 27
+"""The same when every attempt of the Task but the last fails: 6 retries of 3 events."""
 BESIDE_EVENTS = 200
-"""History events of every state of the machine once, at most."""
+"""Upper limit of history events when every state of the machine runs once."""
 ROUND_EVENTS = 80
-"""History events of one more round or one more target, each of its states once, at most."""
+"""Upper limit of history events of one more round or target, in which each of its states runs once."""
 HISTORY_LIMIT, AWS_HISTORY_LIMIT = 10_000, 25_000
 LONGEST_STEP_SECONDS = 120
 """The longest TimeoutSeconds of a state that holds the lock."""
@@ -27,23 +23,23 @@ UNRENEWED_SECONDS = 75
 """CollectMetrics and Decide follow a wait and do not renew the lease: their TimeoutSeconds together."""
 
 
-def contradictions(s: Settings) -> list[str]:
-    """Settings that are each allowed but contradict one another."""
+def contradictions(s: SettingValues) -> list[str]:
+    """One message for each contradiction between settings."""
     found: list[str] = []
     pairs = (
         ("min_workers", "max_workers", False),
         ("cpu_down_percent", "cpu_up_percent", True),
         ("cpu_up_percent", "cpu_urgent_percent", False),
         ("memory_down_percent", "memory_up_percent", True),
-        ("on_demand_floor", "max_workers", False),
+        ("on_demand_minimum", "max_workers", False),
         ("interval_seconds", "reading_gap_seconds", True),
         ("lease_skew_seconds", "lease_seconds", True),
         ("join_limit_seconds", "operation_limit_seconds", True),
         ("step_normal", "step_urgent", False),
         ("interval_jitter_seconds", "interval_seconds", True),
-        ("join_back_off_seconds", "join_back_off_most_seconds", False),
-        ("scale_up_back_off_seconds", "scale_up_back_off_most_seconds", False),
-        ("drain_back_off_seconds", "drain_back_off_most_seconds", False),
+        ("join_back_off_seconds", "join_back_off_max_seconds", False),
+        ("scale_up_back_off_seconds", "scale_up_back_off_max_seconds", False),
+        ("drain_back_off_seconds", "drain_back_off_max_seconds", False),
         ("predictive_min_days", "history_days", True),
     )
     for low, high, strict in pairs:
@@ -66,45 +62,46 @@ def contradictions(s: Settings) -> list[str]:
     return found
 
 
-def most_history_events(s: Settings, *, look_events: int = LOOK_EVENTS) -> int:
-    """History events of the longest run that these settings allow: every loop goes to its limit, within the hour."""
+def max_history_events(s: SettingValues, *, poll_events: int = POLL_EVENTS) -> int:
+    """History events of the longest run that these settings allow: every loop reaches its limit, within the hour."""
     drain = s.drain_timeout_seconds + 60 + s.delivery_timeout_seconds + 30
     loops = (
         (s.max_rounds, s.join_limit_seconds, s.join_poll_seconds),
         (s.max_targets, drain, s.drain_poll_seconds),
         (s.max_targets, s.terminate_limit_seconds, s.terminate_poll_seconds),
     )
-    looks = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)
+    polls = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)
     within_the_hour = MACHINE_SECONDS // min(poll for *_, poll in loops) + 1
-    return BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets) + look_events * min(looks, within_the_hour)
+    return BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets) + poll_events * min(polls, within_the_hour)
 
 
-def _history_problems(s: Settings) -> list[str]:
-    """Step Functions ends a run of 25,000 events; the longest stays under 10,000, and under 25,000 with all retries."""
-    plain, retried = most_history_events(s), most_history_events(s, look_events=RETRIED_LOOK_EVENTS)
+def _history_problems(s: SettingValues) -> list[str]:
+    """Step Functions ends a run at 25,000 events: the longest run stays below 10,000, with all retries below 25,000."""
+    plain, retried = max_history_events(s), max_history_events(s, poll_events=RETRIED_POLL_EVENTS)
     if plain < HISTORY_LIMIT and retried < AWS_HISTORY_LIMIT:
         return []
     return [
         f"JOIN_POLL_SECONDS={s.join_poll_seconds}, DRAIN_POLL_SECONDS={s.drain_poll_seconds}, "
-        f"TERMINATE_POLL_SECONDS={s.terminate_poll_seconds}: a run could make {plain} history events "
-        f"({retried} with retries), expected under {HISTORY_LIMIT} (under {AWS_HISTORY_LIMIT}): longer pauses, "
-        f"shorter limits, fewer MAX_ROUNDS={s.max_rounds} or MAX_TARGETS={s.max_targets}"
+        f"TERMINATE_POLL_SECONDS={s.terminate_poll_seconds}: a run could write {plain} history events "
+        f"({retried} with retries), expected under {HISTORY_LIMIT} (under {AWS_HISTORY_LIMIT}): set longer "
+        f"pauses, shorter limits, or lower MAX_ROUNDS={s.max_rounds} or MAX_TARGETS={s.max_targets}"
     ]
 
 
-def _lease_problems(s: Settings) -> list[str]:
-    """A lease outlives the longest step, and the longest time between two renewals."""
+def _lease_problems(s: SettingValues) -> list[str]:
+    """The lease must last longer than the longest step and the longest time between two renewals."""
     pause = max(s.join_poll_seconds, s.drain_poll_seconds, s.terminate_poll_seconds)
     needed = max(LONGEST_STEP_SECONDS + pause, UNRENEWED_SECONDS + s.scheduling_grace_seconds) + s.lease_skew_seconds
     if s.lease_seconds > needed:
         return []
     return [
-        f"LEASE_SECONDS={s.lease_seconds} must be above {needed}: the longest step ({LONGEST_STEP_SECONDS} s) and "
-        f"pause between renewals, with SCHEDULING_GRACE_SECONDS={s.scheduling_grace_seconds} and the margin for clocks"
+        f"LEASE_SECONDS={s.lease_seconds} must be above {needed}, which covers the longest step "
+        f"({LONGEST_STEP_SECONDS} s), the pause between renewals, "
+        f"SCHEDULING_GRACE_SECONDS={s.scheduling_grace_seconds} and LEASE_SKEW_SECONDS={s.lease_skew_seconds}"
     ]
 
 
-def _address_problems(s: Settings) -> list[str]:
+def _address_problems(s: SettingValues) -> list[str]:
     if "@" not in s.prometheus_url:
         return []
     from urllib.parse import urlsplit
@@ -114,13 +111,13 @@ def _address_problems(s: Settings) -> list[str]:
         return []
     bare = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
     return [
-        f"PROMETHEUS_URL={bare} came with a user or password, which would stand in the environment and in logs:"
-        f" put them in the secret that {s.env_name('prometheus_secret')} names"
+        f"PROMETHEUS_URL={bare} contained a user or password, which would be visible in the environment and in logs:"
+        f" store them in the secret that {s.env_name('prometheus_secret')} names"
     ]
 
 
 def _is_zone(name: str) -> bool:
-    """Asks for the one zone: the list of all is a walk through a directory, too slow for every start."""
+    """Looks up one zone only: listing all zones reads a directory, which is too slow for every start."""
     if name == "UTC":
         return True
     import zoneinfo
@@ -132,8 +129,8 @@ def _is_zone(name: str) -> bool:
     return True
 
 
-def _decision_problems(s: Settings) -> list[str]:
-    """Contradictions among the settings that only decisions use."""
+def _decision_problems(s: SettingValues) -> list[str]:
+    """Contradictions between settings that only decisions use."""
     found = [problem for m in s.custom_metrics for problem in _metric_problems(m)]
     names = [m.name for m in s.custom_metrics]
     found += [
@@ -144,13 +141,13 @@ def _decision_problems(s: Settings) -> list[str]:
     for w in s.schedules:
         if w.minimum > s.max_workers:
             found.append(f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}")
-    marks = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
-    marks += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
-    for label, down, up in marks:
+    thresholds = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
+    thresholds += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
+    for label, down, up in thresholds:
         limit = up - s.projection_margin_percent
         if down < up and limit <= 0:
             found.append(
-                f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever go, "
+                f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever be removed, "
                 f"expected under SCALE_UP_THRESHOLD_{label.upper()}={up:g}"
             )
     return found

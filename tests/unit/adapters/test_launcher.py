@@ -65,7 +65,7 @@ def test_35_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Be
     assert pools(fleet) == [Pool(ZONES[0], TYPES[0], "spot"), Pool(ZONES[1], TYPES[0], "spot")]
     assert all(call.attempts == 1 for call in asked(fleet))
     (dry,) = fleet.operation(answer).dry_pools
-    assert (dry.zone, dry.until) == (ZONES[0], int(fleet.clock.now()) + fleet.settings.dry_pool_seconds)
+    assert (dry.zone, dry.until) == (ZONES[0], int(fleet.clock.now()) + fleet.settings.pool_back_off_seconds)
     assert any("no capacity" in note and ZONES[0] in note for note in answer["notes"])
 
 
@@ -168,6 +168,6 @@ def test_a_request_that_can_never_succeed_is_asked_once(fleet: Bench, code: str)
 
 
 def test_the_wishes_come_from_the_settings() -> None:
-    settings = Settings.from_mapping({"placement": "round-robin", "on_demand_floor": 1, "subnets": "a=subnet-1"})
+    settings = Settings.from_mapping({"placement": "round-robin", "on_demand_minimum": 1, "subnets": "a=subnet-1"})
     placement = placement_from(settings)
-    assert (placement.order, placement.on_demand_floor, placement.zones) == ("round-robin", 1, {"a": "subnet-1"})
+    assert (placement.order, placement.on_demand_minimum, placement.zones) == ("round-robin", 1, {"a": "subnet-1"})

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.prometheus.reader import MAX_SHAPES, PodKey, pod_shapes
 from node_fleet.adapters.secrets import SecretError
+from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.errors import MetricsUnavailableError, ServerNotFoundError
-from node_fleet.domain.model.policy import CustomMetric
 from node_fleet.settings import Settings
 from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, reply, vector, worker_rows
 

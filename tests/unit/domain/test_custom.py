@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.built_in_metrics import BUILT_IN
+from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
 from node_fleet.domain.model.memory import Memory, Streak
-from node_fleet.domain.model.policy import CustomMetric, Policy
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import CustomReading
 from node_fleet.domain.scaling.decision import decide
 from tests.support.decisions import START, TICK, Fleet, idle, snapshot, worker, workers

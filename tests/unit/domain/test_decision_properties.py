@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.memory import BackOff, Memory, Streak
-from node_fleet.domain.model.policy import CustomMetric, Policy
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import CustomReading, PodShape, Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.schedule import parse_schedules

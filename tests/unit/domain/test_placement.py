@@ -18,7 +18,7 @@ def markets(sequence: list[int], *, percent: int = 70, floor: int = 0) -> Counte
     spot = total = 0
     for count in sequence:
         for _ in range(count):
-            spot += choose_market(spot=spot, total=total, spot_percent=percent, on_demand_floor=floor) == "spot"
+            spot += choose_market(spot=spot, total=total, spot_percent=percent, on_demand_minimum=floor) == "spot"
             total += 1
     return Counter({"spot": spot, "on-demand": total - spot})
 
@@ -57,7 +57,7 @@ def test_the_ends_of_the_share_are_exact(percent: int, expected: int) -> None:
 
 
 def test_the_on_demand_floor_comes_before_the_share() -> None:
-    assert [choose_market(spot=0, total=n, spot_percent=100, on_demand_floor=2) for n in (0, 1, 2)] == [
+    assert [choose_market(spot=0, total=n, spot_percent=100, on_demand_minimum=2) for n in (0, 1, 2)] == [
         "on-demand",
         "on-demand",
         "spot",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from node_fleet.domain.model.memory import Memory, Streak
-from node_fleet.domain.model.policy import SIZINGS, Policy
+from node_fleet.domain.model.policy import Policy, StrategyName
 from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Snapshot
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure
@@ -422,5 +422,5 @@ class TestNoPresetTouchesSafety:
         }
 
 
-def test_settings_know_every_rule_set_by_name() -> None:
-    assert tuple(STRATEGIES) == SIZINGS
+def test_settings_know_every_strategy_by_name() -> None:
+    assert tuple(STRATEGIES) == get_args(StrategyName)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from node_fleet.domain.model.custom_metric import BUILT_IN_PROMQL
+
 RATE_WINDOW_SECONDS: Final = 300
 FRESH_SECONDS: Final = 60
 
@@ -191,31 +193,4 @@ WORKERS: Final = Batch(
     },
 )
 
-# --- built-in custom metrics: a setting may name them instead of a query, as "built-in:NAME" ----------------------
-
-BUILT_IN_PREFIX: Final = "built-in:"
-BUILT_IN: Final[dict[str, str]] = {
-    # Returns: the longest of the demo app's queues, as every replica reports the same. Unit: messages. Empty: no app.
-    "queue_depth": 'max(app_queue_depth{queue="default"})',
-    # Returns: the latency that 95 of 100 requests stay under. Unit: ms. Empty or NaN: no app, or no request.
-    "latency_p95": "1000 * histogram_quantile(0.95, sum by (le) (rate(http_request_duration_seconds_bucket[5m])))",
-    # Returns: the latency that 99 of 100 requests stay under. Unit: ms. Empty or NaN: no app, or no request.
-    "latency_p99": "1000 * histogram_quantile(0.99, sum by (le) (rate(http_request_duration_seconds_bucket[5m])))",
-    # Returns: requests served, whatever the answer. Unit: requests per second. Empty: no app.
-    "request_rate": "sum(rate(http_requests_total[5m]))",
-    # Returns: answers with a 5xx status among all. Unit: percent. Empty or NaN: no app, or no request.
-    "error_rate": (
-        '100 * (sum(rate(http_requests_total{status=~"5.."}[2m])) or 0 * sum(rate(http_requests_total[2m])))'
-        " / sum(rate(http_requests_total[2m]))"
-    ),
-    # Returns: the traffic that guards error_rate. Unit: requests per second. Empty: no app.
-    "request_traffic": "sum(rate(http_requests_total[2m]))",
-}
-
-
-CUSTOM: Final = Batch(name="custom", parts=BUILT_IN)
-
-
-def built_in_name(query: str) -> str:
-    """The name after "built-in:"; empty when the query is a text of the user's own."""
-    return query.removeprefix(BUILT_IN_PREFIX) if query.startswith(BUILT_IN_PREFIX) else ""
+CUSTOM: Final = Batch(name="custom", parts=BUILT_IN_PROMQL)

@@ -13,8 +13,8 @@ from typing import Any
 from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.prometheus.http import PrometheusClient, QueryRefusedError, RequestBudget, Series
 from node_fleet.domain.model.assembly import blocking, total_load
+from node_fleet.domain.model.custom_metric import BUILT_IN_PROMQL, CustomMetric, built_in_name
 from node_fleet.domain.model.errors import MetricsUnavailableError
-from node_fleet.domain.model.policy import CustomMetric
 from node_fleet.domain.model.snapshot import CustomReading, NodeReading, PodShape, Reading
 from node_fleet.settings import Settings
 
@@ -135,7 +135,7 @@ class PrometheusReader:
     def _custom(self, now: int, budget: RequestBudget) -> tuple[tuple[CustomReading, ...], list[str]]:
         """The custom metrics, and those missing: absent ones that hold a scale-down, and those that cannot be asked."""
         metrics = self._settings.custom_metrics
-        names = [queries.built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
+        names = [built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
         built_in = self._ask(queries.CUSTOM, now, budget) if any(names) else {}
         found, missing = [], []
         for metric in metrics:
@@ -160,9 +160,9 @@ class PrometheusReader:
 
     def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: RequestBudget) -> float | None:
         """The value of a custom query; of several series the largest, which is the one that asks for a worker."""
-        known = queries.built_in_name(query)
-        if known and known not in queries.BUILT_IN:
-            raise QueryRefusedError(f"{query} is not built in, expected one of {', '.join(queries.BUILT_IN)}")
+        known = built_in_name(query)
+        if known and known not in BUILT_IN_PROMQL:
+            raise QueryRefusedError(f"{query} is not built in, expected one of {', '.join(BUILT_IN_PROMQL)}")
         series = built_in.get(known, []) if known else self._api.query(name, query, now, budget)
         return max((one.value for one in series), default=None)
 

@@ -1,44 +1,27 @@
-"""The numbers a decision obeys, and the presets: named sets of them taken from the documents people know.
+"""The settings that decisions obey, in groups by concern; Policy is all of them. settings/ adds the other settings.
 
-A preset changes decisions, never safety. Values come from settings.py, which checks their ranges.
+A preset changes decisions, never safety: minimum, maximum, live data and the projection hold for every preset.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-WhenAbsent = Literal["ignore", "hold"]
+from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
+from node_fleet.domain.model.setting import setting
+
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
 CooldownBy = Literal["next", "last"]
-SIZINGS = ("steps", "adaptive")
-"""The rule sets by name; what each is stands in rule_sets.py, which settings do not need."""
+StrategyName = Literal["thresholds", "adaptive"]
+PresetName = Literal["node-fleet", "algorithm", "flowchart", "sequence", "readme", "adaptive"]
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CustomMetric:
-    """A metric of the user's own. `high` asks for a worker after `readings`; under `low`, one may go.
-
-    when_absent: "ignore" leaves the metric out, "hold" forbids scale-down. traffic_query with minimum_traffic guards
-    ratios: below that traffic the metric counts as quiet, neither high nor blocking.
-    """
-
-    name: str
-    query: str
-    high: float
-    low: float
-    readings: int = 2
-    when_absent: WhenAbsent = "ignore"
-    traffic_query: str = ""
-    minimum_traffic: float = 0.0
-    unit: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleWindow:
-    """A floor under the worker count while the window is open: local times in the configured zone.
+    """A minimum number of workers while the window is open: local times in the configured zone.
 
     days: 0 = Monday .. 6 = Sunday, empty when `date` (ISO) names one day. end_minute < start_minute runs past midnight.
     """
@@ -51,69 +34,176 @@ class ScheduleWindow:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """Everything decide() weighs against the snapshot. Percent are 0 to 100, times are seconds.
+@dataclass(frozen=True, kw_only=True)
+class FleetSize:
+    """Fleet size and strategy"""
 
-    sizing names the rule set that says how many workers are wanted. cooldown_by: whose cooldown counts, that of the
-    next action or that of the last one. In worker-minutes, wait_cost: a pod that waits one minute, change_cost: one
-    change of direction. learning_days: after so many, what was learned counts half.
-    """
+    preset: PresetName = setting("PRESET", "node-fleet", choices=get_args(PresetName))
+    """A named set of defaults for the other settings. A setting that you give overrides its preset."""
+    strategy: StrategyName = setting(
+        "STRATEGY", "thresholds", choices=get_args(StrategyName), old_env="SIZING", old_choices={"steps": "thresholds"}
+    )
+    """How the number of workers is decided: by thresholds in steps, or by pod requests and learned headroom."""
+    min_workers: int = setting("MIN_NODES", 2, 0, 1000)
+    """The smallest number of workers. A fleet below it is filled up before any other rule applies."""
+    max_workers: int = setting("MAX_NODES", 10, 1, 1000)
+    """The largest number of workers. node-fleet never exceeds it."""
+    instance_types: tuple[str, ...] = setting("INSTANCE_TYPES", ("t3.small",))
+    """Instance types of workers in order of preference, comma-separated."""
+    step_normal: int = setting("STEP_NORMAL", 1, 1, 100)
+    """Workers that one scale-up adds."""
+    step_urgent: int = setting("STEP_URGENT", 2, 1, 100)
+    """Workers that one urgent scale-up adds."""
+    max_targets: int = setting("MAX_TARGETS", 1, 1, 10)
+    """The largest number of workers that one scale-down removes."""
 
-    preset: str = "node-fleet"
-    min_workers: int = 2
-    max_workers: int = 10
-    cpu_up_percent: float = 70.0
-    cpu_urgent_percent: float = 85.0
-    cpu_down_percent: float = 30.0
-    cpu_readings: int = 2
-    memory_up_percent: float = 75.0
-    memory_down_percent: float = 50.0
-    memory_readings: int = 2
-    live_share_percent: int = 50
-    use_memory: bool = True
-    pending_readings: int = 1
-    pending_urgent: int = 5
-    step_normal: int = 1
-    step_urgent: int = 2
-    idle_seconds: int = 600
-    projection_margin_percent: float = 10.0
-    cooldown_up_seconds: int = 300
-    cooldown_down_seconds: int = 600
-    pending_bypasses_cooldown: bool = True
-    interval_seconds: int = 120
-    reading_gap_seconds: int = 300
-    cached_reading_seconds: int = 300
-    join_limit_seconds: int = 300
-    scheduling_grace_seconds: int = 30
-    not_ready_replace_seconds: int = 1200
-    predictive: bool = False
-    predictive_minute: int = 50
-    predictive_min_days: int = 7
-    timezone: str = "UTC"
-    schedules: tuple[ScheduleWindow, ...] = ()
-    custom_metrics: tuple[CustomMetric, ...] = ()
-    scale_down_order: ScaleDownOrder = "balance"
-    max_targets: int = 1
-    join_failures_to_open: int = 3
-    join_back_off_seconds: int = 900
-    join_back_off_most_seconds: int = 3600
-    scale_up_back_off_seconds: int = 120
-    scale_up_back_off_most_seconds: int = 1800
-    drain_back_off_seconds: int = 600
-    drain_back_off_most_seconds: int = 86400
-    sizing: str = "steps"
-    wait_cost: float = 2.0
-    change_cost: float = 115.0
-    learning_days: float = 3.0
-    cooldown_by: CooldownBy = "next"
-    interval_jitter_seconds: int = 30
-    not_helped_launches: int = 2
-    not_helped_seconds: int = 3600
-    not_ready_one_in: int = 3
-    missing_readings: int = 2
-    alert_quiet_seconds: int = 3600
-    readings_kept: int = 10
-    predictive_min_samples: int = 3
-    weekend_days: tuple[str, ...] = ("sat", "sun")
-    instance_types: tuple[str, ...] = ("t3.small",)
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Thresholds"""
+
+    cpu_up_percent: float = setting("SCALE_UP_THRESHOLD_CPU", 70.0, 1, 100, "%")
+    """Mean CPU above which a scale-up adds workers."""
+    cpu_urgent_percent: float = setting("URGENT_THRESHOLD_CPU", 85.0, 1, 100, "%")
+    """Mean CPU above which a scale-up is urgent."""
+    cpu_down_percent: float = setting("SCALE_DOWN_THRESHOLD_CPU", 30.0, 0, 100, "%")
+    """Mean CPU below which a scale-down is possible."""
+    cpu_readings: int = setting("CPU_READINGS", 2, 1, 30)
+    """Readings in a row above the threshold before CPU causes a scale-up."""
+    use_memory: bool = setting("USE_MEMORY", True)
+    """Whether memory takes part in decisions."""
+    memory_up_percent: float = setting("SCALE_UP_THRESHOLD_MEMORY", 75.0, 1, 100, "%")
+    """Memory use above which a scale-up adds workers."""
+    memory_down_percent: float = setting("SCALE_DOWN_THRESHOLD_MEMORY", 50.0, 0, 100, "%")
+    """Memory use below which a scale-down is possible."""
+    memory_readings: int = setting("MEMORY_READINGS", 2, 1, 30)
+    """Readings in a row above the threshold before memory causes a scale-up."""
+    pending_readings: int = setting("PENDING_READINGS", 1, 1, 30)
+    """Readings in a row with unschedulable pods before they cause a scale-up."""
+    pending_urgent: int = setting("PENDING_URGENT", 5, 0, 10000)
+    """A scale-up is urgent with more unschedulable pods than this."""
+    custom_metrics: tuple[CustomMetric, ...] = setting("CUSTOM_METRICS", BUILT_IN)
+    """Custom metrics as a JSON list; a built-in metric needs only its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """Ticks and readings"""
+
+    interval_seconds: int = setting("INTERVAL_SECONDS", 120, 60, 3600, "s")
+    """Time between two scheduled runs."""
+    interval_jitter_seconds: int = setting("INTERVAL_JITTER_SECONDS", 30, 0, 600, "s")
+    """A run that starts up to this much before the interval is over still counts as a full interval."""
+    reading_gap_seconds: int = setting("READING_GAP_SECONDS", 300, 60, 7200, "s")
+    """A longer pause between two readings starts the count of readings in a row again."""
+    cached_reading_seconds: int = setting("CACHED_READING_SECONDS", 300, 0, 3600, "s")
+    """The greatest age at which a stored reading still justifies a scale-up while Prometheus does not answer."""
+    live_share_percent: int = setting("LIVE_SHARE", 50, 1, 100, "%")
+    """The share of usable workers whose CPU and memory must be known; below it the fleet's value counts as missing."""
+    missing_readings: int = setting("METRICS_MISSING_READINGS", 2, 1, 30)
+    """Readings in a row with missing values before node-fleet sends an alert."""
+    readings_kept: int = setting("READINGS_KEPT", 10, 1, 60)
+    """Past readings that the state item keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleDownConditions:
+    """Scale-down"""
+
+    idle_seconds: int = setting("IDLE_SECONDS", 600, 0, 86400, "s")
+    """How long every value must stay low before a worker is removed."""
+    projection_margin_percent: float = setting("PROJECTION_MARGIN", 10.0, 0, 50, "%")
+    """The distance below the scale-up thresholds that the load expected after a removal must keep."""
+    scale_down_order: ScaleDownOrder = setting("SCALE_DOWN_ORDER", "balance", choices=get_args(ScaleDownOrder))
+    """Which worker is removed first: the one that keeps the zones balanced, with the fewest pods, or the oldest."""
+    not_ready_replace_seconds: int = setting("NOT_READY_REPLACE_SECONDS", 1200, 300, 86400, "s")
+    """How long a worker may be NotReady before node-fleet replaces it."""
+    not_ready_one_in: int = setting("NOT_READY_ONE_IN", 3, 1, 1000)
+    """A NotReady worker is replaced only while at most one worker in this many is NotReady."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cooldowns:
+    """Cooldowns"""
+
+    cooldown_up_seconds: int = setting("COOLDOWN_SCALE_UP", 300, 0, 86400, "s")
+    """Minimum time between the last scaling action and a scale-up."""
+    cooldown_down_seconds: int = setting("COOLDOWN_SCALE_DOWN", 600, 0, 86400, "s")
+    """Minimum time between the last scaling action and a scale-down."""
+    cooldown_by: CooldownBy = setting("COOLDOWN_BY", "next", choices=get_args(CooldownBy))
+    """Which cooldown applies: that of the next action or that of the last action."""
+    pending_bypasses_cooldown: bool = setting("PENDING_BYPASSES_COOLDOWN", True)
+    """Whether a scale-up for unschedulable pods ignores the cooldown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """Schedules and predictions"""
+
+    timezone: str = setting("TIMEZONE", "UTC")
+    """IANA time zone of schedules and predictions, such as Asia/Dhaka."""
+    schedules: tuple[ScheduleWindow, ...] = setting("SCHEDULES", ())
+    """A minimum number of workers by time of day: "Mon-Sat 09:00-21:00: 4; 2026-11-27 18:00-24:00: 8"."""
+    predictive: bool = setting("ENABLE_PREDICTIVE_SCALING", False)
+    """Whether to add one worker before an hour that is usually busy."""
+    predictive_minute: int = setting("PREDICTIVE_MINUTE", 50, 0, 59)
+    """The minute of the hour from which the next hour is predicted."""
+    predictive_min_days: int = setting("PREDICTIVE_MIN_DAYS", 7, 1, 30)
+    """Days of history that a prediction needs."""
+    predictive_min_samples: int = setting("PREDICTIVE_MIN_SAMPLES", 3, 1, 30)
+    """Past hours of the same kind of day that a prediction needs."""
+    weekend_days: tuple[str, ...] = setting("WEEKEND_DAYS", ("sat", "sun"))
+    """Days that predictions treat as weekend, such as fri,sat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackOffs:
+    """Joins, back-offs and alerts"""
+
+    join_limit_seconds: int = setting("JOIN_LIMIT_SECONDS", 300, 60, 3600, "s")
+    """How long a launched instance may take to become a usable worker."""
+    scheduling_grace_seconds: int = setting("SCHEDULING_GRACE_SECONDS", 30, 0, 300, "s")
+    """How long the scheduler has to place pods on new workers before the result is checked."""
+    join_failures_to_open: int = setting("JOIN_FAILURES_TO_OPEN", 3, 1, 20)
+    """Scale-ups in a row without a joined worker that open the circuit breaker."""
+    join_back_off_seconds: int = setting("JOIN_BACK_OFF_SECONDS", 900, 60, 86400, "s")
+    """First back-off of the open circuit breaker; it doubles with each further failure."""
+    join_back_off_max_seconds: int = setting(
+        "JOIN_BACK_OFF_MAX_SECONDS", 3600, 60, 86400, "s", old_env="JOIN_BACK_OFF_MOST_SECONDS"
+    )
+    """Longest back-off of the circuit breaker."""
+    scale_up_back_off_seconds: int = setting("SCALE_UP_BACK_OFF_SECONDS", 120, 0, 86400, "s")
+    """First back-off after a scale-up that launched no instance; it doubles with each further failure."""
+    scale_up_back_off_max_seconds: int = setting(
+        "SCALE_UP_BACK_OFF_MAX_SECONDS", 1800, 0, 86400, "s", old_env="SCALE_UP_BACK_OFF_MOST_SECONDS"
+    )
+    """Longest back-off after scale-ups that launched no instance."""
+    drain_back_off_seconds: int = setting("DRAIN_BACK_OFF_SECONDS", 600, 60, 86400, "s")
+    """First back-off of a worker whose drain failed; it doubles with each further failure."""
+    drain_back_off_max_seconds: int = setting(
+        "DRAIN_BACK_OFF_MAX_SECONDS", 86400, 60, 604800, "s", old_env="DRAIN_BACK_OFF_MOST_SECONDS"
+    )
+    """Longest back-off of a worker whose drains failed."""
+    not_helped_launches: int = setting("NOT_HELPED_LAUNCHES", 2, 1, 20)
+    """Launches in a row that did not help a pod before node-fleet stops counting that pod."""
+    not_helped_seconds: int = setting("NOT_HELPED_SECONDS", 3600, 60, 604800, "s")
+    """How long a pod that launches did not help is not counted."""
+    alert_quiet_seconds: int = setting("ALERT_QUIET_SECONDS", 3600, 0, 604800, "s")
+    """How long a cause must have been absent before node-fleet sends the same alert again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveCosts:
+    """Strategy adaptive"""
+
+    wait_cost: float = setting("WAIT_COST", 2.0, 0, 1000)
+    """The cost of one pod that waits one minute, in worker-minutes. A higher cost keeps more headroom."""
+    change_cost: float = setting("CHANGE_COST", 115.0, 0, 10000)
+    """The cost of one change of direction, in worker-minutes. A higher cost removes workers later."""
+    learning_days: float = setting("LEARNING_DAYS", 3.0, 0.1, 60)
+    """Days after which an observation counts half."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy(FleetSize, Thresholds, Readings, ScaleDownConditions, Cooldowns, Planning, BackOffs, AdaptiveCosts):
+    """Every setting that decide() weighs against the snapshot. Percentages are 0 to 100, times are seconds."""

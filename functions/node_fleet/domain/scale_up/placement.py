@@ -22,7 +22,7 @@ class Placement:
     zones: dict[str, str]
     instance_types: tuple[str, ...]
     spot_percent: int = 70
-    on_demand_floor: int = 0
+    on_demand_minimum: int = 0
     order: PlacementOrder = "fewest"
 
 
@@ -62,12 +62,12 @@ def distribution_of(instances: Iterable[Instance], zones: Sequence[str]) -> Flee
     return fleet
 
 
-def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_floor: int = 0) -> Market:
+def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_minimum: int = 0) -> Market:
     """The market of the next worker: the one that brings the whole fleet nearest to the wanted share of Spot.
 
     Whole numbers only, so that no rounding decides. On a tie the choice is Spot, which costs less.
     """
-    if total - spot < on_demand_floor:
+    if total - spot < on_demand_minimum:
         return "on-demand"
     wanted = spot_percent * (total + 1)
     if spot_percent == 0:
@@ -146,7 +146,7 @@ def _best_pool(
         spot=fleet.spot,
         total=fleet.total,
         spot_percent=placement.spot_percent,
-        on_demand_floor=placement.on_demand_floor,
+        on_demand_minimum=placement.on_demand_minimum,
     )
     order = pools_in_order(market, placement, zone_order(fleet, placement), avoid=avoid)
     return next((pool for pool in order if pool not in closed), None)

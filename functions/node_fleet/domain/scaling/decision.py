@@ -44,7 +44,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     minimum = effective_minimum(tick)
     fresh = newly_usable(tick)
     pending_pods = evaluate_pending_pods(tick, fresh) if tick.readable else None
-    change = STRATEGIES[policy.sizing](tick, pending_pods, minimum.workers) if tick.readable else _no_metrics(tick)
+    change = STRATEGIES[policy.strategy](tick, pending_pods, minimum.workers) if tick.readable else _no_metrics(tick)
     prediction = predict(tick)
     change.checks[:0] = listed_checks(pending_pods) if pending_pods else []
     if prediction.check:

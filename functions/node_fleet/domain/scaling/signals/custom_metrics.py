@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.memory import Streak
-from node_fleet.domain.model.policy import CustomMetric
 from node_fleet.domain.model.snapshot import CustomReading
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.explain import counted

@@ -1,4 +1,4 @@
-"""The rule sets that SIZING chooses among, by name."""
+"""The rule sets that STRATEGY chooses among, by name."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def _adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> Des
     return apply_adaptive(tick, pending_pods, minimum)
 
 
-STRATEGIES: dict[str, Strategy] = {"steps": apply_thresholds, "adaptive": _adaptive}
+STRATEGIES: dict[str, Strategy] = {"thresholds": apply_thresholds, "adaptive": _adaptive}

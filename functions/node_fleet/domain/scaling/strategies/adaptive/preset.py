@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 ADAPTIVE_PRESET: dict[str, Any] = {
-    "sizing": "adaptive",
+    "strategy": "adaptive",
     "cpu_up_percent": 85.0,
     "cpu_urgent_percent": 95.0,
     "cpu_down_percent": 75.0,
