@@ -19,7 +19,7 @@ from backtest.model import Capacity, Scaling
 from backtest.trace import read_csv
 from node_fleet.settings import Settings
 
-BEGIN, END = "<!-- figures: made by python -m backtest -->", "<!-- end of figures -->"
+BEGIN, END = "<!-- written from the code: backtest -->", "<!-- end -->"
 MEAN = "mean"
 
 

@@ -1,31 +1,20 @@
-"""Writes the parts of docs/ that are facts of the code: pictures of the workflows, permissions, alarms.
+"""Writes the parts of docs/ that follow from the code: pictures of the workflows, permissions and alarms.
 
-`python -m tools.generate_docs` renews what stands between the markers; a test fails when it would change something.
+`python -m tools.generate_docs` updates the text between the markers; a test fails while the text is out of date.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from cdk_app.alarms import ALARMS
 from cdk_app.permissions import NEEDS, Grant
-from cdk_app.workflow import ROOT, Workflow, handlers, workflows
+from cdk_app.workflow import ROOT, definitions, handlers
+from simulator.report.graph import mermaid
 
 DOCS = ("docs/architecture.md", "docs/operations.md", "docs/security.md")
 _BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_SHAPES = {
-    "Task": '["{}"]',
-    "Choice": '{{"{}"}}',
-    "Wait": '(["{}"])',
-    "Pass": '("{}")',
-    "Succeed": '(("{}"))',
-    "Fail": '(("{}"))',
-    "Parallel": '[["{}"]]',
-    "Map": '[["{}"]]',
-}
 _WHEN = {
     "own_items": "only items of this cluster",
     "our_worker": "only instances tagged ManagedBy=node-fleet and Cluster=this one",
@@ -45,56 +34,9 @@ _ON = {
 }
 
 
-def renewed(text: str) -> str:
-    """The document with each marked block written anew."""
+def updated(text: str) -> str:
+    """The document with the current content in each marked block."""
     return _BLOCK.sub(lambda match: match[1] + _block(match["name"]) + "\n" + match[3], text)
-
-
-def picture(flow: Workflow) -> str:
-    """The workflow as a Mermaid flowchart: solid arrows are ways, dotted ones are caught errors."""
-    lines = ["```mermaid", "flowchart TD"]
-    lines += _drawn(flow.definition, "  ")
-    return "\n".join([*lines, "```"])
-
-
-def _drawn(definition: dict[str, Any], indent: str) -> Iterator[str]:
-    for name, state in definition["States"].items():
-        yield indent + name + _SHAPES[state["Type"]].format(name)
-        yield from (indent + way for way in _ways(name, state))
-        for number, inner in enumerate(_inner(state), 1):
-            yield f'{indent}subgraph {name}_{number}["{name}, part {number}"]'
-            yield from _drawn(inner, indent + "  ")
-            yield f"{indent}end"
-            yield f"{indent}{name} --> {inner['StartAt']}"
-
-
-def _inner(state: dict[str, Any]) -> list[dict[str, Any]]:
-    return [i for i in [*state.get("Branches", []), state.get("ItemProcessor"), state.get("Iterator")] if i]
-
-
-def _ways(name: str, state: dict[str, Any]) -> Iterator[str]:
-    for choice in state.get("Choices", []):
-        yield f'{name} -->|"{_condition(choice)}"| {choice["Next"]}'
-    if "Default" in state:
-        yield f"{name} -->|otherwise| {state['Default']}"
-    if "Next" in state:
-        yield f"{name} --> {state['Next']}"
-    for target in dict.fromkeys(catcher["Next"] for catcher in state.get("Catch", [])):
-        yield f"{name} -.-> {target}"
-
-
-def _condition(choice: dict[str, Any]) -> str:
-    if "And" in choice or "Or" in choice:
-        word = "And" if "And" in choice else "Or"
-        return f" {word.lower()} ".join(_condition(part) for part in choice[word])
-    if "Not" in choice:
-        return f"not {_condition(choice['Not'])}"
-    operator, value = next((k, v) for k, v in choice.items() if k not in ("Variable", "Next", "Comment"))
-    subject = choice["Variable"].removeprefix("$.")
-    if value == "":
-        return f"no {subject}"
-    sign = "=" if "Equals" in operator else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", operator).lower()
-    return f"{subject} {sign} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def _permissions() -> str:
@@ -122,18 +64,16 @@ def _alarms() -> str:
 
 
 def _block(name: str) -> str:
-    pictures = {f"picture:{flow.name}": flow for flow in workflows()}
-    if name in pictures:
-        return picture(pictures[name])
-    tables: dict[str, Callable[[], str]] = {"permissions": _permissions, "alarms": _alarms}
-    return tables[name]()
+    if name.startswith("picture:"):
+        return f"```mermaid\n{mermaid(definitions()[name.removeprefix('picture:')])}\n```"
+    return {"permissions": _permissions, "alarms": _alarms}[name]()
 
 
 def main() -> None:
-    """Renew every document."""
+    """Update every document."""
     for name in DOCS:
         path: Path = ROOT / name
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

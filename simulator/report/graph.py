@@ -1,7 +1,4 @@
-"""Draws a state machine from its definition: layers from top to bottom, as SVG for a page and Mermaid for documents.
-
-It reads the same bytes that are deployed, so the picture cannot drift. It runs nothing.
-"""
+"""Draws a state machine from its definition in layers from top to bottom: SVG for pages, Mermaid for documents."""
 
 from __future__ import annotations
 
@@ -14,13 +11,24 @@ from typing import Any
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 152, 30, 14, 24, 6
 FAR_LAYERS = 4
-"""An arrow over more layers than this is drawn faint: it crosses much that it has nothing to do with."""
+"""An arrow over more layers than this is drawn faint, because it crosses unrelated states."""
 SWEEPS = 8
+SHAPES = {
+    "Task": "[{}]",
+    "Choice": "{{{}}}",
+    "Wait": "([{}])",
+    "Pass": "({})",
+    "Succeed": "(({}))",
+    "Fail": "(({}))",
+    "Parallel": "[[{}]]",
+    "Map": "[[{}]]",
+}
+"""The Mermaid node of each type of state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """One way from a state to another; label is the condition or the error that takes it."""
+    """One transition from a state to another; label is the condition or the error that causes it."""
 
     start: str
     end: str
@@ -37,7 +45,7 @@ class Place:
 
 
 def flattened(definition: dict[str, Any]) -> dict[str, Any]:
-    """The same with the states inside Parallel and Map beside those outside, each reached from its container."""
+    """The definition with the states inside Parallel and Map moved beside their container, which leads to them."""
     states: dict[str, Any] = {}
     for name, state in definition["States"].items():
         inside = [*state.get("Branches", ())]
@@ -49,7 +57,7 @@ def flattened(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def arrows(definition: dict[str, Any]) -> list[Arrow]:
-    """Every arrow: next, choice, default, catch, and into a branch, in the order they are written."""
+    """Every transition (next, choice, default, catch, and into a branch) in the order of the definition."""
     return [arrow for name, state in definition["States"].items() for arrow in _arrows_of(name, state)]
 
 
@@ -77,7 +85,7 @@ def _test(rule: dict[str, Any]) -> str:
 
 
 def layout(definition: dict[str, Any]) -> dict[str, Place]:
-    """A place for every state: depth by the main way (catches and loops do not push down), order by neighbours."""
+    """A place for every state: the layer by the distance from the start, the order in it by the neighbours."""
     depth = _depths(definition)
     layers: dict[int, list[str]] = defaultdict(list)
     for name in definition["States"]:
@@ -95,24 +103,24 @@ def layout(definition: dict[str, Any]) -> dict[str, Place]:
 
 
 def _depths(definition: dict[str, Any]) -> dict[str, int]:
-    """Longest way from the start along the main ways; ways back up and jumps out of Resume do not push down."""
-    ways = _forward(definition)
+    """The longest path from the start to each state; loops and the jumps of Resume do not count."""
+    forward = _forward(definition)
     depth = dict.fromkeys(definition["States"], 0)
     for name in definition["States"]:
-        for end in ways[name]:
+        for end in forward[name]:
             depth[end] = max(depth[end], depth[name] + 1)
     deepest = max(depth.values())
-    reached = {end for ends in ways.values() for end in ends} | {definition["StartAt"]}
+    reached = {end for ends in forward.values() for end in ends} | {definition["StartAt"]}
     return {name: level if name in reached else deepest for name, level in depth.items()}
 
 
 def _forward(definition: dict[str, Any]) -> dict[str, list[str]]:
-    ways: dict[str, list[str]] = {name: [] for name in definition["States"]}
+    forward: dict[str, list[str]] = {name: [] for name in definition["States"]}
     order = {name: index for index, name in enumerate(definition["States"])}
     for arrow in arrows(definition):
-        if arrow.start != "Resume" and order[arrow.end] > order[arrow.start] and arrow.end not in ways[arrow.start]:
-            ways[arrow.start].append(arrow.end)
-    return ways
+        if arrow.start != "Resume" and order[arrow.end] > order[arrow.start] and arrow.end not in forward[arrow.start]:
+            forward[arrow.start].append(arrow.end)
+    return forward
 
 
 def _untangle(layers: dict[int, list[str]], definition: dict[str, Any]) -> None:
@@ -128,7 +136,7 @@ def _untangle(layers: dict[int, list[str]], definition: dict[str, Any]) -> None:
 
 
 def svg(definition: dict[str, Any]) -> str:
-    """The graph as one SVG element; boxes carry data-state, arrows data-edge="A>B", so that a page can light a path."""
+    """The graph as one SVG element; data-state on boxes and data-edge="A>B" on arrows let a page highlight a path."""
     definition = flattened(definition)
     places = layout(definition)
     width = max(p.x for p in places.values()) + WIDTH + MARGIN
@@ -136,12 +144,12 @@ def svg(definition: dict[str, Any]) -> str:
     lines = [_line(arrow, places) for arrow in _drawn(definition)]
     boxes = [_box(name, state, places[name]) for name, state in definition["States"].items()]
     return (
-        f'<svg class="graph" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="The workflow, path lit">'
+        f'<svg class="graph" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="Workflow with highlighted path">'
         f"{''.join(lines)}{''.join(boxes)}</svg>"
     )
 
 
-_ALONE = (
+FILE_STYLE = (
     "svg{background:#fff}.edge{fill:none;stroke:#b9b4a6;stroke-width:1.3}.edge.far{opacity:.45}.edge.catch{display:none}"
     ".state rect{fill:#f7f6f2;stroke:#8c8471}.state text{font:12px sans-serif;text-anchor:middle;fill:#1b2227}"
     ".task rect{stroke:#2b6a99;stroke-width:1.6}.fail rect{stroke:#b42318}.succeed rect{stroke:#0f7a57}"
@@ -150,15 +158,15 @@ _ALONE = (
 
 
 def picture(definition: dict[str, Any]) -> str:
-    """The graph as a file of its own, for documents; the ways of failures are left out."""
+    """The graph as a separate SVG file for documents; caught errors are left out."""
     drawn = svg(definition)
     start = drawn.index(">") + 1
     head = drawn[:start].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{head}<style>{_ALONE}</style>{drawn[start:]}\n"
+    return f"{head}<style>{FILE_STYLE}</style>{drawn[start:]}\n"
 
 
 def _drawn(definition: dict[str, Any]) -> list[Arrow]:
-    """One arrow for each pair of states: the catch is left out where another way leads to the same state."""
+    """One arrow for each pair of states; a catch is left out where another transition leads to the same state."""
     found: dict[tuple[str, str], Arrow] = {}
     for arrow in sorted(arrows(definition), key=lambda one: one.kind == "catch"):
         found.setdefault((arrow.start, arrow.end), arrow)
@@ -195,17 +203,15 @@ def _box(name: str, state: dict[str, Any], place: Place) -> str:
 
 
 def mermaid(definition: dict[str, Any]) -> str:
-    """The graph as a Mermaid state diagram; catches are drawn once for each pair of states."""
+    """The graph as a Mermaid flowchart: solid arrows are transitions, dotted arrows are caught errors."""
     definition = flattened(definition)
-    lines = ["stateDiagram-v2", f"    [*] --> {definition['StartAt']}"]
-    seen: set[tuple[str, str]] = set()
-    for arrow in arrows(definition):
-        if (arrow.start, arrow.end) in seen:
-            continue
-        seen.add((arrow.start, arrow.end))
-        label = {"catch": " : on error", "default": " : otherwise"}.get(arrow.kind, "")
-        if arrow.kind == "choice":
-            label = f" : {arrow.label}".replace('"', "")
-        lines.append(f"    {arrow.start} --> {arrow.end}{label}")
-    ends = [n for n, s in definition["States"].items() if s["Type"] in ("Succeed", "Fail") or s.get("End")]
-    return "\n".join(lines + [f"    {name} --> [*]" for name in ends]) + "\n"
+    boxes = [f"  {name}{SHAPES[state['Type']].format(name)}" for name, state in definition["States"].items()]
+    return "\n".join(["flowchart TD", *boxes, *dict.fromkeys(map(_mermaid_arrow, arrows(definition)))])
+
+
+def _mermaid_arrow(arrow: Arrow) -> str:
+    if arrow.kind == "catch":
+        return f"  {arrow.start} -.-> {arrow.end}"
+    label = "otherwise" if arrow.kind == "default" else arrow.label.replace('"', "'")
+    shown = f'|"{label}"|' if label else ""
+    return f"  {arrow.start} -->{shown} {arrow.end}"

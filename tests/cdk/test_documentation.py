@@ -1,4 +1,4 @@
-"""The documents say what the code does: generated parts are fresh, and every sign an operator can see is explained."""
+"""The documents say what the code does: generated parts are current, and all that an operator sees is explained."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import pytest
 from cdk_app.alarms import ALARMS
 from cdk_app.workflow import Workflow, workflows
 from node_fleet.domain.model import errors
-from tools.generate_docs import DOCS, picture, renewed
+from simulator.report.graph import mermaid
+from tools.generate_docs import DOCS, updated
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", DOCS)
-def test_what_is_written_from_the_code_is_fresh(name: str) -> None:
+def test_the_generated_parts_are_up_to_date(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    assert renewed(text) == text, "run: python -m tools.generate_docs"
+    assert updated(text) == text, "run: python -m tools.generate_docs"
 
 
 @pytest.mark.parametrize("flow", workflows(), ids=lambda flow: flow.name)
-def test_the_picture_has_every_state_and_every_way(flow: Workflow) -> None:
-    drawn = picture(flow)
+def test_the_picture_has_every_state_and_every_transition(flow: Workflow) -> None:
+    drawn = mermaid(flow.definition)
     for name, state in flow.states().items():
         assert f"{name}" in drawn
-        ways = [c["Next"] for c in state.get("Choices", []) + state.get("Catch", [])]
-        ways += [state[key] for key in ("Next", "Default") if key in state]
-        for target in ways:
+        targets = [c["Next"] for c in state.get("Choices", []) + state.get("Catch", [])]
+        targets += [state[key] for key in ("Next", "Default") if key in state]
+        for target in targets:
             assert re.search(rf"^ *{name} (-->|-\.->)(\|[^|]*\|)? {target}$", drawn, re.MULTILINE), (name, target)
 
 
