@@ -20,7 +20,8 @@ from node_fleet.settings import Settings
 from simulator.cluster.machines import machine_type
 from simulator.report.figures import stays_of
 from simulator.report.story import operations_of
-from simulator.scenario.files import Scenario, load_scenario
+from simulator.scenario.files import load_scenario
+from simulator.scenario.model import Scenario
 from simulator.simulation import Simulation
 
 SCENARIOS = Path(__file__).parent / "scenarios"
@@ -87,7 +88,7 @@ def by_workflow(scenario: Scenario) -> Acted:
 
 def load_trace(scenario: Scenario) -> Trace:
     """The application's requests per second as the simulated cluster samples them."""
-    curve, step = scenario.applications[0].curve, int(scenario.cluster.load_step_seconds)
+    curve, step = scenario.applications[0].spec().curve, int(scenario.cluster.load_step_seconds)
     start, seconds = int(scenario.start_at), int(scenario.duration_seconds)
     return from_rows([(start + at, curve(float(at))) for at in range(0, seconds, step)], name=scenario.name)
 
@@ -96,7 +97,7 @@ def assumptions_of(scenario: Scenario) -> Assumptions:
     """The model's numbers as the scenario has them; raises ModelError for what the model cannot show."""
     if len(scenario.applications) != 1 or scenario.applications[0].autoscale is None:
         raise ModelError(f"scenario {scenario.name}: the model knows one application with an autoscaler")
-    app, cluster = scenario.applications[0], scenario.cluster
+    app, cluster = scenario.applications[0].spec(), scenario.cluster_settings()
     autoscale, kind = app.autoscale, machine_type(scenario.workers[0].instance_type)
     assert autoscale is not None
     capacity = Capacity(

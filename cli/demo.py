@@ -23,7 +23,7 @@ from simulator.report.story import Row, changed_something, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
-    from simulator.scenario.files import Scenario
+    from simulator.scenario.model import Scenario
     from simulator.simulation import Simulation
 
 DEMO = "flash-sale"

@@ -26,7 +26,7 @@ from simulator.report.story import changed_something, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
-    from simulator.scenario.files import Scenario
+    from simulator.scenario.model import Scenario
     from simulator.simulation import Simulation
 
 FRAME_SECONDS = 0.12

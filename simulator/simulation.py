@@ -24,7 +24,8 @@ from simulator.fakes.shell import ServerShell
 from simulator.local_deployment import CREDENTIALS, LocalDeployment
 from simulator.runner import Execution
 from simulator.scenario.events import EventInjector
-from simulator.scenario.files import Scenario, build_cluster
+from simulator.scenario.files import build_cluster
+from simulator.scenario.model import Scenario
 
 SAMPLE_SECONDS = 30.0
 SETTLE_LIMIT_SECONDS = 3600.0

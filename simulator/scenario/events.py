@@ -1,6 +1,6 @@
-"""Makes a scenario's events happen in a simulation at their times: outages, interruptions, dry pools, people.
+"""Injects a scenario's events into a simulation at their times: outages, interruptions, dry pools, user actions.
 
-Each acts through the same door as the real thing would: EC2's own events, a fault in an API, a change in the cluster.
+Each event takes the path of the real one: EC2's own events, a fault of an API, a change in the cluster.
 """
 
 from __future__ import annotations
@@ -12,92 +12,85 @@ from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
+from simulator.cluster.load.curves import constant
 from simulator.cluster.machines import machine_type
 from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from simulator.local_deployment import LocalDeployment
 from simulator.scenario.model import Event
 
-PERSON: Final = "mira"
+USER: Final = "mira"
 FOREVER_SECONDS: Final = 10 * 365 * 86_400
 QUOTA_CODES: Final = {"vcpus": "VcpuLimitExceeded", "spot": "MaxSpotInstanceCountExceeded"}
 
 
 class EventInjector:
-    """Acts out events. `shells` are the server's shells, which an outage of the API cuts off."""
+    """Injects events. `shells` are the server's shells, which an outage of the Kubernetes API cuts off."""
 
     def __init__(self, deployment: LocalDeployment, cluster: SimulatedCluster, shells: list[ServerShell]) -> None:
         self._deployment = deployment
         self._cluster = cluster
         self._shells = shells
-        self._acts: Mapping[str, Callable[[Event], object]] = {
-            "prometheus_down": lambda event: self._prometheus("down"),
-            "prometheus_up": lambda event: self._prometheus(""),
+        self._actions: Mapping[str, Callable[[Event], object]] = {
+            "prometheus_down": lambda event: self._set_prometheus_fault("down"),
+            "prometheus_up": lambda event: self._set_prometheus_fault(""),
             "ssm_down": lambda event: deployment.cloud.commands.offline.add(deployment.server_id),
             "ssm_up": lambda event: deployment.cloud.commands.offline.discard(deployment.server_id),
-            "api_down": lambda event: self._api(reachable=False),
-            "api_up": lambda event: self._api(reachable=True),
-            "slack_down": self._slack_down,
+            "api_down": lambda event: self._set_api(reachable=False),
+            "api_up": lambda event: self._set_api(reachable=True),
+            "slack_down": lambda event: deployment.transport.slack_answers.extend([(500, {})] * 1000),
             "slack_up": lambda event: deployment.transport.slack_answers.clear(),
-            "exporter_down": lambda event: self._exporters(event, up=False),
-            "spot_interruption": self._spot_interruption,
+            "exporter_down": lambda event: self._set_exporters(event, up=False),
+            "spot_interruption": self._interrupt_spot,
             "rebalance": self._rebalance,
-            "scheduled_change": self._scheduled_change,
+            "scheduled_change": self._schedule_change,
             "dry_pool": self._dry_pool,
-            "quota": self._quota,
+            "quota": self._limit_quota,
             "throttle": self._throttle,
-            "kill_worker": self._kill_worker,
+            "kill_worker": self._kill_workers,
             "cordon": self._cordon,
             "uncordon": self._uncordon,
             "pause": self._pause,
             "resume": lambda event: self._store().clear_pause(),
-            "load": self._load,
+            "load": self._change_load,
             "alert": lambda event: deployment.start_workflow({"trigger": "alert"}),
-        }
-        self._undo: Mapping[str, str] = {
-            "prometheus_down": "prometheus_up",
-            "ssm_down": "ssm_up",
-            "api_down": "api_up",
-            "slack_down": "slack_up",
         }
 
     def schedule(self, events: tuple[Event, ...], start: float) -> None:
         """Put every event, and its end where it has one, on the clock; `start` is the scenario's second 0."""
         for event in events:
             due = start + event.at_seconds
-            self._deployment.clock.at(due, lambda event=event: self.act(event))  # type: ignore[misc]
-            undo = self._undo_of(event)
-            if event.for_seconds is not None and undo is not None:
-                self._deployment.clock.at(due + event.for_seconds, undo)
+            self._deployment.clock.at(due, lambda event=event: self.inject(event))  # type: ignore[misc]
+            end = self._end_of(event)
+            if end is not None and event.for_seconds is not None:
+                self._deployment.clock.at(due + event.for_seconds, end)
 
-    def act(self, event: Event) -> None:
+    def inject(self, event: Event) -> None:
         """Make one event happen now."""
-        self._acts[event.action](event)
+        self._actions[event.action](event)
 
-    def _undo_of(self, event: Event) -> Callable[[], object] | None:
+    def _end_of(self, event: Event) -> Callable[[], object] | None:
+        """What ends an outage; the other events end by the time limit that they set themselves."""
         if event.action == "exporter_down":
-            return lambda: self._exporters(event, up=True)
-        name = self._undo.get(event.action)
-        return None if name is None else lambda: self._acts[name](event)
+            return lambda: self._set_exporters(event, up=True)
+        opposite = self._actions.get(event.action.replace("_down", "_up"))
+        return None if opposite is None or not event.action.endswith("_down") else lambda: opposite(event)
 
     def _until(self, event: Event) -> float | None:
         return None if event.for_seconds is None else self._deployment.clock.now() + event.for_seconds
 
-    def _prometheus(self, fault: Any) -> None:
+    def _set_prometheus_fault(self, fault: Any) -> None:
         self._deployment.transport.fault = fault
 
-    def _api(self, *, reachable: bool) -> None:
+    def _set_api(self, *, reachable: bool) -> None:
         for shell in self._shells:
             shell.double.reachable = reachable
 
-    def _slack_down(self, event: Event) -> None:
-        self._deployment.transport.slack_answers.extend([(500, {})] * 1000)
-
-    def _exporters(self, event: Event, *, up: bool) -> None:
+    def _set_exporters(self, event: Event, *, up: bool) -> None:
         for instance_id in self._chosen(event):
             self._cluster.set_exporter(instance_id, up)
 
-    def _spot_interruption(self, event: Event) -> None:
+    def _interrupt_spot(self, event: Event) -> None:
         for instance_id in self._chosen(event, market="spot"):
             self._deployment.cloud.ec2.warn_spot(instance_id, notice_seconds=event.notice_seconds)
 
@@ -105,20 +98,17 @@ class EventInjector:
         for instance_id in self._chosen(event, market="spot"):
             self._deployment.cloud.ec2.recommend_rebalance(instance_id)
 
-    def _scheduled_change(self, event: Event) -> None:
+    def _schedule_change(self, event: Event) -> None:
         for instance_id in self._chosen(event):
             not_before = self._deployment.clock.now() + event.notice_seconds
             self._deployment.cloud.ec2.schedule_change(instance_id, not_before=not_before)
 
     def _dry_pool(self, event: Event) -> None:
         self._deployment.cloud.ec2.dry_pool(
-            az=event.az or None,
-            instance_type=event.instance_type or None,
-            market=event.market or None,
-            until=self._until(event),
+            az=event.az, instance_type=event.instance_type, market=event.market, until=self._until(event)
         )
 
-    def _quota(self, event: Event) -> None:
+    def _limit_quota(self, event: Event) -> None:
         ec2 = self._deployment.cloud.ec2
         spot_only = event.kind == "spot"
 
@@ -131,7 +121,7 @@ class EventInjector:
         def over(parameters: Mapping[str, Any]) -> bool:
             pool = ec2.pool_of(parameters)
             more = 1 if spot_only else machine_type(pool.instance_type).vcpus
-            return (pool.market == "spot" or not spot_only) and used() + more > (event.limit or 0)
+            return (pool.market == "spot" or not spot_only) and used() + more > event.limit
 
         self._deployment.cloud.faults.inject(
             FaultRule(
@@ -147,7 +137,7 @@ class EventInjector:
         rule = FaultRule(operation=event.call, code="RequestLimitExceeded", status=503, until=self._until(event))
         self._deployment.cloud.faults.inject(rule)
 
-    def _kill_worker(self, event: Event) -> None:
+    def _kill_workers(self, event: Event) -> None:
         for instance_id in self._chosen(event):
             if event.how == "kubelet":
                 self._cluster.fail_node(instance_id)
@@ -157,7 +147,7 @@ class EventInjector:
     def _pause(self, event: Event) -> None:
         now = int(self._deployment.clock.now())
         until = now + int(event.for_seconds or FOREVER_SECONDS)
-        self._store().set_pause(Pause(reason=event.reason or "scenario", by=PERSON, since=now, until=until))
+        self._store().set_pause(Pause(reason=event.reason, by=USER, since=now, until=until))
 
     def _store(self) -> StateStore:
         resources = self._deployment.resources
@@ -169,28 +159,27 @@ class EventInjector:
         )
         return StateStore(self._deployment.cloud.client("dynamodb"), settings, self._deployment.clock)
 
-    def _load(self, event: Event) -> None:
-        """A scenario's curve counts from its event, the world's from the application's start."""
+    def _change_load(self, event: Event) -> None:
+        """The curve of the event counts from the event, a curve in the cluster from the application's start."""
         application = self._cluster.application(event.application)
         begun = self._deployment.clock.now() - application.started_at
-        curve = event.load
-        assert curve is not None, "the scenario reader demands a curve"
+        curve = event.load.curve if event.load else constant(0.0)
         self._cluster.set_load(event.application, lambda seconds: curve(max(0.0, seconds - begun)))
 
     def _cordon(self, event: Event) -> None:
         for name in self._node_names(event):
-            self._cluster.cordon(name, actor=PERSON)
+            self._cluster.cordon(name, actor=USER)
 
     def _uncordon(self, event: Event) -> None:
         for name in self._node_names(event):
-            self._cluster.uncordon(name, actor=PERSON)
+            self._cluster.uncordon(name, actor=USER)
 
     def _node_names(self, event: Event) -> list[str]:
         chosen = set(self._chosen(event))
         return [node.name for node in self._cluster.nodes() if node.instance_id in chosen]
 
     def _chosen(self, event: Event, *, market: str = "") -> list[str]:
-        """The oldest running workers first: as many as the event names, or that share of them."""
+        """The oldest running workers: as many as the event names, or its share of them."""
         running = [
             one
             for one in self._deployment.cloud.ec2.instances()
@@ -199,6 +188,7 @@ class EventInjector:
             and (not market or one.lifecycle == market)
         ]
         running.sort(key=lambda one: (one.launch_time, one.id))
+        count = event.workers
         if event.share_percent is not None:
-            return [one.id for one in running[: round(len(running) * event.share_percent / 100)]]
-        return [one.id for one in running[: event.workers or 1]]
+            count = round(len(running) * event.share_percent / 100)
+        return [one.id for one in running[:count]]

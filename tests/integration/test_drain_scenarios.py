@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,8 @@ import pytest
 from simulator.aws.template import Template
 from simulator.cluster.budget_checker import BudgetChecker
 from simulator.runner import Execution
-from simulator.scenario.files import Scenario, load_scenario, parse_scenario, scenario_names
+from simulator.scenario.files import load_scenario, parse_scenario, scenario_names
+from simulator.scenario.model import Scenario
 from simulator.simulation import Simulation, synthesised_template
 
 
@@ -73,8 +74,8 @@ def acting(template: Template) -> Iterator[Act]:
         ) -> Story:
             scenario = load_scenario(name) if isinstance(name, str) else name
             if minutes:
-                scenario = replace(scenario, duration_seconds=minutes * 60)
-            scenario = replace(scenario, settings={**scenario.settings, **(settings or {})})
+                scenario = scenario.model_copy(update={"duration_seconds": minutes * 60})
+            scenario = scenario.model_copy(update={"settings": {**scenario.settings, **(settings or {})}})
             simulation = stack.enter_context(Simulation(scenario, template=template))
             checker = BudgetChecker(simulation.cluster)
             if before:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -40,11 +39,12 @@ def resources() -> list[tuple[str, dict[str, Any]]]:
 def sim() -> Iterator[Simulation]:
     """The flash sale, with one Spot worker that AWS takes while the sale is on."""
     sale = load_scenario("flash-sale")
-    scenario = replace(
-        sale,
-        duration_seconds=DURATION_SECONDS,
-        workers=(WorkerGroup(count=1), WorkerGroup(count=1, market="spot")),
-        events=(Event(at_seconds=WARNED_AT_SECONDS, action="spot_interruption", workers=1),),
+    scenario = sale.model_copy(
+        update={
+            "duration_seconds": DURATION_SECONDS,
+            "workers": (WorkerGroup(count=1), WorkerGroup(count=1, market="spot")),
+            "events": (Event(at_seconds=WARNED_AT_SECONDS, action="spot_interruption", workers=1),),
+        }
     )
     with Simulation(scenario) as made:
         made.run()

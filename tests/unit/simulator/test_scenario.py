@@ -9,13 +9,13 @@ import pytest
 from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
 from simulator.scenario.files import (
-    EVENT_KEYS,
     ScenarioError,
     build_cluster,
     load_scenario,
     parse_scenario,
     scenario_names,
 )
+from simulator.scenario.model import EVENT_KEYS
 
 SHIPPED = {
     "flash-sale",
@@ -114,8 +114,8 @@ events:
     assert mistakes(text) == [
         "line 1: duration: is missing",
         "line 2: duraton: unknown key; did you mean duration?",
-        "line 3: description: expected text, found 3",
-        "line 5: workers[0].count: expected 1 to 1000, found 0",
+        "line 3: description: expected text (quote true and numbers), found 3",
+        "line 5: workers[0].count: expected 1 or more, found 0",
         "line 5: workers[0].instance_type: 't3.smal' is not known; did you mean t3.small?",
         "line 8: applications[0].replicas: expected a whole number, found 'many'",
         "line 9: applications[0].budget.min_available: expected a count or a share such as 50%, found '200%'",
@@ -133,20 +133,20 @@ events:
         ("boot: [{kind: slwo}]", "boot[0].kind: 'slwo' is not known; did you mean slow?"),
         ("events: [{at: 1m, do: prometheus_dwn}]", "'prometheus_dwn' is not known; did you mean prometheus_down?"),
         ("events: [{at: 11m, do: api_down}]", "events[0].at: is after the scenario's end at 600 s"),
-        ("events: [{at: 1m, do: resume, reason: x}]", "reason: means nothing to resume; it takes at, do"),
+        ("events: [{at: 1m, do: resume, reason: x}]", "reason: resume does not take this key; it takes at, do"),
         ("events: [{at: 1m, do: pause}]", "events[0].reason: is missing"),
         ("events: [{at: 1m, do: load, application: shop/weeb, load: {constant: 1}}]", "no application 'shop/weeb'"),
         ("applications: [{name: a}, {name: a}]", "line 6: applications: shop/a is given twice"),
         ("applications: [{name: a, load: {constnt: 1}}]", "did you mean constant?"),
         ("applications: [{name: a, load: {linear: [[5m, 1], [2m, 3]]}}]", "the times of a curve's points must grow"),
-        ("applications: [{name: a, load: {steps: [5m, 1]}}]", "expected pairs of time and requests per second"),
+        ("applications: [{name: a, load: {steps: [5m]}}]", "expected a pair of time and requests per second"),
         ("applications: [{name: a, load: {series: {file: none.csv}}}]", "there is no file"),
         ("applications: [{name: a, budget: {min_available: 1, max_unavailable: 1}}]", "expected exactly one of"),
         ("applications: [{name: a, autoscale: {min: 5, max: 2}}]", "autoscale.max: expected 5 to 10000, found 2"),
-        ("applications: [{name: a, annotations: {x: true}}]", "annotations: expected texts by name"),
+        ("applications: [{name: a, annotations: {x: true}}]", "annotations.x: expected text (quote true and numbers)"),
         ("workers: [{count: 1}]", "line 6: workers: is given twice"),
         ("start: 2026-06-01", "start: expected a time"),
-        ("world: {boot: fast}", "world.boot: expected a time such as 90s, 45m or 24h, found 'fast'"),
+        ("cluster: {boot: fast}", "cluster.boot: expected a time such as 90s, 45m or 24h, found 'fast'"),
         ("server_type: t3.tiny", "server_type: 't3.tiny' is not known"),
         ("pods: {name: x}", "pods: expected a list, found a mapping"),
     ],
@@ -173,5 +173,5 @@ def test_a_file_of_ones_own_reads_its_series_beside_it(tmp_path: Path) -> None:
     (tmp_path / "load.csv").write_text("7\n9\n")
     path = tmp_path / "mine.yaml"
     path.write_text(f"{SMALLEST}applications:\n  - {{name: a, load: {{series: {{file: load.csv, scale: 2}}}}}}\n")
-    curve = load_scenario(path).applications[0].curve
+    curve = load_scenario(path).applications[0].spec().curve
     assert [curve(0), curve(60)] == [14, 18]
