@@ -11,9 +11,10 @@ from pathlib import Path
 from cdk_app.alarms import ALARMS
 from cdk_app.permissions import NEEDS, Grant
 from cdk_app.workflow import ROOT, definitions, handlers
+from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
 from simulator.report.graph import mermaid
 
-DOCS = ("docs/architecture.md", "docs/operations.md", "docs/security.md")
+DOCS = ("docs/architecture.md", "docs/operations.md", "docs/scale-up.md", "docs/security.md")
 _BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _WHEN = {
     "own_items": "only items of this cluster",
@@ -63,10 +64,23 @@ def _alarms() -> str:
     return "\n".join(rows)
 
 
+def _refusals() -> str:
+    lines = [
+        "| EC2 error code | meaning | next | pools in back-off | alert | what you can do |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in (*REFUSALS, UNKNOWN_REFUSAL):
+        codes = ", ".join([*row.codes, *(f"{prefix}..." for prefix in row.prefixes)]) or "every other code"
+        alert = f"`{row.alert}`" if row.alert else "-"
+        cells = (codes, row.meaning, row.reaction, row.puts_in_back_off or "-", alert, row.advice or "-")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _block(name: str) -> str:
     if name.startswith("picture:"):
         return f"```mermaid\n{mermaid(definitions()[name.removeprefix('picture:')])}\n```"
-    return {"permissions": _permissions, "alarms": _alarms}[name]()
+    return {"permissions": _permissions, "alarms": _alarms, "refusals": _refusals}[name]()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""AcquireLock: takes the lease and says what this run may do. Changes nothing but the lock."""
+"""AcquireLock: acquires the lease and decides whether this run continues. Changes only the lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from node_fleet.settings import Settings
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Take `input`, `execution_id`, `started_at`; answer the payload that every later state carries on."""
+    """Take `input`, `execution_id`, `started_at`; answer the payload for every later state."""
     services = load_services()
     run = read_input(event["input"], execution_id=event["execution_id"], started_at=event["started_at"])
     acquired = services.state.acquire(run)

@@ -1,4 +1,4 @@
-"""FailScaleUp: closes the operation with a back-off of its own. What was launched is kept; the cooldown stamp stays."""
+"""FailScaleUp: closes the operation with a back-off of its own. Launched workers are kept; no cooldown starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `memory`, `outcome` and, when there was a fault, `failure` in plain words. Safe twice."""
+    """Answer `memory`, `outcome` and, after a fault, `failure` in plain words. Safe twice."""
     services = load_services()
     run = take(event, "run", Run)
     operation = services.state.renew(run, even_paused=True).operation
@@ -35,8 +35,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     memory = record_failure(memory, key, now, policy) if key else memory
     services.state.close_operation(run, memory)
     alerts = [failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
-    told = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
+    answer = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
     if failure is None:
-        text = "no worker was launched: the fleet reached its maximum meanwhile"
-        return put(told, outcome=Outcome(kind="none", text=text))
-    return put(told, failure={"Error": failure["error"], "Cause": failure["cause"]})
+        text = "no worker was launched: the fleet reached its maximum size in the meantime"
+        return put(answer, outcome=Outcome(kind="none", text=text))
+    return put(answer, failure={"Error": failure["error"], "Cause": failure["cause"]})

@@ -1,6 +1,6 @@
-"""WeeklyReport: what the workers cost in the last seven days, and which setting would save more. Outside the machine.
+"""WeeklyReport: the cost of the workers in the last seven days and the settings that would save money.
 
-Reads recorded runs day by day, so that a week fits into a small function; changes nothing.
+It runs by a schedule of its own, outside the state machine. It reads the recorded runs day by day and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ DAYS = 7
 
 
 @dataclass(slots=True)
-class Read:
-    """What is kept of a week's events."""
+class RecordedWeek:
+    """The samples and counts of a week of events."""
 
     samples: list[FleetSample] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -47,17 +47,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Publish the report; answer its headline and its lines."""
     services = load_services()
     now = services.clock.now()
-    read = _read(services, now)
-    facts = facts_of(services.settings, read.counts, now, _volumes(services))
-    week = summarise(read.samples, facts)
-    message = message_of(week, facts, services.settings, read)
+    recorded = _read(services, now)
+    inputs = inputs_of(services.settings, recorded.counts, now, _volumes(services))
+    week = summarise(recorded.samples, inputs)
+    message = message_of(week, inputs, services.settings, recorded)
     logger.info("weekly report", what=message.what, details=message.details)
     services.publisher.publish(f"node-fleet {message.cluster_id}: weekly cost report", to_payload(message))
     return {"headline": message.what, "lines": list(message.details)}
 
 
-def facts_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[Volume, ...]) -> ReportInputs:
-    """The week's counts beside the settings that it is judged by."""
+def inputs_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[Volume, ...]) -> ReportInputs:
+    """The counts of the week and the settings of the report."""
     return ReportInputs(
         since=now - DAYS * DAY_SECONDS,
         until=now,
@@ -77,47 +77,47 @@ def facts_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple[
     )
 
 
-def message_of(week: WeeklyReport, facts: ReportInputs, settings: Settings, read: Read) -> Message:
-    """The report in the form of every other message."""
+def message_of(week: WeeklyReport, inputs: ReportInputs, settings: Settings, recorded: RecordedWeek) -> Message:
+    """The report as a message to operators."""
     money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
     return Message(
         cluster_id=settings.cluster_id,
         level="info",
-        what=headline(week, facts, money),
-        why=f"weekly cost report, {len(read.samples)} runs",
+        what=headline(week, inputs, money),
+        why=f"weekly cost report, {len(recorded.samples)} runs",
         execution_id="",
         trigger="weekly",
-        workers_before=len(read.samples[0].kinds) if read.samples else 0,
-        workers_after=len(read.samples[-1].kinds) if read.samples else 0,
-        details=lines(week, facts, money),
+        workers_before=len(recorded.samples[0].kinds) if recorded.samples else 0,
+        workers_after=len(recorded.samples[-1].kinds) if recorded.samples else 0,
+        details=lines(week, inputs, money),
     )
 
 
-def _read(services: Services, now: int) -> Read:
-    found, zone = Read(), ZoneInfo(services.settings.timezone)
+def _read(services: Services, now: int) -> RecordedWeek:
+    recorded, zone = RecordedWeek(), ZoneInfo(services.settings.timezone)
     for day in range(DAYS, 0, -1):
         start = now - day * DAY_SECONDS
-        _take(found, services.records.events(start, start + DAY_SECONDS), zone)
-    return found
+        _add_events(recorded, services.records.events(start, start + DAY_SECONDS), zone)
+    return recorded
 
 
-def _take(found: Read, events: Iterable[Event], zone: ZoneInfo) -> None:
+def _add_events(recorded: RecordedWeek, events: Iterable[Event], zone: ZoneInfo) -> None:
     for event in events:
         if event.kind != "decision":
-            found.counts[event.kind] += 1
+            recorded.counts[event.kind] += 1
             continue
-        found.counts["failed" if event.data.get("failure") else _ended(event)] += 1
+        recorded.counts["failed" if event.data.get("failure") else _outcome_kind(event)] += 1
         sample = _sample(event, zone)
         if sample is not None:
-            found.samples.append(sample)
+            recorded.samples.append(sample)
 
 
-def _ended(event: Event) -> str:
+def _outcome_kind(event: Event) -> str:
     return str((event.data.get("outcome") or {}).get("kind", "none"))
 
 
 def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
-    """The fleet as that run saw it; None when it saw none, or wrote it in an older form."""
+    """The fleet in the snapshot of that run; None without a snapshot that this version can read."""
     try:
         snapshot: Snapshot = from_payload(Snapshot, event.data.get("snapshot"), path="snapshot")
     except InvalidInputError:
@@ -131,7 +131,7 @@ def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
 
 
 def _volumes(services: Services) -> tuple[Volume, ...]:
-    """Without the right to look, the report comes without them."""
+    """The unattached volumes; none when EC2 refuses the request, so that the report is still sent."""
     try:
         return tuple(Volume(volume_id=name, gib=gib) for name, gib in services.ec2.unattached_volumes())
     except Ec2Error as error:

@@ -1,6 +1,6 @@
-"""The history and events tables: what was read and what was decided, by time, expiring by themselves.
+"""The history and events tables: readings and decisions by time, which expire by themselves.
 
-Writes are plain puts under keys made of times, so a repeated write changes nothing. Nothing here takes part in locking.
+Keys are made of times, so a repeated write changes nothing. These tables take no part in locking.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LATEST = "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What happened at `at` (epoch seconds): a decision with all it was made from, an outcome, an interruption."""
+    """An event at `at` (epoch seconds): a decision with its inputs, an outcome, an interruption."""
 
     kind: str
     at: int
@@ -42,7 +42,7 @@ class Records:
         self._settings = settings
 
     def put_reading(self, snapshot: Snapshot) -> None:
-        """Store the figures of a live reading, and the whole snapshot as the latest. What is missing is not stored."""
+        """Store the metrics of a live reading, and the whole snapshot as the latest. Missing values are not stored."""
         figures = {
             "at": snapshot.read_at or snapshot.at,
             "cpu_percent": snapshot.cpu_percent,
@@ -60,26 +60,26 @@ class Records:
         self._put(self._settings.history_table, _LATEST, at, self._settings.history_days, latest)
 
     def latest_snapshot(self) -> Snapshot | None:
-        """The last live snapshot, however old; None when there never was one."""
+        """The last live snapshot of any age; None when there is none."""
         found = list(self._query(self._settings.history_table, _LATEST, _LATEST))
         return from_payload(Snapshot, json.loads(found[0]["snapshot"]), path="snapshot") if found else None
 
     def readings(self, since: int, until: int) -> tuple[dict[str, Any], ...]:
-        """Every stored reading in [since, until), oldest first; what was missing is not in it."""
+        """Every stored reading in [since, until), oldest first; without the values that were missing."""
         table = self._settings.history_table
         return tuple(self._query(table, _key("reading", since), _key("reading", until - 1)))
 
     def hourly_loads(self, since: int, until: int) -> tuple[HourlyLoad, ...]:
         """Mean CPU and workers of every whole hour in [since, until) that has readings, oldest first.
 
-        Hours that ended since the last call are summed up from their readings and stored, so that a month is a few
-        hundred small items.
+        Hours that ended since the last call are averaged from their readings and stored, so that a month needs only a
+        few hundred small items.
         """
         table = self._settings.history_table
         first, past = since - since % _HOUR, until - until % _HOUR
         stored = [_hour(item) for item in self._query(table, _key("hour", first), _key("hour", past - 1))]
         begin = stored[-1].hour_epoch + _HOUR if stored else first
-        new = self._sum_up(begin, past)
+        new = self._hourly_means(begin, past)
         for hour in new:
             fields = {**to_payload(hour), "at": hour.hour_epoch}
             self._put(table, _key("hour", hour.hour_epoch), hour.hour_epoch, self._settings.history_days, fields)
@@ -88,7 +88,7 @@ class Records:
     def put_event(self, kind: str, at: int, data: Mapping[str, Any], *, key: str = "") -> None:
         """Store one event; the same time, kind and key overwrite: a retry leaves one. `data` is in payload form.
 
-        The key must tell one execution from another, or two that end in the same second leave one event.
+        The key must differ between executions: two that end in the same second must leave two events.
         """
         name = f"{_key('event', at)}#{kind}#{key}"
         fields = {"kind": kind, "at": at, "key": key, "data": _text(data)}
@@ -100,7 +100,7 @@ class Records:
         found = (Event(kind=i["kind"], at=i["at"], key=i.get("key", ""), data=json.loads(i["data"])) for i in items)
         return tuple(event for event in found if not kind or event.kind == kind)
 
-    def _sum_up(self, begin: int, past: int) -> tuple[HourlyLoad, ...]:
+    def _hourly_means(self, begin: int, past: int) -> tuple[HourlyLoad, ...]:
         if begin >= past:
             return ()
         table = self._settings.history_table
@@ -135,7 +135,7 @@ class Records:
 
 
 def hourly_means(readings: Iterable[Mapping[str, Any]]) -> tuple[HourlyLoad, ...]:
-    """Readings in order of time as hourly means; a reading without CPU is not one."""
+    """Readings in order of time as hourly means; readings without CPU do not count."""
     hours: dict[int, list[tuple[float, int]]] = {}
     for reading in readings:
         if (cpu := reading.get("cpu_percent")) is not None:
@@ -169,7 +169,7 @@ def _is_known(value: float | None) -> bool:
 
 
 def _without_unknown(value: Any) -> Any:
-    """The same with null where a number is not finite."""
+    """The value with null for every number that is not finite."""
     if isinstance(value, dict):
         return {name: _without_unknown(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -178,7 +178,7 @@ def _without_unknown(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """JSON text: nothing queries inside it, and it is half the size of an attribute map."""
+    """JSON text: no query reads inside it, and it is half the size of an attribute map."""
     try:
         return json.dumps(to_payload(value), allow_nan=False)
     except ValueError:

@@ -437,7 +437,7 @@ def test_a_server_that_cannot_be_found_is_a_failure_of_the_metrics(monkeypatch: 
         raise ServerNotFoundError("no running instance has the tag Role=k3s-master")
 
     monkeypatch.setattr(found.reader._api, "_address", lost)
-    assert failure(found) == "Prometheus cannot be found: no running instance has the tag Role=k3s-master"
+    assert failure(found) == "the address of Prometheus is unknown: no running instance has the tag Role=k3s-master"
 
 
 def test_a_secret_that_cannot_be_read_is_a_failure_of_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +447,9 @@ def test_a_secret_that_cannot_be_read_is_a_failure_of_the_metrics(monkeypatch: p
         raise SecretError("secret x cannot be read: this function's role may not read it")
 
     monkeypatch.setattr(found.reader._api, "_credentials", locked)
-    assert failure(found) == "Prometheus cannot be asked: secret x cannot be read: this function's role may not read it"
+    assert (
+        failure(found) == "Prometheus cannot be queried: secret x cannot be read: this function's role may not read it"
+    )
 
 
 # shapes ---------------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_a_type_without_a_price_is_said_and_never_counts_as_free() -> None:
     samples = [dataclasses.replace(s, kinds=(("x9.huge", "spot"),)) for s in week()]
     found = summarise(samples, FACTS)
     assert found.unpriced == (f"x9.huge spot in {REGION}",)
-    assert any("no price is known for x9.huge" in line for line in lines(found, FACTS, Currency()))
+    assert any("the price table has no price for x9.huge" in line for line in lines(found, FACTS, Currency()))
 
 
 def test_more_spot_is_recommended_with_the_money_that_the_on_demand_hours_would_save() -> None:
@@ -144,11 +144,11 @@ def test_idle_hours_above_the_minimum_name_the_clocks_that_shorten_them() -> Non
     assert found.usd_per_month == pytest.approx(7 * 12 * 4 / 2 * CHEAP * 730 / 168)
 
 
-def test_forgotten_volumes_are_named_with_what_they_cost() -> None:
+def test_unattached_volumes_are_named_with_their_cost() -> None:
     volumes = tuple(Volume(volume_id=f"vol-{n}", gib=20) for n in range(7))
     found = recommended(week(), facts(volumes=volumes), "delete-volume")
     assert found is not None
-    assert found.text == "7 forgotten volumes, 140 GiB: vol-0, vol-1, vol-2, vol-3, vol-4 and 2 more"
+    assert found.text == "unattached volumes: 7 with 140 GiB: vol-0, vol-1, vol-2, vol-3, vol-4 and 2 more"
     assert found.usd_per_month == pytest.approx(140 * 0.096)
 
 
@@ -168,5 +168,5 @@ def test_the_headline_and_the_lines_speak_the_configured_currency() -> None:
         == "workers cost 1,893.83 BDT this week, 30 % less than 5 fixed workers (2,705.47 BDT)"
     )
     told = lines(found, facts(scale_ups=14, scale_downs=13, failures=1), money)
-    assert told[1] == "14 scale-ups, 13 scale-downs, 1 failed runs, 0 interruptions"
+    assert told[1] == "scale-ups: 14, scale-downs: 13, failed runs: 1, interruptions: 0"
     assert any("BDT a month [SPOT_PERCENTAGE=90]" in line for line in told)

@@ -112,7 +112,7 @@ def test_ends_failures_and_interruptions_are_counted(bench: Bench) -> None:
         Event(kind="interruption", at=NOW - 600, key="i", data={}),
         Event(kind="clean_up", at=NOW - 500, key="c", data={}),
     ]
-    assert "1 scale-ups, 1 scale-downs, 1 failed runs, 1 interruptions" in bench.run()["lines"]
+    assert "scale-ups: 1, scale-downs: 1, failed runs: 1, interruptions: 1" in bench.run()["lines"]
 
 
 def test_a_run_that_saw_nothing_or_has_another_form_is_left_out(bench: Bench) -> None:

@@ -1,1 +1,1 @@
-"""Prometheus: the queries, the HTTP API, and the reading that they give."""
+"""Prometheus: the PromQL queries, the HTTP client, and the reader that makes domain values of the answers."""

@@ -1,6 +1,6 @@
-"""Asks Prometheus one instant query over HTTP and turns every way this can go wrong into one clear sentence.
+"""Sends one instant query to Prometheus over HTTP and turns each failure into one clear sentence.
 
-It knows nothing of what a query means. Values that are not finite are left out: missing, never a number.
+It does not know what a query means. Values that are not finite are left out: missing, never a number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from node_fleet.settings import Settings
 
 _RETRIED_STATUS = (429, 500, 502, 504)
 _PAUSE_SECONDS = 1
-_SILENT_SECONDS = 20
+_UNAVAILABLE_SECONDS = 20
 _HEADERS = {
     "Content-Type": "application/x-www-form-urlencoded",
     "Accept": "application/json",
@@ -28,7 +28,7 @@ _HEADERS = {
 
 
 class QueryRefusedError(MetricsUnavailableError):
-    """Prometheus answers, but not this query; its other answers may be good."""
+    """Prometheus refuses this query; other queries may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Series:
 
 
 class RequestBudget:
-    """The time that all requests of one reading have together."""
+    """The time limit that all requests of one reading share."""
 
     def __init__(self, clock: Any, seconds: float) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class RequestBudget:
 
 
 def new_session() -> Any:
-    """A requests session that ignores proxies and .netrc of its surroundings: the server is inside the VPC."""
+    """A requests session without proxies and .netrc of the environment: the server is inside the VPC."""
     import requests
 
     session = requests.Session()
@@ -61,7 +61,7 @@ def new_session() -> Any:
 
 
 class PrometheusClient:
-    """`address` gives the server's private IP, `credentials` (fresh?) user name and password; both only when needed."""
+    """`address` returns the server's private IP, `credentials` (fresh?) user name and password; called when needed."""
 
     def __init__(
         self,
@@ -78,28 +78,28 @@ class PrometheusClient:
         self._credentials = credentials
         self._clock = clock
         self._url = ""
-        self._silence = ""
-        self._silent_until = 0
+        self._unavailable_reason = ""
+        self._unavailable_until = 0
 
     def budget(self) -> RequestBudget:
-        """A fresh budget of settings.prometheus_budget_seconds.
+        """A new budget of settings.prometheus_budget_seconds.
 
-        A Prometheus that has just used up a whole budget is not asked for some seconds: one step of the workflow may
-        ask more than once, and must not wait out its time limit.
+        After a query that used up a whole budget no query is sent for 20 s: one step of the workflow may read more
+        than once, and must end before its timeout.
 
         Raises:
-            MetricsUnavailableError: with the sentence of the failure before.
+            MetricsUnavailableError: with the sentence of that failure.
         """
-        if self._clock.now() < self._silent_until:
-            raise MetricsUnavailableError(self._silence)
+        if self._clock.now() < self._unavailable_until:
+            raise MetricsUnavailableError(self._unavailable_reason)
         return RequestBudget(self._clock, self._settings.prometheus_budget_seconds)
 
     def query(self, name: str, text: str, at: int, budget: RequestBudget) -> list[Series]:
-        """The answer to one instant query at `at` (epoch seconds); empty when nothing matches.
+        """The result of one instant query at `at` (epoch seconds); empty when no series matches.
 
         Raises:
-            QueryRefusedError: this query is at fault; the message names it.
-            MetricsUnavailableError: Prometheus is; the message says how.
+            QueryRefusedError: Prometheus refuses this query; the message names it.
+            MetricsUnavailableError: Prometheus gives no usable answer; the message says why.
         """
         response = self._get(name, f"query={_encoded(text)}&time={at}", budget)
         return _series(name, self._payload(name, response))
@@ -117,7 +117,7 @@ class PrometheusClient:
         return response
 
     def _try(self, name: str, form: str, budget: RequestBudget, *, fresh: bool) -> Any:
-        """One request, tried again after a failure that may pass, while the budget lasts."""
+        """One request, repeated after a temporary failure while the budget lasts."""
         from requests import RequestException
 
         request, failure = self._request(form, fresh), ""
@@ -156,7 +156,7 @@ class PrometheusClient:
         why = failure or f"{self._settings.prometheus_budget_seconds} s for all queries are over"
         sentence = f"Prometheus at {url} gives no answer to query {name}: {why}"
         if budget.remaining() <= 0:
-            self._silence, self._silent_until = sentence, self._clock.now() + _SILENT_SECONDS
+            self._unavailable_reason, self._unavailable_until = sentence, self._clock.now() + _UNAVAILABLE_SECONDS
         return MetricsUnavailableError(sentence)
 
     def _base_url(self) -> str:
@@ -168,13 +168,13 @@ class PrometheusClient:
         try:
             return f"http://{self._address()}:{self._settings.prometheus_port}"
         except (ServerNotFoundError, Ec2Error) as error:
-            raise MetricsUnavailableError(f"Prometheus cannot be found: {error}") from None
+            raise MetricsUnavailableError(f"the address of Prometheus is unknown: {error}") from None
 
     def _auth(self, fresh: bool) -> tuple[str, str]:
         try:
             return self._credentials(fresh)
         except SecretError as error:
-            raise MetricsUnavailableError(f"Prometheus cannot be asked: {error}") from None
+            raise MetricsUnavailableError(f"Prometheus cannot be queried: {error}") from None
 
     def _payload(self, name: str, response: Any) -> Mapping[str, Any]:
         try:
@@ -188,14 +188,14 @@ class PrometheusClient:
                 f" beginning {_excerpt(response.text)!r}; expected JSON"
             )
         if payload["status"] != "success":
-            said = f"{payload.get('errorType', 'error')}: {payload.get('error', 'no text')}"
-            raise QueryRefusedError(f"Prometheus refuses query {name}: {said:.300}")
+            reason = f"{payload.get('errorType', 'error')}: {payload.get('error', 'no text')}"
+            raise QueryRefusedError(f"Prometheus refuses query {name}: {reason:.300}")
         return payload
 
 
 @functools.lru_cache(maxsize=64)
 def _encoded(text: str) -> str:
-    """The query as a form carries it: POST, because the longest of ours is too long for the URL some proxies take."""
+    """The query as a form field: the longest queries exceed the URL length that some proxies accept, hence POST."""
     return quote_plus(text, safe="()[],:=~*/!")
 
 
@@ -214,7 +214,7 @@ def _series(name: str, payload: Mapping[str, Any]) -> list[Series]:
 
 
 def _starting(response: Any) -> bool:
-    """Prometheus answers 503 in plain text while it starts; with JSON, 503 is a query's own error."""
+    """Prometheus answers 503 in plain text while it starts; 503 with JSON is the error of a query."""
     return response.status_code == 503 and not response.headers.get("Content-Type", "").startswith("application/json")
 
 

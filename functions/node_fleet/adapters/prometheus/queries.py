@@ -1,7 +1,8 @@
-"""Every PromQL query that node-fleet asks, with what it returns, its unit and what an empty answer means.
+"""Every PromQL query of node-fleet, with its result, its unit and the meaning of an empty answer.
 
-Text only: asking is prometheus_api's business, meaning is prometheus's. Targets are ours: job "node-exporter" covers
-workers only and carries instance_id; kube-state-metrics may run in several replicas, so everything is de-duplicated.
+Text only: http.py sends the queries, reader.py interprets the answers. node-fleet configures the targets: the job
+"node-exporter" covers workers only and carries instance_id. kube-state-metrics may have several replicas, so every
+query removes duplicates.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ FRESH_SECONDS: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Several queries asked as one request: each series of the answer carries its query's name as label `figure`."""
+    """Several queries in one request: each series of the answer carries the name of its query as label `figure`."""
 
     name: str
     parts: dict[str, str]
 
     @cached_property
     def text(self) -> str:
-        """The union. Labels differ by `figure`, so no part hides another."""
+        """The union of the queries. The label `figure` keeps their series apart."""
         return " or ".join(label_figure(text, name) for name, text in self.parts.items())
 
 

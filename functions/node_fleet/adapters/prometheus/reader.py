@@ -1,6 +1,6 @@
-"""Reads the workers' state, their load and the waiting pods from Prometheus into domain values.
+"""Reads the state and load of the workers and the pending pods from Prometheus into domain values.
 
-It de-duplicates and keeps what is missing missing. It does not know which instances EC2 runs: fleet.py joins those.
+It removes duplicates and leaves missing values missing. domain/model/fleet.py joins the nodes with EC2's instances.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Resources = dict[str, dict[str, float]]
 
 
 class PrometheusReader:
-    """One reader for one cluster's Prometheus. Every method takes the time at which Prometheus is asked to look."""
+    """The reader of one cluster's Prometheus. `now` is the time at which Prometheus evaluates the queries."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class PrometheusReader:
         self._api = PrometheusClient(session, settings, address=address, credentials=credentials, clock=clock)
 
     def read(self, now: int) -> Reading:
-        """Everything one decision needs, in at most seven requests, and one for each custom query of the user's own.
+        """The metrics of one decision, in at most seven requests and one more for each custom query of the settings.
 
         Raises:
-            MetricsUnavailableError: one sentence says what is wrong. Single missing values do not raise.
+            MetricsUnavailableError: Prometheus gives no usable answer. Single missing values do not raise.
         """
         budget = self._api.budget()
         nodes, missing = self._nodes(now, budget, with_load=True)
@@ -71,33 +71,37 @@ class PrometheusReader:
         """The workers' nodes without their load, in one request.
 
         Raises:
-            MetricsUnavailableError: also when kube-state-metrics shows no node at all, which says nothing of any.
+            MetricsUnavailableError: also when kube-state-metrics lists no node at all.
         """
         nodes, missing = self._nodes(now, self._api.budget(), with_load=False)
         if missing:
-            lacking = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
-            raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {lacking}")
+            absent = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
+            raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {absent}")
         return nodes
 
     def pending(self, now: int) -> tuple[PodShape, ...] | None:
-        """Pods that the scheduler marked unschedulable, by what they request; () means none, None means not known."""
+        """Unschedulable pods, grouped by their requests; () means none, None means unknown."""
         return self._pending(now, self._api.budget())
 
     def _nodes(self, now: int, budget: RequestBudget, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
-        """Nodes, and what is missing. Live workers that kube-state-metrics does not name come with an empty name.
+        """Nodes and missing values. Live workers that kube-state-metrics does not list have an empty name.
 
-        A series that no node has, the server included, is not exported: then nothing is known of any node. Taking
-        its default instead would make every worker unusable, and a whole fleet would be launched beside them.
+        A series that no node has, the server included, is not exported: then the nodes are unknown. A default value
+        would make every worker unusable, and node-fleet would launch a second fleet.
         """
         shown = self._ask(queries.NODES, now, budget)
         pods = self._ask(queries.PODS, now, budget) if with_load else {}
         workers = self._ask(queries.WORKERS, now, budget) if with_load else {}
         loads = _by(workers, "instance_id")
-        lacking = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
-        if lacking:
+        absent = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
+        if absent:
             unnamed = (NodeReading(node_name="", provider_id="", ready=True, **_load(load)) for load in loads.values())
-            gone = lacking if shown.get("nodes_known") else []
-            return tuple(unnamed), ["nodes", *gone, *([] if pods.get("pods_known") or not with_load else ["requested"])]
+            series = absent if shown.get("nodes_known") else []
+            return tuple(unnamed), [
+                "nodes",
+                *series,
+                *([] if pods.get("pods_known") or not with_load else ["requested"]),
+            ]
         cpu = self._cadvisor(now, budget) if with_load and self._settings.cpu_source == "cadvisor" else {}
         nodes = _node_readings(shown, pods, loads, cpu)
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]
@@ -133,7 +137,7 @@ class PrometheusReader:
         return pod_shapes(ages, requests)
 
     def _custom(self, now: int, budget: RequestBudget) -> tuple[tuple[CustomReading, ...], list[str]]:
-        """The custom metrics, and those missing: absent ones that hold a scale-down, and those that cannot be asked."""
+        """The custom metrics, and the missing ones: absent ones that hold a scale-down, and refused queries."""
         metrics = self._settings.custom_metrics
         names = [built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
         built_in = self._ask(queries.CUSTOM, now, budget) if any(names) else {}
@@ -148,7 +152,7 @@ class PrometheusReader:
     def _custom_one(
         self, metric: CustomMetric, built_in: Figures, now: int, budget: RequestBudget
     ) -> tuple[CustomReading, str]:
-        """A user's query that Prometheus refuses makes this metric missing and says why; it stops nothing else."""
+        """A query that Prometheus refuses makes only this metric missing, with the reason."""
         try:
             value = self._largest(metric.name, metric.query, built_in, now, budget)
             traffic = None
@@ -159,7 +163,7 @@ class PrometheusReader:
         return CustomReading(name=metric.name, value=value, traffic=traffic), ""
 
     def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: RequestBudget) -> float | None:
-        """The value of a custom query; of several series the largest, which is the one that asks for a worker."""
+        """The value of a custom query; of several series the largest."""
         known = built_in_name(query)
         if known and known not in BUILT_IN_PROMQL:
             raise QueryRefusedError(f"{query} is not built in, expected one of {', '.join(BUILT_IN_PROMQL)}")
@@ -167,7 +171,7 @@ class PrometheusReader:
         return max((one.value for one in series), default=None)
 
     def _ask(self, batch: queries.Batch, now: int, budget: RequestBudget) -> Figures:
-        """The answer by figure. A refused batch is asked again part by part, so that the error names the part."""
+        """The answer by figure. A refused batch is sent again part by part, so that the error names the part."""
         figures: Figures = defaultdict(list)
         try:
             for one in self._api.query(batch.name, batch.text, now, budget):
@@ -179,7 +183,7 @@ class PrometheusReader:
 
 
 def pod_shapes(ages: dict[PodKey, float], requests: dict[PodKey, dict[str, float]]) -> tuple[PodShape, ...]:
-    """Pods grouped by equal requests, the largest groups first; beyond 20 groups the rest is one group that says so."""
+    """Pods grouped by equal requests, the largest groups first; beyond 20 groups the others form one group."""
     groups: dict[tuple[int, int], list[PodKey]] = defaultdict(list)
     for pod in ages:
         asked = requests.get(pod, {})
@@ -222,7 +226,7 @@ def _by(figures: Figures, label: str) -> Resources:
 
 
 def _node_readings(shown: Figures, pods: Figures, loads: Resources, cpu: dict[str, float]) -> list[dict[str, Any]]:
-    """The fields of a NodeReading for each worker's node. `cpu` by node name goes before what `loads` say."""
+    """The fields of a NodeReading for each worker's node. `cpu` by node name takes precedence over `loads`."""
     flags = _by({name: shown.get(name, []) for name in ("ready", "unschedulable")}, "node")
     allocatable, requested = _resources(shown.get("allocatable", ())), _resources(pods.get("requested", ()))
     counts, taints = _by({"pods": pods.get("pods", [])}, "node"), _taints(shown.get("taint", ()))

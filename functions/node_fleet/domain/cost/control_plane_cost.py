@@ -1,12 +1,12 @@
-"""The control plane's own monthly bill, line by line, with and without AWS's always-free tier.
+"""The monthly bill of the control plane, line by line, with and without AWS's always-free tier.
 
-Counted use comes in, money comes out. What AWS does not charge for (rules of the default bus, Run Command) is not here.
+Services that AWS does not charge for (rules of the default event bus, Run Command) are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PRICED_IN = "2025-11"
 """Month of the unit prices below: ap-southeast-1, USD. Other regions differ by some percent."""
@@ -14,7 +14,7 @@ PRICED_IN = "2025-11"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthlyUsage:
-    """A month's use, counted. memory in GB-seconds, sizes in GB."""
+    """Usage of one month. Memory in GB-seconds, sizes in GB."""
 
     transitions: float = 0.0
     invocations: float = 0.0
@@ -36,7 +36,7 @@ class MonthlyUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitPrice:
-    """The price of so many units (`per`), and how many of them a month are always free."""
+    """The price of `per` units, and the units of a month that are always free."""
 
     name: str
     usd: float
@@ -77,7 +77,7 @@ class BillLine:
 
 
 def monthly_bill(use: MonthlyUsage) -> tuple[BillLine, ...]:
-    """Every kind of use that is not 0, in the order of RATES."""
+    """A line for each kind of usage that is not 0, in the order of RATES."""
     lines = []
     for key, rate in RATES.items():
         quantity = float(getattr(use, key))
@@ -102,7 +102,7 @@ def totals(lines: tuple[BillLine, ...]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """What one run of a kind uses, as counted in simulation."""
+    """The usage of one run of a kind, as counted in simulation."""
 
     transitions: float
     invocations: float
@@ -121,12 +121,13 @@ def monthly_usage(
     *,
     kept_items: float = 0.0,
 ) -> MonthlyUsage:
-    """A month of so many runs of each kind, on top of what stands there anyway (alarms, secrets, addresses)."""
+    """The usage of a month with so many runs of each kind, added to the constant usage (alarms, secrets, addresses)."""
 
     def total(name: str) -> float:
         return sum(float(getattr(profiles[kind], name)) * count for kind, count in runs_per_month.items())
 
-    return MonthlyUsage(
+    return replace(
+        standing,
         transitions=total("transitions"),
         invocations=total("invocations"),
         gb_seconds=total("gb_seconds"),
@@ -137,10 +138,4 @@ def monthly_usage(
         secret_reads=total("secret_reads"),
         stored_gb=standing.stored_gb + kept_items,
         backed_up_gb=standing.backed_up_gb + kept_items,
-        metrics=standing.metrics,
-        alarms=standing.alarms,
-        dashboards=standing.dashboards,
-        secrets=standing.secrets,
-        address_hours=standing.address_hours,
-        nat_hours=standing.nat_hours,
     )

@@ -1,6 +1,6 @@
-"""What a fleet costs: by the hour from what runs, over time from when each worker ran, against a fixed fleet.
+"""The cost of a fleet: an hour of its running workers, a period of their lifetimes, and a fixed fleet to compare with.
 
-Arithmetic over the dated price table. A price that is not in it is unknown and said so; it never counts as 0.
+Arithmetic over the dated price table. A price that is missing there is reported as unknown; it never counts as 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Priced(Protocol):
-    """Anything that is billed as one instance: an Instance, a Worker, a slot."""
+    """A type that is billed as one instance: an Instance, a Worker, a slot."""
 
     @property
     def instance_type(self) -> str: ...
@@ -39,7 +39,7 @@ class Priced(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetCost:
-    """The hourly cost of what runs now. `unpriced`: what the table does not know, as 'TYPE MARKET in REGION'."""
+    """The hourly cost of the running workers. `unpriced`: those without a price, as 'TYPE MARKET in REGION'."""
 
     usd_per_hour: float
     unpriced: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class FleetCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledInstance:
-    """One worker's life as it is billed. Times are epoch seconds."""
+    """The billed lifetime of one worker. Times are epoch seconds."""
 
     instance_id: str
     instance_type: str
@@ -57,13 +57,13 @@ class BilledInstance:
 
     @property
     def hours(self) -> float:
-        """Billed time; EC2 bills Linux by the second, 60 of them at least."""
+        """Billed time; EC2 bills Linux by the second, at least 60 s."""
         return max(60.0, self.ended_at - self.begun_at) / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Currency:
-    """The currency that people read. All arithmetic is in USD; only the words change."""
+    """The currency of reports. All arithmetic is in USD; only the text is converted."""
 
     currency: str = "USD"
     per_usd: float = 1.0
@@ -77,12 +77,12 @@ class Currency:
 
 
 def usd_per_hour(region: str, instance_type: str, market: str) -> float | None:
-    """The table's price; None when it does not have one."""
+    """The price of the table; None when it has none."""
     return USD_PER_HOUR.get((region, instance_type, market))
 
 
 def fleet_cost(region: str, workers: Iterable[Priced]) -> FleetCost:
-    """The instances' price for an hour; what has no price is listed instead of counted."""
+    """The price of the workers for an hour; workers without a price are listed and not counted."""
     total, unpriced = 0.0, []
     for worker in workers:
         price = usd_per_hour(region, worker.instance_type, worker.market)
@@ -93,23 +93,23 @@ def fleet_cost(region: str, workers: Iterable[Priced]) -> FleetCost:
     return FleetCost(usd_per_hour=round(total, 6), unpriced=tuple(dict.fromkeys(unpriced)))
 
 
-def spent_usd(region: str, stays: Iterable[BilledInstance]) -> float | None:
-    """What these lives cost; None when one of them has no price."""
+def spent_usd(region: str, instances: Iterable[BilledInstance]) -> float | None:
+    """The cost of these instances; None when one of them has no price."""
     total = 0.0
-    for stay in stays:
-        price = usd_per_hour(region, stay.instance_type, stay.market)
+    for instance in instances:
+        price = usd_per_hour(region, instance.instance_type, instance.market)
         if price is None:
             return None
-        total += price * stay.hours
+        total += price * instance.hours
     return total
 
 
 def fixed_usd(region: str, instance_type: str, market: str, *, workers: int, hours: float) -> float | None:
-    """What so many workers that always run cost in that time; None without a price."""
+    """The cost of a fixed number of workers that run for that time; None without a price."""
     price = usd_per_hour(region, instance_type, market)
     return None if price is None else price * workers * hours
 
 
 def saved_percent(spent: float, fixed: float) -> float:
-    """How much less than the fixed fleet was spent, in percent of it; negative when it was more."""
+    """The saving against the fixed fleet, in percent of its cost; negative when more was spent."""
     return 0.0 if fixed <= 0 else (1 - spent / fixed) * 100

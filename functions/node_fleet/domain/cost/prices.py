@@ -1,12 +1,12 @@
-"""Prices of Linux instances by region, type and market: dated data, looked up by cost.py and by nothing else.
+"""Prices of Linux instances by region, type and market: dated data, read by the modules of domain/cost only.
 
-USD per hour. On-demand is the list price; Spot moves by the hour, so its column is a long-run average to plan with.
+USD per hour. On-demand is the list price. Spot prices change by the hour; their column is a long-run average.
 """
 
 from __future__ import annotations
 
 DATED = "2025-11"
-"""Month in which the table was written. `node-fleet cost` prints it, so that nobody takes it for today's bill."""
+"""Month of the prices. `node-fleet cost` prints it, since the bill of another month differs."""
 
 _COLUMNS = {
     # region: type -> (on-demand, Spot)

@@ -1,6 +1,6 @@
-"""The weekly cost report: what the workers cost, what a fixed fleet would have, and which setting saves more money.
+"""The weekly cost report: the cost of the workers, of a fixed fleet, and the settings that would save money.
 
-Pure arithmetic over the week's samples. Each recommendation names the money and the setting; it changes neither.
+Arithmetic over the samples of a week. A recommendation names the saving and the setting; it changes no setting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from node_fleet.domain.model.instance_types import offered
 DAY_HOURS = 24
 HOUR_SECONDS = 3600
 LEAST_SAVING_USD = 1.0
-"""A recommendation that saves less than this in a month is not worth anybody's time."""
+"""The least monthly saving that is worth a recommendation."""
 SAFE_SPOT_PERCENT = 90
 GP3_USD_PER_GIB_MONTH = 0.096
 LEAST_SHARE_KNOWN = 0.5
@@ -30,7 +30,7 @@ LEAST_SHARE_KNOWN = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSample:
-    """The fleet as one run saw it. kinds: (instance type, market) of each worker; hour: of the day, local."""
+    """The fleet in the snapshot of one run. kinds: (instance type, market) of each worker; hour: of the day, local."""
 
     at: int
     hour: int
@@ -40,7 +40,7 @@ class FleetSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A volume of ours that hangs on no instance."""
+    """A volume of the fleet that is attached to no instance."""
 
     volume_id: str
     gib: int
@@ -48,7 +48,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
-    """What the week is judged by. Times are epoch seconds."""
+    """The settings and counts of the week. Times are epoch seconds."""
 
     since: int
     until: int
@@ -69,7 +69,7 @@ class ReportInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What to change, and what that saves in a month at this week's load."""
+    """A change of a setting, and its monthly saving at the load of this week."""
 
     text: str
     setting: str
@@ -78,7 +78,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeeklyReport:
-    """The report as data. known_hours: how much of the week the samples cover."""
+    """The report as data. known_hours: the hours of the week that the samples cover."""
 
     known_hours: float
     worker_hours: float
@@ -91,145 +91,147 @@ class WeeklyReport:
 
     @property
     def saved_percent(self) -> float | None:
-        """Against the fixed fleet over the same hours."""
+        """The saving against the fixed fleet over the same hours; None without its price."""
         return None if self.fixed_usd is None else saved_percent(self.spent_usd, self.fixed_usd)
 
 
-def summarise(samples: Sequence[FleetSample], facts: ReportInputs) -> WeeklyReport:
-    """Judge a week. Each sample stands until the next, at most for two intervals: a gap is not made up."""
-    spans = _spans(samples, facts)
+def summarise(samples: Sequence[FleetSample], inputs: ReportInputs) -> WeeklyReport:
+    """Evaluate a week. Each sample counts until the next, at most for two intervals: a gap stays unknown."""
+    spans = _spans(samples, inputs)
     known = sum(hours for _, hours in spans)
     spent, unpriced = 0.0, dict[str, None]()
     for sample, hours in spans:
         for kind, market in sample.kinds:
-            price = usd_per_hour(facts.region, kind, market)
+            price = usd_per_hour(inputs.region, kind, market)
             if price is None:
-                unpriced[f"{kind} {market} in {facts.region}"] = None
+                unpriced[f"{kind} {market} in {inputs.region}"] = None
             spent += (price or 0.0) * hours
     return WeeklyReport(
         known_hours=known,
         worker_hours=sum(len(sample.kinds) * hours for sample, hours in spans),
         spot_hours=sum(sum(m == "spot" for _, m in sample.kinds) * hours for sample, hours in spans),
-        idle_hours=_idle_hours(spans, facts),
+        idle_hours=_idle_hours(spans, inputs),
         spent_usd=spent,
         fixed_usd=fixed_usd(
-            facts.region, facts.instance_type, "on-demand", workers=facts.baseline_workers, hours=known
+            inputs.region, inputs.instance_type, "on-demand", workers=inputs.baseline_workers, hours=known
         ),
         unpriced=tuple(unpriced),
-        recommendations=_recommendations(spans, known, facts),
+        recommendations=_recommendations(spans, known, inputs),
     )
 
 
-def lines(week: WeeklyReport, facts: ReportInputs, money: Currency) -> tuple[str, ...]:
+def lines(week: WeeklyReport, inputs: ReportInputs, money: Currency) -> tuple[str, ...]:
     """The report's sentences, the recommendations last."""
-    told = [
+    sentences = [
         f"{week.worker_hours:.0f} worker hours, {_share(week.spot_hours, week.worker_hours)} of them Spot, "
-        f"{_share(week.idle_hours, week.worker_hours)} above the minimum while the fleet idled",
-        f"{facts.scale_ups} scale-ups, {facts.scale_downs} scale-downs, {facts.failures} failed runs, "
-        f"{facts.interruptions} interruptions",
+        f"{_share(week.idle_hours, week.worker_hours)} above the minimum while the fleet was idle",
+        f"scale-ups: {inputs.scale_ups}, scale-downs: {inputs.scale_downs}, failed runs: {inputs.failures}, "
+        f"interruptions: {inputs.interruptions}",
     ]
-    if week.known_hours < LEAST_SHARE_KNOWN * (facts.until - facts.since) / HOUR_SECONDS:
-        told.append(f"only {week.known_hours:.0f} hours of the week were recorded; the figures are of those")
+    if week.known_hours < LEAST_SHARE_KNOWN * (inputs.until - inputs.since) / HOUR_SECONDS:
+        sentences.append(
+            f"only {week.known_hours:.0f} hours of the week were recorded; the figures cover only those hours"
+        )
     if week.unpriced:
-        told.append(f"no price is known for {', '.join(week.unpriced)}: not counted")
-    told += [f"{r.text}: saves {money.text(r.usd_per_month)} a month [{r.setting}]" for r in week.recommendations]
-    return tuple(told)
+        sentences.append(f"the price table has no price for {', '.join(week.unpriced)}: not counted")
+    sentences += [f"{r.text}: saves {money.text(r.usd_per_month)} a month [{r.setting}]" for r in week.recommendations]
+    return tuple(sentences)
 
 
-def headline(week: WeeklyReport, facts: ReportInputs, money: Currency) -> str:
+def headline(week: WeeklyReport, inputs: ReportInputs, money: Currency) -> str:
     """The week in one sentence."""
     words = f"workers cost {money.text(week.spent_usd)} this week"
     if week.saved_percent is None or week.fixed_usd is None:
         return words
     more = "less" if week.saved_percent >= 0 else "more"
-    fixed = f"{facts.baseline_workers} fixed workers ({money.text(week.fixed_usd)})"
+    fixed = f"{inputs.baseline_workers} fixed workers ({money.text(week.fixed_usd)})"
     return f"{words}, {abs(week.saved_percent):.0f} % {more} than {fixed}"
 
 
 Spans = list[tuple[FleetSample, float]]
 
 
-def _spans(samples: Sequence[FleetSample], facts: ReportInputs) -> Spans:
-    """Each sample with the hours that it stands for."""
+def _spans(samples: Sequence[FleetSample], inputs: ReportInputs) -> Spans:
+    """Each sample with the hours that it covers."""
     ordered = sorted(samples, key=lambda one: one.at)
-    ends = [*(one.at for one in ordered[1:]), facts.until][: len(ordered)]
-    longest = 2 * facts.interval_seconds
+    ends = [*(one.at for one in ordered[1:]), inputs.until][: len(ordered)]
+    longest = 2 * inputs.interval_seconds
     return [
         (sample, max(0, min(end - sample.at, longest)) / HOUR_SECONDS)
         for sample, end in zip(ordered, ends, strict=True)
     ]
 
 
-def _idle_hours(spans: Spans, facts: ReportInputs) -> float:
-    """Worker hours above the minimum while the CPU was under the mark at which a worker may go."""
+def _idle_hours(spans: Spans, inputs: ReportInputs) -> float:
+    """Worker hours above the minimum while the CPU was below the scale-down threshold."""
     return sum(
-        max(0, len(sample.kinds) - facts.min_workers) * hours
+        max(0, len(sample.kinds) - inputs.min_workers) * hours
         for sample, hours in spans
-        if sample.cpu_percent is not None and sample.cpu_percent < facts.cpu_down_percent
+        if sample.cpu_percent is not None and sample.cpu_percent < inputs.cpu_down_percent
     )
 
 
-def _recommendations(spans: Spans, known: float, facts: ReportInputs) -> tuple[Recommendation, ...]:
+def _recommendations(spans: Spans, known: float, inputs: ReportInputs) -> tuple[Recommendation, ...]:
     if not known:
         return ()
     month = HOURS_PER_MONTH / known
     found = [
-        _spot_share(spans, month, facts),
-        _minimum(spans, month, facts),
-        _instance_type(spans, month, facts),
-        _idle(spans, month, facts),
-        _volumes(facts),
+        _spot_share(spans, month, inputs),
+        _minimum(spans, month, inputs),
+        _instance_type(spans, month, inputs),
+        _idle(spans, month, inputs),
+        _volumes(inputs),
     ]
-    worthy = [one for one in found if one is not None and one.usd_per_month >= LEAST_SAVING_USD]
-    return tuple(sorted(worthy, key=lambda one: -one.usd_per_month))
+    worthwhile = [one for one in found if one is not None and one.usd_per_month >= LEAST_SAVING_USD]
+    return tuple(sorted(worthwhile, key=lambda one: -one.usd_per_month))
 
 
-def _spot_share(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
-    """More Spot, unless interruptions came about daily."""
+def _spot_share(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
+    """A higher Spot share, unless interruptions occurred more than once a day."""
     hours = sum(len(sample.kinds) * span for sample, span in spans)
-    steady = sum(sum(m != "spot" for _, m in sample.kinds) * span for sample, span in spans)
-    dear, cheap = _pair(facts)
-    excess = steady - hours * (1 - SAFE_SPOT_PERCENT / 100)
-    if excess <= 0 or dear is None or cheap is None or facts.spot_percent >= SAFE_SPOT_PERCENT:
+    on_demand_hours = sum(sum(m != "spot" for _, m in sample.kinds) * span for sample, span in spans)
+    on_demand, spot = _prices(inputs)
+    excess = on_demand_hours - hours * (1 - SAFE_SPOT_PERCENT / 100)
+    if excess <= 0 or on_demand is None or spot is None or inputs.spot_percent >= SAFE_SPOT_PERCENT:
         return None
-    if facts.interruptions > (facts.until - facts.since) / (DAY_HOURS * HOUR_SECONDS):
+    if inputs.interruptions > (inputs.until - inputs.since) / (DAY_HOURS * HOUR_SECONDS):
         return None
     return Recommendation(
-        text=f"raise the Spot share from {facts.spot_percent} % to {SAFE_SPOT_PERCENT} % "
-        f"({facts.interruptions} interruptions this week)",
+        text=f"raise the Spot share from {inputs.spot_percent} % to {SAFE_SPOT_PERCENT} % "
+        f"({inputs.interruptions} interruptions this week)",
         setting=f"SPOT_PERCENTAGE={SAFE_SPOT_PERCENT}",
-        usd_per_month=excess * (dear - cheap) * month,
+        usd_per_month=excess * (on_demand - spot) * month,
     )
 
 
-def _minimum(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
-    """A lower minimum in the hours that never needed it, with the old one as a floor for the others."""
-    needed = _needed_by_hour(spans, facts)
-    quiet = {hour for hour, workers in needed.items() if workers < facts.min_workers}
-    window = _longest_window(quiet)
-    if not window or facts.min_workers < 2:
+def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
+    """A lower minimum for the hours that never need the present one, which stays as a schedule for the other hours."""
+    needed = _needed_by_hour(spans, inputs)
+    idle_hours = {hour for hour, workers in needed.items() if workers < inputs.min_workers}
+    window = _longest_window(idle_hours)
+    if not window or inputs.min_workers < 2:
         return None
     lower = max(1, *(needed[hour] for hour in window))
     freed = sum(
-        max(0, min(len(sample.kinds), facts.min_workers) - lower) * span
+        max(0, min(len(sample.kinds), inputs.min_workers) - lower) * span
         for sample, span in spans
         if sample.hour in window
     )
-    price = _pair(facts)[1]
+    price = _prices(inputs)[1]
     if price is None:
         return None
     first, after = window[0], (window[-1] + 1) % DAY_HOURS
     if len(window) == DAY_HOURS:
-        text, setting = f"no hour needed {facts.min_workers} workers, {lower} are enough", f"MIN_NODES={lower}"
+        text, setting = f"no hour needed {inputs.min_workers} workers, {lower} are enough", f"MIN_NODES={lower}"
     else:
-        text = f"from {first:02d}:00 to {after:02d}:00 {lower} workers are enough instead of {facts.min_workers}"
-        setting = f"MIN_NODES={lower}, SCHEDULES=Mon-Sun {after:02d}:00-{first:02d}:00: {facts.min_workers}"
+        text = f"from {first:02d}:00 to {after:02d}:00 {lower} workers are enough instead of {inputs.min_workers}"
+        setting = f"MIN_NODES={lower}, SCHEDULES=Mon-Sun {after:02d}:00-{first:02d}:00: {inputs.min_workers}"
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 
 
-def _needed_by_hour(spans: Spans, facts: ReportInputs) -> dict[int, int]:
-    """Hour of the day -> workers that its busiest moment needed, with ten points kept under the up-threshold."""
-    target = max(1.0, facts.cpu_up_percent - 10)
+def _needed_by_hour(spans: Spans, inputs: ReportInputs) -> dict[int, int]:
+    """Hour of the day -> workers that its highest load needs, ten points below the scale-up threshold."""
+    target = max(1.0, inputs.cpu_up_percent - 10)
     needed: dict[int, int] = {}
     for sample, _ in spans:
         if sample.cpu_percent is not None and sample.kinds:
@@ -239,7 +241,7 @@ def _needed_by_hour(spans: Spans, facts: ReportInputs) -> dict[int, int]:
 
 
 def _longest_window(hours: set[int]) -> list[int]:
-    """The longest run of these hours round the clock, in order; all 24 when it is all of them."""
+    """The longest unbroken run of these hours, over midnight too; all 24 when it is all of them."""
     if len(hours) == DAY_HOURS:
         return list(range(DAY_HOURS))
     best: list[int] = []
@@ -253,70 +255,70 @@ def _longest_window(hours: set[int]) -> list[int]:
     return best
 
 
-def _instance_type(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
-    """The cheapest x86 type that offers pods at least as much."""
-    shape, price = offered(facts.instance_type), _pair(facts)[0]
+def _instance_type(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
+    """The cheapest x86 type with at least the same capacity for pods."""
+    shape, price = offered(inputs.instance_type), _prices(inputs)[0]
     if shape is None or price is None:
         return None
     others = [
         (usd, kind)
         for (region, kind, market), usd in USD_PER_HOUR.items()
-        if region == facts.region and market == "on-demand" and usd < price and _as_good(kind, shape)
+        if region == inputs.region and market == "on-demand" and usd < price and _has_capacity_of(kind, shape)
     ]
     if not others:
         return None
     cheapest, kind = min(others)
     spent = sum(
-        (usd_per_hour(facts.region, name, market) or 0.0) * span
+        (usd_per_hour(inputs.region, name, market) or 0.0) * span
         for sample, span in spans
         for name, market in sample.kinds
-        if name == facts.instance_type
+        if name == inputs.instance_type
     )
     return Recommendation(
-        text=f"{kind} offers pods as much as {facts.instance_type} for {(1 - cheapest / price) * 100:.0f} % less",
-        setting=f"INSTANCE_TYPES={kind},{facts.instance_type}",
+        text=f"{kind} has the capacity of {inputs.instance_type} and costs {(1 - cheapest / price) * 100:.0f} % less",
+        setting=f"INSTANCE_TYPES={kind},{inputs.instance_type}",
         usd_per_month=spent * (1 - cheapest / price) * month,
     )
 
 
-def _as_good(kind: str, shape: tuple[int, int]) -> bool:
+def _has_capacity_of(kind: str, shape: tuple[int, int]) -> bool:
     family = kind.split(".", maxsplit=1)[0]
     other = offered(kind)
     arm = family.endswith("g") or "gd" in family
     return other is not None and not arm and other[0] >= shape[0] and other[1] >= shape[1]
 
 
-def _idle(spans: Spans, month: float, facts: ReportInputs) -> Recommendation | None:
-    """Half of the idle time above the minimum, which a shorter idle clock and cooldown would have saved."""
-    price = _pair(facts)[1]
+def _idle(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
+    """Half of the idle time above the minimum, which a shorter idle time and cooldown would save."""
+    price = _prices(inputs)[1]
     if price is None:
         return None
-    idle = _idle_hours(spans, facts)
+    idle = _idle_hours(spans, inputs)
     return Recommendation(
-        text=f"{idle:.0f} worker hours idled above the minimum; half of the wait would do",
+        text=f"{idle:.0f} worker hours were idle above the minimum; half of the waiting time is enough",
         setting="IDLE_SECONDS=300, COOLDOWN_SCALE_DOWN=300",
         usd_per_month=idle / 2 * price * month,
     )
 
 
-def _volumes(facts: ReportInputs) -> Recommendation | None:
-    if not facts.volumes:
+def _volumes(inputs: ReportInputs) -> Recommendation | None:
+    if not inputs.volumes:
         return None
-    gib = sum(volume.gib for volume in facts.volumes)
-    names = ", ".join(volume.volume_id for volume in facts.volumes[:5])
-    more = f" and {len(facts.volumes) - 5} more" if len(facts.volumes) > 5 else ""
+    gib = sum(volume.gib for volume in inputs.volumes)
+    names = ", ".join(volume.volume_id for volume in inputs.volumes[:5])
+    more = f" and {len(inputs.volumes) - 5} more" if len(inputs.volumes) > 5 else ""
     return Recommendation(
-        text=f"{len(facts.volumes)} forgotten volumes, {gib} GiB: {names}{more}",
+        text=f"unattached volumes: {len(inputs.volumes)} with {gib} GiB: {names}{more}",
         setting="aws ec2 delete-volume",
         usd_per_month=gib * GP3_USD_PER_GIB_MONTH,
     )
 
 
-def _pair(facts: ReportInputs) -> tuple[float | None, float | None]:
-    """The first type's price on demand and as Spot."""
+def _prices(inputs: ReportInputs) -> tuple[float | None, float | None]:
+    """The on-demand and the Spot price of the first instance type."""
     return (
-        usd_per_hour(facts.region, facts.instance_type, "on-demand"),
-        usd_per_hour(facts.region, facts.instance_type, "spot"),
+        usd_per_hour(inputs.region, inputs.instance_type, "on-demand"),
+        usd_per_hour(inputs.region, inputs.instance_type, "spot"),
     )
 
 
