@@ -33,7 +33,7 @@ class RefusalClass:
     """Codes of EC2 after which the same is done.
 
     codes, prefixes: whole codes and beginnings of codes. reaction: what the launcher does next. puts_in_back_off: the
-    pools that are not asked again for DRY_POOL_SECONDS. advice: what an operator can do. error: ends a scale-up that
+    pools that are not asked again for POOL_BACK_OFF_SECONDS. advice: what an operator can do. error: ends a scale-up that
     launched nothing. alert: kind of the alert that is sent even when other workers were launched; empty for none.
     """
 
