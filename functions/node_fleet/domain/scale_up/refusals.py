@@ -33,8 +33,8 @@ class RefusalClass:
     """Codes of EC2 after which the same is done.
 
     codes, prefixes: whole codes and beginnings of codes. reaction: what the launcher does next. puts_in_back_off: the
-    pools that are not asked again for POOL_BACK_OFF_SECONDS. advice: what an operator can do. error: ends a scale-up that
-    launched nothing. alert: kind of the alert that is sent even when other workers were launched; empty for none.
+    pools that are not asked for POOL_BACK_OFF_SECONDS. advice: what an operator can do. error: the failure of a
+    scale-up that launched nothing. alert: kind of the alert, sent even when other workers were launched.
     """
 
     codes: tuple[str, ...] = ()
