@@ -51,11 +51,10 @@ def _number(value: Any) -> float:
 
 
 def _switch(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    raise ValueError("expected true or false")
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text == "true"
 
 
 def _text(value: Any) -> str:
@@ -103,9 +102,9 @@ def _custom_metrics(value: Any) -> tuple[CustomMetric, ...]:
 def _custom_metric(entry: Any, index: int) -> CustomMetric:
     fields = with_built_in_defaults(entry)
     name = fields.get("name") if isinstance(fields, Mapping) else None
-    if name and (absent := [mark for mark in ("query", "high", "low") if fields.get(mark) is None]):
+    if name and (absent := [field for field in ("query", "high", "low") if fields.get(field) is None]):
         near = nearest(str(name), [m.name for m in BUILT_IN]) if "query" in absent else ""
-        raise ValueError(f"metric {name} has no {' and no '.join(absent)}, expected a query and two marks{near}")
+        raise ValueError(f"metric {name} has no {' and no '.join(absent)}, expected a query and two thresholds{near}")
     return typing.cast(CustomMetric, from_payload(CustomMetric, fields, path=f"metric {name or index + 1}"))
 
 

@@ -6,15 +6,17 @@ It fetches nothing. An unknown value stays None and never becomes 0.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import fields, replace
+from typing import Any
 
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import (
+    FleetLoad,
     HourlyLoad,
     Instance,
     NodeReading,
+    NodeUsage,
     Phase,
     Reading,
     Snapshot,
@@ -40,39 +42,16 @@ def blocking(taints: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class LoadSource(Protocol):
-    """A node or a worker: anything with CPU and memory values."""
-
-    @property
-    def cores(self) -> float | None: ...
-    @property
-    def cpu_percent(self) -> float | None: ...
-    @property
-    def memory_used_mib(self) -> int | None: ...
-    @property
-    def memory_total_mib(self) -> int | None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """The load of several workers together. None: unknown for all of them."""
-
-    cpu_percent: float | None
-    cpu_max_percent: float | None
-    memory_percent: float | None
-    memory_max_percent: float | None
-
-
-def total_load(sources: Iterable[LoadSource]) -> Load:
+def total_load(nodes: Iterable[NodeUsage]) -> FleetLoad:
     """CPU weighted by cores, memory by sums, and the maximum of each; a missing value is left out, not counted as 0."""
     cpu: list[tuple[float, float]] = []
     memory: list[tuple[int, int]] = []
-    for one in sources:
+    for one in nodes:
         if one.cpu_percent is not None and one.cores:
             cpu.append((one.cpu_percent, one.cores))
         if one.memory_used_mib is not None and one.memory_total_mib:
             memory.append((one.memory_used_mib, one.memory_total_mib))
-    return Load(
+    return FleetLoad(
         cpu_percent=sum(p * c for p, c in cpu) / sum(c for _, c in cpu) if cpu else None,
         cpu_max_percent=max((p for p, _ in cpu), default=None),
         memory_percent=100 * sum(u for u, _ in memory) / sum(t for _, t in memory) if memory else None,
@@ -105,10 +84,6 @@ def assemble(
     return Snapshot(
         at=now,
         source="live",
-        cpu_percent=load.cpu_percent,
-        cpu_max_percent=load.cpu_max_percent,
-        memory_percent=load.memory_percent,
-        memory_max_percent=load.memory_max_percent,
         pending=reading.pending,
         custom=reading.custom,
         workers=workers,
@@ -117,6 +92,7 @@ def assemble(
         hourly=hourly,
         read_at=reading.at,
         problem=problem,
+        **_values(load, FleetLoad),
     )
 
 
@@ -197,29 +173,16 @@ def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed:
         under_notice=instance.under_notice or instance.instance_id in noticed,
         join_failed=instance.join_failed,
     )
-    if node is None:
-        return worker
-    return replace(
-        worker,
-        node_name=node.node_name,
-        not_ready_seconds=node.not_ready_seconds,
-        cores=node.cores,
-        cpu_percent=node.cpu_percent,
-        memory_used_mib=node.memory_used_mib,
-        memory_total_mib=node.memory_total_mib,
-        cpu_allocatable_milli=node.cpu_allocatable_milli,
-        cpu_requested_milli=node.cpu_requested_milli,
-        memory_allocatable_mib=node.memory_allocatable_mib,
-        memory_requested_mib=node.memory_requested_mib,
-        pods=node.pods,
-        pods_allocatable=node.pods_allocatable,
-        taints=node.taints,
-    )
+    return worker if node is None else replace(worker, node_name=node.node_name, **_values(node, NodeUsage))
+
+
+def _values(source: object, kind: type[NodeUsage | FleetLoad]) -> dict[str, Any]:
+    return {f.name: getattr(source, f.name) for f in fields(kind)}
 
 
 def _fleet_load(
     reading: Reading, workers: Sequence[Worker], known: bool, policy: Policy, now: int
-) -> tuple[Load, tuple[str, ...]]:
+) -> tuple[FleetLoad, tuple[str, ...]]:
     """The fleet's load, and the names of everything that is missing.
 
     Without node data the reading's own values are used, which cover every live worker. A value known for less than
@@ -227,12 +190,7 @@ def _fleet_load(
     """
     missing = [name for name in reading.missing if name not in ("cpu_percent", "memory_percent")]
     if not known:
-        load = Load(
-            cpu_percent=reading.cpu_percent,
-            cpu_max_percent=reading.cpu_max_percent,
-            memory_percent=reading.memory_percent,
-            memory_max_percent=reading.memory_max_percent,
-        )
+        load = FleetLoad(**_values(reading, FleetLoad))
     else:
         usable = [worker for worker in workers if worker.phase == "usable"]
         settled = [w for w in usable if now - w.launched_at > policy.join_limit_seconds]

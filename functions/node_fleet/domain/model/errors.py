@@ -1,4 +1,4 @@
-"""Every failure that Step Functions or a person must tell apart; the class name is the ASL error name.
+"""Every failure that Step Functions or an operator must distinguish; the class name is the ASL error name.
 
 A class exists only where its Retry, its Catch or what the operator does next differs from the others.
 """
@@ -11,19 +11,19 @@ class NodeFleetError(Exception):
 
 
 class InvalidInputError(NodeFleetError):
-    """The execution input or a payload is malformed. Mend the caller; a retry cannot help."""
+    """The execution input or a payload is malformed: fix the caller. A retry cannot help."""
 
 
 class InvalidSettingsError(NodeFleetError):
-    """One or more settings are wrong; the message lists every one with name, value and what is allowed."""
+    """One or more settings are wrong; the message lists each with name, value and allowed range."""
 
 
 class LeaseLostError(NodeFleetError):
-    """Another owner holds the lock, or the lease expired: change nothing more, release nothing."""
+    """Another run owns the lock, or the lease expired: this run changes and releases nothing more."""
 
 
 class PausedError(NodeFleetError):
-    """An operator paused the fleet while this run was at work: no further change."""
+    """An operator paused the fleet during this run: the run makes no further change."""
 
 
 class StateStoreError(NodeFleetError):
@@ -31,7 +31,7 @@ class StateStoreError(NodeFleetError):
 
 
 class MetricsUnavailableError(NodeFleetError):
-    """Prometheus cannot be read and no young enough reading is cached."""
+    """Prometheus does not answer and no cached reading is young enough."""
 
 
 class ServerNotFoundError(NodeFleetError):
@@ -39,44 +39,44 @@ class ServerNotFoundError(NodeFleetError):
 
 
 class ServerUnreachableError(NodeFleetError):
-    """The K3s server is not managed by SSM, or a command on it has no known outcome."""
+    """SSM cannot reach the K3s server, or the outcome of a command on it is unknown."""
 
 
 class LaunchError(NodeFleetError):
-    """No instance could be launched; the message says what was tried and what EC2 answered."""
+    """EC2 launched no instance; the message lists what was tried and what EC2 answered."""
 
 
 class LaunchConfigurationError(NodeFleetError):
-    """RunInstances can never succeed as configured (launch template, permission, subnet): mend, then retry."""
+    """RunInstances cannot succeed as configured: fix the launch template, the permission or the subnet, then retry."""
 
 
 class QuotaExceededError(NodeFleetError):
-    """An AWS quota forbids more instances; the message names the quota to raise."""
+    """An AWS quota forbids more instances; the message names the quota to increase."""
 
 
 class NoCapacityError(NodeFleetError):
-    """Every pool that may be tried is out of capacity for now."""
+    """Every capacity pool that the settings allow is in back-off or has no capacity."""
 
 
 class Ec2Error(NodeFleetError):
-    """EC2 refused or could not be reached for a reason that no other class names."""
+    """EC2 refused a request or did not answer, for a reason that no other class names."""
 
 
 class NothingJoinedError(NodeFleetError):
-    """None of the launched workers became usable within the join limit."""
+    """No launched worker became usable within the join limit."""
 
 
 class DrainFailedError(NodeFleetError):
-    """A drain did not end with an empty node; nothing was terminated."""
+    """A drain ended without an empty node; no instance was terminated."""
 
 
 class CleanUpUnfinishedError(NodeFleetError):
-    """Something of a dead execution cannot be settled yet; Lambda gives the clean-up two more tries, minutes apart."""
+    """A part of a dead execution cannot be cleaned up yet; Lambda retries the clean-up twice, minutes apart."""
 
 
 class NotificationError(NodeFleetError):
-    """The message could not be published; it never changes a scaling result."""
+    """The notification could not be published; the scaling result stays as it is."""
 
 
 class RunFailedError(NodeFleetError):
-    """Raised by ReleaseLock after the lock is free, so that a failed run ends red; carries the first fault."""
+    """ReleaseLock raises it after the lock is free, so that a failed run ends as failed; carries the first fault."""

@@ -1,6 +1,6 @@
-"""What an EC2 instance type offers to pods, for types of which no node has been seen yet.
+"""The capacity of an EC2 instance type for pods, estimated by family and size.
 
-An estimate by family and size; a live node's own figures always go before it.
+For types of which no node has run yet; the values of a running node take precedence.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _BURSTABLE = {
 _T2_CORES = {"nano": 1, "micro": 1, "small": 1}
 _GIB_PER_CORE = {"c": 2.0, "m": 4.0, "r": 8.0}
 _TYPE = re.compile(r"^(?P<family>[a-z])(?P<generation>\d)[a-z-]*\.(?P<size>[a-z0-9]+)$")
-_PODS_SEE = 0.93
+_ALLOCATABLE_SHARE = 0.93
 
 
 @functools.cache
 def offered(instance_type: str) -> tuple[int, int] | None:
-    """CPU in milli and memory in MiB that pods may ask of a worker of this type; None for an unknown family."""
+    """CPU (millicores) and memory (MiB) that pods can request of such a worker; None for an unknown family."""
     match = _TYPE.match(instance_type)
     if not match:
         return None
     cores, gib = _size(match["family"], match["generation"], match["size"])
-    return (int(cores * 1000), int(gib * 1024 * _PODS_SEE)) if cores else None
+    return (int(cores * 1000), int(gib * 1024 * _ALLOCATABLE_SHARE)) if cores else None
 
 
 def _size(family: str, generation: str, size: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The record of one scale-up or scale-down in progress, and where a later run takes it up again.
+"""The record of one scale-up or scale-down in progress, and the state at which a later run resumes it.
 
 Phases follow begin, record, verify, complete, fail; scale-down goes through draining, terminating, forgetting.
 """
@@ -23,7 +23,7 @@ FINISHED_SLOT_OUTCOMES: frozenset[str] = frozenset({"joined", "unjoined", "faile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSlot:
-    """One worker to launch: where and how, what it became. `attempt` counts the pools tried so far."""
+    """One worker to launch: zone, type and market, and its outcome. `attempt` counts the pools tried so far."""
 
     number: int
     zone: str
@@ -40,9 +40,9 @@ class LaunchSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One worker to remove and how far that has come. `detail` is what an operator reads.
+    """One worker to remove, and its progress. `detail` is for operators.
 
-    not_ready: it has been NotReady for long, so its pods are lost already and nobody can confirm that they ended.
+    not_ready: the worker has been NotReady for so long that its pods are lost and their end cannot be confirmed.
     """
 
     instance_id: str
@@ -58,7 +58,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A scale-up (slots) or scale-down (targets) that was begun and is not yet closed. Times are epoch seconds."""
+    """A scale-up (slots) or scale-down (targets) that is not closed yet. Times are epoch seconds.
+
+    dry_pools: capacity pools that this operation found without capacity.
+    """
 
     operation_id: str
     kind: Kind
@@ -75,7 +78,7 @@ class Operation:
 
     @property
     def instance_ids(self) -> tuple[str, ...]:
-        """Every instance this operation launched or means to remove, in slot or target order."""
+        """Every instance that this operation launched or removes, in slot or target order."""
         ids = [s.instance_id for s in self.slots] + [t.instance_id for t in self.targets]
         return tuple(i for i in ids if i)
 
@@ -86,12 +89,12 @@ class Operation:
 
     @property
     def waiting(self) -> tuple[LaunchSlot, ...]:
-        """Slots whose instance runs and has neither joined nor been given up."""
+        """Slots whose instance runs and may still join."""
         return tuple(s for s in self.slots if s.outcome == "launched")
 
     @property
     def current(self) -> Target | None:
-        """The target being worked on: the first that is not finished."""
+        """The target in progress: the first that is not finished."""
         return next((t for t in self.targets if t.phase not in FINISHED_TARGET_PHASES), None)
 
     @property
@@ -109,11 +112,11 @@ class Operation:
 
 
 def resume_state(operation: Operation | None, *, now: int, limit_seconds: int) -> str:
-    """Name of the state at which a run takes up an unfinished operation; empty when there is none.
+    """Name of the state at which a run resumes an unfinished operation; empty without one.
 
-    An operation older than limit_seconds, or given up by the clean-up (phase fail), is closed instead: a scale-up
-    through AbandonUnjoined (what joined is kept), a scale-down through UndoDrain, unless its instance is already being
-    terminated, which must be finished.
+    An operation older than limit_seconds, or in phase fail after the clean-up, is closed instead: a scale-up through
+    AbandonUnjoined, which keeps the workers that joined, a scale-down through UndoDrain. A termination that has begun
+    is always completed.
     """
     if operation is None:
         return ""

@@ -1,4 +1,4 @@
-"""What one execution knows of itself: who started it, when, under which fence; and how its input is read."""
+"""One execution: its trigger, its times and its fence, and how its input is read; and the alerts of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Pauses of the Wait states, handed to SecondsPath. All in seconds."""
+    """The pauses of the Wait states (SecondsPath), in seconds."""
 
     join_poll_seconds: int
     drain_poll_seconds: int
@@ -46,10 +46,10 @@ class Alert:
 
 
 def read_input(data: Any, *, execution_id: str, started_at: str) -> Run:
-    """The run that an execution input asks for; `started_at` is the execution's own ISO start time.
+    """The run that an execution input requests; `started_at` is the ISO start time of the execution.
 
     Raises:
-        InvalidInputError: lists everything that is wrong with the input, with the form that is right.
+        InvalidInputError: lists everything that is wrong with the input, and shows a correct input.
     """
     problems = list(_problems(data))
     if problems:

@@ -28,15 +28,9 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReading:
-    """One Kubernetes node as the metrics show it. None means missing, never zero."""
+class NodeUsage:
+    """Capacity, requests and use of one node. None means missing, never zero."""
 
-    node_name: str
-    provider_id: str
-    ready: bool
-    unschedulable: bool = False
-    blocking_taints: tuple[str, ...] = ()
-    taints: tuple[str, ...] = ()
     not_ready_seconds: int = 0
     cores: float | None = None
     cpu_percent: float | None = None
@@ -48,6 +42,18 @@ class NodeReading:
     memory_requested_mib: int | None = None
     pods: int | None = None
     pods_allocatable: int | None = None
+    taints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReading(NodeUsage):
+    """One Kubernetes node as the metrics show it."""
+
+    node_name: str
+    provider_id: str
+    ready: bool
+    unschedulable: bool = False
+    blocking_taints: tuple[str, ...] = ()
 
     @property
     def instance_id(self) -> str:
@@ -62,8 +68,8 @@ class NodeReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
-    """One worker: the EC2 instance joined with its node by provider id. None means missing."""
+class Worker(NodeUsage):
+    """One worker: the EC2 instance joined with its node by provider id."""
 
     instance_id: str
     zone: str
@@ -74,18 +80,6 @@ class Worker:
     under_notice: bool = False
     join_failed: bool = False
     node_name: str = ""
-    not_ready_seconds: int = 0
-    cores: float | None = None
-    cpu_percent: float | None = None
-    memory_used_mib: int | None = None
-    memory_total_mib: int | None = None
-    cpu_allocatable_milli: int | None = None
-    cpu_requested_milli: int | None = None
-    memory_allocatable_mib: int | None = None
-    memory_requested_mib: int | None = None
-    pods: int | None = None
-    pods_allocatable: int | None = None
-    taints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +119,20 @@ class HourlyLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class FleetLoad:
+    """The load of several workers together. None: unknown for all of them."""
+
+    cpu_percent: float | None = None
+    cpu_max_percent: float | None = None
+    memory_percent: float | None = None
+    memory_max_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(FleetLoad):
     """One answer of Prometheus, de-duplicated and checked; every value covers workers only, never the server."""
 
     at: int
-    cpu_percent: float | None
-    cpu_max_percent: float | None
-    memory_percent: float | None
-    memory_max_percent: float | None
     pending: tuple[PodShape, ...] | None
     nodes: tuple[NodeReading, ...]
     custom: tuple[CustomReading, ...] = ()
@@ -140,15 +140,11 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(FleetLoad):
     """Everything that one decision may use."""
 
     at: int
     source: Source
-    cpu_percent: float | None = None
-    cpu_max_percent: float | None = None
-    memory_percent: float | None = None
-    memory_max_percent: float | None = None
     pending: tuple[PodShape, ...] | None = None
     custom: tuple[CustomReading, ...] = ()
     workers: tuple[Worker, ...] = ()
