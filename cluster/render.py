@@ -1,6 +1,6 @@
-"""Fills ${NAME} placeholders of a folder of files from the environment, and refuses one that is unset or empty.
+"""Replaces ${NAME} placeholders in a folder of files by environment variables, and refuses an unset or empty one.
 
-Runs on the server with the standard library alone. It must not fill secrets: those reach the cluster as Secrets.
+It runs on the server with the standard library. It must not fill in secrets, which reach the cluster as Secrets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class RenderError(Exception):
 
 
 def placeholders(text: str) -> list[str]:
-    """The names that stand in a text, sorted, each once."""
+    """The names of the placeholders in a text, sorted, each once."""
     return sorted(set(PLACEHOLDER.findall(text)))
 
 
 def render(text: str, values: Mapping[str, str]) -> str:
-    """The text with every placeholder filled; all missing names are told at once."""
+    """The text with every placeholder replaced; the error lists all missing names."""
     missing = [name for name in placeholders(text) if not values.get(name)]
     if missing:
         raise RenderError(f"no value for {', '.join(missing)}")

@@ -1,25 +1,18 @@
 #!/bin/sh
-# Tells of one worker whether it stands cordoned, by whom, whether it is ready, and what is left on it. Reads only.
+# Prints for one worker whether it is cordoned, by which operation, whether it is ready, and how many pods are left. It
+# changes nothing.
 #
-# From the document: NODE_NAME. Prints one line and then "end":
+# Parameters of the document: NODE_NAME. Prints one line and then "end":
 #   node NAME INSTANCE cordoned|open OWNER ready|not-ready LEFT TERMINATING
 #     INSTANCE from the provider id or "-"; OWNER operation in our annotation, "?" unreadable, "-" none
-#     LEFT pods that are neither of a DaemonSet, nor mirror, nor finished; TERMINATING those of them being deleted
+#     LEFT pods that are not of a DaemonSet, not mirror pods and not finished; TERMINATING how many of them terminate
 #   node NAME absent
 # Exit status 64 bad parameter, 69 the API cannot be read.
-set -u
-LC_ALL=C
-PATH="$PATH:/usr/local/bin"
-KUBECONFIG="${KUBECONFIG:-/etc/rancher/k3s/k3s.yaml}"
-export LC_ALL PATH KUBECONFIG
-NODE_NAME="${NODE_NAME:-}"
-case "$NODE_NAME" in
-  '' | *[!a-z0-9.-]* | [!a-z0-9]* | *[!a-z0-9])
-    echo "result: bad-parameter NODE_NAME"
-    exit 64
-    ;;
-esac
+# insert: parts/environment.sh
 
+# insert: parts/node.sh
+
+check_node_name
 export NODE_NAME
 exec python3 - <<'PYTHON'
 import json
@@ -39,7 +32,7 @@ def kubectl(*words):
     return done.stdout
 
 
-def stays(pod):
+def is_ignored(pod):
     owner = next((r for r in pod["metadata"].get("ownerReferences") or () if r.get("controller")), {})
     mirror = "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
     finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -53,8 +46,8 @@ def main():
         return
     node = json.loads(text)
     listed = json.loads(kubectl("get", "--raw", "/api/v1/pods?fieldSelector=spec.nodeName%3D" + NAME))["items"] or []
-    left = [p for p in listed if (p.get("spec") or {}).get("nodeName") == NAME and not stays(p)]
-    going = sum(1 for p in left if p["metadata"].get("deletionTimestamp"))
+    left = [p for p in listed if (p.get("spec") or {}).get("nodeName") == NAME and not is_ignored(p)]
+    terminating = sum(1 for p in left if p["metadata"].get("deletionTimestamp"))
     spec = node.get("spec") or {}
     instance = re.fullmatch(r"aws:///[a-z0-9-]*/(i-[0-9a-f]{8,17})", str(spec.get("providerID") or ""))
     owner = (node["metadata"].get("annotations") or {}).get("node-fleet.io/cordoned-by")
@@ -69,7 +62,7 @@ def main():
         shown,
         "ready" if ready else "not-ready",
         str(len(left)),
-        str(going),
+        str(terminating),
     ]
     print(" ".join(words) + "\nend")
 

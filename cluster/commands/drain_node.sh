@@ -1,34 +1,23 @@
 #!/bin/sh
-# Empties one worker: cordons it for one operation, looks again at what it hosts, then lets kubectl evict its pods.
-# Does nothing when it comes too late, twice, after its operation was undone, or to a node that somebody else cordoned.
+# Empties one worker: cordons it for one operation, inspects its pods again, then evicts them with kubectl drain. It does
+# nothing when it starts too late, runs twice, its operation was rolled back, or another user cordoned the node.
 #
-# From the document: NODE_NAME, OPERATION_ID, NOT_AFTER (epoch seconds: no start after it), DRAIN_TIMEOUT_SECONDS and
-# DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod says it may go), not-ready (the node
-# has been dead for long: only node-bound volumes, protected and unreadable pods refuse) or deadline (the machine goes
-# anyway: nothing refuses, and in the last third budgets are passed over).
+# Parameters of the document: NODE_NAME, OPERATION_ID, NOT_AFTER (epoch seconds of the latest start),
+# DRAIN_TIMEOUT_SECONDS and DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod is annotated as
+# safe to evict), not-ready (the node has been not ready for long: only node-bound volumes, protected and unreadable pods
+# refuse) or deadline (AWS reclaims the instance: nothing refuses, and the last third of the time ignores budgets).
 # The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain failed, 64 bad parameter, 65 too late,
-# 66 no such node, 67 cordoned by somebody else, 68 a pod blocks, 69 the API cannot be read, 70 undone, 75 busy.
-set -u
-LC_ALL=C
-PATH="$PATH:/usr/local/bin"
-KUBECONFIG="${KUBECONFIG:-/etc/rancher/k3s/k3s.yaml}"
-export LC_ALL PATH KUBECONFIG
-NODE_NAME="${NODE_NAME:-}" OPERATION_ID="${OPERATION_ID:-}" NOT_AFTER="${NOT_AFTER:-}"
-DRAIN_TIMEOUT_SECONDS="${DRAIN_TIMEOUT_SECONDS:-}" DRAIN_MODE="${DRAIN_MODE:-voluntary}"
-LOCK_DIRECTORY="${NODE_FLEET_LOCK_DIRECTORY:-/run/lock}"
+# 66 no such node, 67 cordoned by another user, 68 a pod blocks, 69 the API cannot be read, 70 rolled back, 75 busy.
+# insert: parts/environment.sh
 
-finish() {
-  echo "result: $2"
-  exit "$1"
-}
+# insert: parts/node.sh
+
+# insert: parts/cordon.sh
+NOT_AFTER="${NOT_AFTER:-}" DRAIN_TIMEOUT_SECONDS="${DRAIN_TIMEOUT_SECONDS:-}" DRAIN_MODE="${DRAIN_MODE:-voluntary}"
 
 check_parameters() {
-  case "$NODE_NAME" in
-    '' | *[!a-z0-9.-]* | [!a-z0-9]* | *[!a-z0-9]) finish 64 "bad-parameter NODE_NAME" ;;
-  esac
-  case "$OPERATION_ID" in
-    '' | *[!A-Za-z0-9._-]* | [!A-Za-z0-9]*) finish 64 "bad-parameter OPERATION_ID" ;;
-  esac
+  check_node_name
+  check_operation_id
   case "$NOT_AFTER" in
     '' | *[!0-9]* | ????????????*) finish 64 "bad-parameter NOT_AFTER" ;;
   esac
@@ -39,61 +28,31 @@ check_parameters() {
     voluntary | not-ready | deadline) ;;
     *) finish 64 "bad-parameter DRAIN_MODE" ;;
   esac
-  [ "${#NODE_NAME}" -le 253 ] || finish 64 "bad-parameter NODE_NAME"
-  [ "${#OPERATION_ID}" -le 80 ] || finish 64 "bad-parameter OPERATION_ID"
 }
 
 check_time() {
-  [ "$(date +%s)" -le "$NOT_AFTER" ] || finish 65 "too-late it may start until $NOT_AFTER, it is $(date +%s)"
+  [ "$(date +%s)" -le "$NOT_AFTER" ] || finish 65 "too-late the latest start is $NOT_AFTER, the time is $(date +%s)"
 }
 
-# The kernel frees the lock when its last holder ends, a kubectl that outlives this script included.
-take_lock() {
-  mkdir -p "$LOCK_DIRECTORY" || finish 75 "busy $LOCK_DIRECTORY cannot be made"
-  exec 9>"$LOCK_DIRECTORY/node-fleet-$NODE_NAME.lock"
-  flock -w "$DRAIN_TIMEOUT_SECONDS" 9 || finish 75 "busy another command works on this node"
-}
-
-# Sets CORDONED (yes, no or absent), OWNER, UNDONE, VERSION.
-read_node() {
-  found="$(kubectl get node "$NODE_NAME" --ignore-not-found -o json)" || finish 69 "unreadable the node"
-  facts="$(printf '%s' "$found" | python3 -c '
-import json, re, sys
-text = sys.stdin.read()
-node = json.loads(text) if text.strip() else None
-marks = (node or {}).get("metadata", {}).get("annotations") or {}
-def plain(value):
-    return value if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", value or "") else "-"
-if node is None:
-    print("absent - - -")
-else:
-    print("yes" if node.get("spec", {}).get("unschedulable") else "no", plain(marks.get("node-fleet.io/cordoned-by")),
-          plain(marks.get("node-fleet.io/undone")), plain(node["metadata"].get("resourceVersion")))
-')" || finish 69 "unreadable the answer about the node"
-  # shellcheck disable=SC2086
-  set -- $facts
-  CORDONED="$1" OWNER="$2" UNDONE="$3" VERSION="$4"
-}
-
-# One patch for cordon and annotation, on exactly the version that was read: nobody's cordon is taken over.
+# One patch sets cordon and annotation on exactly the version that was read, so it never replaces another cordon.
 cordon() {
   for attempt in 1 2 3; do
     read_node
     [ "$CORDONED" != absent ] || finish 66 "no-node $NODE_NAME"
-    [ "$UNDONE" != "$OPERATION_ID" ] || finish 70 "undone this operation was called off"
+    [ "$UNDONE" != "$OPERATION_ID" ] || finish 70 "undone operation $OPERATION_ID was rolled back"
     if [ "$CORDONED" = yes ]; then
       [ "$OWNER" != "$OPERATION_ID" ] || return 0
       [ "$DRAIN_MODE" != deadline ] || return 0
       finish 67 "foreign-cordon $OWNER"
     fi
     kubectl patch node "$NODE_NAME" --type merge -p '{"metadata":{"resourceVersion":"'"$VERSION"'","annotations":{"node-fleet.io/cordoned-by":"'"$OPERATION_ID"'","node-fleet.io/cordoned-at":"'"$(date +%s)"'","node-fleet.io/undone":null}},"spec":{"unschedulable":true}}' && return 0
-    echo "cordon attempt $attempt was refused" >&2
+    echo "the API refused attempt $attempt of 3 to cordon node $NODE_NAME" >&2
   done
-  finish 69 "unreadable the node could not be cordoned"
+  finish 69 "unreadable node $NODE_NAME could not be cordoned"
 }
 
-# Prints what blocks, or "force" or "free". The cordon stands, so no new pod can come between this look and the drain.
-look_again() {
+# Prints what blocks, or "force" or "free". The node is cordoned, so no new pod starts between this and the drain.
+inspect_again() {
   NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" DRAIN_MODE="$DRAIN_MODE" python3 - <<'PYTHON'
 # insert: rules.py
 import json
@@ -127,8 +86,8 @@ def main():
     pods = [p for p in lists["pods"] if (p.get("spec") or {}).get("nodeName") == NODE]
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-    dead = os.environ["DRAIN_MODE"] == "not-ready" and not ready
-    refusing = "vnxu" if dead else "vnxukscdgpt"
+    not_ready = os.environ["DRAIN_MODE"] == "not-ready" and not ready
+    refusing = "vnxu" if not_ready else "vnxukscdgpt"
     found = sorted("/".join(key(p)) + ":" + b for p in pods for b in [cluster.blocker(p, node)] if b and b[0] in refusing)
     mark = node_protected(node, cluster.now)
     if mark:
@@ -141,7 +100,7 @@ main()
 PYTHON
 }
 
-# kubectl repeats itself for every refused eviction; each line is kept once, so that no limit cuts the end off.
+# kubectl prints one line for every refused eviction; each line is kept once, so that no limit cuts the end of the output.
 drain() {
   seconds="$1"
   shift
@@ -163,34 +122,34 @@ seconds_left() {
 
 drain_before_deadline() {
   drain $(($1 * 2 / 3 + 1)) --force && return 0
-  cordon # kubectl drain would cordon again, in nobody's name, a node that somebody uncordoned meanwhile
+  cordon # kubectl drain would cordon a node that was uncordoned meanwhile, without the annotation
   left="$(seconds_left)"
   [ "$left" -ge 1 ] || return 1
   drain "$left" --force --disable-eviction
 }
 
-# What is left names the pod and the budget that stood in the way.
+# The remaining blockers name the pod and the budget that refused.
 give_up() {
-  finish 1 "drain-failed $(look_again)"
+  finish 1 "drain-failed $(inspect_again)"
 }
 
 check_parameters
 check_time
 STARTED="$(date +%s)"
-take_lock
+take_lock "$DRAIN_TIMEOUT_SECONDS"
 check_time
 cordon
 if [ "$DRAIN_MODE" != deadline ]; then
-  verdict="$(look_again)" || finish 69 "unreadable the pods of the node"
+  verdict="$(inspect_again)" || finish 69 "unreadable the pods of node $NODE_NAME"
   case "$verdict" in
     free | force) ;;
     *) finish 68 "$verdict" ;;
   esac
 fi
-WORK="$(mktemp -d)" || finish 69 "unreadable no temporary directory"
+WORK="$(mktemp -d)" || finish 69 "unreadable no temporary directory could be created"
 trap 'rm -rf "$WORK"' EXIT
 left="$(seconds_left)"
-[ "$left" -ge 5 ] || finish 75 "busy the time was spent waiting for another command on this node"
+[ "$left" -ge 5 ] || finish 75 "busy the time ran out while another command ran on node $NODE_NAME"
 if [ "$DRAIN_MODE" = deadline ]; then
   drain_before_deadline "$left" || give_up
 elif [ "$verdict" = force ]; then

@@ -1,26 +1,22 @@
 #!/bin/sh
-# Looks at every node and what keeps it from being removed, and prints it small. Reads only, changes nothing.
+# Prints every node and what keeps it from being removed, in a compact form. It changes nothing.
 #
-# Output, one record a line, fields by spaces, "-" for empty, never more than 12,000 characters:
+# Output, one record a line, fields separated by spaces, "-" for empty, never more than 12,000 characters:
 #   nf1 NOW ZONE ZONE ...                        format, the server's time, zones by number
 #   w INSTANCE NODE ZONE FLAGS AGE PODS CPU ROOM CORDON MARK BLOCKERS MORE
-#     INSTANCE from the provider id, "-" when it is not of EC2; NODE "=" when named like its instance
+#     INSTANCE from the provider id, "-" for a node outside EC2; NODE "=" when the name is the instance id
 #     ZONE     number in the first line; AGE in seconds
-#     FLAGS    R ready, C cordoned, T a taint keeps all pods away, S server, W labelled as our worker,
-#              F holds pods that only --force evicts; "-" for none
+#     FLAGS    R ready, C cordoned, T a taint repels all pods, S server, W labelled as a worker of the fleet,
+#              F hosts pods that only --force evicts; "-" for none
 #     PODS     to move/DaemonSet/mirror/finished; CPU requested/allocatable in millicores
-#     ROOM     least disruptions left among the budgets of its pods
-#     CORDON   operation of ours that cordoned it, "?" when somebody else did; MARK D or K: annotated not to be removed
-#     BLOCKERS up to two, NAMESPACE/POD:LETTER[=BUDGET] by commas (letters: rules.py); MORE how many others
+#     ROOM     the fewest disruptions that a budget of its pods still allows
+#     CORDON   the operation that cordoned it, "?" for another user; MARK D or K: annotated not to be removed
+#     BLOCKERS up to two, NAMESPACE/POD:LETTER[=BUDGET] with commas (letters: rules.py); MORE the count of others
 #   p NAME                                       a node-password secret without a node
-#   m COUNT                                      nodes left out to stay small; nothing is known of them
+#   m COUNT                                      nodes left out to stay within the limit; their status is unknown
 #   end LINES CRC32                              lines before this one, and their checksum
-# Without a right "end" line the answer was cut and says nothing.
-set -u
-LC_ALL=C
-PATH="$PATH:/usr/local/bin"
-KUBECONFIG="${KUBECONFIG:-/etc/rancher/k3s/k3s.yaml}"
-export LC_ALL PATH KUBECONFIG
+# An output without a correct "end" line was cut and must be ignored.
+# insert: parts/environment.sh
 
 NODE_FLEET_NOW="$(date +%s)" exec python3 - <<'PYTHON'
 # insert: rules.py
@@ -42,8 +38,8 @@ LISTS = {
     "daemonsets": "/apis/apps/v1/daemonsets",
 }
 SECRET_SUFFIX = ".node-password.k3s"
-OURS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-KEEPING_AWAY = (
+OPERATION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+REPELLING_TAINTS = (
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.kubernetes.io/network-unavailable",
     "node.kubernetes.io/not-ready",
@@ -89,7 +85,7 @@ def flags(node, pods, cluster):
     marks = {
         "R": any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         "C": bool((node.get("spec") or {}).get("unschedulable")),
-        "T": any(t.get("key") in KEEPING_AWAY for t in (node.get("spec") or {}).get("taints") or ()),
+        "T": any(t.get("key") in REPELLING_TAINTS for t in (node.get("spec") or {}).get("taints") or ()),
         "S": any(f"node-role.kubernetes.io/{r}" in roles for r in ("control-plane", "master", "etcd")),
         "W": roles.get("node-fleet.io/role") == "worker",
         "F": any(cluster.needs_force(pod) for pod in pods),
@@ -101,11 +97,11 @@ def cordon(node):
     if not (node.get("spec") or {}).get("unschedulable"):
         return "-"
     owner = str(annotations(node).get("node-fleet.io/cordoned-by") or "")
-    return owner if OURS.fullmatch(owner) else "?"
+    return owner if OPERATION_ID.fullmatch(owner) else "?"
 
 
 def blockers(node, pods, cluster):
-    """Sorted so that two looks at the same node read the same; a name with odd characters is shown as "?"."""
+    """Sorted, so that two inspections of one node print the same; a name with other characters is printed as "?"."""
     found = []
     for pod in pods:
         letter = cluster.blocker(pod, node)
@@ -120,9 +116,9 @@ def shown(name):
     return plain if len(plain) <= 64 else plain[:40] + "~" + plain[-20:]
 
 
-def room(pods, cluster):
-    rooms = [cluster.room(b) for pod in pods if moves(pod) for b in cluster.budgets_of(pod)]
-    return str(min(rooms)) if rooms else "-"
+def disruptions_left(pods, cluster):
+    left = [cluster.disruptions_left(b) for pod in pods if moves(pod) for b in cluster.budgets_of(pod)]
+    return str(min(left)) if left else "-"
 
 
 def moves(pod):
@@ -137,7 +133,7 @@ def counts(pods):
 
 
 class Line:
-    """One worker's record, in the detail that there is room for."""
+    """The record of one worker, in as much detail as fits."""
 
     def __init__(self, node, pods, cluster, zones):
         provider = str((node.get("spec") or {}).get("providerID") or "")
@@ -162,7 +158,7 @@ class Line:
             str(int(cluster.now - (epoch(meta(node).get("creationTimestamp")) or cluster.now))),
             counts(pods),
             f"{round(sum(map(requested, live)))}/{round(allocatable)}",
-            room(pods, cluster),
+            disruptions_left(pods, cluster),
             cordon(node),
             "D" if mark == DISABLED else "K" if mark else "-",
         ]
@@ -173,7 +169,7 @@ class Line:
 
 
 def fit(header, lines, tail):
-    """Two names a worker, else one, else none; then the workers that may go come first and the rest is counted."""
+    """Two pods a worker, else one, else none; if that is too long, removable workers first and a count of the others."""
     for named in (2, 1, 0):
         body = [line.text(named) for line in lines]
         if len("\n".join([header, *body, *tail])) <= LIMIT:
@@ -196,8 +192,8 @@ def main():
     nodes = sorted(lists["nodes"], key=lambda node: meta(node)["name"])
     lines = [Line(node, on_node[meta(node)["name"]], cluster, zones) for node in nodes]
     tail = [f"p {name}" for name in orphan_secrets(nodes)]
-    told = fit(" ".join(["nf1", str(now), *zones]), lines, tail)
-    print("\n".join([*told, f"end {len(told)} {zlib.crc32(chr(10).join(told).encode()):08x}"]))
+    printed = fit(" ".join(["nf1", str(now), *zones]), lines, tail)
+    print("\n".join([*printed, f"end {len(printed)} {zlib.crc32(chr(10).join(printed).encode()):08x}"]))
 
 
 main()

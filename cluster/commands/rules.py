@@ -1,6 +1,6 @@
-# Which pods keep a worker from being removed: one letter each; domain/scale_down/eligibility.py gives the words.
-# Facts in, letters out; nothing here asks the API or changes anything. Runs on the server with the standard library
-# only, inside inspect_nodes.sh and drain_node.sh: cdk_app/scripts.py inserts this file into both.
+# Which pods keep a worker from being removed: one letter each; domain/scale_down/eligibility.py has the reasons.
+# This code calls no API and changes nothing. It runs on the server with the standard library, inside inspect_nodes.sh
+# and drain_node.sh: cdk_app/scripts.py inserts this file into both.
 import datetime
 import re
 from collections import defaultdict
@@ -56,8 +56,8 @@ def group(owner):
     return str(owner.get("apiVersion") or "").rpartition("/")[0]
 
 
-def protected(value, started, now):
-    """karpenter.sh/do-not-disrupt: "true" for ever, or a duration from the start; anything else is not a request."""
+def is_protected(value, started, now):
+    """karpenter.sh/do-not-disrupt: "true" without end, or a duration from the start; any other value is ignored."""
     if value == "true":
         return True
     text = str(value or "")
@@ -90,9 +90,9 @@ def expression_holds(expression, labels):
 
 
 class Cluster:
-    """Everything a verdict may depend on, indexed once. `lists` maps a plural name to API objects.
+    """Everything that a verdict depends on, indexed once. `lists` maps a plural name to API objects.
 
-    A list that is absent was not asked for, and owners of that kind are then taken as existing.
+    Without a list of a kind, owners of that kind count as existing.
     """
 
     def __init__(self, lists, now):
@@ -122,11 +122,11 @@ class Cluster:
         marks = annotations(pod)
         if marks.get(SAFE) == "false":
             return "n"
-        if protected(marks.get(PROTECTED), epoch((pod.get("status") or {}).get("startTime")), self.now):
+        if is_protected(marks.get(PROTECTED), epoch((pod.get("status") or {}).get("startTime")), self.now):
             return "x"
         if daemon(pod):
             return "" if self.owner_exists(pod) or marks.get(SAFE) == "true" else "g"
-        return self.volume_blocker(pod, node) or self.liftable(pod, marks) or self.budget_blocker(pod)
+        return self.volume_blocker(pod, node) or self.unless_safe_to_evict(pod, marks) or self.budget_blocker(pod)
 
     def volume_blocker(self, pod, node):
         namespace = key(pod)[0]
@@ -150,11 +150,11 @@ class Cluster:
             return volume["persistentVolumeClaim"]["claimName"]
         return f"{key(pod)[1]}-{volume['name']}" if "ephemeral" in volume else None
 
-    def liftable(self, pod, marks):
-        found = self.first_of_four(pod)
+    def unless_safe_to_evict(self, pod, marks):
+        found = self.owner_blocker(pod)
         return "" if found in LIFTED_BY_SAFE and marks.get(SAFE) == "true" else found
 
-    def first_of_four(self, pod):
+    def owner_blocker(self, pod):
         owner = controller(pod)
         if key(pod)[0] == "kube-system":
             return "k"
@@ -188,12 +188,12 @@ class Cluster:
         budgets = self.budgets_of(pod)
         if len(budgets) > 1:
             return f"t={key(budgets[0])[1]}"
-        if budgets and self.room(budgets[0]) < 1:
+        if budgets and self.disruptions_left(budgets[0]) < 1:
             return f"p={key(budgets[0])[1]}"
         return ""
 
-    def room(self, budget):
-        """Disruptions that a budget allows now; a status older than the budget's spec is not believed."""
+    def disruptions_left(self, budget):
+        """Disruptions that a budget allows now; 0 while its status is older than its spec."""
         status = budget.get("status") or {}
         seen, wanted = status.get("observedGeneration"), meta(budget).get("generation")
         if seen is not None and wanted is not None and seen < wanted:
@@ -201,14 +201,14 @@ class Cluster:
         return int(status.get("disruptionsAllowed") or 0)
 
     def needs_force(self, pod):
-        """Whether kubectl drain would refuse this pod although its owner says it may go."""
+        """Whether kubectl drain would refuse this pod although it is annotated as safe to evict."""
         if finished(pod) or mirror(pod) or annotations(pod).get(SAFE) != "true":
             return False
         return controller(pod) is None or (daemon(pod) and not self.owner_exists(pod))
 
 
 def bound_to_node(disk, node):
-    """A volume that names hosts (K3s local-path, whatever its source type). By zone alone it can follow its pod."""
+    """Whether a volume names hosts (K3s local-path of any source type). A volume bound to a zone can follow its pod."""
     required = ((disk.get("spec") or {}).get("nodeAffinity") or {}).get("required")
     if not required:
         return "local" in (disk.get("spec") or {})
@@ -227,4 +227,4 @@ def node_protected(node, now):
     marks = annotations(node)
     if marks.get(DISABLED) == "true":
         return DISABLED
-    return PROTECTED if protected(marks.get(PROTECTED), epoch(meta(node).get("creationTimestamp")), now) else ""
+    return PROTECTED if is_protected(marks.get(PROTECTED), epoch(meta(node).get("creationTimestamp")), now) else ""

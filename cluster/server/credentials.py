@@ -1,7 +1,7 @@
-"""Turns the secret {"username", "password"} into Prometheus's web file (bcrypt) and two plain files.
+"""Converts the secret {"username", "password"} into the web file of Prometheus (bcrypt) and two plain files.
 
-Runs on the server with the standard library alone: bcrypt comes from the system's own libcrypt. It must not print
-the password, and writes files that only root can read.
+It runs on the server with the standard library; libcrypt of the system provides bcrypt. It must not print the password,
+and it writes files that only root can read.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ BCRYPT_COST = 10
 
 
 class CredentialsError(Exception):
-    """The secret or the machine cannot give what Prometheus needs."""
+    """The secret or the libcrypt of this machine is not usable."""
 
 
 def read_secret(text: str) -> tuple[str, str]:
-    """Username and password of the secret's JSON. The username becomes a key in YAML, so it is kept plain."""
+    """Username and password of the secret. The username becomes a key in YAML, so its characters are restricted."""
     try:
         secret = json.loads(text)
     except ValueError as error:
@@ -34,7 +34,7 @@ def read_secret(text: str) -> tuple[str, str]:
     if not isinstance(password, str) or not password:
         raise CredentialsError("password must not be empty")
     if len(password.encode()) > 72:
-        raise CredentialsError("password must not exceed 72 bytes, more is ignored by bcrypt")
+        raise CredentialsError("password must not exceed 72 bytes; bcrypt ignores the rest")
     return username, password
 
 
@@ -62,7 +62,7 @@ def bcrypt_hash(password: str) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that nobody but its owner can read, at no moment."""
+    """Writes a file that only its owner can read from the moment of its creation."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

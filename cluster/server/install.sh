@@ -1,7 +1,6 @@
 #!/bin/bash
-# Server bootstrap, second part: K3s, monitoring, add-ons, join token. The order matters: the token is published last,
-# so that no worker joins before the add-ons are bound to the server. Safe to run again.
-# Needs the environment that user_data.sh exports.
+# Server bootstrap, second part: K3s, monitoring, add-ons, join token. The token is published last, so no worker joins
+# before the add-ons are pinned to the server. It is safe to run again. It needs the environment that user_data.sh exports.
 set -euo pipefail
 umask 077
 
@@ -18,7 +17,7 @@ wait_for_api() {
     if kubectl get --raw /readyz >/dev/null 2>&1; then return 0; fi
     sleep 5
   done
-  echo "the Kubernetes API did not become ready in 5 minutes; see journalctl -u k3s" >&2
+  echo "the Kubernetes API did not become ready in 5 minutes, so nothing was installed into the cluster; see journalctl -u k3s" >&2
   return 1
 }
 

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Installs the pinned K3s and its configuration, and starts it. Replaces an older binary, keeps the cluster's data.
+# Installs the pinned K3s and its configuration, and starts it. It replaces an older binary and keeps the data of the cluster.
 set -euo pipefail
 umask 077
 
 ROOT="$NODE_FLEET_ROOT"
-# GitHub has no IPv6 address: a machine without IPv4 egress needs a mirror here.
-K3S_DOWNLOAD_BASE="https://github.com/k3s-io/k3s/releases/download"
+# shellcheck source=/dev/null
+. "$NODE_FLEET_BUNDLE/bootstrap/k3s.sh"
 
 installed_version() {
   if [ -x "$ROOT/usr/local/bin/k3s" ]; then
@@ -13,30 +13,14 @@ installed_version() {
   fi
 }
 
-download() {
-  local suffix="" sums="sha256sum-amd64.txt" release="$K3S_DOWNLOAD_BASE/${K3S_VERSION/+/%2B}" folder
-  if [ "$(uname -m)" = "aarch64" ]; then suffix="-arm64" sums="sha256sum-arm64.txt"; fi
-  folder="$(mktemp -d)"
-  curl -fsSL --retry 5 --max-time 300 -o "$folder/k3s$suffix" "$release/k3s$suffix"
-  curl -fsSL --retry 5 --max-time 60 -o "$folder/sums" "$release/$sums"
-  grep " k3s$suffix\$" "$folder/sums" >"$folder/sum"
-  if ! (cd "$folder" && sha256sum -c --status sum); then
-    echo "the K3s $K3S_VERSION download does not have its published checksum" >&2
-    return 1
-  fi
-  install -D -m 0755 "$folder/k3s$suffix" "$ROOT/usr/local/bin/k3s"
-  ln -sf k3s "$ROOT/usr/local/bin/kubectl"
-  rm -rf "$folder"
-}
-
-# Workers get a token of their own: whoever takes it from a worker cannot add a second server with it.
+# Workers get a token of their own: a token stolen from a worker cannot add a second server.
 make_agent_token() {
   local file="$ROOT/etc/rancher/k3s/agent-token"
   if [ -s "$file" ]; then return 0; fi
   head -c 32 /dev/urandom | sha256sum | cut -d' ' -f1 >"$file"
 }
 
-# ServiceLB runs its DaemonSet only where enablelb stands, once any node carries it: on the server alone.
+# The label enablelb on one node restricts the DaemonSet of ServiceLB to labelled nodes: the server alone.
 write_config() {
   cat >"$ROOT/etc/rancher/k3s/config.yaml" <<CONFIG
 node-name: "$INSTANCE_ID"
@@ -57,39 +41,17 @@ kubelet-arg:
 CONFIG
 }
 
-write_unit() {
-  mkdir -p "$ROOT/etc/systemd/system"
-  cat >"$ROOT/etc/systemd/system/k3s.service" <<'UNIT'
-[Unit]
-Description=K3s server
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-Type=notify
-ExecStartPre=-/sbin/modprobe br_netfilter
-ExecStartPre=-/sbin/modprobe overlay
-ExecStart=/usr/local/bin/k3s server
-KillMode=process
-Delegate=yes
-LimitNOFILE=1048576
-LimitNPROC=infinity
-LimitCORE=infinity
-TasksMax=infinity
-TimeoutStartSec=0
-Restart=always
-RestartSec=5s
-
-[Install]
-WantedBy=multi-user.target
-UNIT
-}
-
 mkdir -p "$ROOT/etc/rancher/k3s"
-if [ "$(installed_version)" != "$K3S_VERSION" ]; then download; fi
+if [ "$(installed_version)" != "$K3S_VERSION" ]; then
+  download_k3s 300 5 || {
+    echo "$PROBLEM" >&2
+    exit 1
+  }
+  ln -sf k3s "$ROOT/usr/local/bin/kubectl"
+fi
 make_agent_token
 write_config
-write_unit
+write_k3s_unit k3s server
 systemctl daemon-reload
 systemctl enable k3s
 systemctl restart --no-block k3s

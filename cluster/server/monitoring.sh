@@ -1,7 +1,7 @@
 #!/bin/bash
-# Puts monitoring into the cluster: credentials as Kubernetes Secrets, configuration as ConfigMaps, and the manifests
-# into K3s's own manifest folder, from where K3s applies them. Safe to run again; pods restart only when their
-# configuration changed. It must not write a password into a manifest or onto a command line.
+# Installs monitoring: credentials as Kubernetes Secrets, configuration as ConfigMaps, and manifests in the folder from
+# which K3s applies them. It is safe to run again; pods restart only when their configuration changed. It must not write
+# a password into a manifest or a command line.
 set -euo pipefail
 umask 077
 
@@ -20,7 +20,7 @@ fetch_credentials() {
     fi
     sleep 10
   done
-  echo "the secret $PROMETHEUS_SECRET_ID could not be read, or lacks username and password" >&2
+  echo "the secret $PROMETHEUS_SECRET_ID could not be read, or has no username or password, so Prometheus was not installed" >&2
   return 1
 }
 
@@ -28,7 +28,7 @@ apply() {
   kubectl apply --server-side --force-conflicts --field-manager=node-fleet -f "$1" >/dev/null
 }
 
-# put KIND NAME FILE_OR_FOLDER...: makes or replaces one ConfigMap or Secret of the namespace monitoring.
+# put KIND NAME FILE_OR_FOLDER...: creates or replaces one ConfigMap or Secret in the namespace monitoring.
 put() {
   local kind=("$1") name="$2" source sources=()
   shift 2
@@ -38,8 +38,8 @@ put() {
   apply "$WORK/object.yaml"
 }
 
-# The hash stands in the pods' annotations: it restarts them when the configuration changes, and only then.
-# The web file's salt is new in every run, so the password stands for it.
+# The pods carry this hash as an annotation, so they restart exactly when the configuration changes. The hash covers the
+# password instead of the web file, whose salt differs in every run.
 config_hash() {
   (cd "$WORK" && cat secret.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/* &&
     cat "$BUNDLE"/monitoring/grafana/dashboards/*.json) | sha256sum | cut -c1-16

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Binds K3s's add-ons (and Flux's controllers, where they are) to the server: a worker that holds a kube-system pod may
-# not be removed. They already tolerate the server's taint; K3s keeps what it did not write itself when it applies its
-# manifests again. Traefik is bound by manifests/traefik.yaml. Safe to run again; pods restart only when something changed.
+# Pins the add-ons of K3s, and the controllers of Flux if installed, to the server: a worker with a kube-system pod is not
+# eligible for removal. The add-ons tolerate the taint of the server, and K3s keeps these patches when it applies its own
+# manifests again. monitoring/manifests/traefik.yaml pins Traefik. The script is safe to run again; pods restart only when
+# something changed.
 set -euo pipefail
 
 SELECTOR='"nodeSelector":{"node-role.kubernetes.io/control-plane":"true"}'
@@ -13,7 +14,7 @@ wait_for() {
     if kubectl --namespace kube-system get deployment "$1" >/dev/null 2>&1; then return 0; fi
     sleep 5
   done
-  echo "K3s made no deployment kube-system/$1 in 5 minutes; see journalctl -u k3s" >&2
+  echo "K3s created no deployment kube-system/$1 in 5 minutes; see journalctl -u k3s" >&2
   return 1
 }
 

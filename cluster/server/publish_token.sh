@@ -1,7 +1,7 @@
 #!/bin/bash
-# Stores the workers' join token in Secrets Manager. Compared at every run: a rebuilt server has a new certificate
-# authority, and workers given its predecessor's token would never join. The token goes through files of mode 0600
-# only, never through a command line or a log.
+# Stores the join token of the workers in Secrets Manager. Every run compares it: a rebuilt server has a new certificate
+# authority, and workers with the old token would never join. The token passes only through files of mode 0600, never
+# through a command line or a log.
 set -euo pipefail
 umask 077
 
@@ -15,7 +15,7 @@ wait_for_token_file() {
     if grep -Eq '^K10[0-9a-f]{64}::[a-z]+:.+$' "$TOKEN_FILE" 2>/dev/null; then return 0; fi
     sleep 5
   done
-  echo "K3s wrote no join token to $TOKEN_FILE in 2 minutes" >&2
+  echo "K3s wrote no join token to $TOKEN_FILE in 2 minutes, so no worker can join; see journalctl -u k3s" >&2
   return 1
 }
 
@@ -28,7 +28,7 @@ store() {
     fi
     sleep 10
   done
-  echo "the join token could not be stored in $TOKEN_SECRET_ID: does the secret exist, may this machine write it?" >&2
+  echo "the join token could not be stored in $TOKEN_SECRET_ID, so no worker can join; check that the secret exists and that the role of the server may write it" >&2
   return 1
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the machine's current user data again, at boot. It must not change anything itself.
+# Runs the current user data of the machine at boot. It must not change anything itself.
 set -euo pipefail
 METADATA="http://169.254.169.254/latest"
 text="$(mktemp)"

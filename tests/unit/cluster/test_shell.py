@@ -15,7 +15,8 @@ from cdk_app.scripts import read_script
 from tests.support.stub_commands import Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
-SCRIPTS = sorted(CLUSTER.rglob("*.sh"))
+INSERTED = ("bootstrap", "parts")
+SCRIPTS = sorted(path for path in CLUSTER.rglob("*.sh") if path.parent.name not in INSERTED)
 BOOTSTRAPS = [script for script in SCRIPTS if script.parent.name in ("server", "worker")]
 names = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.relative_to(CLUSTER)))
 
@@ -41,7 +42,7 @@ def test_a_bootstrap_stops_at_the_first_error_and_says_what_it_is_for(script: Pa
 
 @pytest.mark.parametrize("script", BOOTSTRAPS, ids=lambda script: str(script.relative_to(CLUSTER)))
 def test_every_download_has_a_time_limit_and_fails_on_an_error_page(script: Path) -> None:
-    for line in script.read_text().replace("\\\n", " ").splitlines():
+    for line in read_script(script).replace("\\\n", " ").splitlines():
         if re.search(r"\bcurl -", line) and not line.lstrip().startswith("#"):
             assert "--max-time" in line, line
             assert re.search(r"curl -k?f", line), line
@@ -49,12 +50,12 @@ def test_every_download_has_a_time_limit_and_fails_on_an_error_page(script: Path
 
 def test_nothing_is_piped_from_the_network_into_a_shell() -> None:
     for script in SCRIPTS:
-        assert not re.search(r"curl[^\n]*\|\s*(ba)?sh\b", script.read_text()), script.name
+        assert not re.search(r"curl[^\n]*\|\s*(ba)?sh\b", read_script(script)), script.name
 
 
 def test_metadata_is_never_asked_without_a_session_token() -> None:
     for script in BOOTSTRAPS:
-        for line in script.read_text().replace("\\\n", " ").splitlines():
+        for line in read_script(script).replace("\\\n", " ").splitlines():
             if "$METADATA/" in line and not line.lstrip().startswith("#"):
                 assert "X-aws-ec2-metadata-token" in line, f"{script.name}: {line}"
 
@@ -76,7 +77,7 @@ def test_python_on_the_server_is_that_of_amazon_linux_2023(name: str, text: str)
         assert newer not in text, f"{newer} came after Python 3.9"
 
 
-def test_the_rerun_at_boot_asks_with_a_token_and_runs_the_present_user_data(tmp_path: Path) -> None:
+def test_the_rerun_at_boot_uses_a_session_token_and_runs_the_current_user_data(tmp_path: Path) -> None:
     stubs = Stubs(tmp_path / "stubs", ("curl",))
     stubs.on("curl", "X-aws-ec2-metadata-token: session .*latest/user-data$", "echo ran the new text\n")
     stubs.on("curl", "-X PUT .*api/token$", "session")

@@ -1,0 +1,47 @@
+# Shared by worker/user_data.sh and server/install_k3s.sh, which set K3S_VERSION and ROOT first.
+# GitHub has no IPv6 address: a machine without IPv4 egress needs a mirror here.
+K3S_DOWNLOAD_BASE="https://github.com/k3s-io/k3s/releases/download"
+
+# download_k3s TIME_LIMIT_SECONDS RETRIES: installs the pinned K3s if it has its published checksum, or sets PROBLEM.
+download_k3s() {
+  local suffix="" sums="sha256sum-amd64.txt" release="$K3S_DOWNLOAD_BASE/${K3S_VERSION/+/%2B}" folder
+  if [ "$(uname -m)" = "aarch64" ]; then suffix="-arm64" sums="sha256sum-arm64.txt"; fi
+  folder="$(mktemp -d)"
+  PROBLEM="K3s $K3S_VERSION could not be downloaded from $K3S_DOWNLOAD_BASE; check the route to the internet"
+  curl -fsSL --retry "$2" --max-time "$1" -o "$folder/k3s$suffix" "$release/k3s$suffix" || return 1
+  curl -fsSL --retry "$2" --max-time 60 -o "$folder/sums" "$release/$sums" || return 1
+  PROBLEM="the K3s $K3S_VERSION download does not have its published checksum"
+  grep " k3s$suffix\$" "$folder/sums" >"$folder/sum" || return 1
+  (cd "$folder" && sha256sum -c --status sum) || return 1
+  install -D -m 0755 "$folder/k3s$suffix" "$ROOT/usr/local/bin/k3s" || return 1
+  rm -rf "$folder"
+}
+
+# write_k3s_unit UNIT server|agent
+write_k3s_unit() {
+  mkdir -p "$ROOT/etc/systemd/system"
+  cat >"$ROOT/etc/systemd/system/$1.service" <<UNIT
+[Unit]
+Description=K3s $2
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=notify
+ExecStartPre=-/sbin/modprobe br_netfilter
+ExecStartPre=-/sbin/modprobe overlay
+ExecStart=/usr/local/bin/k3s $2
+KillMode=process
+Delegate=yes
+LimitNOFILE=1048576
+LimitNPROC=infinity
+LimitCORE=infinity
+TasksMax=infinity
+TimeoutStartSec=0
+Restart=always
+RestartSec=5s
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+}
