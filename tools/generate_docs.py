@@ -1,22 +1,30 @@
-"""Writes the parts of docs/ that follow from the code: pictures of the workflows, permissions and alarms.
+"""Writes the parts of docs/ that follow from the code: tables and pictures of the workflows.
 
 `python -m tools.generate_docs` updates the text between the markers; a test fails while the text is out of date.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cdk_app.alarms import ALARMS
 from cdk_app.permissions import NEEDS, Grant
 from cdk_app.workflow import ROOT, definitions, handlers
 from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
-from simulator.report.graph import mermaid
+from node_fleet.settings import Settings, spec_of
+from node_fleet.settings.parsing import written
+from simulator.report.graph import mermaid, picture
 
-DOCS = ("docs/architecture.md", "docs/operations.md", "docs/scale-up.md", "docs/security.md")
+DOCS = ROOT / "docs"
+MARKED = ("architecture.md", "operations.md", "scale-up.md", "security.md", "settings.md")
+LONGEST_DEFAULT = 60
 _BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_WHEN = {
+_CONDITIONS = {
     "own_items": "only items of this cluster",
     "our_worker": "only instances tagged ManagedBy=node-fleet and Cluster=this one",
     "tagged_as_ours": "only with our tags in the same call",
@@ -24,70 +32,110 @@ _WHEN = {
     "to_ec2": "only to EC2",
     "the_server": "only the instance with the server's tag",
 }
-_ON = {
-    "anything": "AWS knows no resource for it",
+_RESOURCES = {
+    "anything": "the action supports no resource",
     "autoscaler": "the autoscaler's state machine",
     "instances": "instances",
     "image_parameter": "Amazon Linux's public parameter",
     "launch_inputs": "the launch template and the workers' subnets",
     "launch_parts": "volumes and network interfaces",
-    "launched_kinds": "what the launch makes",
+    "launched_kinds": "what the launch creates",
 }
 
 
-def updated(text: str) -> str:
+def documents() -> dict[Path, str]:
+    """The current text of every document with generated parts, by its file."""
+    texts = {DOCS / name: _updated((DOCS / name).read_text(encoding="utf-8")) for name in MARKED}
+    return texts | {DOCS / f"{name}.svg": picture(one) for name, one in definitions().items()}
+
+
+def _updated(text: str) -> str:
     """The document with the current content in each marked block."""
     return _BLOCK.sub(lambda match: match[1] + _block(match["name"]) + "\n" + match[3], text)
-
-
-def _permissions() -> str:
-    rows = ["| function | may | on | because it |", "| --- | --- | --- | --- |"]
-    for name in sorted(set(handlers()) & set(NEEDS)):
-        grants = dict.fromkeys(NEEDS[name].grants)
-        rows += [_permission(name, grant) for grant in grants] or [f"| {name} | nothing | | only computes |"]
-    return "\n".join(rows)
-
-
-def _permission(name: str, grant: Grant) -> str:
-    place = _ON.get(grant.resource, grant.resource.replace("document:", "document ").replace("_", " "))
-    limit = f"{place}, {_WHEN[grant.condition]}" if grant.condition else place
-    return f"| {name} | {', '.join(grant.actions)} | {limit} | {grant.reason} |"
-
-
-def _alarms() -> str:
-    rows = ["| alarm | fires when | what it means and what to do |", "| --- | --- | --- |"]
-    for rule in ALARMS:
-        sign = "below" if "LESS" in rule.comparison.name else "at least"
-        limit = rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
-        minutes = rule.period_seconds * rule.periods // 60
-        rows.append(f"| {rule.name} | {rule.metric} {sign} {limit} for {minutes} minutes | {rule.description} |")
-    return "\n".join(rows)
-
-
-def _refusals() -> str:
-    lines = [
-        "| EC2 error code | meaning | next | pools in back-off | alert | what you can do |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in (*REFUSALS, UNKNOWN_REFUSAL):
-        codes = ", ".join([*row.codes, *(f"{prefix}..." for prefix in row.prefixes)]) or "every other code"
-        alert = f"`{row.alert}`" if row.alert else "-"
-        cells = (codes, row.meaning, row.reaction, row.puts_in_back_off or "-", alert, row.advice or "-")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def _block(name: str) -> str:
     if name.startswith("picture:"):
         return f"```mermaid\n{mermaid(definitions()[name.removeprefix('picture:')])}\n```"
-    return {"permissions": _permissions, "alarms": _alarms, "refusals": _refusals}[name]()
+    tables = {"permissions": _permissions, "alarms": _alarms, "refusals": _refusals, "settings": settings_tables}
+    return tables[name]()
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *escaped))
+
+
+def _permissions() -> str:
+    rows: list[Sequence[str]] = []
+    for name in sorted(set(handlers()) & set(NEEDS)):
+        grants = dict.fromkeys(NEEDS[name].grants)
+        rows += [_permission(name, grant) for grant in grants] or [(name, "nothing", "", "only computes")]
+    return _table(("function", "may", "on", "because it"), rows)
+
+
+def _permission(name: str, grant: Grant) -> tuple[str, ...]:
+    place = _RESOURCES.get(grant.resource, grant.resource.replace("document:", "document ").replace("_", " "))
+    limit = f"{place}, {_CONDITIONS[grant.condition]}" if grant.condition else place
+    return name, ", ".join(grant.actions), limit, grant.reason
+
+
+def _alarms() -> str:
+    rows = []
+    for rule in ALARMS:
+        sign = "below" if "LESS" in rule.comparison.name else "at least"
+        limit = rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
+        minutes = rule.period_seconds * rule.periods // 60
+        rows.append((rule.name, f"{rule.metric} {sign} {limit} for {minutes} minutes", rule.description))
+    return _table(("alarm", "fires when", "what it means and what to do"), rows)
+
+
+def _refusals() -> str:
+    rows = []
+    for row in (*REFUSALS, UNKNOWN_REFUSAL):
+        codes = ", ".join([*row.codes, *(f"{prefix}..." for prefix in row.prefixes)]) or "every other code"
+        alert = f"`{row.alert}`" if row.alert else "-"
+        rows.append((codes, row.meaning, row.reaction, row.puts_in_back_off or "-", alert, row.advice or "-"))
+    return _table(("EC2 error code", "meaning", "next", "pools in back-off", "alert", "what you can do"), rows)
+
+
+def settings_tables() -> str:
+    """Every setting by group: its name in cdk.json, environment name, default, range and meaning."""
+    parts = []
+    for group in Settings.__mro__:
+        if meanings := meanings_of(group):
+            rows = [_setting(name, meaning) for name, meaning in meanings.items()]
+            table = _table(("In cdk.json", "Environment", "Default", "Range", "Meaning"), rows)
+            parts.append(f"## {inspect.cleandoc(group.__doc__ or '')}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def meanings_of(group: type) -> dict[str, str]:
+    """The string below each field of the class, by the field's name."""
+    if group.__module__.partition(".")[0] != "node_fleet":
+        return {}
+    (definition,) = ast.parse(inspect.getsource(group)).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for statement, below in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            assert isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant), statement.target.id
+            found[statement.target.id] = str(below.value.value)
+    return found
+
+
+def _setting(name: str, meaning: str) -> tuple[str, ...]:
+    spec = spec_of(next(field for field in dataclasses.fields(Settings) if field.name == name))
+    text = written(getattr(Settings(), name))
+    default = f"`{text}`" if text else "empty"
+    default = default if len(default) <= LONGEST_DEFAULT else "[built-in metrics](decision-rules.md)"
+    return name, spec.env, default, spec.range, meaning + (f" Earlier name: `{spec.old_env}`." if spec.old_env else "")
 
 
 def main() -> None:
     """Update every document."""
-    for name in DOCS:
-        path: Path = ROOT / name
-        path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in documents().items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

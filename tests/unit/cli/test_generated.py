@@ -1,4 +1,4 @@
-"""What stands in the documents is what the code says: the settings page and the workflows' pictures."""
+"""The generated parts of the documents are those of the code, and every setting is documented."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from node_fleet.settings import Settings, spec_of
-from tools.generate_settings import DOCS, documents, meanings_of, settings_page
+from tools.generate_docs import DOCS, documents, meanings_of, settings_tables
 
 README = DOCS.parent / "README.md"
-AGAIN = "run: .venv/bin/python -m tools.generate_settings (with the repository and functions/ in PYTHONPATH)"
+AGAIN = "run: .venv/bin/python -m tools.generate_docs (with the repository and functions/ in PYTHONPATH)"
 
 
 @pytest.mark.parametrize(("path", "wanted"), documents().items(), ids=lambda value: getattr(value, "name", ""))
@@ -21,7 +21,7 @@ def test_the_generated_documents_are_those_of_the_code(path: Path, wanted: str) 
 
 
 def test_every_setting_has_a_row_with_name_environment_and_meaning() -> None:
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in settings_page().splitlines() if "| " in line}
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in settings_tables().splitlines() if "| " in line}
     meanings = {name: text for group in Settings.__mro__ for name, text in meanings_of(group).items()}
     for one in dataclasses.fields(Settings):
         row = rows[one.name]
