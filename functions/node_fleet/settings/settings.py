@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidSettingsError
@@ -23,7 +23,6 @@ _OLD_NAMES |= {spec.old_env.lower(): f.name for f in fields(SettingValues) if (s
 """Earlier name -> name, for names in the environment and names in cdk.json."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Settings(SettingValues):
     """All settings of one cluster. A setting that is not given takes its default from the preset."""
 

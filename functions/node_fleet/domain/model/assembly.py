@@ -44,13 +44,9 @@ def blocking(taints: Iterable[str]) -> tuple[str, ...]:
 
 def total_load(nodes: Iterable[NodeUsage]) -> FleetLoad:
     """CPU weighted by cores, memory by sums, and the maximum of each; a missing value is left out, not counted as 0."""
-    cpu: list[tuple[float, float]] = []
-    memory: list[tuple[int, int]] = []
-    for one in nodes:
-        if one.cpu_percent is not None and one.cores:
-            cpu.append((one.cpu_percent, one.cores))
-        if one.memory_used_mib is not None and one.memory_total_mib:
-            memory.append((one.memory_used_mib, one.memory_total_mib))
+    nodes = tuple(nodes)
+    cpu = [node.cpu for node in nodes if node.cpu]
+    memory = [node.memory for node in nodes if node.memory]
     return FleetLoad(
         cpu_percent=sum(p * c for p, c in cpu) / sum(c for _, c in cpu) if cpu else None,
         cpu_max_percent=max((p for p, _ in cpu), default=None),
@@ -76,6 +72,7 @@ def assemble(
         return Snapshot(at=now, source="none", workers=workers, missing=("reading",), problem=problem, hourly=hourly)
     known = "nodes" not in reading.missing
     nodes = _by_instance(reading.nodes)
+    ours = {instance.instance_id for instance in instances}
     workers = tuple(
         _worker(i, nodes.get(i.instance_id), _phase(i, nodes.get(i.instance_id), known, policy, now), noticed)
         for i in instances
@@ -87,7 +84,7 @@ def assemble(
         pending=reading.pending,
         custom=reading.custom,
         workers=workers,
-        unmanaged=_unmanaged(reading.nodes, instances),
+        unmanaged=tuple(sorted(node.node_name for node in reading.nodes if node.instance_id not in ours)),
         missing=missing,
         hourly=hourly,
         read_at=reading.at,
@@ -132,12 +129,6 @@ def _by_instance(nodes: Iterable[NodeReading]) -> dict[str, NodeReading]:
         if node.instance_id and (known is None or (node.usable and not known.usable)):
             found[node.instance_id] = node
     return found
-
-
-def _unmanaged(nodes: Iterable[NodeReading], instances: Iterable[Instance]) -> tuple[str, ...]:
-    """Names of nodes that belong to no running instance of the fleet."""
-    ours = {instance.instance_id for instance in instances}
-    return tuple(sorted(node.node_name for node in nodes if node.instance_id not in ours))
 
 
 def _is_within_join_limit(instance: Instance, policy: Policy, now: int) -> bool:
@@ -195,22 +186,11 @@ def _fleet_load(
         usable = [worker for worker in workers if worker.phase == "usable"]
         settled = [w for w in usable if now - w.launched_at > policy.join_limit_seconds]
         load = total_load(usable)
-        for figure, has in (("cpu_percent", _is_cpu_known), ("memory_percent", _is_memory_known)):
-            unknown = [w for w in settled if not has(w)]
-            missing += [f"{figure}:{w.instance_id}" for w in unknown]
-            if not _is_enough(sum(map(has, usable)), len(unknown), policy):
-                load = replace(load, **{figure: None, figure.replace("_percent", "_max_percent"): None})
+        for name in ("cpu", "memory"):
+            unknown = [w for w in settled if not getattr(w, name)]
+            missing += [f"{name}_percent:{w.instance_id}" for w in unknown]
+            known_count = sum(getattr(w, name) is not None for w in usable)
+            if unknown and 100 * known_count < policy.live_share_percent * (known_count + len(unknown)):
+                load = replace(load, **{f"{name}_percent": None, f"{name}_max_percent": None})
     missing += [name for name in ("cpu_percent", "memory_percent") if getattr(load, name) is None]
     return load, tuple(dict.fromkeys(missing))
-
-
-def _is_cpu_known(worker: Worker) -> bool:
-    return worker.cpu_percent is not None and bool(worker.cores)
-
-
-def _is_memory_known(worker: Worker) -> bool:
-    return worker.memory_used_mib is not None and bool(worker.memory_total_mib)
-
-
-def _is_enough(known: int, unknown: int, policy: Policy) -> bool:
-    return not unknown or 100 * known >= policy.live_share_percent * (known + unknown)

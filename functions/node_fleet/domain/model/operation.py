@@ -18,7 +18,6 @@ SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
 TargetPhase = Literal["selected", "draining", "drained", "terminating", "terminated", "forgotten", "undone", "skipped"]
 
 FINISHED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "undone", "skipped"})
-FINISHED_SLOT_OUTCOMES: frozenset[str] = frozenset({"joined", "unjoined", "failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,20 @@ class NodeUsage:
     pods_allocatable: int | None = None
     taints: tuple[str, ...] = ()
 
+    @property
+    def cpu(self) -> tuple[float, float] | None:
+        """CPU use in percent and the number of cores, when both are known."""
+        if self.cpu_percent is None or not self.cores:
+            return None
+        return self.cpu_percent, self.cores
+
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """Memory used and in total, in MiB, when both are known."""
+        if self.memory_used_mib is None or not self.memory_total_mib:
+            return None
+        return self.memory_used_mib, self.memory_total_mib
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReading(NodeUsage):
@@ -163,11 +177,6 @@ class Snapshot(FleetLoad):
     def usable(self) -> tuple[Worker, ...]:
         """Workers that run pods and are not under interruption notice."""
         return tuple(w for w in self.workers if w.phase == "usable" and not w.under_notice)
-
-    @property
-    def in_flight(self) -> tuple[Worker, ...]:
-        """Launched, not yet usable, within the join limit, not under interruption notice."""
-        return tuple(w for w in self.workers if w.phase == "joining" and not w.under_notice)
 
     @property
     def unjoined(self) -> tuple[Worker, ...]:
