@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simulator.cluster.api.errors import ApiError, not_found
+from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.store import Change
 from simulator.cluster.control.controllers import Controllers
 from simulator.cluster.control.disruption import Disruption
@@ -28,7 +28,7 @@ from simulator.cluster.machines import machine_type
 from simulator.cluster.objects import Obj, node_of
 from simulator.cluster.reading import Reader
 from simulator.cluster.state import Clock, ClusterSettings, ClusterState, Machine
-from simulator.cluster.views import ApplicationView, NodeView, PodView, SnapshotLine, Truth
+from simulator.cluster.views import NodeView, PodView, SnapshotLine, Truth
 from simulator.cluster.workloads import application_objects, budget_object, server_add_ons
 
 BootKind = Literal["normal", "slow", "never_joins", "not_ready", "uninitialized"]
@@ -165,11 +165,6 @@ class SimulatedCluster:
         with self.changing():
             self._machine(instance_id).exporter_up = up
 
-    def make_node_ready(self, instance_id: str) -> None:
-        """End a `not_ready` or `uninitialized` join."""
-        with self.changing():
-            self.kubelets.make_ready(self._machine(instance_id).node_name)
-
     def _machine(self, instance_id: str) -> Machine:
         if instance_id not in self.state.machines:
             raise KeyError(
@@ -260,14 +255,10 @@ class SimulatedCluster:
         name: str,
         *,
         grace_seconds: float | None = None,
-        uid: str = "",
         actor: str | None = None,
     ) -> Obj:
         """Delete as the API does: pods gracefully, namespaces by emptying them first."""
         with self.changing(actor):
-            found = self.store.get(resource, namespace, name)
-            if uid and found["metadata"]["uid"] != uid:
-                raise not_found(resource, name)
             if resource == "pods":
                 return self.kubelets.delete_pod(namespace, name, grace_seconds)
             if resource == "namespaces":
@@ -279,16 +270,13 @@ class SimulatedCluster:
         namespace: str,
         name: str,
         *,
-        grace_seconds: float | None = None,
-        dry_run: bool = False,
         actor: str | None = None,
     ) -> None:
         """The eviction subresource: raises ApiError 404, 429, 500 or 403 as Kubernetes does."""
         with self.changing(actor):
             pod = self.store.get("pods", namespace, name)
             self.disruption.check_eviction(pod)
-            if not dry_run:
-                self.kubelets.delete_pod(namespace, name, grace_seconds)
+            self.kubelets.delete_pod(namespace, name)
 
     def find(self, resource: str, namespace: str, name: str) -> Obj | None:
         with self.state.lock:
@@ -317,10 +305,6 @@ class SimulatedCluster:
     def pods(self) -> list[PodView]:
         with self.state.lock:
             return self._reader.pods()
-
-    def applications(self) -> list[ApplicationView]:
-        with self.state.lock:
-            return self._reader.applications()
 
     def application(self, name: str) -> Application:
         return self.load.running[name]

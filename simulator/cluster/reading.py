@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from simulator.cluster.control.kubelets import private_address
-from simulator.cluster.load.applications import Application, Applications
-from simulator.cluster.load.meters import LATENCY_BUCKETS_SECONDS
+from simulator.cluster.load.applications import Applications
 from simulator.cluster.load.usage import Usage
 from simulator.cluster.objects import (
     LABEL_MARKET,
@@ -26,7 +23,6 @@ from simulator.cluster.objects import (
 )
 from simulator.cluster.state import ClusterState, Machine
 from simulator.cluster.views import (
-    ApplicationView,
     NodeTruth,
     NodeView,
     PodView,
@@ -52,7 +48,6 @@ class Reader:
         name = metadata["name"]
         machine = self._state.machine_of_node.get(name)
         ready = condition(node, "Ready") or {"status": "Unknown", "lastTransitionTime": metadata["creationTimestamp"]}
-        requested_cpu, requested_memory, pods = self._state.requested_on(name)
         allocatable, capacity = node["status"]["allocatable"], node["status"]["capacity"]
         return NodeView(
             name=name,
@@ -74,17 +69,13 @@ class Reader:
             ),
             labels=dict(labels),
             annotations=dict(metadata.get("annotations", {})),
-            conditions={entry["type"]: entry["status"] for entry in node["status"]["conditions"]},
             machine_up=machine is not None and machine.serves,
             exporter_up=machine is not None and machine.powered and machine.exporter_up,
             cores=cpu_milli(capacity["cpu"]) // 1000,
             memory_mib=int(memory_mib(capacity["memory"])),
             allocatable_cpu_milli=cpu_milli(allocatable["cpu"]),
             allocatable_memory_mib=int(memory_mib(allocatable["memory"])),
-            allocatable_pods=int(allocatable["pods"]),
-            requested_cpu_milli=requested_cpu,
-            requested_memory_mib=requested_memory,
-            pods=pods,
+            pods=self._state.requested_on(name)[2],
         )
 
     def pods(self) -> list[PodView]:
@@ -93,28 +84,23 @@ class Reader:
     def _pod(self, pod: Obj) -> PodView:
         metadata, facts = pod["metadata"], self._state.pod_facts(pod)
         running = pod["status"].get("phase") == "Running" and self._state.machine_serves(node_of(pod))
-        cpu, memory = self._usage.of_pod(pod) if running else (0.0, 0.0)
         started = pod["status"].get("startTime")
         scheduled = condition(pod, "PodScheduled") or {}
         return PodView(
             namespace=metadata["namespace"],
             name=metadata["name"],
-            uid=metadata["uid"],
             node=node_of(pod),
             phase=pod["status"].get("phase", "Pending"),
             ready=condition_is_true(pod, "Ready"),
-            scheduled=bool(node_of(pod)),
             unschedulable=is_unschedulable(pod),
             gated=is_gated(pod),
             terminating=is_terminating(pod),
             created_at=epoch_of(metadata["creationTimestamp"]),
             started_at=epoch_of(started) if started else None,
             owner_kind=facts.owner_kind,
-            owner_name=facts.owner_name,
             cpu_request_milli=facts.cpu_milli,
             memory_request_mib=facts.memory_mib,
-            cpu_usage_milli=cpu,
-            memory_usage_mib=memory,
+            memory_usage_mib=self._usage.of_pod(pod)[1] if running else 0.0,
             labels=dict(metadata.get("labels", {})),
             message=str(scheduled.get("message", "")),
         )
@@ -159,40 +145,12 @@ class Reader:
             pods=node.pods,
         )
 
-    def applications(self) -> list[ApplicationView]:
-        return [self._application(application) for application in self._load.running.values()]
-
-    def _application(self, application: Application) -> ApplicationView:
-        now = self._state.now()
-        totals = application.counters.read(now)
-        mean = application.mean_latency_seconds
-        return ApplicationView(
-            namespace=application.spec.namespace,
-            name=application.spec.name,
-            replicas=application.replicas,
-            serving=application.serving,
-            offered_per_second=application.rate,
-            served_per_second=application.served_rate,
-            queue_depth=application.queue_depth(now),
-            mean_latency_seconds=mean,
-            p95_latency_seconds=mean * math.log(20),
-            p99_latency_seconds=mean * math.log(100),
-            offered_total=totals.get("offered", 0.0),
-            served_total=totals.get("served", 0.0),
-            unserved_total=totals.get("unserved", 0.0),
-            errors_total=totals.get("errors", 0.0),
-            latency_sum_seconds=totals.get("latency_seconds_sum", 0.0),
-            latency_buckets=tuple((bound, totals.get(f"latency_le_{bound}", 0.0)) for bound in LATENCY_BUCKETS_SECONDS),
-        )
-
     def snapshot_line(self) -> SnapshotLine:
         everything = self.nodes()
         truth, nodes = self._truth(everything), [node for node in everything if node.role == "worker"]
-        running = self._load.running.values()
         return SnapshotLine(
             at=truth.at,
-            load_per_second=sum(application.rate for application in running),
-            unserved_per_second=sum(max(0.0, one.rate - one.served_rate) for one in running),
+            load_per_second=sum(application.rate for application in self._load.running.values()),
             cpu_percent=truth.cpu_percent,
             pending_pods=truth.pending_pods,
             unschedulable_pods=truth.unschedulable_pods,
@@ -200,7 +158,6 @@ class Reader:
             workers_booting=sum(1 for machine in self._state.machines.values() if _boots(machine)),
             workers_usable=sum(1 for node in nodes if node.usable),
             workers_cordoned=sum(1 for node in nodes if node.ready and node.unschedulable),
-            workers_not_ready=sum(1 for node in nodes if not node.ready),
         )
 
 

@@ -93,7 +93,6 @@ class ClusterState:
         self.clock = clock
         self.settings = settings
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
         self.random = random.Random(settings.seed)
         self.store = ObjectStore(clock.now)
         self.machines: dict[str, Machine] = {}
@@ -173,7 +172,6 @@ class ClusterState:
             raise RuntimeError("the simulated cluster does not settle: controllers keep changing objects")
         for finisher in self.finishers:
             finisher()
-        self.changed.notify_all()
 
     def _index(self, change: Change) -> None:
         if change.resource == "pods":
@@ -185,7 +183,7 @@ class ClusterState:
             self.attention.budgets[change.subject["metadata"]["namespace"]] = None
         elif change.resource == "namespaces":
             self.attention.namespaces = True
-        elif change.resource in ("deployments", "replicasets", "statefulsets", "jobs"):
+        elif change.resource in ("deployments", "replicasets", "statefulsets"):
             self.attention.owners[change.subject["metadata"]["uid"]] = None
             self.attention.budgets[change.subject["metadata"]["namespace"]] = None
         elif change.resource in ("daemonsets",):

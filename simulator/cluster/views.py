@@ -35,16 +35,12 @@ class NodeView:
     taints: tuple[TaintView, ...]
     labels: dict[str, str]
     annotations: dict[str, str]
-    conditions: dict[str, str]
     machine_up: bool
     exporter_up: bool
     cores: int
     memory_mib: int
     allocatable_cpu_milli: int
     allocatable_memory_mib: int
-    allocatable_pods: int
-    requested_cpu_milli: int
-    requested_memory_mib: float
     pods: int
 
     @property
@@ -60,21 +56,17 @@ class PodView:
 
     namespace: str
     name: str
-    uid: str
     node: str
     phase: str
     ready: bool
-    scheduled: bool
     unschedulable: bool
     gated: bool
     terminating: bool
     created_at: float
     started_at: float | None
     owner_kind: str
-    owner_name: str
     cpu_request_milli: int
     memory_request_mib: float
-    cpu_usage_milli: float
     memory_usage_mib: float
     labels: dict[str, str]
     message: str
@@ -111,34 +103,11 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationView:
-    """One application's load and the counters that its metrics endpoint exposes."""
-
-    namespace: str
-    name: str
-    replicas: int
-    serving: int
-    offered_per_second: float
-    served_per_second: float
-    queue_depth: float
-    mean_latency_seconds: float
-    p95_latency_seconds: float
-    p99_latency_seconds: float
-    offered_total: float
-    served_total: float
-    unserved_total: float
-    errors_total: float
-    latency_sum_seconds: float
-    latency_buckets: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLine:
     """One line of a recorded timeline."""
 
     at: float
     load_per_second: float
-    unserved_per_second: float
     cpu_percent: float | None
     pending_pods: int
     unschedulable_pods: int
@@ -146,4 +115,3 @@ class SnapshotLine:
     workers_booting: int
     workers_usable: int
     workers_cordoned: int
-    workers_not_ready: int

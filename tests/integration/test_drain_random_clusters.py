@@ -14,11 +14,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from simulator.clock import VirtualClock
-from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
-from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
+from tests.support.budget_checker import BudgetChecker
 from tests.support.drain_clusters import (
     Mutation,
     Plan,
@@ -29,6 +28,7 @@ from tests.support.drain_clusters import (
     remove_one,
     terminating_early,
 )
+from tests.support.kube_api import kubernetes_api, realtime_pump
 
 CHUNKS = 4
 CLUSTERS = 200

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from simulator.aws.template import Template
-from simulator.cluster.budget_checker import BudgetChecker
 from simulator.runner import Execution
 from simulator.scenario.files import load_scenario, parse_scenario, scenario_names
 from simulator.scenario.model import Scenario
 from simulator.simulation import Simulation, synthesised_template
+from tests.support.budget_checker import BudgetChecker
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The real kubectl and its double, over the same cases: same exit, same essential lines, same world afterwards."""
+"""The real kubectl and the fake, compared: exit status, essential lines and the cluster afterwards."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
 from simulator.cluster.kubectl.fake import FakeKubectl
 from simulator.cluster.model import SimulatedCluster
+from tests.support.kube_api import kubernetes_api, realtime_pump
 from tests.support.kubectl_cases import CASES, Case
 
 KUBECTL = shutil.which("kubectl", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
@@ -86,13 +86,13 @@ def with_the_fake(case: Case, now: float) -> Outcome:
     fake = FakeKubectl(cluster, clock.advance)
     fake.reachable = not case.unreachable
     results = [fake.run(list(argv)) for argv in case.commands]
-    told = tuple((one.exit_code, essential(one.stdout), essential(one.stderr)) for one in results)
-    return Outcome(told, *state(cluster))
+    commands = tuple((one.exit_code, essential(one.stdout), essential(one.stderr)) for one in results)
+    return Outcome(commands, *state(cluster))
 
 
 def with_the_real_one(case: Case, now: float, home: Path) -> Outcome:
     clock, cluster = prepared(case, now)
-    told = []
+    commands = []
     with kubernetes_api(cluster) as api, realtime_pump(cluster, clock):
         environment = {"KUBECONFIG": str(api.kubeconfig), "HOME": str(home), "PATH": os.environ["PATH"]}
         if case.unreachable:
@@ -101,14 +101,14 @@ def with_the_real_one(case: Case, now: float, home: Path) -> Outcome:
             done = subprocess.run(
                 [str(KUBECTL), *argv], env=environment, capture_output=True, text=True, timeout=60, check=False
             )
-            told.append((done.returncode, essential(done.stdout), essential(done.stderr)))
+            commands.append((done.returncode, essential(done.stdout), essential(done.stderr)))
         found = state(cluster)
-    return Outcome(tuple(told), *found)
+    return Outcome(tuple(commands), *found)
 
 
 @needs_kubectl
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_double_answers_as_kubectl_does(case: Case, tmp_path: Path) -> None:
+def test_the_fake_answers_as_kubectl_does(case: Case, tmp_path: Path) -> None:
     now = float(int(time.time()))
     real, fake = with_the_real_one(case, now, tmp_path), with_the_fake(case, now)
     assert fake.commands == real.commands

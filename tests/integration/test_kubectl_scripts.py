@@ -1,4 +1,4 @@
-"""The shell that SSM runs, once with the real kubectl and once with its double: same answer, same cluster."""
+"""The shell that SSM runs, once with the real kubectl and once with the fake: same answer, same cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.cluster.api.https_server import kubernetes_api, realtime_pump
-from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
+from tests.support.budget_checker import BudgetChecker
+from tests.support.kube_api import kubernetes_api, realtime_pump
 from tests.support.shipped_scripts import script
 
 TARGET = "i-0a1b2c3d4e5f60718"
@@ -132,7 +132,7 @@ def with_the_real_one(
 
 @needs_kubectl
 @pytest.mark.parametrize(("setup", "steps"), [story[1:] for story in STORIES], ids=[story[0] for story in STORIES])
-def test_a_shipped_script_ends_alike_with_kubectl_and_with_its_double(
+def test_a_shipped_script_ends_alike_with_kubectl_and_with_the_fake(
     setup: Callable[[SimulatedCluster], None], steps: tuple[Step, ...], tmp_path: Path
 ) -> None:
     now = float(int(time.time()))

@@ -1,50 +1,101 @@
-"""The API server's verbs over the world, for whoever speaks: the HTTPS face and the double of kubectl.
+"""The verbs of the Kubernetes API that kubectl uses for node-fleet's scripts: read, patch, delete and evict.
 
-Every refusal is an ApiError with Kubernetes' own words.
+Every refusal is an ApiError with the status, the reason and the message of Kubernetes 1.33.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, urlsplit
 
-from simulator.cluster.api.errors import ApiError, conflict, invalid, not_found
-from simulator.cluster.api.patches import apply_patch
-from simulator.cluster.api.selectors import parse_field_selector, parse_label_selector
-from simulator.cluster.api.store import RESOURCES, copy_of
-from simulator.cluster.model import SimulatedCluster
+from simulator.cluster.api.errors import ApiError, bad_request, conflict, not_found
+from simulator.cluster.api.selectors import matches_fields
+from simulator.cluster.api.store import RESOURCES, ObjectStore, copy_of
 from simulator.cluster.objects import Obj
 
-_PROTECTED = ("uid", "creationTimestamp", "resourceVersion", "name", "namespace", "deletionTimestamp")
+_READ_ONLY: Final = ("uid", "creationTimestamp", "resourceVersion", "name", "namespace", "deletionTimestamp")
+_PATH: Final = re.compile(
+    r"^/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[a-z]+))?$"
+)
+
+
+class Cluster(Protocol):
+    """The operations of the simulated cluster that the verbs are translated to."""
+
+    store: ObjectStore
+
+    def find(self, resource: str, namespace: str, name: str) -> Obj | None: ...
+
+    def objects(self, resource: str, namespace: str = "") -> list[Obj]: ...
+
+    def update(
+        self, resource: str, namespace: str, name: str, edit: Callable[[Obj], None], *, actor: str | None = None
+    ) -> Obj: ...
+
+    def delete(self, resource: str, namespace: str, name: str, *, actor: str | None = None) -> Obj: ...
+
+    def evict(self, namespace: str, name: str, *, actor: str | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What a list or a watch is narrowed to."""
+class Target:
+    """The object or the list that a request path names; without a name it is a list."""
 
     resource: str
-    namespace: str = ""
-    name: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
+    namespace: str
+    name: str
+    subresource: str
 
-    def matches(self, obj: Obj) -> bool:
-        metadata = obj["metadata"]
-        if self.namespace and metadata.get("namespace") != self.namespace:
-            return False
-        if self.name and metadata["name"] != self.name:
-            return False
-        if self.label_selector and not parse_label_selector(self.label_selector)(obj):
-            return False
-        return not self.field_selector or parse_field_selector(self.field_selector)(obj)
+
+def parse_target(path: str) -> Target:
+    found = _PATH.match(path)
+    if not found or found["resource"] not in RESOURCES or RESOURCES[found["resource"]].group != (found["group"] or ""):
+        raise ApiError(code=404, reason="NotFound", message="the server could not find the requested resource")
+    return Target(
+        resource=found["resource"],
+        namespace=found["namespace"] or "",
+        name=found["name"] or "",
+        subresource=found["subresource"] or "",
+    )
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """JSON merge patch (RFC 7386): null removes a field. `target` stays as it is."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
 
 
 class ApiVerbs:
-    """Verbs in the name of one actor, who is written on every change."""
+    """Requests of one actor, which every stored change names."""
 
-    def __init__(self, cluster: SimulatedCluster, actor: str) -> None:
+    def __init__(self, cluster: Cluster, actor: str) -> None:
         self._cluster = cluster
         self._actor = actor
+
+    def read(self, url: str) -> Obj:
+        """The answer to a GET request: one object, or a list that `fieldSelector` in the query narrows."""
+        address = urlsplit(url)
+        target = parse_target(address.path)
+        if target.name:
+            return self.get(target.resource, target.namespace, target.name)
+        entry, selector = RESOURCES[target.resource], parse_qs(address.query).get("fieldSelector", [""])[0]
+        return {
+            "kind": f"{entry.kind}List",
+            "apiVersion": entry.api_version,
+            "metadata": {"resourceVersion": str(self._cluster.store.version)},
+            "items": self.list(target.resource, target.namespace, selector),
+        }
 
     def get(self, resource: str, namespace: str, name: str) -> Obj:
         found = self._cluster.find(resource, namespace, name)
@@ -52,76 +103,35 @@ class ApiVerbs:
             raise not_found(resource, name, RESOURCES[resource].group)
         return found
 
-    def list(self, query: Query) -> list[Obj]:
+    def list(self, resource: str, namespace: str = "", field_selector: str = "") -> list[Obj]:
         """In the order of the API server: by namespace and name."""
-        found = [obj for obj in self._cluster.objects(query.resource) if query.matches(obj)]
+        found = [obj for obj in self._cluster.objects(resource, namespace) if matches_fields(field_selector, obj)]
         return sorted(found, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
-    def create(self, resource: str, namespace: str, obj: Obj) -> Obj:
-        fresh = copy_of(obj)
-        if RESOURCES[resource].namespaced:
-            fresh["metadata"].setdefault("namespace", namespace or "default")
-        with self._cluster.changing(self._actor):
-            self._cluster.create(resource, fresh)
-        return self.get(resource, fresh["metadata"].get("namespace", ""), fresh["metadata"]["name"])
-
-    def patch(self, resource: str, namespace: str, name: str, kind: str, patch: Any) -> Obj:
-        """Apply a patch; one that carries a resourceVersion or uid fails when the object has another."""
+    def patch(self, resource: str, namespace: str, name: str, patch: Any) -> Obj:
+        """Apply a merge patch; one that carries a resourceVersion fails when the object has another."""
+        if not isinstance(patch, dict):
+            raise bad_request("a merge patch must be a JSON object")
         current = self.get(resource, namespace, name)
-        patched = apply_patch(current, kind, patch)
-        self._check_preconditions(resource, current, patched)
-        return self._store(resource, current, patched)
-
-    def replace(self, resource: str, namespace: str, name: str, obj: Obj) -> Obj:
-        current = self.get(resource, namespace, name)
-        self._check_preconditions(resource, current, obj)
-        return self._store(resource, current, copy_of(obj))
-
-    def _check_preconditions(self, resource: str, current: Obj, wanted: Obj) -> None:
-        name, have, want = current["metadata"]["name"], current["metadata"], wanted["metadata"]
-        if want.get("resourceVersion", have["resourceVersion"]) != have["resourceVersion"]:
+        wanted = merge_patch(copy_of(current), patch)
+        have, want = current["metadata"], wanted["metadata"]
+        if want["resourceVersion"] != have["resourceVersion"]:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise conflict(resource, name, why)
-        if want.get("uid", have["uid"]) != have["uid"]:
-            raise conflict(
-                resource,
-                name,
-                f"Precondition failed: UID in precondition: {want['uid']}, UID in object meta: {have['uid']}",
-            )
-        if want.get("name", name) != name:
-            raise invalid(current["kind"], name, "metadata.name: Invalid value: field is immutable")
-
-    def _store(self, resource: str, current: Obj, wanted: Obj) -> Obj:
-        metadata = current["metadata"]
 
         def edit(fresh: Obj) -> None:
             fresh.clear()
             fresh.update(wanted)
-            for key in _PROTECTED:
-                if key in metadata:
-                    fresh["metadata"][key] = metadata[key]
-            if "annotations" in fresh["metadata"] and not fresh["metadata"]["annotations"]:
+            fresh["metadata"].update({key: have[key] for key in _READ_ONLY if key in have})
+            if not fresh["metadata"].get("annotations", True):
                 del fresh["metadata"]["annotations"]
 
-        namespace = metadata.get("namespace", "")
-        self._cluster.update(resource, namespace, metadata["name"], edit, actor=self._actor)
-        return self.get(resource, namespace, metadata["name"])
+        self._cluster.update(resource, namespace, name, edit, actor=self._actor)
+        return self.get(resource, namespace, name)
 
-    def delete(
-        self, resource: str, namespace: str, name: str, *, grace_seconds: float | None = None, uid: str = ""
-    ) -> Obj:
-        """The object as it was or as it now terminates."""
-        found = self.get(resource, namespace, name)
-        if uid and found["metadata"]["uid"] != uid:
-            raise conflict(
-                resource,
-                name,
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found['metadata']['uid']}",
-            )
-        return self._cluster.delete(resource, namespace, name, grace_seconds=grace_seconds, actor=self._actor)
+    def delete(self, resource: str, namespace: str, name: str) -> Obj:
+        """The object as it was, or as it terminates."""
+        return self._cluster.delete(resource, namespace, name, actor=self._actor)
 
-    def evict(self, namespace: str, name: str, *, grace_seconds: float | None = None, dry_run: bool = False) -> None:
-        self._cluster.evict(namespace, name, grace_seconds=grace_seconds, dry_run=dry_run, actor=self._actor)
-
-
-__all__ = ["ApiError", "ApiVerbs", "Query"]
+    def evict(self, namespace: str, name: str) -> None:
+        self._cluster.evict(namespace, name, actor=self._actor)

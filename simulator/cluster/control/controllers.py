@@ -1,4 +1,4 @@
-"""Deployment, ReplicaSet, StatefulSet, DaemonSet and Job controllers, run when something of theirs changed.
+"""Deployment, ReplicaSet, StatefulSet and DaemonSet controllers, run when something of theirs changed.
 
 They replace what is lost. A rolling update is not modelled: a changed template shapes only new pods.
 """
@@ -13,7 +13,6 @@ from simulator.cluster.api.store import RESOURCES, copy_of
 from simulator.cluster.control.scheduler import NodeCapacity, mark_gated, why_not
 from simulator.cluster.control.volumes import local_claim
 from simulator.cluster.objects import (
-    RUN_SECONDS,
     Obj,
     condition_is_true,
     is_active,
@@ -73,7 +72,6 @@ class Controllers:
             "deployments": self._deployment,
             "replicasets": self._replica_set,
             "statefulsets": self._stateful_set,
-            "jobs": self._job,
         }
         state.settlers.append(self.run_if_needed)
 
@@ -204,20 +202,6 @@ class Controllers:
                 {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
             )
         self.create_pod(pod)
-
-    def _job(self, job: Obj) -> None:
-        uid, spec = job["metadata"]["uid"], job["spec"]
-        pods = self._state.pods_of_owner(uid)
-        done = sum(1 for pod in pods if pod["status"]["phase"] == "Succeeded")
-        active = sum(1 for pod in pods if is_active(pod))
-        missing = min(int(spec.get("parallelism", 1)), int(spec.get("completions", 1)) - done) - active
-        for _ in range(missing):
-            name = f"{job['metadata']['name']}-{self._state.new_suffix()}"
-            pod = pod_from_template(job, name, spec["template"])
-            pod["spec"]["restartPolicy"] = "Never"
-            pod["metadata"]["annotations"].setdefault(RUN_SECONDS, "60")
-            self.create_pod(pod)
-        self._status(job, "jobs", {"succeeded": done, "active": active + max(0, missing)})
 
     def _daemon_set(self, daemon_set: Obj) -> None:
         metadata = daemon_set["metadata"]

@@ -45,7 +45,7 @@ class Namespaces:
                 self._delete_pod(name, pod["metadata"]["name"])
         if any(self._store.find("pods", name, pod["metadata"]["name"]) for pod in pods):
             return
-        for resource in ("deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "poddisruptionbudgets"):
+        for resource in ("deployments", "replicasets", "statefulsets", "daemonsets", "poddisruptionbudgets"):
             for obj in self._store.all(resource):
                 if obj["metadata"].get("namespace") == name:
                     self._store.remove(resource, name, obj["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Random clusters drained by the double: no budget is ever broken, and mutants show that the checker would see it."""
+"""Random clusters drained by the fake kubectl: no budget is broken, and the checker catches mutants."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
-from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.control.disruption import Disruption
 from simulator.cluster.kubectl.fake import FakeKubectl
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
+from tests.support.budget_checker import BudgetChecker
 
 DRAIN = ["drain", "i-w0", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"]
 Remove = Callable[[VirtualClock, SimulatedCluster, FakeKubectl], None]
@@ -67,15 +67,15 @@ def properly(clock: VirtualClock, cluster: SimulatedCluster, fake: FakeKubectl) 
     if done.exit_code == 0 and "node/i-w0 drained" in done.stdout.splitlines():
         cluster.instance_gone("i-w0", voluntary=True)
         clock.advance(30)
-        fake.run(["delete", "node", "i-w0"])
+        fake.run(["delete", "node", "i-w0", "--wait=false"])
 
 
 def by_deleting(_clock: VirtualClock, _cluster: SimulatedCluster, fake: FakeKubectl) -> None:
     fake.run([*DRAIN, "--force", "--disable-eviction"])
 
 
-def before_it_is_empty(_clock: VirtualClock, cluster: SimulatedCluster, fake: FakeKubectl) -> None:
-    fake.run(["cordon", "i-w0"])
+def before_it_is_empty(_clock: VirtualClock, cluster: SimulatedCluster, _fake: FakeKubectl) -> None:
+    cluster.cordon("i-w0")
     cluster.instance_gone("i-w0", voluntary=True)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator.clock import VirtualClock
 from simulator.cluster.load.applications import Autoscale
 from simulator.cluster.load.curves import CurveError, constant, diurnal, flash_sale, linear, series, steps
-from simulator.cluster.load.meters import CPU_MODES
+from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 
 
@@ -20,6 +20,10 @@ def a_cluster(workers: int = 1) -> tuple[VirtualClock, SimulatedCluster]:
     for number in range(workers):
         cluster.add_worker(f"i-w{number}")
     return clock, cluster
+
+
+def totals(cluster: SimulatedCluster, application: str) -> dict[str, float]:
+    return cluster.application(application).counters.read(cluster.now())
 
 
 def test_cpu_seconds_are_exact_between_changes() -> None:
@@ -79,10 +83,10 @@ def test_a_full_node_is_busy_to_its_limit_and_the_rest_goes_unserved() -> None:
         ApplicationSpec(name="web", replicas=5, cpu_limit_milli=1000, curve=constant(500.0), idle_cpu_milli=0)
     )
     clock.advance(60)
-    application = cluster.applications()[0]
+    application, total = cluster.application("shop/web"), totals(cluster, "shop/web")
     assert cluster.truth().cpu_percent == pytest.approx(100)
-    assert application.served_per_second == pytest.approx(500 * 2 / 5.04)
-    assert application.errors_total == pytest.approx((500 - application.served_per_second) * 55 + 500 * 5)
+    assert application.served_rate == pytest.approx(500 * 2 / 5.04)
+    assert total["errors"] == pytest.approx((500 - application.served_rate) * 55 + 500 * 5)
 
 
 def test_a_queue_grows_by_what_is_not_served() -> None:
@@ -91,13 +95,13 @@ def test_a_queue_grows_by_what_is_not_served() -> None:
         ApplicationSpec(name="jobs", cpu_limit_milli=105, curve=steps([(0, 15), (600, 5)]), queues=True)
     )
     clock.advance(5)
-    start = cluster.applications()[0].queue_depth
+    start = cluster.application("shop/jobs").queue_depth(clock.now())
     assert start == pytest.approx(15 * 5)
     clock.advance(100)
-    assert cluster.applications()[0].queue_depth == pytest.approx(start + 5 * 100)
+    assert cluster.application("shop/jobs").queue_depth(clock.now()) == pytest.approx(start + 5 * 100)
     clock.advance(3600)
-    assert cluster.applications()[0].queue_depth == pytest.approx(0, abs=30)
-    assert cluster.applications()[0].errors_total == 0
+    assert cluster.application("shop/jobs").queue_depth(clock.now()) == pytest.approx(0, abs=30)
+    assert totals(cluster, "shop/jobs")["errors"] == 0
 
 
 def test_memory_is_total_minus_what_pods_and_system_use() -> None:
@@ -120,13 +124,13 @@ def test_replicas_follow_the_load_and_come_down_only_after_the_stabilisation() -
         )
     )
     clock.advance(599)
-    assert cluster.applications()[0].replicas == 2
+    assert cluster.application("shop/web").replicas == 2
     clock.advance(120)
-    assert cluster.applications()[0].replicas == 10
+    assert cluster.application("shop/web").replicas == 10
     clock.advance(481 + 299)
-    assert cluster.applications()[0].replicas == 10
+    assert cluster.application("shop/web").replicas == 10
     clock.advance(30)
-    assert cluster.applications()[0].replicas == 2
+    assert cluster.application("shop/web").replicas == 2
 
 
 def test_replicas_never_leave_their_bounds() -> None:
@@ -138,7 +142,7 @@ def test_replicas_never_leave_their_bounds() -> None:
     seen = set()
     for _ in range(60):
         clock.advance(30)
-        seen.add(cluster.applications()[0].replicas)
+        seen.add(cluster.application("shop/web").replicas)
     assert (min(seen), max(seen)) == (2, 5)
 
 
@@ -146,11 +150,11 @@ def test_latency_buckets_grow_with_what_is_served_and_never_cross() -> None:
     clock, cluster = a_cluster()
     cluster.add_application(ApplicationSpec(name="web", curve=constant(10.0)))
     clock.advance(100)
-    application = cluster.applications()[0]
-    counts = [count for _, count in application.latency_buckets]
+    application, total = cluster.application("shop/web"), totals(cluster, "shop/web")
+    counts = [total[f"latency_le_{bound}"] for bound in LATENCY_BUCKETS_SECONDS]
     assert counts == sorted(counts)
-    assert counts[-1] == pytest.approx(application.served_total)
-    assert application.latency_sum_seconds == pytest.approx(application.served_total * application.mean_latency_seconds)
+    assert counts[-1] == pytest.approx(total["served"])
+    assert total["latency_seconds_sum"] == pytest.approx(total["served"] * application.mean_latency_seconds)
 
 
 def test_pods_that_find_no_room_are_in_the_timeline() -> None:
@@ -203,6 +207,6 @@ def test_served_and_unserved_add_up_to_what_was_offered(rates: list[float], work
         ApplicationSpec(name="web", curve=curve, autoscale=Autoscale(min_replicas=1, max_replicas=12))
     )
     clock.advance(60 * len(rates))
-    application = cluster.applications()[0]
-    assert application.offered_total == pytest.approx(sum(rates) * 60)
-    assert application.served_total + application.unserved_total == pytest.approx(application.offered_total)
+    total = totals(cluster, "shop/web")
+    assert total["offered"] == pytest.approx(sum(rates) * 60)
+    assert total["served"] + total["unserved"] == pytest.approx(total["offered"])

@@ -6,9 +6,9 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.errors import ApiError
-from simulator.cluster.budget_checker import BudgetChecker
 from simulator.cluster.model import OUR_ACTOR, ApplicationSpec, SimulatedCluster
-from simulator.cluster.workloads import daemon_set_object, deployment_object, pod_object
+from simulator.cluster.workloads import daemon_set_object, pod_object
+from tests.support.budget_checker import BudgetChecker
 
 
 def a_cluster(workers: int = 2) -> tuple[VirtualClock, SimulatedCluster]:
@@ -89,19 +89,6 @@ def test_a_daemon_set_covers_every_node_cordoned_ones_too() -> None:
     cluster.delete("nodes", "", "i-w2")
     clock.advance(30)
     assert len(cluster.pods()) == 3
-
-
-def test_a_job_runs_to_its_end_and_is_not_started_again() -> None:
-    clock, cluster = a_cluster()
-    template = deployment_object("batch", namespace="shop", replicas=1, cpu_milli=10, memory_mib=10)["spec"]["template"]
-    job = {
-        "metadata": {"name": "batch", "namespace": "shop"},
-        "spec": {"completions": 1, "template": template},
-        "status": {},
-    }
-    cluster.create("jobs", job)
-    clock.advance(200)
-    assert [pod.phase for pod in cluster.pods()] == ["Succeeded"]
 
 
 def test_scaling_down_takes_pods_without_a_node_first() -> None:
