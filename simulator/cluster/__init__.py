@@ -1,4 +1,4 @@
-"""The rooms of the simulated K3s cluster: objects, scheduler, controllers, kubelets, budgets, load.
+"""The simulated K3s cluster: API objects, scheduler, controllers, kubelets, disruption budgets, load, kubectl.
 
-`simulator.cluster.model.SimulatedCluster` composes them; nothing here knows of AWS.
+`simulator.cluster.model.SimulatedCluster` composes them. No module here imports an AWS client.
 """

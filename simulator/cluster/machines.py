@@ -1,6 +1,6 @@
-"""What each instance type offers to pods, in one table.
+"""The capacity of each instance type, in one table.
 
-Capacity is AWS's published figure; allocatable is what is left after K3s, containerd and the system.
+Capacity is the figure that AWS publishes; allocatable is the capacity without K3s, containerd and the system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class UnknownInstanceTypeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineType:
-    """One instance type: what the machine has and what pods may request of it."""
+    """One instance type: its capacity, and the part of it that pods can request."""
 
     name: str
     vcpus: int
@@ -69,7 +69,7 @@ MACHINE_TYPES: dict[str, MachineType] = {
 
 
 def machine_type(name: str) -> MachineType:
-    """The table's row of this type, or one error that names the nearest valid name."""
+    """The row of this type, or an error that names the nearest valid name."""
     if name in MACHINE_TYPES:
         return MACHINE_TYPES[name]
     near = get_close_matches(name, MACHINE_TYPES, n=1)

@@ -1,6 +1,6 @@
-"""The simulated K3s cluster as the rest of the laptop cloud sees it.
+"""The simulated K3s cluster as the rest of the simulator uses it.
 
-It composes the rooms of `simulator.cluster`, takes what EC2 does, and answers typed questions. It knows no AWS client.
+It composes the parts of `simulator.cluster`, follows the events of EC2 and gives typed readings, without an AWS client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OUR_ACTOR = "node-fleet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootRule:
-    """How matching instances boot. The first rule with room left decides; empty conditions match everything."""
+    """How matching instances boot. The first rule that matches decides; an empty condition matches everything."""
 
     kind: BootKind = "normal"
     seconds: float | None = None
@@ -78,7 +78,7 @@ class SimulatedCluster:
         self.load = Applications(self.state)
         self.usage = Usage(self.state, self.load)
         self._reader = Reader(self.state, self.usage, self.load)
-        self.gone_listeners: list[Callable[[Machine, bool], None]] = []
+        self.end_listeners: list[Callable[[Machine, bool], None]] = []
         with self.changing():
             for name in ("default", "kube-system", "monitoring", "shop"):
                 self.ensure_namespace(name)
@@ -92,7 +92,7 @@ class SimulatedCluster:
         """Make several changes as one: the cluster settles when the block ends."""
         return self.state.changing(actor)
 
-    # What EC2 does -----------------------------------------------------------------------------------------
+    # Events of EC2 -----------------------------------------------------------------------------------------
 
     def instance_started(
         self,
@@ -104,7 +104,7 @@ class SimulatedCluster:
         node_name: str = "",
         boot_seconds: float | None = None,
     ) -> None:
-        """EC2 started a worker: it joins after its boot delay. Said twice, it counts once."""
+        """EC2 started a worker: it joins after its boot delay. A repeated event changes nothing."""
         with self.changing():
             if instance_id in self.state.machines:
                 return
@@ -124,7 +124,7 @@ class SimulatedCluster:
                 self.state.after(delay, lambda: self._join(machine, rule))
 
     def add_server(self, instance_id: str, az: str, instance_type: str = "t3.medium") -> None:
-        """The control-plane machine; its node is there at once."""
+        """The control-plane machine; its node joins at once."""
         with self.changing():
             machine = self._power_on(
                 instance_id=instance_id, instance_type=instance_type, az=az, market="on-demand", role="server"
@@ -134,25 +134,25 @@ class SimulatedCluster:
     def add_worker(
         self, instance_id: str, *, instance_type: str = "t3.small", az: str = "us-east-1a", market: str = "on-demand"
     ) -> None:
-        """A worker that has already joined: what a scenario starts with."""
+        """A worker that has already joined, as at the start of a scenario."""
         with self.changing():
             machine = self._power_on(
                 instance_id=instance_id, instance_type=instance_type, az=az, market=market, role="worker"
             )
             self.kubelets.join(machine)
 
-    def instance_gone(self, instance_id: str, *, voluntary: bool = True) -> None:
-        """EC2 took the machine: terminated by us (voluntary) or reclaimed. Said twice, it counts once."""
+    def instance_ended(self, instance_id: str, *, voluntary: bool = True) -> None:
+        """The machine ended, by node-fleet's termination (voluntary) or otherwise. A repeated event changes nothing."""
         with self.changing():
             machine = self.state.machines.get(instance_id)
             if machine is None or not machine.powered:
                 return
-            for listener in self.gone_listeners:
+            for listener in self.end_listeners:
                 listener(machine, voluntary)
             self.kubelets.stop(machine, power_off=True)
 
     def fail_node(self, instance_id: str) -> None:
-        """The kubelet dies while EC2 still says running."""
+        """The kubelet stops while EC2 still reports the instance as running."""
         with self.changing():
             self.kubelets.stop(self._machine(instance_id), power_off=False)
 
@@ -200,14 +200,14 @@ class SimulatedCluster:
         if rule.ready_after_seconds is not None:
             self.state.after(rule.ready_after_seconds, lambda: self.kubelets.make_ready(machine.node_name))
 
-    # What people and programs do in the cluster ------------------------------------------------------------
+    # Changes by users and programs -----------------------------------------------------------------------
 
     def ensure_namespace(self, name: str) -> None:
         if self.store.find("namespaces", "", name) is None:
             self.store.create("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
 
     def create(self, resource: str, obj: Obj) -> Obj:
-        """Store a new object; its namespace is made when missing."""
+        """Store a new object; a missing namespace is created."""
         with self.changing():
             namespace = obj["metadata"].get("namespace")
             if namespace:
@@ -225,7 +225,7 @@ class SimulatedCluster:
             self.load.add(spec)
 
     def set_load(self, application: str, curve: Curve) -> None:
-        """Replace the load of `namespace/name` from now on."""
+        """Replace the load of `namespace/name` from this moment on."""
         with self.changing():
             self.load.set_curve(application, curve)
 
@@ -293,10 +293,10 @@ class SimulatedCluster:
             return self.state.pods_of_node(node_name)
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
-        """Be told of every stored change, at the moment it is made."""
+        """Call the listener with every stored change, at the moment of the change."""
         self.store.listeners.append(listener)
 
-    # What faces and reports read ---------------------------------------------------------------------------
+    # Readings for the fakes and the reports -----------------------------------------------------------------
 
     def nodes(self) -> list[NodeView]:
         with self.state.lock:

@@ -22,7 +22,7 @@ LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 LABEL_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
-# How the world's pods behave, readable and settable as pod annotations.
+# Pod annotations that set how a simulated pod behaves.
 START_SECONDS: Final = "simulator.node-fleet.io/start-seconds"
 SHUTDOWN_SECONDS: Final = "simulator.node-fleet.io/shutdown-seconds"
 RUN_SECONDS: Final = "simulator.node-fleet.io/run-seconds"
@@ -135,7 +135,7 @@ def is_mirror(pod: Obj) -> bool:
 
 
 def is_active(pod: Obj) -> bool:
-    """Counts for its controller: neither finished nor going away."""
+    """Whether the pod counts for its controller: neither finished nor terminating."""
     return not is_terminating(pod) and not is_finished(pod)
 
 
@@ -168,7 +168,7 @@ def _toleration_matches(toleration: Mapping[str, Any], taint: Mapping[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """What never changes about a pod, read once: its size, controller and daemon nature."""
+    """The fixed properties of a pod, read once: its size and its controller."""
 
     cpu_milli: int
     memory_mib: float
@@ -194,7 +194,10 @@ def pod_facts(pod: Obj) -> PodFacts:
 
 
 def pod_requests(pod: Obj) -> tuple[int, float]:
-    """(CPU milli, memory MiB): the containers' sum, or the largest init container if that is more."""
+    """(CPU milli, memory MiB): the containers' sum, or the largest init container if that is more.
+
+    kube-scheduler 1.33 counts the same (sidecar containers, which are not modelled, left aside).
+    """
     spec = pod["spec"]
     cpu = memory = 0.0
     for container in spec.get("containers", ()):

@@ -1,4 +1,4 @@
-"""Turns the cluster's objects and meters into the typed views. Reads only."""
+"""Builds the typed views from the cluster's objects and meters. It changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from simulator.cluster.views import (
 
 
 class Reader:
-    """Builds views; the caller holds the cluster's lock."""
+    """Builds views; the caller holds the lock of the cluster state."""
 
     def __init__(self, state: ClusterState, usage: Usage, load: Applications) -> None:
         self._state = state

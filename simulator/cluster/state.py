@@ -1,7 +1,7 @@
-"""The shared core of the simulated cluster: store, clock, machines, indexes and what needs attention.
+"""The shared state of the simulated cluster: store, clock, machines, indexes and pending work.
 
 Every change happens inside `changing()`; when the outermost one ends, the controllers, the scheduler and the
-meters settle, so a reader never sees a half-finished moment. No polling: time passes only by clock events.
+meters settle, so a reader never sees a half-finished change. Nothing polls: time passes only by clock events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PodKey = tuple[str, str]
 
 
 class Clock(Protocol):
-    """The part of the virtual clock that the world uses."""
+    """The part of the virtual clock that the simulated cluster uses."""
 
     def now(self) -> float: ...
 
@@ -48,7 +48,7 @@ class ClusterSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Machine:
-    """One EC2 instance as the cluster knows it: hardware, and whether its kubelet lives."""
+    """One EC2 instance as the cluster knows it: hardware, and whether its kubelet runs."""
 
     instance_id: str
     node_name: str
@@ -74,7 +74,7 @@ class Machine:
 
 @dataclass(slots=True)
 class Attention:
-    """What a change has touched and nobody has looked at yet. Dictionaries keep their order."""
+    """The objects that a change touched and that wait for a controller. Dictionaries keep their order."""
 
     owners: dict[str, None] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Attention:
 
 
 class ClusterState:
-    """Store and indexes; the collaborators in this package add behaviour to it."""
+    """Store and indexes. Controllers, scheduler, kubelets and load work on it."""
 
     def __init__(self, clock: Clock, settings: ClusterSettings) -> None:
         self.clock = clock
@@ -128,7 +128,7 @@ class ClusterState:
                 self._depth -= 1
 
     def after(self, seconds: float, action: Callable[[], None]) -> Any:
-        """Run `action` inside `changing()` when virtual time has moved on by `seconds`."""
+        """Run `action` inside `changing()` after `seconds` of virtual time."""
 
         def run() -> None:
             with self.changing():

@@ -1,6 +1,6 @@
-"""What the metrics faces and the reports read of the world: plain, typed, frozen.
+"""Readings of the simulated cluster for the fakes and the reports: plain, typed, frozen.
 
-Figures are truths of the simulated moment, not what a scrape would have seen.
+The figures are exact at the moment of the reading; a scrape lags behind them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class NodeTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The fleet as it is now. CPU and memory are over live usable workers, weighted by size; None without one."""
+    """The fleet at one moment. CPU and memory cover running, usable workers, weighted by size; None without one."""
 
     at: float
     cpu_percent: float | None

@@ -156,7 +156,7 @@ SERVER_ADD_ONS = (
 
 
 def server_add_ons() -> list[tuple[str, Obj]]:
-    """What the bootstrap keeps on the server, and the node exporter on every node."""
+    """The add-ons that the bootstrap runs on the server, and the node exporter on every node."""
     found: list[tuple[str, Obj]] = [
         (
             "deployments",

@@ -55,13 +55,13 @@ def app(cluster: SimulatedCluster, name: str, **fields: Any) -> None:
 
 
 STORIES: tuple[tuple[str, Callable[[SimulatedCluster], None], tuple[Step, ...]], ...] = (
-    ("look, drain, check", free, (INSPECT, DRAIN, CHECK)),
+    ("inspect, drain, check", free, (INSPECT, DRAIN, CHECK)),
     ("drain past a budget", budget, (DRAIN, CHECK)),
-    ("drain twice, then give back", free, (DRAIN, DRAIN, UNCORDON, CHECK)),
+    ("drain twice, then uncordon", free, (DRAIN, DRAIN, UNCORDON, CHECK)),
     ("too late", free, (LATE, CHECK)),
     ("blocked", blocked, (DRAIN, CHECK, UNCORDON)),
     ("a person's cordon stays", cordoned_by_a_person, (DRAIN, UNCORDON, CHECK)),
-    ("only one's own cordon is taken back", free, (DRAIN, UNCORDON_OTHER, CHECK)),
+    ("only the operation's own cordon is removed", free, (DRAIN, UNCORDON_OTHER, CHECK)),
     ("a ready node is not forgotten", free, (DRAIN, FORGET, CHECK)),
 )
 
@@ -85,7 +85,7 @@ def variables(step: Step, now: float) -> dict[str, str]:
     return {"NODE_NAME": TARGET, **{name: times.get(value, value) for name, value in step[1].items()}}
 
 
-def told(code: int, output: str) -> tuple[int, str]:
+def last_line(code: int, output: str) -> tuple[int, str]:
     """The exit and the last line, which the workflow reads; without the inspection's checksum, which covers ages."""
     last = (output.splitlines() or [""])[-1]
     return code, " ".join(last.split()[:2]) if last.startswith("end ") else last
@@ -105,7 +105,7 @@ def with_the_fake(setup: Callable[[SimulatedCluster], None], steps: tuple[Step, 
     finally:
         shell.close()
     clock.advance(5)
-    return [told(one.exit_code, one.stdout) for one in done], state(cluster), checker.violations
+    return [last_line(one.exit_code, one.stdout) for one in done], state(cluster), checker.violations
 
 
 def with_the_real_one(
@@ -125,7 +125,7 @@ def with_the_real_one(
             done = subprocess.run(
                 ["sh", "-c", script(step[0])], env=environment, capture_output=True, text=True, timeout=90, check=False
             )
-            results.append(told(done.returncode, done.stdout))
+            results.append(last_line(done.returncode, done.stdout))
         time.sleep(2.5)
         return results, state(cluster), checker.violations
 

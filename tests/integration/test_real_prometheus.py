@@ -202,7 +202,7 @@ def test_a_worker_that_left_no_longer_moves_the_figure(
     fleet.clock.advance(600)
     fleet.cluster.delete("pods", "shop", "load-i-0b", grace_seconds=0)
     fleet.cluster.delete("nodes", "", "i-0b")
-    fleet.cluster.instance_gone("i-0b")
+    fleet.cluster.instance_ended("i-0b")
     fleet.clock.advance(seconds_after)
     server.write(fleet.history)
     snapshot = collect(fleet)
@@ -390,7 +390,7 @@ def _story(fleet: Fleet) -> list[Callable[[], None]]:
         cluster.fail_node("i-0c")
 
     def leave() -> None:
-        cluster.instance_gone("i-0a", voluntary=False)
+        cluster.instance_ended("i-0a", voluntary=False)
         for number in range(3):
             cluster.delete("pods", "shop", f"big-{number}", grace_seconds=0)
 

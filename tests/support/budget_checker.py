@@ -1,6 +1,6 @@
-"""Watches every change and re-does the disruption budgets' sums on its own, from raw pods and selectors.
+"""Checks every change against the disruption budgets, with sums of its own from raw pods and selectors.
 
-It shares no arithmetic with `disruption`: a mistake there must show up here. It judges only what we did on purpose.
+It shares no arithmetic with `disruption`, so that a mistake there shows here. Only node-fleet's own acts are violations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.cluster.state import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A budget that we broke: `healthy` pods are left of the `promised`."""
+    """A broken budget: `healthy` pods are left of the `promised`."""
 
     at: float
     budget: str
@@ -27,7 +27,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """A pod that we took away on purpose, and what made it special."""
+    """A pod that node-fleet removed, with its owner, its volume binding and its labels."""
 
     at: float
     pod: str
@@ -38,7 +38,7 @@ class Removal:
 
 
 class BudgetChecker:
-    """Attach it to a world; read `violations`, `removals` and `involuntary_drops` afterwards."""
+    """Attach it to a cluster; read `violations`, `removals` and `involuntary_drops` afterwards."""
 
     def __init__(self, cluster: SimulatedCluster, *, our_actor: str = OUR_ACTOR) -> None:
         self._cluster = cluster
@@ -48,21 +48,21 @@ class BudgetChecker:
         self.involuntary_drops: list[Violation] = []
         self._powered_off: set[str] = set()
         cluster.on_change(self._on_change)
-        cluster.gone_listeners.append(self._on_machine_gone)
+        cluster.end_listeners.append(self._on_machine_end)
 
     def _on_change(self, change: Change) -> None:
         if change.resource != "pods" or change.before is None:
             return
         was, lost = self._is_healthy(change.before), not self._is_healthy(change.after)
-        told_to_go = change.after is None or "deletionTimestamp" in change.after["metadata"]
-        already_going = "deletionTimestamp" in change.before["metadata"]
+        deleted = change.after is None or "deletionTimestamp" in change.after["metadata"]
+        was_terminating = "deletionTimestamp" in change.before["metadata"]
         ours = change.actor == self._ours
-        if ours and told_to_go and not already_going and not _is_done(change.before):
+        if ours and deleted and not was_terminating and not _is_done(change.before):
             self._note_removal(change.before, "evicted or deleted")
         if was and lost:
-            self._judge(change.before, "evicted or deleted", voluntary=ours and told_to_go)
+            self._judge(change.before, "evicted or deleted", voluntary=ours and deleted)
 
-    def _on_machine_gone(self, machine: Machine, voluntary: bool) -> None:
+    def _on_machine_end(self, machine: Machine, voluntary: bool) -> None:
         """Called just before the machine's pods are lost."""
         pods = [pod for pod in self._cluster.objects("pods") if pod["spec"].get("nodeName") == machine.node_name]
         healthy = [pod for pod in pods if self._is_healthy(pod)]

@@ -149,7 +149,7 @@ def remove_one(
     if verdict != "drained":
         shell(script("uncordon_node"), {"NODE_NAME": name, "OPERATION_ID": OPERATION_ID})
         return verdict
-    world.instance_gone(name, voluntary=True)
+    world.instance_ended(name, voluntary=True)
     settle(60)
     forgotten = shell(script("forget_node"), {"NODE_NAME": name, "INSTANCE_ID": name})
     return "removed" if forgotten[0] == 0 else f"not forgotten: {forgotten[1]}"

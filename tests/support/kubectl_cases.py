@@ -78,7 +78,7 @@ def dead_node(clock: VirtualClock, cluster: SimulatedCluster) -> None:
     app(cluster, "web", replicas=2, grace_seconds=1)
     cluster.uncordon("i-w1")
     clock.advance(5)
-    cluster.instance_gone("i-w0", voluntary=False)
+    cluster.instance_ended("i-w0", voluntary=False)
     clock.advance(45)
     for pod in cluster.pods():
         if pod.namespace == "shop":

@@ -24,7 +24,7 @@ class InstanceListener(Protocol):
 
     def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None: ...
 
-    def instance_gone(self, instance_id: str) -> None: ...
+    def instance_ended(self, instance_id: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class Ec2Side:
         if instance.id in self._started:
             self._started.discard(instance.id)
             for listener in self.listeners:
-                listener.instance_gone(instance.id)
+                listener.instance_ended(instance.id)
 
     def _changed(self) -> None:
         self.version += 1

@@ -1,25 +1,26 @@
 """The refusals of a Kubernetes API server, as one exception that carries the Status object.
 
-Both the HTTPS face and the double of kubectl speak from it, so that they say the same words.
+Reasons, messages and causes are those of Kubernetes 1.33.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 class ApiError(Exception):
-    """A request refused: `code` is the HTTP status, `reason` Kubernetes' machine word for it."""
+    """A request refused: `code` is the HTTP status, `reason` the word that Kubernetes gives it."""
 
-    def __init__(self, *, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
+    def __init__(self, *, code: int, reason: str, message: str, causes: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = details or {}
+        self.causes = list(causes)
 
     def has_cause(self, reason: str) -> bool:
-        return any(cause.get("reason") == reason for cause in self.details.get("causes", ()))
+        return any(cause["reason"] == reason for cause in self.causes)
 
     def status(self) -> dict[str, Any]:
         """The body that the API server answers with."""
@@ -30,58 +31,36 @@ class ApiError(Exception):
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
-            "details": self.details,
+            "details": {"causes": self.causes},
             "code": self.code,
         }
 
 
-def qualified(resource: str, group: str) -> str:
-    return f"{resource}.{group}" if group else resource
-
-
 def not_found(resource: str, name: str, group: str = "") -> ApiError:
-    what = qualified(resource, group)
-    details = {"name": name, "kind": resource, **({"group": group} if group else {})}
-    return ApiError(code=404, reason="NotFound", message=f'{what} "{name}" not found', details=details)
+    what = f"{resource}.{group}" if group else resource
+    return ApiError(code=404, reason="NotFound", message=f'{what} "{name}" not found')
 
 
-def already_exists(resource: str, name: str, group: str = "") -> ApiError:
-    what = qualified(resource, group)
-    return ApiError(
-        code=409,
-        reason="AlreadyExists",
-        message=f'{what} "{name}" already exists',
-        details={"name": name, "kind": resource},
-    )
+def already_exists(resource: str, name: str) -> ApiError:
+    return ApiError(code=409, reason="AlreadyExists", message=f'{resource} "{name}" already exists')
 
 
 def conflict(resource: str, name: str, why: str) -> ApiError:
-    return ApiError(
-        code=409,
-        reason="Conflict",
-        message=f'Operation cannot be fulfilled on {resource} "{name}": {why}',
-        details={"name": name, "kind": resource},
-    )
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
+    return ApiError(code=409, reason="Conflict", message=message)
 
 
 def bad_request(message: str) -> ApiError:
     return ApiError(code=400, reason="BadRequest", message=message)
 
 
-def invalid(kind: str, name: str, message: str) -> ApiError:
-    return ApiError(code=422, reason="Invalid", message=f'{kind} "{name}" is invalid: {message}')
-
-
 def budget_refusal(budget: str, needed: int, healthy: int) -> ApiError:
-    cause = {
-        "reason": "DisruptionBudget",
-        "message": f"The disruption budget {budget} needs {needed} healthy pods and has {healthy} currently",
-    }
+    counts = f"The disruption budget {budget} needs {needed} healthy pods and has {healthy} currently"
     return ApiError(
         code=429,
         reason="TooManyRequests",
         message="Cannot evict pod as it would violate the pod's disruption budget.",
-        details={"causes": [cause]},
+        causes=[{"reason": "DisruptionBudget", "message": counts}],
     )
 
 
@@ -94,17 +73,10 @@ def two_budgets() -> ApiError:
 
 
 def namespace_terminating(resource: str, name: str, namespace: str) -> ApiError:
-    cause = {
-        "reason": "NamespaceTerminating",
-        "message": f"namespace {namespace} is being terminated",
-        "field": "metadata.namespace",
-    }
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
     return ApiError(
         code=403,
         reason="Forbidden",
-        message=(
-            f'{resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
-            "because it is being terminated"
-        ),
-        details={"name": name, "kind": resource, "causes": [cause]},
+        message=f'{resource} "{name}" is forbidden: {why}',
+        causes=[{"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}],
     )

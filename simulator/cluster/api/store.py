@@ -118,7 +118,7 @@ class ObjectStore:
         metadata: dict[str, Any] = fresh.setdefault("metadata", {})
         key = (metadata.get("namespace", ""), metadata["name"])
         if key in self._objects[resource]:
-            raise already_exists(resource, key[1], entry.group)
+            raise already_exists(resource, key[1])
         fresh = {"apiVersion": entry.api_version, "kind": entry.kind, **fresh}
         self._uids += 1
         metadata.setdefault("uid", f"{self._uids:08x}-0000-4000-8000-{self._uids:012x}")

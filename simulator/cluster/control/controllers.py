@@ -1,6 +1,6 @@
-"""Deployment, ReplicaSet, StatefulSet and DaemonSet controllers, run when something of theirs changed.
+"""Deployment, ReplicaSet, StatefulSet and DaemonSet controllers, run when an object or a pod of theirs changed.
 
-They replace what is lost. A rolling update is not modelled: a changed template shapes only new pods.
+They replace lost pods. A rolling update is not modelled: a changed template applies to new pods only.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def pod_from_template(owner: Obj, name: str, template: Obj) -> Obj:
 
 
 class Controllers:
-    """Keeps each workload object's pods at what it asks for."""
+    """Keeps the number of pods of each workload object at its replicas."""
 
     def __init__(self, state: ClusterState, delete_pod: Callable[[str, str], Obj]) -> None:
         self._state = state
@@ -107,11 +107,11 @@ class Controllers:
             return
         owner = self._store.find(*where)
         if owner is None or owner["metadata"]["uid"] != uid:
-            self._orphaned(uid)
-        elif not is_terminating(owner) and not self._namespace_ends(where[1]):
+            self._collect_garbage(uid)
+        elif not is_terminating(owner) and not self._is_namespace_terminating(where[1]):
             self._reconcilers[where[0]](owner)
 
-    def _namespace_ends(self, namespace: str) -> bool:
+    def _is_namespace_terminating(self, namespace: str) -> bool:
         found = self._store.find("namespaces", "", namespace)
         return found is not None and is_terminating(found)
 
@@ -121,8 +121,8 @@ class Controllers:
                 self.remember(resource, owner)
         return self._kind_of_uid.get(uid)
 
-    def _orphaned(self, uid: str) -> None:
-        """The owner is gone: garbage collection removes what it owned."""
+    def _collect_garbage(self, uid: str) -> None:
+        """The owner is removed: garbage collection removes the objects that it owned."""
         self._kind_of_uid.pop(uid, None)
         for pod in self._state.pods_of_owner(uid):
             if not is_terminating(pod):
@@ -152,15 +152,15 @@ class Controllers:
         for _ in range(wanted - len(active)):
             template = replica_set["spec"]["template"]
             self.create_pod(pod_from_template(replica_set, f"{name}-{self._state.new_suffix()}", template))
-        for pod in self._victims(active, len(active) - wanted):
+        for pod in self._surplus_pods(active, len(active) - wanted):
             self._delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
         self._count_status(replica_set, "replicasets")
         owner = replica_set["metadata"].get("ownerReferences")
         if owner:
             self._state.attention.owners[owner[0]["uid"]] = None
 
-    def _victims(self, active: list[Obj], surplus: int) -> list[Obj]:
-        """Kubernetes' order: without a node, not ready, crowded with siblings, newest."""
+    def _surplus_pods(self, active: list[Obj], surplus: int) -> list[Obj]:
+        """The pods to delete, in the ReplicaSet controller's order: unbound, not ready, most siblings, newest."""
         if surplus <= 0:
             return []
         siblings: dict[str, int] = {}

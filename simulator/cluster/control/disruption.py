@@ -1,6 +1,6 @@
 """Disruption budgets and the eviction subresource, with the answers of a real API server.
 
-The budgets' status is kept current after every change; `budget_checker` re-does the sums on its own.
+The status of every budget is current after every change. The sums are those of the disruption controller (policy/v1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def share_of(value: int | str, total: int) -> int:
 
 
 class Disruption:
-    """Keeps budgets' status and decides on evictions."""
+    """Updates the status of budgets and decides on evictions."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -48,7 +48,7 @@ class Disruption:
         ]
 
     def check_eviction(self, pod: Obj) -> None:
-        """Raise the API's refusal, or return when this pod may be evicted now."""
+        """Raise the refusal of the API, or return when the pod can be evicted."""
         metadata = pod["metadata"]
         namespace = self._store.find("namespaces", "", metadata["namespace"])
         if namespace is not None and is_terminating(namespace):

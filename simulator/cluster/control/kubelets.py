@@ -1,11 +1,13 @@
-"""Machines and their kubelets: joining, starting and stopping containers, dying, and what the cluster notices.
+"""Machines and their kubelets: joining, starting and stopping containers, and failing.
 
-A dead machine's pods are lost at once; the Node says so only after its grace period, as in a real cluster.
+The pods of a failed machine stop at once; its Node turns NotReady only after the grace period of the node lifecycle
+controller (40 s), and its pods are evicted after the toleration of the not-ready taint (300 s), as in Kubernetes.
 """
 
 from __future__ import annotations
 
 from simulator.cluster.api.store import Change
+from simulator.cluster.machines import MAX_PODS
 from simulator.cluster.objects import (
     LABEL_CONTROL_PLANE,
     LABEL_HOSTNAME,
@@ -41,7 +43,7 @@ def password_secret_name(node_name: str) -> str:
 
 
 class Kubelets:
-    """Reacts to pods that were bound or told to stop, and to machines that come and go."""
+    """Reacts to pods that are bound or deleted, and to machines that join, fail or end."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -81,7 +83,7 @@ class Kubelets:
             self._drop_taints(node_name, {TAINT_UNINITIALIZED, TAINT_UNREACHABLE, TAINT_NOT_READY})
 
     def stop(self, machine: Machine, *, power_off: bool) -> None:
-        """The kubelet stops answering; nothing in the API says so yet."""
+        """The kubelet stops; the API shows it only after the grace period."""
         machine.kubelet_alive = False
         machine.exporter_up = False
         if power_off:
@@ -90,10 +92,10 @@ class Kubelets:
         attention.usage[machine.node_name] = None
         attention.members = True
         delay = self._state.settings.node_not_ready_seconds
-        self._state.after(delay, lambda: self._notice_dead(machine))
+        self._state.after(delay, lambda: self._mark_not_ready(machine))
 
     def revive(self, machine: Machine) -> None:
-        """The kubelet is back: the node reports Ready and pods that were told to stop now do."""
+        """The kubelet runs again: the node reports Ready, and terminating pods stop."""
         machine.kubelet_alive = machine.exporter_up = True
         self.make_ready(machine.node_name)
         for pod in self._state.pods_of_node(machine.node_name):
@@ -106,7 +108,7 @@ class Kubelets:
         self._state.attention.usage[machine.node_name] = None
         self._state.attention.members = True
 
-    def _notice_dead(self, machine: Machine) -> None:
+    def _mark_not_ready(self, machine: Machine) -> None:
         name = machine.node_name
         if machine.kubelet_alive or self._store.find("nodes", "", name) is None:
             return
@@ -120,9 +122,9 @@ class Kubelets:
             if not is_finished(pod):
                 self._set_pod_ready(pod, False)
         delay = self._state.settings.pod_eviction_timeout_seconds
-        self._state.after(delay, lambda: self._give_up_pods(machine))
+        self._state.after(delay, lambda: self._evict_pods(machine))
 
-    def _give_up_pods(self, machine: Machine) -> None:
+    def _evict_pods(self, machine: Machine) -> None:
         if machine.kubelet_alive:
             return
         for pod in self._state.pods_of_node(machine.node_name):
@@ -144,7 +146,7 @@ class Kubelets:
         self._store.update("nodes", "", name, edit)
 
     def delete_pod(self, namespace: str, name: str, grace_seconds: float | None = None) -> Obj:
-        """Graceful deletion: at once when unbound, finished or grace 0; else when the kubelet has stopped it."""
+        """Graceful deletion: at once when unbound, finished or grace 0; else when the kubelet has stopped the pod."""
         pod = self._store.get("pods", namespace, name)
         grace = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
         if not node_of(pod) or is_finished(pod) or grace == 0:
@@ -195,7 +197,7 @@ class Kubelets:
                 self._store.remove("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def _register_again(self, machine: Machine) -> None:
-        """K3s's agent restarts when its Node was deleted under it, and registers anew."""
+        """The K3s agent restarts when its Node object is deleted, and registers anew."""
         if machine.serves and self._store.find("nodes", "", machine.node_name) is None:
             self.join(machine)
 
@@ -317,11 +319,11 @@ def _node_labels(machine: Machine) -> dict[str, str]:
 def _node_status(machine: Machine) -> Obj:
     kind = machine.type
     return {
-        "capacity": {"cpu": str(kind.vcpus), "memory": f"{kind.memory_mib}Mi", "pods": "110"},
+        "capacity": {"cpu": str(kind.vcpus), "memory": f"{kind.memory_mib}Mi", "pods": str(MAX_PODS)},
         "allocatable": {
             "cpu": f"{kind.allocatable_cpu_milli}m",
             "memory": f"{kind.allocatable_memory_mib}Mi",
-            "pods": "110",
+            "pods": str(MAX_PODS),
         },
         "addresses": [
             {"type": "InternalIP", "address": private_address(machine.instance_id)},

@@ -1,4 +1,4 @@
-"""Namespaces that are being deleted: their pods stop, and when the last is gone, so are they."""
+"""Deletion of namespaces: their pods stop, and the namespace is removed after its last pod."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Binding pending pods to nodes as kube-scheduler does: filters, then the least allocated node.
 
-`why_not` is the pure part: one pod, one node, and the words Kubernetes uses for each refusal.
+`why_not` is the pure part: the reasons of kube-scheduler against one pod on one node, in its words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 @dataclass(slots=True, kw_only=True)
 class NodeCapacity:
-    """What a node offers and what its pods have requested of it so far."""
+    """The allocatable capacity of a node and the requests of its pods."""
 
     node: Obj
     cpu_milli: int
@@ -71,7 +71,7 @@ def capacity_of_node(state: ClusterState, node: Obj) -> NodeCapacity:
 def why_not(
     pod: Obj, facts: PodFacts, capacity: NodeCapacity, volume_terms: list[list[Obj]] | None = None
 ) -> list[str]:
-    """Kubernetes' reasons why this pod may not go to this node; empty when it may."""
+    """The reasons against this pod on this node; empty when it fits."""
     spec, node = pod["spec"], capacity.node
     tolerations = spec.get("tolerations", ())
     if node["spec"].get("unschedulable") and not tolerates(tolerations, _CORDONED):
@@ -132,7 +132,7 @@ def unschedulable_message(reasons: Counter[str], nodes: int) -> str:
 
 
 class Scheduler:
-    """Looks at every pending pod when something could have changed its fate."""
+    """Tries every pending pod again after each change that can make it fit."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -168,7 +168,7 @@ class Scheduler:
         return sorted(self._state.pending, key=order)
 
     def _place(self, pod: Obj, capacities: list[NodeCapacity]) -> str:
-        """Bind the pod to its best node and answer ''; or answer why no node takes it."""
+        """Bind the pod to its best node and return an empty text, or return why it fits no node."""
         facts = self._state.pod_facts(pod)
         volume_terms = volume_node_terms(self._state.store, pod)
         fitting, reasons = [], Counter[str]()
@@ -210,7 +210,7 @@ class Scheduler:
 
 
 def mark_gated(pod: Obj, now: float) -> None:
-    """Give a pod with scheduling gates the condition that the API server gives it."""
+    """Set the condition that the API server sets on a pod with scheduling gates."""
     if is_gated(pod):
         set_condition(
             pod,

@@ -1,6 +1,6 @@
-"""Claims and volumes in the one form that matters to a scheduler: K3s local-path, bound to a node.
+"""Claims and volumes of the K3s local-path provisioner, which binds a volume to a node.
 
-A claim waits for its first consumer; then a volume with node affinity to that node is made for it.
+A claim waits for its first pod; then it gets a volume with node affinity to the node of that pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def claims_of(pod: Obj) -> list[str]:
 
 
 def volume_node_terms(store: ObjectStore, pod: Obj) -> list[list[Obj]]:
-    """For each bound volume with node affinity: the node selector terms a node must meet."""
+    """For each bound volume with node affinity: the node selector terms that a node must meet."""
     terms = []
     for claim_name in claims_of(pod):
         claim = store.find("persistentvolumeclaims", pod["metadata"]["namespace"], claim_name)
@@ -31,7 +31,7 @@ def volume_node_terms(store: ObjectStore, pod: Obj) -> list[list[Obj]]:
 
 
 def bind_local_claims(store: ObjectStore, pod: Obj, node: Obj) -> None:
-    """Give each unbound claim of this pod a volume on the node it goes to."""
+    """Give each unbound claim of this pod a volume on its node."""
     namespace = pod["metadata"]["namespace"]
     for name in claims_of(pod):
         claim = store.find("persistentvolumeclaims", namespace, name)

@@ -1,7 +1,7 @@
-"""Applications under load: what their pods use, how many replicas their autoscaler wants, what goes unserved.
+"""Applications under load: CPU use of their pods, replicas that their autoscaler asks for, requests left unserved.
 
-The autoscaler is the Kubernetes one in its sums: target utilisation of requests, 10 % tolerance, pods that are not
-ready count as idle when going up, and a stabilisation window when going down.
+The autoscaler computes as the HorizontalPodAutoscaler (autoscaling/v2) does: target utilisation of requests, 10 %
+tolerance, pods that are not ready count as idle on a scale-up, and a stabilisation window for a scale-down.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_LOAD = constant(0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscale:
-    """A HorizontalPodAutoscaler in short."""
+    """The settings of a HorizontalPodAutoscaler."""
 
     min_replicas: int
     max_replicas: int
@@ -37,7 +37,7 @@ class Autoscale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationSpec:
-    """One workload: what each pod asks for, what each request costs, and how it behaves when told to stop."""
+    """One workload: the requests of each pod, the cost of each request, its load, its budget and its shutdown."""
 
     name: str
     namespace: str = "shop"
@@ -65,7 +65,7 @@ class ApplicationSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One pod of an application: where it is and whether it takes requests."""
+    """One pod of an application: its node, and whether it serves requests."""
 
     key: PodKey
     node: str
@@ -105,7 +105,7 @@ class Application:
         return max(0.0, self.queue + self.queue_slope * (now - self.queue_at))
 
     def wanted_cpu_milli(self, now: float) -> float:
-        """CPU that would serve the offered load, and work off a queue within a minute."""
+        """CPU that serves the offered load and empties a queue within a minute."""
         backlog = self.queue_depth(now) / QUEUE_CATCH_UP_SECONDS if self.spec.queues else 0.0
         return (self.rate + backlog) * self.spec.cpu_milli_per_request
 
@@ -130,7 +130,7 @@ class Applications:
         return application
 
     def set_curve(self, name: str, curve: Curve) -> None:
-        """Replace an application's load from now on; the curve's zero stays the application's start."""
+        """Replace an application's load from this moment on; the curve still counts from the application's start."""
         application = self.running[name]
         application.spec = replace(application.spec, curve=curve)
         self._take_rate(application)
@@ -146,7 +146,7 @@ class Applications:
             self._state.attention.applications = True
 
     def refresh_members(self) -> None:
-        """Look again at which pods each application has and which of them serve."""
+        """Read anew which pods each application has and which of them serve."""
         for application in self.running.values():
             application.members = [
                 Member(key=key_of(pod), node=node_of(pod), serves=self._serves(pod)) for pod in self._pods(application)
@@ -163,7 +163,7 @@ class Applications:
         return self._state.pods_of_owner(owner["metadata"]["uid"]) if owner else []
 
     def spread_load(self) -> None:
-        """First half of a refresh: what every pod of every application wants to use now."""
+        """First half of a refresh: the CPU and memory that every pod asks for at this moment."""
         now = self._state.now()
         for application in self.running.values():
             spec, serving = application.spec, application.serving
@@ -184,13 +184,13 @@ class Applications:
         self.usage.pop(key, None)
 
     def account(self, slowdown: dict[str, float]) -> None:
-        """Second half: what was really served, given how far each node had to slow its pods."""
+        """Second half: the requests that were served, given how far each node slows its pods."""
         for application in self.running.values():
             self._account(application, slowdown)
             self._plan_evaluation(application)
 
     def _account(self, application: Application, slowdown: dict[str, float]) -> None:
-        """Rates change only when what is offered or got has changed, or while a queue is worked off."""
+        """Rates change only with the offered load or the CPU share, or while a queue shrinks."""
         now, spec = self._state.now(), application.spec
         got = sum(slowdown.get(member.node, 1.0) for member in application.members if member.serves)
         basis = (application.rate, application.usage_milli, got)
@@ -216,7 +216,7 @@ class Applications:
         application.queue_slope = slope if slope > 0 or application.queue > 0 else 0.0
 
     def _plan_evaluation(self, application: Application) -> None:
-        """Ask for an evaluation at the next whole period when the autoscaler would want something new."""
+        """Plan an evaluation at the next whole period when the recommendation changes."""
         autoscale = application.spec.autoscale
         if autoscale is None:
             return
@@ -241,9 +241,9 @@ class Applications:
         self._state.attention.applications = True
 
     def _stabilised(self, application: Application, desired: int, autoscale: Autoscale) -> int:
-        """Going down waits until nothing higher was wanted within the window; going up does not wait.
+        """A scale-down waits until the window holds no higher recommendation; a scale-up does not wait.
 
-        A recommendation holds until the next one, so it is forgotten a window after its successor came.
+        A recommendation is valid until the next one, so it leaves the window one window length after its successor.
         """
         window, now = application.recommendations, self._state.now()
         if desired >= application.replicas:
@@ -281,7 +281,7 @@ class Applications:
 
 
 def _by_utilisation(used: float, request: int, target_percent: float, serving: int, current: int) -> int:
-    """The HPA's sum: ready pods decide the direction; unready ones count as idle on the way up."""
+    """The formula of the HPA: ready pods decide the direction; unready pods count as idle on a scale-up."""
     ratio = used / (request * serving) * 100 / target_percent
     if abs(ratio - 1) <= TOLERANCE:
         return current

@@ -1,6 +1,6 @@
 """Load curves: how many requests per second an application gets at each second of a scenario.
 
-Pure functions of the seconds since the start; the world samples them once a load step.
+Pure functions of the seconds since the start; the simulated cluster samples them once a load step.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def flash_sale(
     hold_seconds: float,
     fall_seconds: float,
 ) -> Curve:
-    """Quiet, a ramp up, the sale, a ramp down, quiet again."""
+    """The base rate, a ramp up, the peak, a ramp down, and the base rate."""
     up, top = start_seconds, start_seconds + ramp_seconds
     down, end = top + hold_seconds, top + hold_seconds + fall_seconds
     return linear([(up, base), (top, peak), (down, peak), (end, base)])
 
 
 def series(path: Path, *, scale: float = 1.0, step_seconds: float = 60.0) -> Curve:
-    """A CSV's last column, one row per step; a header row is passed over. Level after its end."""
+    """A CSV's last column, one row per step, without a header row. The last value holds after the end."""
     values = [float(row[-1]) * scale for row in _rows(path)]
     if not values:
         raise CurveError(f"{path}: no row with a number in its last column")

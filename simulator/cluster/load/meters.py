@@ -1,4 +1,4 @@
-"""Counters that grow at a known rate between two changes, so that any instant can be read exactly.
+"""Counters that grow at a known rate between two changes, so that a reading at any instant is exact.
 
 CPU seconds by mode, bytes of network and disk, requests and latency buckets. No sampling, no drift.
 """
@@ -70,7 +70,7 @@ class NodeMeter:
         return meter
 
     def set_load(self, now: float, wanted_cores: float, memory_used_mib: float) -> None:
-        """More than the machine has is cut to what it has: the pods slow down."""
+        """Demand above the capacity of the machine is cut to its capacity: the pods slow down."""
         memory_used_mib = min(self.memory_total_mib * 0.99, memory_used_mib)
         if self.counters.rates and (wanted_cores, memory_used_mib) == (self.wanted_cores, self.memory_used_mib):
             return
@@ -85,7 +85,7 @@ class NodeMeter:
 
     @property
     def slowdown(self) -> float:
-        """The share of what pods want that they get: 1 when the machine is not overloaded."""
+        """The share of their CPU demand that the pods get: 1 when the machine is not overloaded."""
         return self.busy_cores / self.wanted_cores if self.wanted_cores > 0 else 1.0
 
 

@@ -1,6 +1,6 @@
-"""Keeps every machine's meter at what its pods use, from one change to the next.
+"""Sets every machine's meter to the use of its pods, from one change to the next.
 
-The two halves of a refresh: applications say what their pods want, the machines say how much of it they get.
+A refresh has two halves: applications give the demand of their pods, machines give the share that is met.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEMORY_SHARE_OF_REQUEST = 0.7
 
 
 class Usage:
-    """Node meters, refreshed whenever pods or loads changed."""
+    """The meters of all nodes, refreshed when pods or loads change."""
 
     def __init__(self, state: ClusterState, applications: Applications) -> None:
         self._state = state
@@ -63,7 +63,7 @@ class Usage:
         meter.set_load(now, cpu / 1000, memory)
 
     def of_pod(self, pod: Obj) -> tuple[float, float]:
-        """(CPU milli, memory MiB) that a running pod wants to use."""
+        """(CPU milli, memory MiB) that a running pod uses on a machine without overload."""
         known = self._applications.usage.get(key_of(pod))
         if known is not None:
             return known

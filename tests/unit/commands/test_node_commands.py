@@ -92,7 +92,7 @@ def test_a_person_who_uncordoned_and_cordoned_again_keeps_the_cordon_only_if_the
 
 @pytest.mark.parametrize("waits", [0, 60, 3600])
 def test_case_1_forgetting_removes_the_node_and_its_password(site: Site, waits: int) -> None:
-    site.world.instance_gone(FIRST)
+    site.world.instance_ended(FIRST)
     site.clock.advance(100 + waits)
     assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).exit_code == 0
     assert site.world.find("nodes", "", FIRST) is None
@@ -115,7 +115,7 @@ def test_case_2_a_node_whose_agent_still_runs_is_not_forgotten(site: Site, node:
 
 
 def test_a_node_of_another_instance_is_not_forgotten(site: Site) -> None:
-    site.world.instance_gone(FIRST)
+    site.world.instance_ended(FIRST)
     site.clock.advance(100)
     assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=SECOND).exit_code == 72
     assert site.world.find("nodes", "", FIRST) is not None

@@ -62,10 +62,10 @@ def random_application(dice: random.Random, name: str) -> ApplicationSpec:
 
 
 def properly(clock: VirtualClock, cluster: SimulatedCluster, fake: FakeKubectl) -> None:
-    """Drain; end the machine only when kubectl says drained; then forget the node."""
+    """Drain; end the machine only when kubectl prints drained; then delete the node."""
     done = fake.run(DRAIN)
     if done.exit_code == 0 and "node/i-w0 drained" in done.stdout.splitlines():
-        cluster.instance_gone("i-w0", voluntary=True)
+        cluster.instance_ended("i-w0", voluntary=True)
         clock.advance(30)
         fake.run(["delete", "node", "i-w0", "--wait=false"])
 
@@ -76,7 +76,7 @@ def by_deleting(_clock: VirtualClock, _cluster: SimulatedCluster, fake: FakeKube
 
 def before_it_is_empty(_clock: VirtualClock, cluster: SimulatedCluster, _fake: FakeKubectl) -> None:
     cluster.cordon("i-w0")
-    cluster.instance_gone("i-w0", voluntary=True)
+    cluster.instance_ended("i-w0", voluntary=True)
 
 
 def after_removing(seed: int, remove: Remove) -> BudgetChecker:
@@ -94,7 +94,7 @@ def test_a_drain_never_breaks_a_budget(seed: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
-def test_a_drain_without_force_takes_no_bare_pod(seed: int) -> None:
+def test_a_drain_without_force_removes_no_bare_pod(seed: int) -> None:
     assert all(removal.owner_kind for removal in after_removing(seed, properly).removals)
 
 

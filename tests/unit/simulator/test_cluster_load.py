@@ -73,11 +73,11 @@ def test_truth_weights_cpu_by_cores_over_usable_live_workers() -> None:
     assert truth.cpu_max_percent == pytest.approx(52)
     cluster.cordon("i-w0")
     assert cluster.truth().cpu_percent == pytest.approx(1)
-    cluster.instance_gone("i-big")
+    cluster.instance_ended("i-big")
     assert cluster.truth().cpu_percent is None
 
 
-def test_a_full_node_is_busy_to_its_limit_and_the_rest_goes_unserved() -> None:
+def test_a_full_node_is_busy_to_its_limit_and_leaves_the_surplus_unserved() -> None:
     clock, cluster = a_cluster()
     cluster.add_application(
         ApplicationSpec(name="web", replicas=5, cpu_limit_milli=1000, curve=constant(500.0), idle_cpu_milli=0)
@@ -111,7 +111,7 @@ def test_memory_is_total_minus_what_pods_and_system_use() -> None:
     assert cluster.node_memory_mib("i-w0") == (2048, 2048 - 300 - 500)
 
 
-def test_replicas_follow_the_load_and_come_down_only_after_the_stabilisation() -> None:
+def test_replicas_follow_the_load_and_decrease_only_after_the_stabilisation() -> None:
     clock, cluster = a_cluster(workers=4)
     autoscale = Autoscale(min_replicas=2, max_replicas=20, scale_down_stabilisation_seconds=300)
     cluster.add_application(
@@ -157,7 +157,7 @@ def test_latency_buckets_grow_with_what_is_served_and_never_cross() -> None:
     assert total["latency_seconds_sum"] == pytest.approx(total["served"] * application.mean_latency_seconds)
 
 
-def test_pods_that_find_no_room_are_in_the_timeline() -> None:
+def test_unschedulable_pods_are_in_the_timeline() -> None:
     clock, cluster = a_cluster()
     cluster.add_application(ApplicationSpec(name="web", replicas=10, curve=constant(1.0)))
     clock.advance(10)

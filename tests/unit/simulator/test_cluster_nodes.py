@@ -1,4 +1,4 @@
-"""Machines that join, die and come back, as the simulated cluster shows them."""
+"""Machines that join, fail and recover, as the simulated cluster shows them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_reused_name_is_refused_while_the_old_password_is_kept() -> None:
     clock, cluster = a_cluster()
     start(cluster, "i-1", node_name="ip-10-0-1-23")
     clock.advance(60)
-    cluster.instance_gone("i-1")
+    cluster.instance_ended("i-1")
     cluster.delete("nodes", "", "ip-10-0-1-23")
     start(cluster, "i-2", node_name="ip-10-0-1-23")
     clock.advance(300)
@@ -90,7 +90,7 @@ def test_boot_rules_decide_how_a_worker_joins(rule: BootRule, present: bool, usa
     assert (cluster.truth().usable_workers == 1) is usable
 
 
-def test_a_boot_rule_covers_only_as_many_launches_as_it_says() -> None:
+def test_a_boot_rule_covers_only_its_count_of_launches() -> None:
     clock, cluster = a_cluster(BootRule(kind="never_joins", count=2))
     for number in range(3):
         start(cluster, f"i-{number}")
@@ -102,7 +102,7 @@ def test_an_instance_that_ends_before_it_joined_never_joins() -> None:
     clock, cluster = a_cluster()
     start(cluster, "i-1")
     clock.advance(30)
-    cluster.instance_gone("i-1")
+    cluster.instance_ended("i-1")
     clock.advance(100)
     assert names(cluster) == []
 
@@ -115,7 +115,7 @@ def test_a_dead_machine_is_not_ready_after_forty_seconds_and_its_pods_move_after
     cluster.create("deployments", deployment_object("web", namespace="shop", replicas=1, cpu_milli=100, memory_mib=64))
     cluster.uncordon("i-2")
     clock.advance(10)
-    cluster.instance_gone("i-1", voluntary=False)
+    cluster.instance_ended("i-1", voluntary=False)
     clock.advance(39)
     assert {node.name: node.ready_status for node in cluster.nodes()}["i-1"] == "True"
     clock.advance(1)
@@ -135,14 +135,14 @@ def test_deleting_the_node_of_a_dead_machine_frees_its_pods_at_once_for_their_co
     cluster.create("pods", pod_object("bare"))
     clock.advance(10)
     cluster.add_worker("i-2")
-    cluster.instance_gone("i-1")
+    cluster.instance_ended("i-1")
     clock.advance(50)
     cluster.delete("nodes", "", "i-1")
     clock.advance(30)
     assert [(pod.owner_kind, pod.node) for pod in cluster.pods()] == [("ReplicaSet", "i-2")]
 
 
-def test_a_kubelet_that_comes_back_finishes_what_it_was_told() -> None:
+def test_a_recovered_kubelet_stops_the_pods_deleted_meanwhile() -> None:
     clock, cluster = a_cluster()
     cluster.add_worker("i-1")
     cluster.create("pods", pod_object("bare"))

@@ -25,14 +25,14 @@ def pod_named(cluster: SimulatedCluster, name: str):  # type: ignore[no-untyped-
     return next(pod for pod in cluster.pods() if pod.name == name)
 
 
-def test_a_pod_goes_to_the_least_allocated_node() -> None:
+def test_a_pod_is_bound_to_the_least_allocated_node() -> None:
     _, cluster = a_cluster()
     cluster.create("pods", pod_object("first", cpu_milli=500))
     cluster.create("pods", pod_object("second", cpu_milli=500))
     assert {pod_named(cluster, "first").node, pod_named(cluster, "second").node} == {"i-w0", "i-w1"}
 
 
-def test_an_unschedulable_pod_says_why_in_the_schedulers_words() -> None:
+def test_an_unschedulable_pod_carries_the_message_of_the_scheduler() -> None:
     _, cluster = a_cluster(workers=3, server_is_tainted=False)
     cluster.create("pods", pod_object("big", cpu_milli=1901, memory_mib=64))
     pod = pod_named(cluster, "big")
@@ -62,7 +62,7 @@ def test_a_pod_fits_exactly_and_one_unit_more_does_not() -> None:
     )
 
 
-def test_a_cordoned_node_takes_nothing_until_it_is_uncordoned() -> None:
+def test_a_cordoned_node_gets_no_pod_until_it_is_uncordoned() -> None:
     _, cluster = a_cluster(workers=1)
     cluster.cordon("i-w0")
     cluster.create("pods", pod_object("late"))
@@ -102,7 +102,7 @@ def test_a_claim_binds_its_pod_to_the_node_of_the_first_start() -> None:
     assert "didn't match PersistentVolume's node affinity" in pod_named(cluster, "writer").message
 
 
-def test_no_more_pods_than_the_node_takes() -> None:
+def test_a_node_gets_no_more_pods_than_its_limit() -> None:
     _, cluster = a_cluster(workers=1)
     with cluster.changing():
         for number in range(112):

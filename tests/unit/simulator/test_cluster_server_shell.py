@@ -58,7 +58,7 @@ def test_a_script_is_stopped_at_its_limit_of_virtual_seconds(laid: Laid) -> None
     assert (done.stdout, clock.now() - start) == ("begun\n", 60)
 
 
-def test_an_error_of_the_waiting_ends_the_script_and_goes_on(laid: Laid) -> None:
+def test_an_error_during_a_wait_ends_the_script_and_is_raised(laid: Laid) -> None:
     _, cluster, _ = laid
 
     def refuse(_seconds: float) -> None:
@@ -81,7 +81,7 @@ def test_a_lock_that_another_script_holds_is_waited_for_in_virtual_time(laid: La
     assert clock.now() == free_at
 
 
-def test_a_server_that_is_away_says_so_as_kubectl_does(laid: Laid) -> None:
+def test_an_unreachable_server_is_reported_as_kubectl_reports_it(laid: Laid) -> None:
     _, _, shell = laid
     shell.double.reachable = False
     done = shell.run("kubectl get nodes -o name")
@@ -89,7 +89,7 @@ def test_a_server_that_is_away_says_so_as_kubectl_does(laid: Laid) -> None:
     assert "was refused - did you specify the right host or port?" in done.stderr
 
 
-def test_a_drain_whose_server_goes_away_meanwhile_does_not_say_drained(laid: Laid) -> None:
+def test_a_drain_whose_server_becomes_unreachable_does_not_print_drained(laid: Laid) -> None:
     clock, cluster, shell = laid
     cluster.add_application(ApplicationSpec(name="slow", replicas=2, grace_seconds=600, shutdown_seconds=240))
     clock.advance(10)

@@ -54,7 +54,7 @@ def test_a_pod_is_killed_when_its_grace_ends_even_if_it_is_slower() -> None:
     assert name not in shop(cluster)
 
 
-def test_a_bare_pod_does_not_come_back() -> None:
+def test_a_bare_pod_is_not_replaced() -> None:
     clock, cluster = a_cluster()
     cluster.create("pods", pod_object("bare"))
     clock.advance(10)
@@ -85,13 +85,13 @@ def test_a_daemon_set_covers_every_node_cordoned_ones_too() -> None:
     assert {pod.node for pod in cluster.pods()} == {"i-server", "i-w0", "i-w1"}
     cluster.add_worker("i-w2")
     assert len(cluster.pods()) == 4
-    cluster.instance_gone("i-w2")
+    cluster.instance_ended("i-w2")
     cluster.delete("nodes", "", "i-w2")
     clock.advance(30)
     assert len(cluster.pods()) == 3
 
 
-def test_scaling_down_takes_pods_without_a_node_first() -> None:
+def test_a_scale_down_removes_pods_without_a_node_first() -> None:
     clock, cluster = a_cluster(workers=1)
     cluster.add_application(ApplicationSpec(name="web", replicas=9))
     clock.advance(10)
@@ -100,13 +100,13 @@ def test_scaling_down_takes_pods_without_a_node_first() -> None:
     assert [pod.phase for pod in cluster.pods()] == ["Running"] * 7
 
 
-def test_a_budget_without_room_refuses_with_429_and_its_sums() -> None:
+def test_an_exhausted_budget_refuses_with_429_and_its_counts() -> None:
     clock, cluster = a_cluster()
     cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=2))
     clock.advance(10)
     error = refusal(cluster, shop(cluster)[0])
     assert (error.code, error.reason) == (429, "TooManyRequests")
-    assert error.details["causes"] == [
+    assert error.causes == [
         {"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}
     ]
 
@@ -195,7 +195,7 @@ def test_the_checker_sees_a_machine_that_we_end_before_it_is_empty() -> None:
     checker = BudgetChecker(cluster)
     cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=1))
     clock.advance(10)
-    cluster.instance_gone("i-w0", voluntary=True)
+    cluster.instance_ended("i-w0", voluntary=True)
     assert checker.violations
     assert {removal.act for removal in checker.removals} == {"terminated with its machine"}
 
@@ -205,7 +205,7 @@ def test_the_checker_tells_what_aws_took_from_what_we_took() -> None:
     checker = BudgetChecker(cluster)
     cluster.add_application(ApplicationSpec(name="web", replicas=2, min_available=1))
     clock.advance(10)
-    cluster.instance_gone("i-w0", voluntary=False)
+    cluster.instance_ended("i-w0", voluntary=False)
     assert checker.violations == []
     assert checker.removals == []
     assert checker.involuntary_drops
@@ -229,7 +229,7 @@ def test_the_same_seed_gives_the_same_world() -> None:
         clock, cluster = a_cluster()
         cluster.add_application(ApplicationSpec(name="web", replicas=6))
         clock.advance(30)
-        cluster.instance_gone("i-w0", voluntary=False)
+        cluster.instance_ended("i-w0", voluntary=False)
         clock.advance(600)
         return [f"{pod.name} {pod.node} {pod.phase} {pod.created_at}" for pod in cluster.pods()]
 

@@ -197,7 +197,7 @@ def test_the_text_format_escapes_labels_and_keeps_every_digit() -> None:
 
 def test_a_machine_without_power_is_a_failing_target_until_discovery_looks_again(watched: WatchedCluster) -> None:
     targets = Targets(watched.cluster)
-    watched.cluster.instance_gone("i-0a")
+    watched.cluster.instance_ended("i-0a")
     states = []
     for _ in range(4):
         ups = {s.labels.get("instance_id"): s.value for s in scrape(watched.cluster, targets) if s.name == "up"}

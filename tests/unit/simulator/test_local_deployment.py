@@ -46,7 +46,7 @@ class SimulatedCluster:
     def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None:
         self.told.append(("started", instance_type, az, market))
 
-    def instance_gone(self, instance_id: str) -> None:
+    def instance_ended(self, instance_id: str) -> None:
         self.told.append(("gone",))
 
 
