@@ -158,7 +158,7 @@ class SimulatedCluster:
 
     def recover_node(self, instance_id: str) -> None:
         with self.changing():
-            self.kubelets.revive(self._machine(instance_id))
+            self.kubelets.recover(self._machine(instance_id))
 
     def set_exporter(self, instance_id: str, up: bool) -> None:
         """Only the node exporter stops or starts answering."""

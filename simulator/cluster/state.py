@@ -73,7 +73,7 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Attention:
+class PendingWork:
     """The objects that a change touched and that wait for a controller. Dictionaries keep their order."""
 
     owners: dict[str, None] = field(default_factory=dict)
@@ -102,9 +102,9 @@ class ClusterState:
         self.owned: dict[str, dict[PodKey, None]] = {}
         self.pending: dict[PodKey, None] = {}
         self._requested: dict[str, tuple[int, float, int]] = {}
-        self.attention = Attention()
-        self.settlers: list[Callable[[], bool]] = []
-        self.finishers: list[Callable[[], None]] = []
+        self.work = PendingWork()
+        self.reconcilers: list[Callable[[], bool]] = []
+        self.refreshers: list[Callable[[], None]] = []
         self._depth = 0
         self.store.listeners.append(self._index)
 
@@ -166,30 +166,30 @@ class ClusterState:
 
     def _settle(self) -> None:
         for _ in range(10_000):
-            if not any([settler() for settler in self.settlers]):
+            if not any([reconciler() for reconciler in self.reconcilers]):
                 break
         else:
             raise RuntimeError("the simulated cluster does not settle: controllers keep changing objects")
-        for finisher in self.finishers:
-            finisher()
+        for refresher in self.refreshers:
+            refresher()
 
     def _index(self, change: Change) -> None:
         if change.resource == "pods":
             self._index_pod(change)
         elif change.resource == "nodes":
-            self.attention.schedule = self.attention.daemons = True
-            self.attention.usage[change.subject["metadata"]["name"]] = None
+            self.work.schedule = self.work.daemons = True
+            self.work.usage[change.subject["metadata"]["name"]] = None
         elif change.resource == "poddisruptionbudgets":
-            self.attention.budgets[change.subject["metadata"]["namespace"]] = None
+            self.work.budgets[change.subject["metadata"]["namespace"]] = None
         elif change.resource == "namespaces":
-            self.attention.namespaces = True
+            self.work.namespaces = True
         elif change.resource in ("deployments", "replicasets", "statefulsets"):
-            self.attention.owners[change.subject["metadata"]["uid"]] = None
-            self.attention.budgets[change.subject["metadata"]["namespace"]] = None
+            self.work.owners[change.subject["metadata"]["uid"]] = None
+            self.work.budgets[change.subject["metadata"]["namespace"]] = None
         elif change.resource in ("daemonsets",):
-            self.attention.daemons = True
+            self.work.daemons = True
         elif change.resource in ("persistentvolumes", "persistentvolumeclaims"):
-            self.attention.schedule = True
+            self.work.schedule = True
 
     def _index_pod(self, change: Change) -> None:
         pod, key = change.subject, key_of(change.subject)
@@ -219,18 +219,18 @@ class ClusterState:
             self.owned.get(uid, {}).pop(key, None)
 
     def _mark_pod(self, change: Change, key: PodKey, node: str, facts: PodFacts) -> None:
-        attention = self.attention
+        work = self.work
         freed = change.after is None or is_finished(change.after)
         if freed or key in self.pending:
-            attention.schedule = True
+            work.schedule = True
         if facts.owner_uid:
-            attention.owners[facts.owner_uid] = None
+            work.owners[facts.owner_uid] = None
         if change.after is None and facts.is_daemon:
-            attention.daemons = True
+            work.daemons = True
         if change.after is None or "deletionTimestamp" in change.after["metadata"]:
-            attention.namespaces = True
-        attention.budgets[key[0]] = None
-        attention.members = True
+            work.namespaces = True
+        work.budgets[key[0]] = None
+        work.members = True
         if node:
-            attention.usage[node] = None
+            work.usage[node] = None
             self._requested.pop(node, None)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.cluster.api.store import RESOURCES, copy_of
-from simulator.cluster.control.scheduler import NodeCapacity, mark_gated, why_not
+from simulator.cluster.control.scheduler import NodeCapacity, find_refusals, mark_gated
 from simulator.cluster.control.volumes import local_claim
 from simulator.cluster.objects import (
     Obj,
@@ -73,17 +73,17 @@ class Controllers:
             "replicasets": self._replica_set,
             "statefulsets": self._stateful_set,
         }
-        state.settlers.append(self.run_if_needed)
+        state.reconcilers.append(self.run_if_needed)
 
     def run_if_needed(self) -> bool:
-        attention = self._state.attention
-        if not attention.owners and not attention.daemons:
+        work = self._state.work
+        if not work.owners and not work.daemons:
             return False
-        owners, attention.owners = attention.owners, {}
+        owners, work.owners = work.owners, {}
         for uid in owners:
             self._reconcile(uid)
-        if attention.daemons:
-            attention.daemons = False
+        if work.daemons:
+            work.daemons = False
             for daemon_set in self._store.all("daemonsets"):
                 self._daemon_set(daemon_set)
         return True
@@ -157,7 +157,7 @@ class Controllers:
         self._count_status(replica_set, "replicasets")
         owner = replica_set["metadata"].get("ownerReferences")
         if owner:
-            self._state.attention.owners[owner[0]["uid"]] = None
+            self._state.work.owners[owner[0]["uid"]] = None
 
     def _surplus_pods(self, active: list[Obj], surplus: int) -> list[Obj]:
         """The pods to delete, in the ReplicaSet controller's order: unbound, not ready, most siblings, newest."""
@@ -224,7 +224,7 @@ class Controllers:
         spec["tolerations"] = [*spec.get("tolerations", ()), *_DAEMON_TOLERATIONS]
         facts = self._state.pod_facts({"metadata": {"uid": f"daemon {daemon_set['metadata']['uid']}"}, "spec": spec})
         unlimited = NodeCapacity(node=node, cpu_milli=10**9, memory_mib=1e12, max_pods=10**6)
-        return not why_not({"spec": spec}, facts, unlimited)
+        return not find_refusals({"spec": spec}, facts, unlimited)
 
     def _count_status(self, owner: Obj, resource: str) -> None:
         pods = [pod for pod in self._state.pods_of_owner(owner["metadata"]["uid"]) if is_active(pod)]

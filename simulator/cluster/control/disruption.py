@@ -27,16 +27,16 @@ class Disruption:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._store = state.store
-        state.settlers.append(self.refresh_if_needed)
+        state.reconcilers.append(self.refresh_if_needed)
 
     def refresh_if_needed(self) -> bool:
-        namespaces, self._state.attention.budgets = self._state.attention.budgets, {}
+        namespaces, self._state.work.budgets = self._state.work.budgets, {}
         if not namespaces:
             return False
         for budget in self._store.all("poddisruptionbudgets"):
             if budget["metadata"]["namespace"] in namespaces:
                 self._refresh(budget)
-        self._state.attention.budgets = {}
+        self._state.work.budgets = {}
         return False
 
     def budgets_of(self, pod: Obj) -> list[Obj]:

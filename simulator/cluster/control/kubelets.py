@@ -88,13 +88,13 @@ class Kubelets:
         machine.exporter_up = False
         if power_off:
             machine.powered = False
-        attention = self._state.attention
-        attention.usage[machine.node_name] = None
-        attention.members = True
+        work = self._state.work
+        work.usage[machine.node_name] = None
+        work.members = True
         delay = self._state.settings.node_not_ready_seconds
         self._state.after(delay, lambda: self._mark_not_ready(machine))
 
-    def revive(self, machine: Machine) -> None:
+    def recover(self, machine: Machine) -> None:
         """The kubelet runs again: the node reports Ready, and terminating pods stop."""
         machine.kubelet_alive = machine.exporter_up = True
         self.make_ready(machine.node_name)
@@ -105,8 +105,8 @@ class Kubelets:
                 self._start_later(pod)
             else:
                 self._set_pod_ready(pod, True)
-        self._state.attention.usage[machine.node_name] = None
-        self._state.attention.members = True
+        self._state.work.usage[machine.node_name] = None
+        self._state.work.members = True
 
     def _mark_not_ready(self, machine: Machine) -> None:
         name = machine.node_name

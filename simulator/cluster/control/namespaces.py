@@ -15,7 +15,7 @@ class Namespaces:
         self._state = state
         self._store = state.store
         self._delete_pod = delete_pod
-        state.settlers.append(self.run_if_needed)
+        state.reconcilers.append(self.run_if_needed)
 
     def terminate(self, name: str) -> Obj:
         now = self._state.now()
@@ -27,9 +27,9 @@ class Namespaces:
         return self._store.update("namespaces", "", name, edit)
 
     def run_if_needed(self) -> bool:
-        if not self._state.attention.namespaces:
+        if not self._state.work.namespaces:
             return False
-        self._state.attention.namespaces = False
+        self._state.work.namespaces = False
         ending = [obj for obj in self._store.all("namespaces") if is_terminating(obj)]
         for namespace in ending:
             self._empty(namespace)

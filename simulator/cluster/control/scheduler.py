@@ -1,6 +1,6 @@
 """Binding pending pods to nodes as kube-scheduler does: filters, then the least allocated node.
 
-`why_not` is the pure part: the reasons of kube-scheduler against one pod on one node, in its words.
+`find_refusals` is the pure part: the reasons of kube-scheduler against one pod on one node, in its words.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def capacity_of_node(state: ClusterState, node: Obj) -> NodeCapacity:
     )
 
 
-def why_not(
+def find_refusals(
     pod: Obj, facts: PodFacts, capacity: NodeCapacity, volume_terms: list[list[Obj]] | None = None
 ) -> list[str]:
     """The reasons against this pod on this node; empty when it fits."""
@@ -136,12 +136,12 @@ class Scheduler:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        state.settlers.append(self.run_if_needed)
+        state.reconcilers.append(self.run_if_needed)
 
     def run_if_needed(self) -> bool:
-        if not self._state.attention.schedule:
+        if not self._state.work.schedule:
             return False
-        self._state.attention.schedule = False
+        self._state.work.schedule = False
         if self._state.pending:
             self._run()
         return True
@@ -173,7 +173,7 @@ class Scheduler:
         volume_terms = volume_node_terms(self._state.store, pod)
         fitting, reasons = [], Counter[str]()
         for capacity in capacities:
-            refusals = why_not(pod, facts, capacity, volume_terms)
+            refusals = find_refusals(pod, facts, capacity, volume_terms)
             reasons.update(refusals)
             if not refusals:
                 fitting.append(capacity)
@@ -206,7 +206,7 @@ class Scheduler:
             *key,
             lambda fresh: set_condition(fresh, now, "PodScheduled", "False", "Unschedulable", message),
         )
-        self._state.attention.schedule = False
+        self._state.work.schedule = False
 
 
 def mark_gated(pod: Obj, now: float) -> None:

@@ -125,7 +125,7 @@ class Applications:
             replicas = min(max(replicas, spec.autoscale.min_replicas), spec.autoscale.max_replicas)
         application = Application(spec=spec, started_at=now, counters=Counters(at=now), replicas=replicas, queue_at=now)
         self.running[f"{spec.namespace}/{spec.name}"] = application
-        self._state.attention.members = True
+        self._state.work.members = True
         self._sample(application)
         return application
 
@@ -143,7 +143,7 @@ class Applications:
         rate = application.spec.curve(self._state.now() - application.started_at)
         if rate != application.rate or application.queue_depth(self._state.now()) > 0:
             application.rate = rate
-            self._state.attention.applications = True
+            self._state.work.applications = True
 
     def refresh_members(self) -> None:
         """Read anew which pods each application has and which of them serve."""
@@ -178,7 +178,7 @@ class Applications:
         if self.usage.get(member.key) != (cpu, memory):
             self.usage[member.key] = (cpu, memory)
             if member.node:
-                self._state.attention.usage[member.node] = None
+                self._state.work.usage[member.node] = None
 
     def forget(self, key: PodKey) -> None:
         self.usage.pop(key, None)
@@ -238,7 +238,7 @@ class Applications:
             return
         application.next_evaluation = None
         self.scale(application, self._stabilised(application, self._desired(application), autoscale))
-        self._state.attention.applications = True
+        self._state.work.applications = True
 
     def _stabilised(self, application: Application, desired: int, autoscale: Autoscale) -> int:
         """A scale-down waits until the window holds no higher recommendation; a scale-up does not wait.

@@ -22,27 +22,27 @@ class Usage:
         self._state = state
         self._applications = applications
         self.meters: dict[str, NodeMeter] = {}
-        state.finishers.append(self.refresh)
+        state.refreshers.append(self.refresh)
         state.store.listeners.append(self._forget_pod)
 
     def start_meter(self, machine: Machine) -> None:
         """Counters start when the machine boots, before its node joins."""
         meter = NodeMeter.start(self._state.now(), machine.type.vcpus, float(machine.type.memory_mib))
         self.meters[machine.node_name] = meter
-        self._state.attention.usage[machine.node_name] = None
+        self._state.work.usage[machine.node_name] = None
 
     def refresh(self) -> None:
-        attention = self._state.attention
-        if attention.members:
-            attention.members, attention.applications = False, True
+        work = self._state.work
+        if work.members:
+            work.members, work.applications = False, True
             self._applications.refresh_members()
-        if attention.applications:
+        if work.applications:
             self._applications.spread_load()
-        nodes, attention.usage = attention.usage, {}
+        nodes, work.usage = work.usage, {}
         for name in nodes:
             self._refresh_node(name)
-        if attention.applications or nodes:
-            attention.applications = False
+        if work.applications or nodes:
+            work.applications = False
             slowdown = {name: meter.slowdown for name, meter in self.meters.items()}
             self._applications.account(slowdown)
 

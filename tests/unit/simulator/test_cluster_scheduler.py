@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
-from simulator.cluster.control.scheduler import capacity_of_node, why_not
+from simulator.cluster.control.scheduler import capacity_of_node, find_refusals
 from simulator.cluster.model import ClusterSettings, SimulatedCluster
 from simulator.cluster.objects import is_unschedulable
 from simulator.cluster.workloads import pod_object
@@ -140,4 +140,4 @@ def test_no_node_is_over_committed_and_only_what_fits_nowhere_waits(
     for pod in cluster.objects("pods"):
         if not pod["spec"].get("nodeName"):
             assert is_unschedulable(pod)
-            assert all(why_not(pod, cluster.state.pod_facts(pod), capacity) for capacity in capacities)
+            assert all(find_refusals(pod, cluster.state.pod_facts(pod), capacity) for capacity in capacities)
