@@ -1,6 +1,6 @@
 """Checks every change against the disruption budgets, with sums of its own from raw pods and selectors.
 
-It shares no arithmetic with `disruption`, so that a mistake there shows here. Only node-fleet can break a budget.
+It shares no arithmetic with `disruption`, so that a mistake there shows here. Violations are acts of node-fleet alone.
 """
 
 from __future__ import annotations
