@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import recover_by_tag
-from node_fleet.adapters.node_listing import look_closely, pods_waiting
+from node_fleet.adapters.node_listing import list_nodes_closely, pending_pod_count
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_up.join import NO_NODE_LIST, close_unjoined, final_join_progress, join_alerts, update_slots
@@ -23,7 +23,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services.state.save_operation(run, operation)
     _remove(services, operation)
     now = services.clock.now()
-    join = final_join_progress(operation, now=now, pods_waiting=pods_waiting(services.prometheus, now))
+    join = final_join_progress(operation, now=now, pods_waiting=pending_pod_count(services.prometheus, now))
     alerts = join_alerts(operation, keep_unjoined=services.settings.keep_unjoined)
     return add_alerts(put(event, operation=operation, join=join), alerts=alerts)
 
@@ -34,7 +34,7 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
         operation = recover_by_tag(services.ec2, operation)
     states = services.ec2.states(slot.instance_id for slot in operation.waiting)
     now = services.clock.now()
-    node_list = look_closely(services.prometheus, services.server, now) if operation.waiting else NO_NODE_LIST
+    node_list = list_nodes_closely(services.prometheus, services.server, now) if operation.waiting else NO_NODE_LIST
     operation = update_slots(operation, states=states, nodes=node_list.nodes, now=now)
     return close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
 

@@ -1,4 +1,4 @@
-"""CheckDeadlineDrain: asks how the drain stands. After the deadline it counts as failed, whatever SSM may say later."""
+"""CheckDeadlineDrain: checks the drain. After the deadline it counts as failed, whatever SSM answers later."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `drain`: "waiting" until there is an end."""
+    """Return `drain`: "waiting" until it ends."""
     services = load_services()
     interruption, drain = take(event, "interruption", Interruption), take(event, "drain", DeadlineDrain)
-    status, detail = _judged(services, interruption, drain)
+    status, detail = _judge(services, interruption, drain)
     now = services.clock.now()
     if status == "waiting" and now > drain.until + interruption.poll_seconds:
-        status, detail = "failed", f"it had not ended when the time was over: {detail}"
+        status, detail = "failed", f"it had not ended at the deadline: {detail}"
     if status == "drained":
         detail = f"{detail} after {now - drain.started_at} s"
     return put(event, drain=replace(drain, status="failed" if status == "blocked" else status, detail=detail))
 
 
-def _judged(services: Services, interruption: Interruption, drain: DeadlineDrain) -> tuple[str, str]:
+def _judge(services: Services, interruption: Interruption, drain: DeadlineDrain) -> tuple[str, str]:
     target = Target(
         instance_id=interruption.instance_id,
         node_name=drain.node_name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.node_listing import look, pods_waiting
+from node_fleet.adapters.node_listing import list_nodes, pending_pod_count
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_up.join import join_progress, update_slots
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if operation != recorded:
         services.state.save_operation(run, operation)
     now, limit = services.clock.now(), services.settings.join_limit_seconds
-    waiting = None if operation.waiting else pods_waiting(services.prometheus, now)
+    waiting = None if operation.waiting else pending_pod_count(services.prometheus, now)
     progress = join_progress(operation, now=now, limit_seconds=limit, pods_waiting=waiting)
     return put(event, operation=operation, join=progress)
 
@@ -31,5 +31,5 @@ def _checked(services: Services, operation: Operation) -> Operation:
     if not operation.waiting:
         return operation
     states = services.ec2.states(slot.instance_id for slot in operation.waiting)
-    node_list = look(services.prometheus, services.server, services.clock.now())
+    node_list = list_nodes(services.prometheus, services.server, services.clock.now())
     return update_slots(operation, states=states, nodes=node_list.nodes, now=services.clock.now())

@@ -1,19 +1,12 @@
-"""ClaimNotices: reads an announcement, ignores what is not ours, claims each worker once, and plans the answer."""
+"""ClaimNotices: reads an announcement of AWS, claims each worker of the fleet once, and plans the response."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from node_fleet.adapters.launcher import placement_from
-from node_fleet.domain.interruption.response import (
-    Announcement,
-    Interruption,
-    Times,
-    answer_to,
-    outranks,
-    read_announcement,
-    replacement_slot,
-)
+from node_fleet.domain.interruption.announcement import Announcement, outranks, read_announcement
+from node_fleet.domain.interruption.response import Interruption, Times, plan_response, replacement_slot
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.logs import logger
@@ -22,18 +15,18 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Take `event` and `execution_id`; answer `interruptions` to respond to and, for each other instance, why not."""
+    """Take `event` and `execution_id`; return `interruptions` and, for each other instance, why it is ignored."""
     services = load_services()
     announcement = read_announcement(event["event"])
     found: list[Interruption] = []
     ignored: dict[str, str] = {}
     for instance_id in announcement.instance_ids:
         instance = services.ec2.find_worker(instance_id)
-        why = _ignored(services, announcement, instance, event["execution_id"])
+        why = _reason_to_ignore(services, announcement, instance, event["execution_id"])
         if why or instance is None:
             ignored[instance_id] = why
         else:
-            found.append(_planned(services, announcement, instance, event["execution_id"]))
+            found.append(_plan(services, announcement, instance, event["execution_id"]))
     logger.info("notice", kind=announcement.kind, claimed=[i.instance_id for i in found], ignored=ignored)
     return {
         "status": "claimed" if found else "ignored",
@@ -42,8 +35,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     }
 
 
-def _ignored(services: Services, announcement: Announcement, instance: Instance | None, execution_id: str) -> str:
-    """Why nothing is done about that instance; empty when it is claimed for this execution."""
+def _reason_to_ignore(
+    services: Services, announcement: Announcement, instance: Instance | None, execution_id: str
+) -> str:
+    """Why there is no response for that instance; empty when this execution claims it."""
     if announcement.kind is None:
         return "the event asks for nothing"
     if instance is None:
@@ -72,10 +67,10 @@ def _claim(services: Services, announcement: Announcement, instance_id: str, exe
     if outranks(announcement, known):
         services.state.replace_notice(notice)
         return ""
-    return f"already being answered by {known.claimed_by} ({known.kind})"
+    return f"execution {known.claimed_by} already responds to a notice of kind {known.kind}"
 
 
-def _planned(services: Services, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
+def _plan(services: Services, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
     settings, now = services.settings, services.clock.now()
     times = Times(
         margin_seconds=settings.interruption_margin_seconds,
@@ -84,10 +79,8 @@ def _planned(services: Services, announcement: Announcement, instance: Instance,
         scheduled_lead_seconds=settings.scheduled_drain_lead_seconds,
         join_limit_seconds=settings.join_limit_seconds,
     )
-    answer = answer_to(announcement, instance, claimed_by=execution_id, now=now, times=times)
-    if answer.path != "respond":
-        return answer
-    slot = replacement_slot(
-        instance, services.ec2.instances(), services.state.load(), placement_from(settings), now=now
-    )
-    return answer.with_slot(slot)
+    planned = plan_response(announcement, instance, claimed_by=execution_id, now=now, times=times)
+    if planned.path != "respond":
+        return planned
+    slot = replacement_slot(instance, services.ec2.instances(), services.state.load(), placement_from(settings), now=now)
+    return planned.with_slot(slot)

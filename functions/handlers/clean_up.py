@@ -1,8 +1,7 @@
-"""CleanUp: after an execution died, takes its lock, closes its operation, and only then undoes its own cordons.
+"""CleanUp: after an execution ended without success, takes its lock, rolls back its operation and closes it.
 
-The notices that it was answering are settled, and the nodes of machines that ended meanwhile are forgotten.
-
-Started by the rule on FAILED, TIMED_OUT and ABORTED. Safe twice, late, and beside a run that already resumed.
+It settles the notices that the execution responded to and deletes the nodes of instances that have ended. A rule on
+FAILED, TIMED_OUT and ABORTED starts it. Safe twice, late, and beside a run that already resumed.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from node_fleet.adapters.cordon import give_back
-from node_fleet.adapters.forget import forget_node
-from node_fleet.domain.interruption.response import ENDED, read_announcement
+from node_fleet.domain.interruption.announcement import read_announcement
+from node_fleet.domain.interruption.response import ENDED
 from node_fleet.domain.model.errors import (
     CleanUpUnfinishedError,
     InvalidInputError,
@@ -21,10 +19,9 @@ from node_fleet.domain.model.errors import (
     ServerNotFoundError,
     ServerUnreachableError,
 )
-from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.operation import Operation, Target, cordons_to_undo, given_up, may_close
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
-from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.domain.scale_up.launch import reservations_to_release
 from node_fleet.logs import logger
 from node_fleet.payload import to_payload
@@ -32,82 +29,90 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Take EventBridge's execution status event; answer what was done, in one sentence.
+    """Take EventBridge's execution status event; return what was done, in one sentence.
 
     Raises:
-        CleanUpUnfinishedError: all else is done, but a notice or a dead worker's node still stands; the same event
-            is due again.
+        CleanUpUnfinishedError: a notice or the node of an ended instance remains and all else is done; Lambda must
+            deliver the same event again.
     """
     services = load_services()
     dead = event["detail"]["executionArn"]
-    orphans = [notice for notice in services.state.load().notices if notice.claimed_by == dead]
-    settled, standing = services.reinstatement.settle_orphans(orphans) if orphans else ([], [])
-    told = _lock(services, event, dead, [*settled, *standing])
-    standing += _dead_workers(services, [*_announced(event), *(notice.instance_id for notice in orphans)])
-    if standing:
-        raise CleanUpUnfinishedError("; ".join(standing))
-    return told
+    claimed = [notice for notice in services.state.load().notices if notice.claimed_by == dead]
+    settled, remaining = services.reinstatement.settle_notices(claimed) if claimed else ([], [])
+    answer = _close_execution(services, event, dead, [*settled, *remaining])
+    remaining += _forget_ended(services, [*_announced(event), *(notice.instance_id for notice in claimed)])
+    if remaining:
+        raise CleanUpUnfinishedError("; ".join(remaining))
+    return answer
 
 
-def _lock(services: Services, event: dict[str, Any], dead: str, notices: list[str]) -> dict[str, Any]:
-    """Free the lock of the dead execution and close its operation; a lock that is another's is left alone."""
+def _close_execution(services: Services, event: dict[str, Any], dead: str, notices: list[str]) -> dict[str, Any]:
+    """Close the operation of the dead execution and free its lock; another execution's lock stays."""
     run = services.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
-        open_still = left_open(services.state.load().operation)
-        return _told(dead, "nothing to do: the lock is not that execution's", open_still, *notices)
+        still_open = _still_open(services.state.load().operation)
+        return _answer(dead, "nothing to do: the lock is not that execution's", still_open, *notices)
     operation = services.state.renew(run, even_paused=True).operation
-    done = _close(services, run, operation) if operation and may_close(operation, dead) else left_open(operation)
+    done = _close(services, run, operation) if operation and may_close(operation, dead) else _still_open(operation)
     services.state.release(run)
-    told = _told(dead, f"freed the lock of {dead}", done, *notices)
-    services.records.put_event(
-        "clean_up", services.clock.now(), {"execution": dead, **told["outcome"]}, key=event["id"]
-    )
-    return told
+    answer = _answer(dead, f"freed the lock of {dead}", done, *notices)
+    data = {"execution": dead, **answer["outcome"]}
+    services.records.put_event("clean_up", services.clock.now(), data, key=event["id"])
+    return answer
 
 
 def _announced(event: dict[str, Any]) -> tuple[str, ...]:
-    """The instances of the announcement that the dead execution was started with; none for the autoscaler's."""
+    """The instances in the event that started the dead execution; none for one of the autoscaler."""
     try:
         return read_announcement(json.loads(event["detail"]["input"])).instance_ids
     except (KeyError, TypeError, ValueError, InvalidInputError):
         return ()
 
 
-def _dead_workers(services: Services, instance_ids: Iterable[str]) -> list[str]:
-    """Forget the nodes of those that have ended, as the dead execution would have; why a node still stands."""
-    standing: list[str] = []
+def _forget_ended(services: Services, instance_ids: Iterable[str]) -> list[str]:
+    """Delete the nodes of those instances that have ended; return the reasons why a node remains."""
+    remaining: list[str] = []
     for instance_id in dict.fromkeys(instance_ids):
         try:
             worker = services.ec2.find_worker(instance_id)
             if worker is not None and worker.state in ENDED:
-                forget_node(services.server, instance_id, instance_id)
+                services.server.ensure_forgotten(instance_id, instance_id)
         except NodeFleetError as error:
-            standing.append(str(error))
-    return standing
+            remaining.append(str(error))
+    return remaining
 
 
 def _close(services: Services, run: Run, operation: Operation) -> str:
-    """Given up in the record first, so that no run goes on with it; gone from it once every cordon is back."""
+    """Mark the operation as given up, so that no run resumes it; remove it once its cordon is removed."""
     operation = given_up(operation)
     services.state.save_operation(run, operation)
-    standing = [why for target in cordons_to_undo(operation) if (why := _undo(services, operation, target))]
-    if standing:
-        return f"gave up {operation.operation_id}; the next run undoes the rest: {'; '.join(standing)}"
+    remaining = [why for target in cordons_to_undo(operation) if (why := _uncordon(services, operation, target))]
+    if remaining:
+        return f"gave up {operation.operation_id}; the next run rolls back the rest: {'; '.join(remaining)}"
     services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, services.state.load().memory)
     return f"closed {operation.operation_id}"
 
 
-def _undo(services: Services, operation: Operation, target: Target) -> str:
-    """Empty, or why the cordon may still stand."""
+def _uncordon(services: Services, operation: Operation, target: Target) -> str:
+    """Empty, or why the cordon may remain."""
     try:
-        give_back(services.server, operation, target)
+        services.server.ensure_uncordoned(target.node_name, operation.operation_id, drain_command_id=target.command_id)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         return str(error)
     return ""
 
 
-def _told(dead: str, *parts: str) -> dict[str, Any]:
+def _still_open(operation: Operation | None) -> str:
+    """What happens next to an operation that this clean-up must not close; empty when there is none."""
+    if operation is None:
+        return ""
+    return (
+        f"operation {operation.operation_id} ({operation.phase}) stays open: the next run finishes it or rolls it back"
+    )
+
+
+def _answer(dead: str, *parts: str) -> dict[str, Any]:
     text = "; ".join(part for part in parts if part)
     logger.info("clean-up", sentence=text, execution_id=dead)
     return {"outcome": to_payload(Outcome(kind="failed", text=text))}

@@ -1,4 +1,4 @@
-"""CompleteScaleDown: closes the operation and stamps the cooldown, if anybody went."""
+"""CompleteScaleDown: closes the operation and, when a worker was removed, starts the cooldown."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
-from node_fleet.domain.scale_down.drain import removal_sentence
+from node_fleet.domain.scale_down.termination import removal_sentence
 from node_fleet.domain.scaling.memory_update import record_success
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `outcome`, `memory` and `node_count`. A second call finds the operation closed and says the same."""
+    """Return `outcome`, `memory` and `node_count`. A second call finds the operation closed and returns the same."""
     services = load_services()
     run = take(event, "run", Run)
     state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
-    memory = take({"memory": {}, **event}, "memory", Memory)
+    memory = take(event, "memory", Memory, default=Memory())
     now, left = services.clock.now(), len(services.ec2.instances())
     if operation.forgotten:
         memory = record_success(memory, "scale_down", operation.reason, now)

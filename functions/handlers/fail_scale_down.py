@@ -1,4 +1,4 @@
-"""FailScaleDown: closes an operation that removed nobody; one that must be finished or undone later stays open."""
+"""FailScaleDown: closes an operation that removed no worker; one that a later run must finish or undo stays open."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import Outcome
-from node_fleet.domain.scale_down.drain import must_stay_open, removal_sentence
-from node_fleet.payload import put, take
+from node_fleet.domain.scale_down.termination import must_stay_open, removal_sentence
+from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import load_services
 
-UNDOING_LIMITS = 2
-"""Past its limit an operation is only undone; as long again the cordon may be taken back before people are asked."""
-NO_FAULT = ("withdrawn", "blocked", "skipped")
+UNDO_LIMITS = 2
+"""After its time limit an operation is only undone; after twice the limit it is closed and an operator is alerted."""
+NO_FAILURE = ("withdrawn", "blocked", "skipped")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `outcome`, and `failure` when the drain failed without an error, so that the run ends red."""
+    """Return `outcome`, and `failure` when the drain failed without an error, so that the execution fails too."""
     services = load_services()
     run = take(event, "run", Run)
     operation = services.state.renew(run, even_paused=True).operation
-    memory = take({"memory": {}, **event}, "memory", Memory)
-    now = services.clock.now()
-    alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
+    memory = take(event, "memory", Memory, default=Memory())
     if operation is None:
         text = "nothing was changed" if event.get("operation") is None else "the operation is closed"
         return put(event, memory=memory, outcome=Outcome(kind="failed", text=text))
-    expired = now - operation.started_at > UNDOING_LIMITS * services.settings.operation_limit_seconds
-    open_still = must_stay_open(operation, expired=expired)
-    if not open_still:
+    age = services.clock.now() - operation.started_at
+    stays_open = must_stay_open(operation, expired=age > UNDO_LIMITS * services.settings.operation_limit_seconds)
+    alerts: tuple[Alert, ...] = ()
+    if not stays_open:
         services.state.close_operation(run, memory)
-        alerts = (*alerts, *_may_be_cordoned(operation))
+        alerts = _cordon_alerts(operation)
     status = event.get("drain", {}).get("status", "failed")
-    calm = "failure" not in event and "later_failure" not in event and status in NO_FAULT
-    text = removal_sentence(operation, None) + ("; the next run goes on with it" if open_still else "")
-    ended = Outcome(kind="none" if calm else "failed", text=text)
-    told = put(event, operation=operation, memory=memory, alerts=alerts, outcome=ended)
-    return told if calm or "failure" in event else put(told, failure=_failure(event, operation))
+    is_planned_end = "failure" not in event and "later_failure" not in event and status in NO_FAILURE
+    text = removal_sentence(operation, None) + ("; the next run resumes it" if stays_open else "")
+    outcome = Outcome(kind="none" if is_planned_end else "failed", text=text)
+    answer = add_alerts(put(event, operation=operation, memory=memory, outcome=outcome), alerts=alerts)
+    return answer if is_planned_end or "failure" in event else put(answer, failure=_failure(event, operation))
 
 
 def _failure(event: dict[str, Any], operation: Operation) -> dict[str, str]:
@@ -51,12 +50,12 @@ def _failure(event: dict[str, Any], operation: Operation) -> dict[str, str]:
     return {"Error": "DrainFailedError", "Cause": removal_sentence(operation, None)}
 
 
-def _may_be_cordoned(operation: Operation) -> tuple[Alert, ...]:
+def _cordon_alerts(operation: Operation) -> tuple[Alert, ...]:
     return tuple(
         Alert(
             kind=f"may_be_cordoned:{t.instance_id}",
-            text=f"node {t.node_name} may still be cordoned by operation {operation.operation_id}:"
-            f" kubectl uncordon {t.node_name}",
+            text=f"node {t.node_name} may still be cordoned by operation {operation.operation_id}, which is closed;"
+            f" uncordon it: kubectl uncordon {t.node_name}",
         )
         for t in operation.targets
         if t.phase in ("draining", "drained")

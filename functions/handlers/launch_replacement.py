@@ -1,6 +1,6 @@
-"""LaunchReplacement: launches one worker from another pool, beside the autoscaler, within the same maximum.
+"""LaunchReplacement: launches one worker in another pool, independently of the autoscaler, within the same maximum.
 
-It holds no lock and waits for no cooldown. Repeated, it finds what it launched by tag and by client token.
+It holds no lock and waits for no cooldown. A repeated call finds the launched instance by tag and by client token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `replacement`. A refusal of EC2 is an answer; the next tick sees the gap."""
+    """Return `replacement`. A refusal of EC2 is an answer; the next tick counts the missing worker."""
     services = load_services()
     interruption = take(event, "interruption", Interruption)
     replacement = _replace(services, interruption)
@@ -34,9 +34,9 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
     _refuse_when_paused(services)
     state = services.state.load()
     if needs_no_replacement(state.operation, interruption.instance_id):
-        return Replacement(status="none", detail="a scale-down was removing this worker anyway")
+        return Replacement(status="none", detail="a scale-down already removes this worker")
     if interruption.slot is None:
-        return Replacement(status="failed", detail="every pool is in back-off after EC2 reported no capacity")
+        return Replacement(status="failed", detail="every pool is in back-off after a capacity error of EC2")
     operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools)
     launcher = Launcher(
         ec2=services.ec2,
@@ -52,6 +52,5 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
 
 
 def _refuse_when_paused(services: Services) -> None:
-    pause = services.state.load().pause
-    if pause is not None and pause.until > services.clock.now():
-        raise PausedError(f"paused by {pause.by}: {pause.reason}")
+    if pause := services.state.load().active_pause(services.clock.now()):
+        raise PausedError(pause.sentence)

@@ -1,4 +1,4 @@
-"""Notify: one message for the run. Cannot fail a scaling result: the state machine catches whatever it raises."""
+"""Notify: publishes one message for the run. The state machine catches its errors, so the run's result stands."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from node_fleet.settings import Settings
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Publish what happened; the payload goes on with its failure in plain words."""
+    """Publish the message; return the payload with its failure in plain words."""
     services = load_services()
     message = message_of(event, services.settings)
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
     logger.info(
         message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id
     )
-    services.publisher.publish(f"node-fleet {message.cluster_id}: {message.what}", to_payload(message))
+    services.publisher.publish(message.what, to_payload(message))
     return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
 
 
 def message_of(event: dict[str, Any], settings: Settings) -> Message:
-    """The message that this payload amounts to."""
+    """The message for this payload."""
     run = take(event, "run", Run)
     snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
     before = known(event, "fleet_before", FleetBefore) or fleet_before(snapshot, operation, settings.region)

@@ -1,4 +1,4 @@
-"""NotifyResponse: records and tells what was done about an announcement, while it is news."""
+"""NotifyResponse: records and publishes the response to an interruption notice, before the outcome is known."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from node_fleet.domain.interruption.response import (
     interruption_message,
     response_sentence,
 )
-from node_fleet.payload import from_payload, take, to_payload
+from node_fleet.payload import take, to_payload
 from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Write one event and publish one message; the payload goes on as it came."""
+    """Write one event and publish one message; return the payload unchanged."""
     services = load_services()
-    interruption = take(event, "interruption", Interruption)
-    drain = from_payload(DeadlineDrain, event["response"]["drain"])
-    replacement = from_payload(Replacement, event["response"]["replacement"])
+    interruption, response = take(event, "interruption", Interruption), event["response"]
+    drain, replacement = take(response, "drain", DeadlineDrain), take(response, "replacement", Replacement)
     text = response_sentence(interruption, drain, replacement)
     alerts = interruption_alerts(interruption, drain, replacement)
-    data = {"interruption": event["interruption"], **event["response"], "text": text}
+    data = {"interruption": event["interruption"], **response, "text": text}
     services.records.put_event("interruption", interruption.at, data, key=interruption.event_key)
     message = interruption_message(interruption, services.settings.cluster_id, text, alerts)
-    services.publisher.publish(f"node-fleet {services.settings.cluster_id}: {interruption.why}", to_payload(message))
+    services.publisher.publish(interruption.why, to_payload(message))
     return event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.node_listing import by_server
+from node_fleet.adapters.node_listing import nodes_from_server
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -27,7 +27,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     candidates = {w.instance_id: w for w in unjoined if not (w.join_failed and settings.keep_unjoined)}
     orphans = check_orphans(
         candidates.values(),
-        by_server(services.server),
+        nodes_from_server(services.server),
         memory.suspects,
         now=now,
         run_seconds=2 * settings.interval_seconds,

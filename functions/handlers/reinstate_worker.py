@@ -1,6 +1,7 @@
-"""ReinstateWorker: takes a spared worker back if there is room; else an empty one goes, as its replacement has come.
+"""ReinstateWorker: reinstates a worker that AWS did not reclaim, when the fleet has capacity for it.
 
-One that still has pods waits for room; after hours a person decides.
+In a full fleet a drained worker is terminated, because its replacement runs. A worker with pods waits for capacity;
+after some hours an operator must decide.
 """
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from node_fleet.domain.interruption.response import Interruption, capacity_wait_seconds
+from node_fleet.domain.interruption.closing import capacity_wait_seconds
+from node_fleet.domain.interruption.response import Interruption
 from node_fleet.payload import take
 from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `settle`: "uncordoned", "removed", "waiting" for room or for the end of a pause, at last "kept".
+    """Return `settle`: "uncordoned", "removed", "waiting" for capacity or the end of a pause, at last "kept".
 
-    Or "superseded": a later notice took over. tries counts the tries; wait_seconds is there when it is waiting.
+    Or "superseded" by a later notice. `tries` counts the calls; `wait_seconds` is present while it is "waiting".
     """
     services = load_services()
     interruption = take(event, "interruption", Interruption)
-    status, detail = _settled(services, interruption, event.get("response", {}).get("drain", {}))
+    status, detail = _reinstate(services, interruption, event.get("response", {}).get("drain", {}))
     tries = event.get("settle", {}).get("tries", 0) + 1
     wait_seconds = capacity_wait_seconds(tries) if status == "kept" else None
     if wait_seconds is None:
@@ -29,11 +31,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return {**event, "settle": waiting}
 
 
-def _settled(services: Services, interruption: Interruption, drain: Mapping[str, Any]) -> tuple[str, str]:
-    """What became of it now, and a sentence."""
-    pause = services.state.load().pause
-    if pause is not None and pause.until > services.clock.now():
-        return "kept", f"paused by {pause.by}: {pause.reason}; decide by hand about {interruption.instance_id}"
+def _reinstate(services: Services, interruption: Interruption, drain: Mapping[str, Any]) -> tuple[str, str]:
+    """Status and sentence of this try."""
+    if pause := services.state.load().active_pause(services.clock.now()):
+        return "kept", pause.sentence
     return services.reinstatement.reinstate(
         interruption.instance_id,
         claimed_by=interruption.claimed_by,

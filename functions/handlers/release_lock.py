@@ -6,13 +6,12 @@ from typing import Any
 
 from node_fleet.domain.cost.run_cost import usd_per_hour_after
 from node_fleet.domain.model.errors import LeaseLostError, RunFailedError, StateStoreError
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import Memory, newest_memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
-from node_fleet.domain.scale_down.recovery import newest
 from node_fleet.logs import write_metrics
 from node_fleet.payload import known, take, to_payload
 from node_fleet.services import Services, load_services
@@ -42,7 +41,7 @@ def _release(services: Services, run: Run, event: dict[str, Any]) -> bool:
     memory = take(event, "memory", Memory) if "memory" in event and not run.dry_run else None
     if memory is not None and {"failure", "later_failure"} & event.keys():
         try:
-            memory = newest(services.state.renew(run, even_paused=True).memory, memory)
+            memory = newest_memory(services.state.renew(run, even_paused=True).memory, memory)
         except LeaseLostError:
             return False
     return services.state.release(run, memory, node_count=event.get("node_count"))

@@ -1,4 +1,4 @@
-"""SlackMessage: shows the topic's messages in Slack. Fails nothing: a message that is lost is logged and counted."""
+"""SlackMessage: posts the topic's messages to Slack. A message that cannot be sent is logged and counted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
 MARGIN_SECONDS = 2.0
-UNWRITTEN = "the Slack secret cannot be used"
+SECRET_UNUSABLE = "the Slack secret cannot be used"
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Take SNS's event; answer one outcome for each of its messages."""
+    """Take SNS's event; return one outcome for each of its messages."""
     services = load_services()
     outcomes = [_send(services, record["Sns"], context) for record in event["Records"]]
     return {"outcomes": [one.outcome for one in outcomes]}
@@ -36,11 +36,10 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 def _send(services: Services, message: dict[str, Any], context: Any) -> Sent:
     try:
-        sent = _hook(services, context).send(
-            payload_of(message["Message"], message.get("Subject") or "", services.settings)
-        )
+        payload = payload_of(message["Message"], message.get("Subject") or "", services.settings)
+        sent = _hook(services, context).send(payload)
     except (SecretError, NodeFleetError) as error:
-        sent = Sent(outcome="failed", tries=0, detail=f"{UNWRITTEN}: {error}")
+        sent = Sent(outcome="failed", tries=0, detail=f"{SECRET_UNUSABLE}: {error}")
     logger.info(
         "slack",
         outcome=sent.outcome,
@@ -53,7 +52,7 @@ def _send(services: Services, message: dict[str, Any], context: Any) -> Sent:
 
 
 def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
-    """The webhook body for one message of the topic: of a run, an alarm, an event that Lambda gave up, or any text."""
+    """The webhook body for one message of the topic: of a run, an alarm, an event that Lambda dropped, or any text."""
     try:
         data = json.loads(text)
     except ValueError:

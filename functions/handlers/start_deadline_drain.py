@@ -1,14 +1,14 @@
-"""StartDeadlineDrain: sends the drain that must end before the instance does. Never waits for it."""
+"""StartDeadlineDrain: sends the drain that must end before the instance does. Does not wait for it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from node_fleet.domain.interruption.response import (
-    LEAST_DRAIN_SECONDS,
+    MIN_DRAIN_SECONDS,
     DeadlineDrain,
     Interruption,
-    why_no_drain,
+    reason_to_skip_drain,
 )
 from node_fleet.domain.model.operation import Operation
 from node_fleet.payload import put, take
@@ -16,18 +16,24 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `drain`. Sent twice, the second drain waits for the first one's lock and finds the node empty."""
+    """Return `drain`. After a repeated call the second drain waits for the lock and finds the node empty."""
     services = load_services()
     interruption = take(event, "interruption", Interruption)
     state, now = services.state.load(), services.clock.now()
-    why = why_no_drain(interruption, state, now, least_seconds=LEAST_DRAIN_SECONDS)
-    if why:
-        return put(
-            event, drain=DeadlineDrain(status="skipped", detail=why, node_name=_node_name(services, interruption))
-        )
-    _stop_own_drain(services, state.operation, interruption.instance_id)
-    node_name = _node_name(services, interruption)
-    command_id = _send(services, interruption, node_name, interruption.drain_until - now)
+    reason = reason_to_skip_drain(interruption, state, now)
+    if reason:
+        node_name = _node_name(services, interruption)
+        return put(event, drain=DeadlineDrain(status="skipped", detail=reason, node_name=node_name))
+    _stop_scale_down(services, state.operation, interruption.instance_id)
+    node_name, seconds = _node_name(services, interruption), interruption.drain_until - now
+    command_id = services.server.start_drain(
+        node_name,
+        operation_id=interruption.operation_id,
+        mode=interruption.drain_mode,
+        not_after=interruption.drain_until,
+        drain_seconds=seconds,
+        execution_seconds=seconds + MIN_DRAIN_SECONDS,
+    )
     drain = DeadlineDrain(
         status="waiting",
         detail=f"draining {node_name} with command {command_id}",
@@ -39,29 +45,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return put(event, drain=drain)
 
 
-def _stop_own_drain(services: Services, operation: Operation | None, instance_id: str) -> None:
-    """A scale-down's drain of the same worker holds the node's lock and respects blockers: it makes way."""
+def _stop_scale_down(services: Services, operation: Operation | None, instance_id: str) -> None:
+    """Cancel a scale-down's drain of the same worker: it holds the node's lock and does not evict blocking pods."""
     target = operation.current if operation else None
     if target is not None and target.instance_id == instance_id and target.command_id:
         services.server.cancel(target.command_id)
 
 
 def _node_name(services: Services, interruption: Interruption) -> str:
-    """The node of that instance as last seen by provider id; the bootstrap's name when it was never seen."""
+    """The node of that instance in the latest snapshot; else the instance id, which the bootstrap uses as node name."""
     snapshot = services.records.latest_snapshot()
     names = {w.instance_id: w.node_name for w in snapshot.workers} if snapshot else {}
     return names.get(interruption.instance_id) or interruption.instance_id
-
-
-def _send(services: Services, interruption: Interruption, node_name: str, seconds: int) -> str:
-    return services.server.send(
-        "DrainNode",
-        {
-            "NodeName": node_name,
-            "OperationId": interruption.operation_id,
-            "NotAfter": str(interruption.drain_until),
-            "DrainTimeoutSeconds": str(seconds),
-            "DrainMode": interruption.drain_mode,
-            "ExecutionTimeoutSeconds": str(seconds + LEAST_DRAIN_SECONDS),
-        },
-    )

@@ -1,6 +1,6 @@
-"""StartOnAlert: Alertmanager's SNS message about unschedulable pods starts a run, once for each episode.
+"""StartOnAlert: Alertmanager's SNS message about unschedulable pods starts one run for each time the alert fires.
 
-Outside the state machine. Starts nothing for any other topic, cluster, alert or status, and decides nothing.
+Outside the state machine. Any other topic, cluster, alert or status starts nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Take SNS's event; answer one outcome for each of its messages."""
+    """Take SNS's event; return one outcome for each of its messages."""
     services = load_services()
     return {"outcomes": [_answer(services, record["Sns"]) for record in event["Records"]]}
 

@@ -1,11 +1,10 @@
-"""UndoDrain: stops the drain for certain, then takes back the cordon of this operation, and of no other."""
+"""UndoDrain: stops the drain, then removes the cordon of this operation and of no other."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.cordon import give_back
 from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
@@ -13,17 +12,17 @@ from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved, undone_sentence
 from node_fleet.domain.scaling.memory_update import record_failure
-from node_fleet.payload import put, take
+from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
 TRY_THE_NEXT = ("failed", "blocked")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer the `operation`, `next`, and a back-off in `memory` when the drain failed.
+    """Return the `operation`, `next`, and a back-off in `memory` when the drain failed.
 
     Raises:
-        ServerUnreachableError: the cordon may still stand; the operation stays open for the next run.
+        ServerUnreachableError: the cordon may remain; the operation stays open for the next run.
     """
     services = load_services()
     run = take(event, "run", Run)
@@ -31,20 +30,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     target = operation.current if operation else None
     if operation is None or target is None or target.phase in ("terminating", "terminated"):
         return put(event, operation=operation, next="failed")
-    word = give_back(services.server, operation, target)
+    result = services.server.ensure_uncordoned(
+        target.node_name, operation.operation_id, drain_command_id=target.command_id
+    )
     now = services.clock.now()
     status, why = _cause(event)
     changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
-    if "failure" in event or status not in TRY_THE_NEXT or _expired(services, operation, now):
+    if "failure" in event or status not in TRY_THE_NEXT or _is_expired(services, operation, now):
         changed = _without_the_rest(changed, why)
     services.state.save_operation(run, changed)
-    notes = take({"notes": (), **event}, "notes", tuple[str, ...])
-    told = put(event, operation=changed, next=after_target(changed), notes=(*notes, undone_sentence(target, word, why)))
-    return _with_back_off(services, told, target, why) if status == "failed" else told
+    answer = put(event, operation=changed, next=after_target(changed))
+    answer = add_alerts(answer, notes=[undone_sentence(target, result.word, why)])
+    return _with_back_off(services, answer, target, why) if status == "failed" else answer
 
 
 def _cause(event: dict[str, Any]) -> tuple[str, str]:
-    """Why it is undone: a fault of the run, else what the drain came to. A pause is nobody's failure."""
+    """Status and reason of the rollback: an error of the run, else the result of the drain. A pause is no failure."""
     drain = event.get("drain", {})
     if "failure" not in event:
         return drain.get("status", "failed"), drain.get("detail", "")
@@ -52,7 +53,7 @@ def _cause(event: dict[str, Any]) -> tuple[str, str]:
     return "withdrawn" if failure["Error"] == "PausedError" else "failed", failure["Cause"]
 
 
-def _expired(services: Services, operation: Operation, now: int) -> bool:
+def _is_expired(services: Services, operation: Operation, now: int) -> bool:
     return operation.phase == "fail" or now - operation.started_at > services.settings.operation_limit_seconds
 
 
@@ -62,17 +63,11 @@ def _without_the_rest(operation: Operation, why: str) -> Operation:
 
 
 def _with_back_off(services: Services, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
-    memory, key, now = (
-        take({"memory": {}, **event}, "memory", Memory),
-        node_key(target.instance_id),
-        services.clock.now(),
-    )
-    policy = services.settings.policy()
-    memory = record_failure(memory, key, now, policy)
-    rest = next(b.until for b in memory.back_offs if b.key == key) - now
+    key, now, policy = node_key(target.instance_id), services.clock.now(), services.settings.policy()
+    memory = record_failure(take(event, "memory", Memory, default=Memory()), key, now, policy)
+    seconds = next(b.until for b in memory.back_offs if b.key == key) - now
     kind = event.get("drain", {}).get("alert") or "drain_failed"
-    text = f"worker {target.instance_id} could not be drained and is left alone for {rest} s: {why}"
+    text = f"worker {target.instance_id} could not be drained; no run drains it again for {seconds} s: {why}"
     alert = Alert(kind=f"{kind}:{target.instance_id}", text=text)
-    memory, told = alert_once(memory, alert, now, policy.alert_quiet_seconds)
-    alerts = take({"alerts": (), **event}, "alerts", tuple[Alert, ...])
-    return put(event, memory=memory, alerts=(*alerts, *told))
+    memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
+    return add_alerts(put(event, memory=memory), alerts=alerts)

@@ -52,7 +52,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     week = summarise(recorded.samples, inputs)
     message = message_of(week, inputs, services.settings, recorded)
     logger.info("weekly report", what=message.what, details=message.details)
-    services.publisher.publish(f"node-fleet {message.cluster_id}: weekly cost report", to_payload(message))
+    services.publisher.publish("weekly cost report", to_payload(message))
     return {"headline": message.what, "lines": list(message.details)}
 
 

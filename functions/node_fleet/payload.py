@@ -1,6 +1,6 @@
-"""Typed values to JSON and back, strictly: a missing, unknown or wrongly typed field is one clear error.
+"""Converts typed values to JSON and back. A missing, unknown or wrongly typed field is one clear error.
 
-One codec serves the state machine's payload, the state item and the records. No rule lives here.
+One codec serves the state machine's payload, the state item and the records.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from node_fleet.domain.model.run import Alert
 Reader = Callable[[Any, str], Any]
 Writer = Callable[[Any], Any]
 LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 50, 150
+PLAIN_CHARACTERS = 4000
+_SCALARS: dict[type, str] = {int: "a whole number", float: "a finite number", str: "text"}
+_REQUIRED = object()
 
 
 def to_payload(value: Any) -> Any:
-    """The JSON form of a dataclass, tuple, dict or scalar of ours. Floats are rounded to 4 digits."""
+    """The JSON form of a dataclass, tuple, dict or scalar. Floats are rounded to 4 digits."""
     if is_dataclass(value) and not isinstance(value, type):
         return _writer(type(value))(value)
     if isinstance(value, tuple | list):
@@ -38,11 +41,7 @@ def to_payload(value: Any) -> Any:
 
 
 def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
-    """Build a `cls` from its JSON form.
-
-    Raises:
-        InvalidInputError: names the field, the value found and what would be right.
-    """
+    """Build a `cls` from its JSON form. Raises InvalidInputError naming the field, its value and what is expected."""
     return _reader(cls)(data, path or getattr(cls, "__name__", str(cls)))
 
 
@@ -55,9 +54,9 @@ def _write_sequence(items: typing.Sequence[Any]) -> Any:
 
 
 def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
-    """A table too long for a person to read: what is the same in all rows stands once, and a very long one is packed.
+    """A long table: a value that all rows share is written once, and a very long table is packed.
 
-    A payload of the state machine stays under 32 KB with 100 workers beside two weeks of hours.
+    A payload of the state machine stays under 32 KB with 100 workers and two weeks of hourly data.
     """
     same = {name: rows[0][n] for n, name in enumerate(names) if all(row[n] == rows[0][n] for row in rows)}
     columns = [name for name in names if name not in same]
@@ -68,7 +67,7 @@ def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
 
 
 def table_rows(data: Mapping[str, Any], path: str = "table") -> list[dict[str, Any]]:
-    """The rows of a table as it was written, each with all its fields. Raises InvalidInputError for a broken one."""
+    """The rows of a table, each with all its fields. Raises InvalidInputError for a malformed table."""
     try:
         rows = data["rows"] if "rows" in data else _unpack(data["packed"])
         return [{**data.get("same", {}), **dict(zip(data["columns"], row, strict=True))} for row in rows]
@@ -111,11 +110,7 @@ def _scalar_reader(kind: type) -> Reader:
                 return float(data)
         elif type(data) is kind:
             return data
-        raise _fail(
-            path,
-            data,
-            {int: "a whole number", float: "a finite number", str: "text"}.get(kind, kind.__name__),
-        )
+        raise _fail(path, data, _SCALARS.get(kind, kind.__name__))
 
     return read
 
@@ -189,18 +184,24 @@ def _record_reader(cls: type) -> Reader:
 
 
 def packed(value: Any) -> dict[str, str]:
-    """Something already in payload form that only the record needs, as small as it gets."""
+    """A value in payload form, compressed."""
     return {"packed": _pack(value)}
 
 
 def unpacked(data: Any, path: str = "value") -> Any:
-    """What packed() was given; anything else as it is. Raises InvalidInputError when it cannot be read."""
+    """The value that packed() compressed; any other value unchanged. Raises InvalidInputError for a damaged one."""
     if not isinstance(data, Mapping) or set(data) != {"packed"}:
         return data
     try:
         return _unpack(data["packed"])
     except (TypeError, ValueError, zlib.error) as error:
         raise _fail(path, data, f"a packed value ({error})") from error
+
+
+def packed_lines(text: str) -> Any:
+    """The lines of a text, compressed when the text is long."""
+    lines = text.splitlines()
+    return packed(lines) if len(text) > PLAIN_CHARACTERS else lines
 
 
 def _pack(value: Any) -> str:
@@ -212,8 +213,13 @@ def _unpack(text: str) -> Any:
     return json.loads(zlib.decompress(binascii.a2b_base64(text)))
 
 
-def take(event: Mapping[str, Any], key: str, kind: Any) -> Any:
-    """One key of the state machine's payload as a `kind`. Raises InvalidInputError when it is missing or malformed."""
+def take(event: Mapping[str, Any], key: str, kind: Any, *, default: Any = _REQUIRED) -> Any:
+    """One key of the state machine's payload as a `kind`; `default`, if given, when the key is missing.
+
+    Raises InvalidInputError when the key is missing or malformed.
+    """
+    if key not in event and default is not _REQUIRED:
+        return default
     if key not in event:
         raise InvalidInputError(f"the payload lacks {key!r}")
     return from_payload(kind, event[key], path=key)

@@ -1,4 +1,4 @@
-"""Joins settings, clients and adapters: each made once, when first needed, so that a handler loads only its own.
+"""The clients and adapters of one function. Each is created once, on first use, so that a handler loads only its own.
 
 boto3 and requests are imported inside the members: `decide` uses neither and starts without them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """The services of one function. A client that cannot be reached fails within seconds and names its service."""
+    """The services of one function. A client that cannot connect fails within seconds and names its service."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -46,7 +46,7 @@ class Services:
 
     @cached_property
     def ec2(self) -> Ec2Fleet:
-        """The fleet's instances. Launches do their own retrying, so boto's is off there."""
+        """The fleet's instances. Launches have their own retries, so boto3 does not retry them."""
         from node_fleet.adapters.ec2 import Ec2Fleet
 
         return Ec2Fleet(self._client("ec2"), self.settings, launcher=self._client("ec2", attempts=1))
@@ -60,7 +60,7 @@ class Services:
 
     @property
     def reinstatement(self) -> Reinstatement:
-        """What takes a worker back that was announced and not taken."""
+        """Reinstates workers that were under notice and were not reclaimed."""
         from node_fleet.adapters.reinstatement import Reinstatement
 
         return Reinstatement(
@@ -90,7 +90,7 @@ class Services:
 
     @cached_property
     def publisher(self) -> Publisher:
-        """The topic that people listen to."""
+        """The SNS topic for messages and alerts."""
         from node_fleet.adapters.sns import Publisher
 
         return Publisher(self._client("sns"), self.settings)

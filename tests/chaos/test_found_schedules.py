@@ -57,7 +57,7 @@ def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_r
 
     def people_hear_of_it(play: Play) -> None:
         (given_up,) = [m for m in play.deployment.messages if "RetriesExhausted" in m["Message"]]
-        assert "is not forgotten" in json.loads(given_up["Message"])["responsePayload"]["errorMessage"]
+        assert "is not deleted" in json.loads(given_up["Message"])["responsePayload"]["errorMessage"]
 
     ran = prepared.perform(
         [

@@ -56,7 +56,7 @@ def spot_storm(watch: FleetWatch) -> None:
     assert not watch.never_joined
     assert watch.sim.points[-1].workers_usable == 6
     assert watch.sim.points[-1].unschedulable_pods == 0
-    for sentence in [s for s in watch.told() if "AWS takes this Spot instance back" in s]:
+    for sentence in [s for s in watch.told() if "AWS reclaims this Spot instance" in s]:
         assert "drain drained" in sentence and "replacement launched" in sentence
 
 

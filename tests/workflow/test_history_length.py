@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 
 from cdk_app.workflow import definitions
-from node_fleet.domain.interruption.response import CAPACITY_WAITS, MAX_DRAIN_CHECKS, POLL_SECONDS
+from node_fleet.domain.interruption.closing import CAPACITY_WAITS
+from node_fleet.domain.interruption.response import MAX_DRAIN_CHECKS, POLL_SECONDS
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
 from node_fleet.settings.validation import (

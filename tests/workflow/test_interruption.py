@@ -308,7 +308,7 @@ def test_a_terminated_instance_is_forgotten_in_the_cluster(fleet: Bench) -> None
 def test_a_stopped_worker_is_told_of_and_nothing_else(fleet: Bench) -> None:
     taken = worker(fleet)
     finish(fleet, start(fleet, event(fleet, STATE_CHANGE, taken.instance_id, state="stopped")))
-    assert not fleet.server.commands and "stopped by somebody" in told(fleet)
+    assert not fleet.server.commands and "stopped outside node-fleet" in told(fleet)
 
 
 @pytest.mark.parametrize("state", ["running", "pending", "shutting-down", "stopping"])

@@ -15,8 +15,7 @@ from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot
-from node_fleet.domain.scale_down.inspection import taken_up, written_down
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import from_payload, packed_lines, to_payload, unpacked
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
 from tests.support.decisions import idle, snapshot, worker
 from tests.support.workflow_harness import Stage, stage
@@ -57,14 +56,14 @@ def crowd(fleet: Stage, make: Callable[..., Snapshot], **fields: Any) -> Change:
 
 def crowded_inspection(event: dict[str, Any]) -> dict[str, Any]:
     """The server's answer with 96 more workers, each with two blockers and pods by kind."""
-    lines = taken_up(event["inspection"]).splitlines()[:-1]
+    lines = unpacked(event["inspection"]["lines"])[:-1]
     more = [
         f"w i-{n:017x} = 0 RW 86400 14/3/2/1 512/2000 - - - shop/orders-db-{n}:s,shop/cache-{n}:v 5"
         for n in range(WORKERS - len(lines) + 1)
     ]
     lines = [*lines, *more]
     text = "\n".join([*lines, f"end {len(lines)} {zlib.crc32(chr(10).join(lines).encode()):08x}"])
-    return {**event, "inspection": {**event["inspection"], **written_down(text)}}
+    return {**event, "inspection": {**event["inspection"], "lines": packed_lines(text)}}
 
 
 def long_memory(now: int) -> Memory:

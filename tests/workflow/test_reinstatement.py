@@ -1,8 +1,9 @@
-"""What becomes of a worker that AWS announced to take and did not: back to work, gone, or waiting for room."""
+"""A worker that AWS did not reclaim is reinstated, removed, or waits for capacity."""
 
 from __future__ import annotations
 
-from node_fleet.domain.interruption.response import CAPACITY_WAITS, operation_of
+from node_fleet.domain.interruption.closing import CAPACITY_WAITS
+from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.snapshot import Instance
 from simulator.runner import Execution
@@ -30,7 +31,7 @@ def test_a_cancelled_notice_gives_the_worker_back(fleet: Bench) -> None:
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
 
 
-def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(fleet: Bench) -> None:
+def test_in_a_full_fleet_a_drained_worker_is_terminated_because_its_replacement_runs(fleet: Bench) -> None:
     fleet_of = [worker(fleet, n) for n in range(1, 5)]
     taken = fleet_of[0]
     fleet.server.says("DrainNode", f"node/{taken.instance_id} drained")
@@ -41,8 +42,8 @@ def test_a_survivor_of_a_full_fleet_goes_because_its_replacement_took_the_room(f
     assert taken.instance_id not in {i.instance_id for i in fleet.instances()}
 
 
-def spared_and_full(fleet: Bench) -> tuple[Instance, Execution]:
-    """A worker that AWS did not take, with pods that did not move, in a fleet that its replacement filled."""
+def not_reclaimed_in_a_full_fleet(fleet: Bench) -> tuple[Instance, Execution]:
+    """A worker that AWS did not reclaim, with pods that did not move, in a fleet at its maximum."""
     taken, *_ = [worker(fleet, n) for n in range(1, 5)]
     fleet.server.says("DrainNode", "result: unreadable the pods")
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
@@ -52,42 +53,42 @@ def spared_and_full(fleet: Bench) -> tuple[Instance, Execution]:
     return taken, execution
 
 
-def test_a_survivor_with_pods_and_no_room_is_left_to_a_person_in_the_end(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
+def test_a_worker_with_pods_in_a_full_fleet_is_left_to_an_operator_in_the_end(fleet: Bench) -> None:
+    taken, execution = not_reclaimed_in_a_full_fleet(fleet)
     begun = fleet.clock.now()
     finish(fleet, execution)
     assert execution.path.count("ReinstateWorker") == len(CAPACITY_WAITS) + 1
     assert sum(CAPACITY_WAITS) - 60 <= fleet.clock.now() - begun <= sum(CAPACITY_WAITS) + 60
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
-    assert "decide by hand" in told(fleet)
+    assert "remove it: aws ec2 terminate-instances" in told(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
 
 
-def test_a_survivor_works_again_as_soon_as_there_is_room(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
+def test_a_worker_is_reinstated_as_soon_as_there_is_capacity(fleet: Bench) -> None:
+    taken, execution = not_reclaimed_in_a_full_fleet(fleet)
     others = [i for i in fleet.instances() if i.operation_id == "up-before" and i.instance_id != taken.instance_id]
     fleet.cloud.ec2.reclaim(others[0].instance_id)
     finish(fleet, execution)
     assert execution.path.count("WaitForCapacity") == 1 and commands(fleet)[-1] == "UncordonNode"
-    assert not fleet.state().notices and "decide by hand" not in told(fleet)
+    assert not fleet.state().notices and "remove it: aws ec2 terminate-instances" not in told(fleet)
 
 
-def test_a_survivor_that_dies_while_it_waits_for_room_is_forgotten(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
+def test_a_worker_that_ends_while_it_waits_for_capacity_is_forgotten(fleet: Bench) -> None:
+    taken, execution = not_reclaimed_in_a_full_fleet(fleet)
     fleet.cloud.ec2.reclaim(taken.instance_id)
     finish(fleet, execution)
     assert execution.path[-2:] == ["ForgetInterrupted", "CloseNotice"] and not fleet.state().notices
 
 
-def test_a_survivor_that_is_announced_again_while_it_waits_is_answered_again(fleet: Bench) -> None:
-    taken, execution = spared_and_full(fleet)
+def test_a_worker_under_a_later_notice_while_it_waits_is_answered_again(fleet: Bench) -> None:
+    taken, execution = not_reclaimed_in_a_full_fleet(fleet)
     again = fleet.cloud.runner.start(event(fleet, WARNING, taken.instance_id), "again")
     finish(fleet, execution, again)
     assert execution.path[-1] == "Superseded" and "StartDeadlineDrain" in again.path
     assert len(replacements(fleet, taken.instance_id)) == 1
 
 
-def test_a_survivor_that_is_announced_again_while_the_server_is_away_stays_cordoned(fleet: Bench) -> None:
+def test_a_worker_under_a_later_notice_while_the_server_is_away_stays_cordoned(fleet: Bench) -> None:
     taken = worker(fleet)
     fleet.server.says("UncordonNode", "result: unreadable the server")
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
@@ -100,7 +101,7 @@ def test_a_survivor_that_is_announced_again_while_the_server_is_away_stays_cordo
     assert "StartDeadlineDrain" in again.path and commands(fleet).count("UncordonNode") == 1
 
 
-def test_a_survivor_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
+def test_a_worker_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Bench) -> None:
     taken = worker(fleet)
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
     fleet.clock.advance(WARNING_SECONDS)

@@ -1,6 +1,6 @@
-"""Who can see the nodes: Prometheus, and when it cannot answer, kubectl on the server. Judges nothing.
+"""The nodes and the pending pods as Prometheus shows them, or as kubectl on the server lists the nodes.
 
-Whoever could not look says so; an absent answer never becomes an empty list.
+A source that cannot be read gives unknown; a missing answer never becomes an empty list.
 """
 
 from __future__ import annotations
@@ -14,63 +14,63 @@ from node_fleet.domain.model.errors import (
     ServerUnreachableError,
 )
 from node_fleet.domain.model.snapshot import NodeReading
-from node_fleet.domain.scale_down.inspection import InspectedNode, parse_inspection
+from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_up.join import NodeList
 
-BLIND = (Ec2Error, ServerNotFoundError, ServerUnreachableError)
+UNREACHABLE = (Ec2Error, ServerNotFoundError, ServerUnreachableError)
 
 
-def look(prometheus: Any, server: Any, now: int) -> NodeList:
-    """The nodes as Prometheus shows them, else as the server does: for polling."""
-    seen = by_metrics(prometheus, now)
-    return seen if seen.known else _or_why(by_server(server), seen)
+def list_nodes(prometheus: Any, server: Any, now: int) -> NodeList:
+    """The nodes from Prometheus, else from the server: the cheap order, for polling."""
+    first = nodes_from_prometheus(prometheus, now)
+    return first if first.known else _with_problems(nodes_from_server(server), first)
 
 
-def look_closely(prometheus: Any, server: Any, now: int) -> NodeList:
-    """The nodes as the server has them at this moment, else as Prometheus shows them: before a worker is given up."""
-    seen = by_server(server)
-    return seen if seen.known else _or_why(by_metrics(prometheus, now), seen)
+def list_nodes_closely(prometheus: Any, server: Any, now: int) -> NodeList:
+    """The nodes from the server, else from Prometheus: the exact order, before a worker is given up."""
+    first = nodes_from_server(server)
+    return first if first.known else _with_problems(nodes_from_prometheus(prometheus, now), first)
 
 
-def by_metrics(prometheus: Any, now: int) -> NodeList:
-    """What kube-state-metrics shows through Prometheus."""
+def nodes_from_prometheus(prometheus: Any, now: int) -> NodeList:
+    """The nodes that kube-state-metrics shows."""
     try:
         return NodeList(nodes=prometheus.nodes(now), source="prometheus")
-    except (MetricsUnavailableError, *BLIND) as error:
-        return NodeList(nodes=None, source="none", problem=str(error))
+    except (MetricsUnavailableError, *UNREACHABLE) as error:
+        return _unknown(str(error))
 
 
-def by_server(server: Any) -> NodeList:
-    """What kubectl on the server lists. An answer that was cut or does not hold every node is not believed."""
+def nodes_from_server(server: Any) -> NodeList:
+    """The nodes that kubectl on the server lists; unknown when the answer does not hold every node."""
     try:
-        result = server.run("InspectNodes", {})
-    except BLIND as error:
-        return NodeList(nodes=None, source="none", problem=str(error))
-    if not result.known:
-        return NodeList(nodes=None, source="none", problem=f"the look at the nodes ended {result.status}")
-    seen = parse_inspection(result.stdout)
-    if not seen.known or not seen.nodes or seen.left_out:
-        problem = seen.detail or f"the server listed {len(seen.nodes)} nodes and left out {seen.left_out}"
-        return NodeList(nodes=None, source="none", problem=problem)
-    return NodeList(nodes=tuple(map(_reading, seen.nodes)), source="server")
+        inspection = server.inspect()
+    except UNREACHABLE as error:
+        return _unknown(str(error))
+    if not inspection.known:
+        return _unknown(inspection.detail)
+    if not inspection.nodes or inspection.left_out:
+        return _unknown(f"the server listed {len(inspection.nodes)} nodes and left out {inspection.left_out}")
+    return NodeList(nodes=tuple(map(_node_reading, inspection.nodes)), source="server")
 
 
-def pods_waiting(prometheus: Any, now: int) -> int | None:
-    """Pods that the scheduler cannot place; None when nobody knows."""
+def pending_pod_count(prometheus: Any, now: int) -> int | None:
+    """Pods that the scheduler cannot place; None when Prometheus does not know."""
     try:
         shapes = prometheus.pending(now)
-    except (MetricsUnavailableError, *BLIND):
+    except (MetricsUnavailableError, *UNREACHABLE):
         return None
     return None if shapes is None else sum(shape.count for shape in shapes)
 
 
-def _or_why(second: NodeList, first: NodeList) -> NodeList:
-    if second.known:
-        return second
-    return NodeList(nodes=None, source="none", problem=f"{first.problem}; {second.problem}")
+def _unknown(problem: str) -> NodeList:
+    return NodeList(nodes=None, source="none", problem=problem)
 
 
-def _reading(node: InspectedNode) -> NodeReading:
+def _with_problems(second: NodeList, first: NodeList) -> NodeList:
+    return second if second.known else _unknown(f"{first.problem}; {second.problem}")
+
+
+def _node_reading(node: InspectedNode) -> NodeReading:
     return NodeReading(
         node_name=node.node_name,
         provider_id=f"aws:///{node.zone}/{node.instance_id}" if node.instance_id else "",

@@ -1,6 +1,6 @@
-"""Commands on the K3s server through SSM Run Command: our own documents only, never free text.
+"""The K3s server through SSM Run Command: inspect, drain, check, uncordon and forget nodes.
 
-What an answer means for a worker is domain/scale_down/drain.py's matter. ClientError goes no further than this module.
+It sends the fleet's own SSM documents only, never free text. ClientError goes no further than this module.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
-from node_fleet.domain.model.operation import Target
 from node_fleet.domain.scale_down.drain import CommandResult
+from node_fleet.domain.scale_down.inspection import Inspection, NodeCheck, parse_inspection, parse_node_check
 from node_fleet.settings import Settings
-
-__all__ = ["CommandResult", "ServerCommands", "checked", "stop_and_uncordon"]
 
 POLL_SECONDS = 1.0
 SHORT_EXECUTION_SECONDS = 60
@@ -30,14 +28,20 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "DrainMode": re.compile(r"voluntary|not-ready|deadline"),
     "ExecutionTimeoutSeconds": re.compile(r"[0-9]{1,4}"),
 }
-"""The same patterns as in cluster/commands/parameters.json: SSM, this module and the scripts each refuse the rest."""
+"""The same patterns as in cluster/commands/parameters.json: SSM, this module and the scripts each check them."""
 
-_WAITING = frozenset({"Pending", "InProgress", "Delayed", "Cancelling", "InvocationDoesNotExist"})
+_UNFINISHED = frozenset({"Pending", "InProgress", "Delayed", "Cancelling", "InvocationDoesNotExist"})
 _RAN_TO_ITS_END = frozenset({"Success", "Failed"})
+_UNCORDONED = ("uncordoned", "not-cordoned", "foreign-cordon", "no-node")
+_FORGOTTEN = ("forgotten", "other-instance")
 
 
 class ServerCommands:
-    """Sends our documents to the one server. `ec2` finds it, `clock` tells time and sleeps between polls."""
+    """Commands on the one K3s server. `ec2` finds it; `clock` gives the time and sleeps between polls.
+
+    Every method may raise ServerUnreachableError, when SSM cannot reach the server or refuses the command, and
+    ServerNotFoundError, when no instance carries the server's tag.
+    """
 
     def __init__(self, ssm: Any, ec2: Any, settings: Settings, clock: Any) -> None:
         self._ssm = ssm
@@ -46,16 +50,89 @@ class ServerCommands:
         self._clock = clock
         self._found: tuple[str, int] | None = None
 
-    def send(self, document: str, parameters: Mapping[str, str]) -> str:
-        """Start a document, for example "DrainNode", and answer the command's id. Does not wait.
+    def inspect(self) -> Inspection:
+        """Every node with the pods that keep it; not known when the answer is missing, cut or damaged."""
+        result = self.run("InspectNodes", {})
+        if not result.succeeded:
+            detail = f"the inspection of the nodes has no answer: SSM status {result.status}"
+            error = result.stderr.strip()[:300]
+            return Inspection(known=False, detail=f"{detail}: {error}" if error else detail)
+        return parse_inspection(result.stdout)
 
-        Raises:
-            InvalidInputError: a parameter does not match its pattern; nothing was sent.
-            ServerUnreachableError: the server is not managed by SSM, or SSM refused the command.
-            ServerNotFoundError: no server carries the tag.
+    def check(self, node_name: str) -> NodeCheck:
+        """One node: its cordon, its readiness and the pods left on it."""
+        result = self.run("CheckNode", {"NodeName": node_name})
+        if not result.succeeded:
+            detail = f"the check of node {node_name} has no answer: SSM status {result.status}"
+            return NodeCheck(known=False, detail=detail)
+        return parse_node_check(result.stdout, node_name)
+
+    def start_drain(
+        self,
+        node_name: str,
+        *,
+        operation_id: str,
+        mode: str,
+        not_after: int,
+        drain_seconds: int,
+        execution_seconds: int,
+    ) -> str:
+        """Start a drain and return its command id. The drain does not begin after `not_after` (epoch seconds)."""
+        parameters = {
+            "NodeName": node_name,
+            "OperationId": operation_id,
+            "NotAfter": str(not_after),
+            "DrainTimeoutSeconds": str(drain_seconds),
+            "DrainMode": mode,
+            "ExecutionTimeoutSeconds": str(execution_seconds),
+        }
+        return self.send("DrainNode", parameters)
+
+    def uncordon(self, node_name: str, operation_id: str) -> CommandResult:
+        """Remove that operation's cordon; the result may be unknown."""
+        return self.run("UncordonNode", {"NodeName": node_name, "OperationId": operation_id})
+
+    def ensure_uncordoned(self, node_name: str, operation_id: str, *, drain_command_id: str = "") -> CommandResult:
+        """Stop the operation's drain, then remove its cordon. Safe twice. The script leaves other cordons alone.
+
+        The drain must have ended first: one that still runs would evict pods or cordon the node again. Raises
+        ServerUnreachableError when the cordon may remain.
+        """
+        if drain_command_id and not self.result(drain_command_id).final:
+            self.cancel(drain_command_id)
+            self.wait(drain_command_id)
+        result = self.uncordon(node_name, operation_id)
+        if not result.succeeded or result.word not in _UNCORDONED:
+            raise ServerUnreachableError(
+                f"node {node_name} may still be cordoned by operation {operation_id}: {result.answer}"
+            )
+        return result
+
+    def forget(self, node_name: str, instance_id: str) -> CommandResult:
+        """Delete the Node object and the K3s password secret of an ended instance; the result may be unknown."""
+        return self.run("ForgetNode", {"NodeName": node_name, "InstanceId": instance_id})
+
+    def ensure_forgotten(self, node_name: str, instance_id: str) -> None:
+        """The same, and raise ServerUnreachableError when they remain, for example because the node is still ready.
+
+        Safe twice. A node that belongs to another instance stays. StatefulSet pods stay bound to a dead node until its
+        Node object is deleted.
+        """
+        result = self.forget(node_name, instance_id)
+        if result.word not in _FORGOTTEN:
+            raise ServerUnreachableError(f"node {node_name} of {instance_id} is not deleted: {result.answer}")
+
+    def run(self, document: str, parameters: Mapping[str, str]) -> CommandResult:
+        """A short command and its result; the last result, not final, when the command takes too long."""
+        return self.wait(self.send(document, parameters))
+
+    def send(self, document: str, parameters: Mapping[str, str]) -> str:
+        """Start a document, for example "DrainNode", and return the id of its command. Does not wait.
+
+        Raises InvalidInputError when a parameter does not match its pattern; nothing was sent.
         """
         values = {"ExecutionTimeoutSeconds": str(SHORT_EXECUTION_SECONDS), **parameters}
-        checked(values)
+        _check_parameters(values)
         server = self._server_id()
         self._require_managed(server)
         with _ssm_errors(f"send {document}", server):
@@ -69,21 +146,17 @@ class ServerCommands:
         return command_id
 
     def result(self, command_id: str) -> CommandResult:
-        """How a command stands. One that SSM does not show (yet) has the status InvocationDoesNotExist."""
+        """The state of a command. One that SSM does not show (yet) has the status InvocationDoesNotExist."""
         server = self._server_id()
         try:
-            with _ssm_errors("ask for a command's result", server, passing="InvocationDoesNotExist"):
+            with _ssm_errors("query a command's result", server, passing="InvocationDoesNotExist"):
                 answer = self._ssm.get_command_invocation(CommandId=command_id, InstanceId=server)
         except ClientError:
             return CommandResult(status="InvocationDoesNotExist", command_id=command_id)
-        return _result(answer, command_id)
-
-    def run(self, document: str, parameters: Mapping[str, str]) -> CommandResult:
-        """A short command and its result; the last answer, not final, when it takes longer than the setting allows."""
-        return self.wait(self.send(document, parameters))
+        return _command_result(answer, command_id)
 
     def wait(self, command_id: str) -> CommandResult:
-        """Poll a command until it is final or the time for short commands is up."""
+        """Poll a command until it is final or the time for short commands is over."""
         until = self._clock.now() + self._settings.command_wait_seconds
         while True:
             self._clock.sleep(POLL_SECONDS)
@@ -92,7 +165,7 @@ class ServerCommands:
                 return result
 
     def cancel(self, command_id: str) -> None:
-        """Ask SSM to stop a command; one that has ended, or that SSM does not know, needs no stopping."""
+        """Ask SSM to stop a command; one that has ended or that SSM does not know is no error."""
         server = self._server_id()
         try:
             with _ssm_errors("cancel a command", server, passing="InvalidCommandId"):
@@ -101,14 +174,14 @@ class ServerCommands:
             return
 
     def _server_id(self) -> str:
-        """The server's instance id, looked up once a minute: polls must not double the calls."""
+        """The server's instance id, queried at most once a minute so that polls do not double the calls."""
         now = self._clock.now()
         if self._found is None or now - self._found[1] >= SHORT_EXECUTION_SECONDS:
             self._found = (self._ec2.server().instance_id, now)
         return self._found[0]
 
     def _require_managed(self, server: str) -> None:
-        with _ssm_errors("ask whether the server is managed", server):
+        with _ssm_errors("query the server's SSM agent", server):
             answer = self._ssm.describe_instance_information(Filters=[{"Key": "InstanceIds", "Values": [server]}])
         pings = [one.get("PingStatus", "") for one in answer.get("InstanceInformationList", ())]
         if "Online" not in pings:
@@ -117,19 +190,8 @@ class ServerCommands:
             raise ServerUnreachableError(_not_managed(server, f"its SSM agent is {found}"))
 
 
-def stop_and_uncordon(server: ServerCommands, target: Target, operation_id: str) -> CommandResult:
-    """End the target's drain for certain, then take back that operation's cordon; answers the UncordonNode command.
-
-    The order matters: a drain that still runs would evict on, or cordon again.
-    """
-    if target.command_id and not server.result(target.command_id).final:
-        server.cancel(target.command_id)
-        server.wait(target.command_id)
-    return server.run("UncordonNode", {"NodeName": target.node_name, "OperationId": operation_id})
-
-
-def checked(parameters: Mapping[str, str]) -> None:
-    """Refuse every value that a command line must not see. Raises InvalidInputError naming the parameter."""
+def _check_parameters(parameters: Mapping[str, str]) -> None:
+    """Refuse every value that must not reach a command line. Raises InvalidInputError naming the parameter."""
     for name, value in parameters.items():
         pattern = PATTERNS.get(name)
         if pattern is None:
@@ -138,8 +200,8 @@ def checked(parameters: Mapping[str, str]) -> None:
             raise InvalidInputError(f"{name} is {value!r:.80}, expected {pattern.pattern}")
 
 
-def _result(answer: Mapping[str, Any], command_id: str) -> CommandResult:
-    """SSM says more in StatusDetails ("Execution Timed Out") than in Status ("TimedOut"); spaces differ by call."""
+def _command_result(answer: Mapping[str, Any], command_id: str) -> CommandResult:
+    """StatusDetails ("Execution Timed Out") is more exact than Status ("TimedOut"); its spaces differ by call."""
     status = str(answer.get("Status") or "")
     details = str(answer.get("StatusDetails") or status).replace(" ", "")
     return CommandResult(
@@ -147,7 +209,7 @@ def _result(answer: Mapping[str, Any], command_id: str) -> CommandResult:
         exit_code=int(answer.get("ResponseCode", -1)),
         stdout=answer.get("StandardOutputContent") or "",
         stderr=answer.get("StandardErrorContent") or "",
-        final=status not in _WAITING,
+        final=status not in _UNFINISHED,
         known=status in _RAN_TO_ITS_END and details in _RAN_TO_ITS_END,
         command_id=command_id,
     )

@@ -1,6 +1,6 @@
-"""Posts to Slack's incoming webhook, and knows what each of its answers asks for. It never raises for an answer.
+"""Posts to Slack's incoming webhook. An answer of Slack never raises an error.
 
-429 is tried again after Retry-After if that fits into the time left; what may have been delivered is not sent twice.
+Status 429 is retried after Retry-After when the time left allows it; a message that may have arrived is not sent twice.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Outcome = Literal["sent", "sent_plain", "failed"]
 
 
 class Timer(Protocol):
-    """The clock's part that waiting needs."""
+    """The part of a clock that waits."""
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class TimeLeft(Protocol):
-    """Seconds that this invocation still has."""
+    """Seconds left in this invocation."""
 
     def __call__(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """How it ended. detail never holds the address."""
+    """The result. detail never holds the webhook's address."""
 
     outcome: Outcome
     tries: int
@@ -61,7 +61,7 @@ class SlackHook:
         self._time_left = time_left
 
     def send(self, payload: Mapping[str, Any]) -> Sent:
-        """Post it; a refused form is replaced by one short plain message."""
+        """Post the payload; when Slack refuses its blocks, post one short plain message instead."""
         first = self._post(payload, outcome="sent")
         if first.outcome == "failed" and first.detail.startswith(f"{BAD_REQUEST} "):
             second = self._post(fallback_payload(payload), outcome="sent_plain")
@@ -97,7 +97,7 @@ class SlackHook:
 
 
 def address_in(secret: str) -> str:
-    """The webhook's address. Raises NotificationError without showing what the secret holds."""
+    """The webhook's address. Raises NotificationError, whose text does not show the secret."""
     text = secret.strip()
     if text.startswith("{"):
         try:
@@ -119,5 +119,5 @@ def _retry_after(answer: requests.Response) -> float:
 
 
 def _words(answer: requests.Response) -> str:
-    """'400 invalid_blocks': the status and Slack's own word, of which the first 80 characters say enough."""
+    """For example 400 invalid_blocks: the status and the first 80 characters of Slack's answer."""
     return f"{answer.status_code} {' '.join(answer.text.split())[:80]}"

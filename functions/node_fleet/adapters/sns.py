@@ -1,4 +1,4 @@
-"""Publishes what people should know to the SNS topic; subscribers (Slack, e-mail) are somebody else's business."""
+"""Publishes messages to the SNS topic of one cluster, which Slack and e-mail subscribe to."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ SUBJECT_LIMIT = 100
 
 
 class Publisher:
-    """The topic of one cluster. Without a configured topic nothing is published and nothing fails."""
+    """The topic of one cluster. Without a configured topic nothing is published."""
 
     def __init__(self, client: Any, settings: Settings) -> None:
         self._client = client
         self._topic = settings.topic_arn
+        self._cluster_id = settings.cluster_id
 
-    def publish(self, subject: str, message: Mapping[str, Any]) -> None:
-        """Publish one JSON message. Raises NotificationError naming the topic."""
+    def publish(self, what: str, message: Mapping[str, Any]) -> None:
+        """Publish one JSON message; the subject names the cluster. Raises NotificationError naming the topic."""
         if not self._topic:
             return
-        subject = " ".join(subject.split())[:SUBJECT_LIMIT]
+        subject = " ".join(f"node-fleet {self._cluster_id}: {what}".split())[:SUBJECT_LIMIT]
         try:
             self._client.publish(TopicArn=self._topic, Subject=subject, Message=json.dumps(message))
         except (ClientError, BotoCoreError) as error:

@@ -1,6 +1,6 @@
 """The state item in DynamoDB: lease with fence, operation record, capacity reservations, notices, pause.
 
-Each change is one conditional UpdateItem. What the values mean is the domain's business.
+Each change is one conditional UpdateItem. The domain interprets the values.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from node_fleet.adapters.dynamodb import ConditionFailed, from_attributes, table_errors, to_attributes
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
 from node_fleet.domain.model.fleet_state import (
+    CORRUPT_AHEAD_SECONDS,
     FleetState,
     Lease,
     Notice,
@@ -29,6 +30,7 @@ from node_fleet.settings import Settings
 
 AcquireStatus = Literal["acquired", "held", "paused", "stale"]
 
+_LOCK_ATTRIBUTES = "lock_owner, lock_acquired_at, lock_expires_at"
 _OURS = "lock_owner = :me AND lock_fence = :fence"
 _TAKEABLE = (
     "(attribute_not_exists(lock_owner) OR lock_owner = :me OR attribute_not_exists(lock_expires_at)"
@@ -42,7 +44,7 @@ _RESERVE_TRIES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """What became of asking for the lock. `state` is the item as it is now, None when there is no item."""
+    """The result of trying to take the lock; `state` is the item after it."""
 
     status: AcquireStatus
     state: FleetState
@@ -59,12 +61,10 @@ class StateStore:
         self._clock = clock
         self._key = {"cluster_id": {"S": settings.cluster_id}}
 
-    # lease -----------------------------------------------------------------------------------------------------
-
     def acquire(self, run: Run) -> Acquired:
-        """Take the lock by one conditional write: free, expired, corrupt or already this execution's own.
+        """Take the lock by one conditional write if it is free, expired, corrupt or already this execution's own.
 
-        A scheduled run is refused when its scheduled_at is not newer than the last tick's. Raises StateStoreError.
+        A scheduled run is refused when its scheduled_at is not newer than that of the last tick.
         """
         now = self._clock.now()
         values: dict[str, Any] = {
@@ -72,7 +72,7 @@ class StateStore:
             ":now": now,
             ":expires": now + self._settings.lease_seconds,
             ":expired": now - self._settings.lease_skew_seconds,
-            ":corrupt": now + 86_400,
+            ":corrupt": now + CORRUPT_AHEAD_SECONDS,
             ":number": "N",
             ":zero": 0,
             ":one": 1,
@@ -107,8 +107,8 @@ class StateStore:
         if lease and lease.owner != run.execution_id and lease.expires_at >= now - self._settings.lease_skew_seconds:
             text = f"the lock is held by {lease.owner} (fence {lease.fence}) until {lease.expires_at}"
             return Acquired(status="held", state=state, detail=text)
-        if state.pause and state.pause.until > now:
-            text = f"paused by {state.pause.by} until {state.pause.until}: {state.pause.reason}"
+        if pause := state.active_pause(now):
+            text = f"paused by {pause.by} until {pause.until}: {pause.reason}"
             return Acquired(status="paused", state=state, detail=text)
         text = f"the tick of {run.scheduled_at} is not newer than the last one ({state.last_tick})"
         return Acquired(status="stale", state=state, detail=text)
@@ -117,20 +117,20 @@ class StateStore:
         """Extend the lease and return the item: the guard before every change.
 
         Raises:
-            LeaseLostError: another run has the lock; this one must change nothing more.
-            PausedError: an operator paused the fleet (unless even_paused, for undoing).
+            LeaseLostError: another run has the lock; this run must change nothing more.
+            PausedError: an operator paused the fleet (unless even_paused, for a rollback).
         """
         now = self._clock.now()
         values = {":expires": now + self._settings.lease_seconds}
         state = self._state(self._owned(run, "SET lock_expires_at = :expires", values, action="renew the lease"))
-        if state.pause and state.pause.until > now and not even_paused:
-            raise PausedError(f"paused by {state.pause.by}: {state.pause.reason}")
+        if not even_paused and (pause := state.active_pause(now)):
+            raise PausedError(pause.sentence)
         return state
 
     def release(self, run: Run, memory: Memory | None = None, *, node_count: int | None = None) -> bool:
-        """Free the lock if it is still this run's and store what it learned; False when it was another's already."""
+        """Free the lock and store the memory; False when the lock is another run's."""
         sets, values = _memory_sets(memory, node_count)
-        expression = f"{sets} REMOVE lock_owner, lock_acquired_at, lock_expires_at"
+        expression = f"{sets} REMOVE {_LOCK_ATTRIBUTES}"
         try:
             self._owned(run, expression, values, action="release the lock")
         except LeaseLostError:
@@ -138,7 +138,7 @@ class StateStore:
         return True
 
     def take_over(self, dead_execution_id: str, new_owner: str) -> Run | None:
-        """Take the lock from an execution known to be dead; None when the lock is not that execution's."""
+        """Take the lock from an execution that has ended; None when the lock is not that execution's."""
         now = self._clock.now()
         values = {":me": new_owner, ":dead": dead_execution_id, ":now": now, ":one": 1}
         values[":expires"] = now + self._settings.lease_seconds
@@ -152,40 +152,31 @@ class StateStore:
         )
 
     def force_unlock(self, lease: Lease) -> bool:
-        """Free exactly this lease on an operator's order; False when it changed meanwhile."""
+        """Free exactly this lease on an operator's order; False when the lease has changed."""
         values = {":me": lease.owner, ":fence": lease.fence}
-        expression = "REMOVE lock_owner, lock_acquired_at, lock_expires_at"
-        try:
-            self._update(expression, _OURS, values, action="unlock")
-        except ConditionFailed:
-            return False
-        return True
-
-    # operation -------------------------------------------------------------------------------------------------
+        return self._try_update(f"REMOVE {_LOCK_ATTRIBUTES}", _OURS, values, action="unlock")
 
     def save_operation(self, run: Run, operation: Operation) -> None:
-        """Record the operation's plan or progress. Refused while another operation is open.
+        """Record the operation's plan or progress.
 
-        Raises LeaseLostError when the lock is not this run's, or another operation stands in the item.
+        Raises LeaseLostError when the lock is not this run's, or when another operation is open.
         """
         values = {":operation": to_payload(operation), ":id": operation.operation_id}
         condition = "(attribute_not_exists(operation) OR operation.operation_id = :id)"
         self._owned(run, "SET operation = :operation", values, condition=condition, action="record the operation")
 
     def close_operation(self, run: Run, memory: Memory, *, node_count: int | None = None) -> None:
-        """Remove the operation and store what was learned, in one write. Raises LeaseLostError."""
+        """Remove the operation and store the memory, in one write. Raises LeaseLostError."""
         sets, values = _memory_sets(memory, node_count)
         self._owned(run, f"{sets} REMOVE operation", values, action="close the operation")
 
-    # capacity --------------------------------------------------------------------------------------------------
-
     def reserve(self, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int) -> bool:
-        """Promise room for one more worker to `key`, or say False when the fleet is full.
+        """Reserve capacity for one more worker under `key`; False when the fleet is at its maximum.
 
-        count_now gets the item as read and answers how many workers count against the maximum, including instances
-        that EC2 shows and reservations that it does not show yet. It must look at EC2 after the item was read; the
-        write holds only if no reservation changed in between, so two workflows never pass the maximum together.
-        Reserving the same key again succeeds without taking more room.
+        count_now gets the item as read and returns how many workers count against the maximum: the instances that EC2
+        shows and the reservations that it does not show yet. It must query EC2 after the item was read. The write
+        succeeds only if no reservation changed in between, so two workflows together never exceed the maximum.
+        Reserving the same key again succeeds and reserves nothing more.
         """
         for _ in range(_RESERVE_TRIES):
             state = self.load()
@@ -193,21 +184,21 @@ class StateStore:
                 return True
             if count_now(state) >= maximum:
                 return False
-            added = (*self._current(state.reservations), Reservation(key=key, until=until))
-            if self._write_reservations(state.slots_version, added):
+            current = (r for r in state.reservations if r.until > self._clock.now())
+            if self._write_reservations(state.slots_version, (*current, Reservation(key=key, until=until))):
                 return True
-        raise StateStoreError(f"DynamoDB table {self._table}: capacity for {key} was contended {_RESERVE_TRIES} times")
+        raise self._contended()
 
     def confirm(self, key: str, instance_id: str) -> None:
-        """Note which instance a reservation became, so that it is not counted twice."""
+        """Record which instance a reservation became, so that it is not counted twice."""
         self._change_reservations(
             lambda held: tuple(replace(r, instance_id=instance_id) if r.key == key else r for r in held)
         )
 
     def unreserve(self, keys: Iterable[str]) -> None:
-        """Give reservations back; unknown keys are already gone."""
-        gone = set(keys)
-        self._change_reservations(lambda held: tuple(r for r in held if r.key not in gone))
+        """Remove reservations; unknown keys are no error."""
+        removed = set(keys)
+        self._change_reservations(lambda held: tuple(r for r in held if r.key not in removed))
 
     def _change_reservations(self, change: Callable[[tuple[Reservation, ...]], tuple[Reservation, ...]]) -> None:
         for _ in range(_RESERVE_TRIES):
@@ -215,40 +206,26 @@ class StateStore:
             wanted = change(state.reservations)
             if wanted == state.reservations or self._write_reservations(state.slots_version, wanted):
                 return
-        raise StateStoreError(f"DynamoDB table {self._table}: reservations were contended {_RESERVE_TRIES} times")
+        raise self._contended()
 
-    def _current(self, held: tuple[Reservation, ...]) -> tuple[Reservation, ...]:
-        now = self._clock.now()
-        return tuple(r for r in held if r.until > now)
+    def _contended(self) -> StateStoreError:
+        text = f"other writers changed the reservations during each of {_RESERVE_TRIES} tries"
+        return StateStoreError(f"DynamoDB table {self._table}: {text}; the next run tries again")
 
     def _write_reservations(self, version: int, reservations: tuple[Reservation, ...]) -> bool:
-        values = {":held": to_payload(reservations), ":next": version + 1, ":version": version}
-        condition = "attribute_not_exists(slots_version)" if version == 0 else "slots_version = :version"
-        if version == 0:
-            del values[":version"]
-        try:
-            self._update(
-                "SET reservations = :held, slots_version = :next", condition, values, action="reserve capacity"
-            )
-        except ConditionFailed:
-            return False
-        return True
-
-    # notices and pause -----------------------------------------------------------------------------------------
+        values = {":held": to_payload(reservations), ":next": version + 1}
+        condition = "attribute_not_exists(slots_version)"
+        if version:
+            condition = "slots_version = :version"
+            values[":version"] = version
+        expression = "SET reservations = :held, slots_version = :next"
+        return self._try_update(expression, condition, values, action="reserve capacity")
 
     def add_notice(self, notice: Notice) -> bool:
         """Claim a notice once per instance id; False when it was claimed before."""
-        try:
-            self._update(
-                "SET #notice = :notice",
-                "attribute_not_exists(#notice)",
-                {":notice": to_payload(notice)},
-                {"#notice": _NOTICE + notice.instance_id},
-                action="claim the notice",
-            )
-        except ConditionFailed:
-            return False
-        return True
+        values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
+        condition = "attribute_not_exists(#notice)"
+        return self._try_update("SET #notice = :notice", condition, values, names, action="claim the notice")
 
     def replace_notice(self, notice: Notice) -> None:
         """Store a notice over an earlier one for the same instance."""
@@ -256,21 +233,13 @@ class StateStore:
         self._update("SET #notice = :notice", "", values, names, action="store the notice")
 
     def remove_notice(self, instance_id: str, *, claimed_by: str) -> bool:
-        """Forget that execution's notice; an unknown one is already gone. False when another execution answers it."""
-        try:
-            self._update(
-                "REMOVE #notice",
-                "attribute_not_exists(#notice) OR #notice.claimed_by = :me",
-                {":me": claimed_by},
-                {"#notice": _NOTICE + instance_id},
-                action="remove the notice",
-            )
-        except ConditionFailed:
-            return False
-        return True
+        """Remove that execution's notice, if there is one; False when the notice is another execution's."""
+        values, names = {":me": claimed_by}, {"#notice": _NOTICE + instance_id}
+        condition = "attribute_not_exists(#notice) OR #notice.claimed_by = :me"
+        return self._try_update("REMOVE #notice", condition, values, names, action="remove the notice")
 
     def drop_notice(self, instance_id: str) -> None:
-        """Forget the notice of an instance that has ended, whoever answers it."""
+        """Remove the notice of an instance that has ended, whichever execution responds to it."""
         self._update("REMOVE #notice", "", {}, {"#notice": _NOTICE + instance_id}, action="remove the notice")
 
     def set_pause(self, pause: Pause) -> None:
@@ -278,15 +247,13 @@ class StateStore:
         self._update("SET pause = :pause", "", {":pause": to_payload(pause)}, action="pause")
 
     def clear_pause(self) -> None:
-        """Resume; not paused is fine."""
+        """Resume; no error when the fleet is not paused."""
         self._update("REMOVE pause", "", {}, action="resume")
 
     def save_memory(self, run: Run, memory: Memory) -> None:
-        """Store what was learned while the lock is held. Raises LeaseLostError."""
+        """Store the memory while the lock is held. Raises LeaseLostError."""
         sets, values = _memory_sets(memory, None)
-        self._owned(run, sets, values, action="store what was learned")
-
-    # reading ---------------------------------------------------------------------------------------------------
+        self._owned(run, sets, values, action="store the memory")
 
     def load(self) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none."""
@@ -313,18 +280,31 @@ class StateStore:
             problems=problems,
         )
 
-    # writing ---------------------------------------------------------------------------------------------------
-
     def _owned(
         self, run: Run, expression: str, values: dict[str, Any], *, action: str, condition: str = ""
     ) -> dict[str, Any]:
         guard = f"{_OURS} AND {condition}" if condition else _OURS
+        values = {**values, ":me": run.execution_id, ":fence": run.fence}
         try:
-            return self._update(
-                expression, guard, {**values, ":me": run.execution_id, ":fence": run.fence}, action=action
-            )
+            return self._update(expression, guard, values, action=action)
         except ConditionFailed as refused:
             raise LeaseLostError(_lost(run, from_attributes(refused.item), action)) from None
+
+    def _try_update(
+        self,
+        expression: str,
+        condition: str,
+        values: dict[str, Any],
+        names: dict[str, str] | None = None,
+        *,
+        action: str,
+    ) -> bool:
+        """False when the condition does not hold."""
+        try:
+            self._update(expression, condition, values, names, action=action)
+        except ConditionFailed:
+            return False
+        return True
 
     def _update(
         self,
@@ -358,7 +338,7 @@ def _record(cls: Any, data: Any) -> Any:
 
 
 def _memory(text: Any) -> Memory:
-    """Memory is kept as JSON text: nothing queries inside it, and text is half the size of an attribute map."""
+    """Memory is stored as JSON text: no query reads inside it, and text is half the size of an attribute map."""
     return from_payload(Memory, json.loads(text)) if text else Memory()
 
 
@@ -373,8 +353,8 @@ def _memory_sets(memory: Memory | None, node_count: int | None) -> tuple[str, di
 
 
 def _lost(run: Run, item: dict[str, Any], action: str) -> str:
-    owner, fence = item.get("lock_owner", "nobody"), item.get("lock_fence", 0)
+    owner, fence = item.get("lock_owner", "no execution"), item.get("lock_fence", 0)
     if owner == run.execution_id and fence == run.fence:
         found = item.get("operation", {}).get("operation_id", "unknown")
         return f"cannot {action}: operation {found} is still open"
-    return f"cannot {action}: the lock is {owner}'s (fence {fence}), not {run.execution_id}'s (fence {run.fence})"
+    return f"cannot {action}: {owner} holds the lock (fence {fence}), not {run.execution_id} (fence {run.fence})"

@@ -1,4 +1,4 @@
-"""Starts executions of the autoscaler's state machine. AWS refuses a name that was used before: wanted."""
+"""Starts executions of the autoscaler's state machine. AWS refuses a name that was used before."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Workflows:
         self._machine = settings.state_machine_arn
 
     def start(self, name: str, data: Mapping[str, Any]) -> bool:
-        """Start an execution under this name; False when one of this name has already ended.
+        """Start an execution under this name; False when an execution of this name has already ended.
 
-        While it still runs, AWS answers a second start with the running execution: True, and nothing is started.
-        Raises NodeFleetError naming the state machine.
+        While that execution runs, AWS answers a second start with the running one: the result is True, and nothing new
+        starts. Raises NodeFleetError naming the state machine.
         """
         try:
             self._client.start_execution(stateMachineArn=self._machine, name=name, input=json.dumps(data))

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import placement_from
-from node_fleet.domain.interruption.response import (
-    Announcement,
-    Interruption,
-    Times,
-    answer_to,
-    replacement_slot,
-)
+from node_fleet.domain.interruption.announcement import Announcement
+from node_fleet.domain.interruption.response import Interruption, Times, plan_response, replacement_slot
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
@@ -48,7 +43,7 @@ def noticed(made: Bench, instance: Instance, *, claimed_by: str = "exec") -> Int
         Notice(instance_id=instance.instance_id, kind="spot", at=now, deadline=now + 120, claimed_by=claimed_by)
     )
     slot = replacement_slot(instance, made.instances(), made.state(), placement_from(made.settings), now=now)
-    return answer_to(announcement, instance, claimed_by=claimed_by, now=now, times=TIMES).with_slot(slot)
+    return plan_response(announcement, instance, claimed_by=claimed_by, now=now, times=TIMES).with_slot(slot)
 
 
 def event(interruption: Interruption, **more: Any) -> dict[str, Any]:

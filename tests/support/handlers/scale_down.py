@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from node_fleet.adapters.server import ServerCommands
 from node_fleet.domain.model.errors import LeaseLostError, PausedError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.domain.model.memory import Memory
@@ -112,7 +113,7 @@ class Ec2:
 
 
 @dataclass
-class Server:
+class Server(ServerCommands):
     """Answers each document from `says` (a result, a list of results used up one by one, or an error)."""
 
     says: dict[str, Any] = field(default_factory=dict)

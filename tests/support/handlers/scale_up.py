@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 from node_fleet import services as services_module
+from node_fleet.adapters.server import ServerCommands
 from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
@@ -49,10 +50,10 @@ class FakePrometheus:
         return self.shapes
 
 
-class FakeServer:
+class FakeServer(ServerCommands):
     """Records the commands; answers each document with the text told, or cannot be reached. A drain takes its time."""
 
-    def __init__(self, clock: VirtualClock | None = None) -> None:
+    def __init__(self, clock: VirtualClock | None = None) -> None:  # nothing of SSM is used
         self.clock = clock
         self.unreachable = True
         self.drain_seconds = 0.0

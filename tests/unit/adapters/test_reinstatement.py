@@ -42,17 +42,17 @@ def test_a_machine_that_is_gone_needs_no_notice_and_no_node(fleet: Bench) -> Non
     fleet.server.says("ForgetNode", "result: forgotten x")
     orphaned(fleet, taken)
     fleet.cloud.ec2.reclaim(taken.instance_id)
-    assert "which is gone" in settled(fleet)
+    assert "which has ended" in settled(fleet)
     assert not fleet.state().notices and [document for document, _ in fleet.server.commands] == ["ForgetNode"]
 
 
 def test_a_living_worker_is_uncordoned_and_counted_again(fleet: Bench) -> None:
     orphaned(fleet, running(fleet))
-    assert "works again" in settled(fleet)
+    assert "it is reinstated" in settled(fleet)
     assert not fleet.state().notices and not fleet.state().reservations
 
 
-def still_stands(made: Bench) -> str:
+def still_under_notice(made: Bench) -> str:
     """The clean-up fails, so that Lambda delivers its event again."""
     with pytest.raises(CleanUpUnfinishedError) as caught:
         clean_up(ENDED, None)
@@ -64,37 +64,37 @@ def test_without_room_it_stays_and_the_event_comes_again(fleet: Bench) -> None:
     taken, other = running(fleet, 1), running(fleet, 2)
     running(fleet, 3)
     orphaned(fleet, taken)
-    assert "decide by hand" in still_stands(fleet) and len(fleet.instances()) == 3
+    assert "remove it: aws ec2 terminate-instances" in still_under_notice(fleet) and len(fleet.instances()) == 3
     fleet.cloud.ec2.reclaim(other.instance_id)
-    assert "works again" in settled(fleet)
+    assert "it is reinstated" in settled(fleet)
 
 
 def test_a_server_that_is_away_leaves_the_notice_and_the_event_comes_again(fleet: Bench) -> None:
     orphaned(fleet, running(fleet))
     fleet.server.unreachable = True
-    assert "still stands" in still_stands(fleet)
+    assert "stays under interruption notice" in still_under_notice(fleet)
     fleet.server.unreachable = False
-    assert "works again" in settled(fleet)
+    assert "it is reinstated" in settled(fleet)
     assert not fleet.state().notices
 
 
 def test_a_drain_that_still_runs_on_the_node_leaves_the_notice_and_the_event_comes_again(fleet: Bench) -> None:
     orphaned(fleet, running(fleet))
     fleet.server.says("UncordonNode", "result: busy a drain of this node still runs")
-    assert "busy a drain of this node still runs" in still_stands(fleet)
+    assert "busy a drain of this node still runs" in still_under_notice(fleet)
 
 
 @pytest.mark.parametrize("left", [1, 2, 90])
 def test_nobody_gets_pods_back_before_the_date_of_a_spot_notice(fleet: Bench, left: int) -> None:
     orphaned(fleet, running(fleet), left=left)
-    assert still_stands(fleet).endswith(f"AWS takes it in {left} s")
+    assert still_under_notice(fleet).endswith(f"AWS reclaims it in {left} s")
     assert not fleet.server.commands
 
 
 @pytest.mark.parametrize(("kind", "left"), [("spot", 0), ("spot", -1), ("scheduled", 3600)])
 def test_after_its_date_or_for_a_date_far_away_it_works_again(fleet: Bench, kind: str, left: int) -> None:
     orphaned(fleet, running(fleet), kind=kind, left=left)
-    assert "works again" in settled(fleet)
+    assert "it is reinstated" in settled(fleet)
 
 
 def test_what_else_the_dead_execution_left_is_done_although_a_notice_stands(fleet: Bench) -> None:
@@ -102,7 +102,7 @@ def test_what_else_the_dead_execution_left_is_done_although_a_notice_stands(flee
     fleet.tools.state.acquire(run)
     orphaned(fleet, running(fleet))
     fleet.server.unreachable = True
-    still_stands(fleet)
+    still_under_notice(fleet)
     assert fleet.state().lease is None
 
 

@@ -105,22 +105,20 @@ def test_a_command_goes_to_the_server_with_our_document_and_both_limits(server: 
 
 
 @pytest.mark.parametrize("document", ["InspectNodes", "CheckNode", "ForgetNode"])
-def test_case_46_short_commands_have_an_execution_limit_of_their_own(
-    server: ServerCommands, ssm: Ssm, document: str
-) -> None:
+def test_short_commands_have_an_execution_limit_of_their_own(server: ServerCommands, ssm: Ssm, document: str) -> None:
     server.send(document, {})
     assert ssm.of("send")[0]["Parameters"]["ExecutionTimeoutSeconds"] == ["60"]
 
 
 @pytest.mark.parametrize("name", ["-a", "a b", "$(reboot)", "a\n", "A" * 254, ""])
-def test_case_46_a_bad_name_is_refused_before_anything_is_sent(server: ServerCommands, ssm: Ssm, name: str) -> None:
+def test_a_bad_name_is_refused_before_anything_is_sent(server: ServerCommands, ssm: Ssm, name: str) -> None:
     with pytest.raises(InvalidInputError, match="NodeName"):
         server.send("CheckNode", {"NodeName": name})
     assert ssm.calls == []
 
 
 @pytest.mark.parametrize("ping", [None, "ConnectionLost", "Inactive"])
-def test_case_47_a_server_that_ssm_does_not_manage_is_told_as_that_and_nothing_is_sent(
+def test_a_server_that_ssm_does_not_manage_is_told_as_that_and_nothing_is_sent(
     server: ServerCommands, ssm: Ssm, ping: str | None
 ) -> None:
     ssm.ping = ping
@@ -129,7 +127,7 @@ def test_case_47_a_server_that_ssm_does_not_manage_is_told_as_that_and_nothing_i
     assert ssm.of("send") == []
 
 
-def test_case_47_invalid_instance_id_is_not_reported_as_a_missing_instance(server: ServerCommands, ssm: Ssm) -> None:
+def test_invalid_instance_id_is_not_reported_as_a_missing_instance(server: ServerCommands, ssm: Ssm) -> None:
     ssm.send_error = refusal("InvalidInstanceId")
     with pytest.raises(ServerUnreachableError, match="server_not_managed"):
         server.send("InspectNodes", {})
@@ -173,7 +171,7 @@ def test_each_status_says_whether_it_is_final_and_known(
 
 
 @pytest.mark.parametrize("tries", [1, 3, 8])
-def test_case_43_a_command_that_ssm_does_not_show_yet_is_asked_for_again(
+def test_a_command_that_ssm_does_not_show_yet_is_asked_for_again(
     server: ServerCommands, ssm: Ssm, clock: Clock, tries: int
 ) -> None:
     ssm.answers = [refusal("InvocationDoesNotExist")] * tries + [{"Status": "Success", "ResponseCode": 0}]
@@ -190,7 +188,7 @@ def test_a_short_command_is_waited_for_20_s_and_then_left_unknown(
 
 
 @pytest.mark.parametrize("length", [23_999, 24_000, 30_000])
-def test_case_44_output_at_the_limit_is_not_whole(server: ServerCommands, ssm: Ssm, length: int) -> None:
+def test_output_at_the_limit_is_not_whole(server: ServerCommands, ssm: Ssm, length: int) -> None:
     ssm.answers = [{"Status": "Success", "ResponseCode": 0, "StandardOutputContent": "x" * length}]
     assert server.result("c-1").succeeded is (length < 24_000)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.scale_down.drain import judge_termination
+from node_fleet.domain.scale_down.termination import judge_termination
 from tests.support.shipped_scripts import rules
 
 ROOT = Path(__file__).parents[3]

@@ -74,7 +74,7 @@ def test_case_9_a_budget_without_room_is_seen_before_anybody_is_chosen(site: Sit
     nodes = [n for n in site.inspect().nodes if n.blockers and not n.server]
     assert nodes
     assert {(b.letter, b.budget) for n in nodes for b in n.blockers} == {("p", name)}
-    assert all(n.room == 0 for n in nodes)
+    assert all(n.disruptions_allowed == 0 for n in nodes)
 
 
 def test_a_volume_of_this_node_blocks_whatever_its_source_type(site: Site) -> None:

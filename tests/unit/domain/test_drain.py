@@ -13,12 +13,10 @@ from node_fleet.domain.scale_down.drain import (
     after_target,
     judge_check,
     judge_drain,
-    judge_termination,
     moved,
-    must_stay_open,
-    removal_sentence,
 )
 from node_fleet.domain.scale_down.inspection import NodeCheck
+from node_fleet.domain.scale_down.termination import judge_termination, must_stay_open, removal_sentence
 
 NODE = "i-0123456789abcdef0"
 LIMITS = DrainLimits(drain_seconds=300, delivery_seconds=30)
@@ -41,18 +39,18 @@ TABLE = [
     # what SSM answers, seconds after it was sent -> drain.status, words the operator reads
     (answer("InvocationDoesNotExist"), 5, "waiting", "SSM does not show the command yet"),
     (answer("InvocationDoesNotExist"), 31, "waiting", "yet after 31 s"),
-    (answer("InvocationDoesNotExist"), 421, "failed", "outcome unknown: no end after 421 s"),
-    (answer("Pending"), 10, "waiting", "SSM says Pending"),
-    (answer("Delayed"), 10, "waiting", "SSM says Delayed"),
+    (answer("InvocationDoesNotExist"), 421, "failed", "outcome unknown: not finished after 421 s"),
+    (answer("Pending"), 10, "waiting", "SSM status Pending"),
+    (answer("Delayed"), 10, "waiting", "SSM status Delayed"),
     (answer("InProgress"), 420, "waiting", "draining for 420 s"),
     (answer("InProgress"), 421, "failed", "the command is cancelled"),
-    (answer("Cancelling"), 10, "waiting", "SSM says Cancelling"),
-    (answer("ExecutionTimedOut"), 361, "failed", "outcome unknown: SSM says ExecutionTimedOut"),
-    (answer("DeliveryTimedOut"), 31, "failed", "outcome unknown: SSM says DeliveryTimedOut"),
-    (answer("Undeliverable"), 31, "failed", "outcome unknown: SSM says Undeliverable"),
-    (answer("Cancelled"), 31, "failed", "outcome unknown: SSM says Cancelled"),
-    (answer("Terminated"), 31, "failed", "outcome unknown: SSM says Terminated"),
-    (answer("Success", 0, WHOLE), 31, "drained", "kubectl says it is drained"),
+    (answer("Cancelling"), 10, "waiting", "SSM status Cancelling"),
+    (answer("ExecutionTimedOut"), 361, "failed", "outcome unknown: SSM status ExecutionTimedOut"),
+    (answer("DeliveryTimedOut"), 31, "failed", "outcome unknown: SSM status DeliveryTimedOut"),
+    (answer("Undeliverable"), 31, "failed", "outcome unknown: SSM status Undeliverable"),
+    (answer("Cancelled"), 31, "failed", "outcome unknown: SSM status Cancelled"),
+    (answer("Terminated"), 31, "failed", "outcome unknown: SSM status Terminated"),
+    (answer("Success", 0, WHOLE), 31, "drained", "kubectl reports it drained"),
     (answer("Success", 0, WHOLE[:30]), 31, "failed", f"lacks the line node/{NODE} drained"),
     (answer("Success", 0, f"node/{NODE} drained, almost"), 31, "failed", "outcome unknown"),
     (answer("Success", 0, f"node/{NODE}9 drained"), 31, "failed", "outcome unknown"),
@@ -60,18 +58,18 @@ TABLE = [
     (answer("Failed", 1, "result: drain-failed blocked shop/web-1:p=web 0"), 31, "failed", "shop/web-1 (budget web)"),
     (answer("Failed", 1, "", 'error: pods "x" is forbidden: User "a" cannot'), 31, "failed", "RBAC: "),
     (answer("Failed", 1, "", "error: global timeout reached: 5m0s"), 31, "failed", "global timeout reached"),
-    (answer("Failed", 1), 31, "failed", "it said nothing"),
-    (answer("Failed", 65, "result: too-late it may"), 31, "failed", "too late and did nothing"),
-    (answer("Failed", 66, f"result: no-node {NODE}"), 31, "skipped", "its node is gone"),
-    (answer("Failed", 67, "result: foreign-cordon -"), 31, "skipped", "somebody else cordoned it"),
+    (answer("Failed", 1), 31, "failed", "no error text"),
+    (answer("Failed", 65, "result: too-late it may"), 31, "failed", "too late and changed nothing"),
+    (answer("Failed", 66, f"result: no-node {NODE}"), 31, "skipped", "its node does not exist"),
+    (answer("Failed", 67, "result: foreign-cordon -"), 31, "skipped", "another user or operation cordoned it"),
     (
         answer("Failed", 68, "result: blocked shop/db-0:s 0"),
         31,
         "blocked",
-        "a pod came that may not be moved: blocked"[:30],
+        "a pod that must not be moved was scheduled on it",
     ),
     (answer("Failed", 69, "result: unreadable the node"), 31, "failed", "could not read the cluster"),
-    (answer("Failed", 70, "result: undone x"), 31, "skipped", "called off"),
+    (answer("Failed", 70, "result: undone x"), 31, "skipped", "rolled back"),
     (answer("Failed", 75, "result: busy x"), 31, "failed", "another command works on that node"),
 ]
 
@@ -99,12 +97,12 @@ def test_only_success_with_code_0_and_the_exact_line_is_ever_drained(
 
 
 @pytest.mark.parametrize("kept", [0, 10, len(WHOLE.split("drained", maxsplit=1)[0])])
-def test_case_44_a_cut_success_is_unknown_never_drained(kept: int) -> None:
+def test_a_cut_success_is_unknown_never_drained(kept: int) -> None:
     assert judge_drain(answer("Success", 0, WHOLE[:kept]), TARGET, LIMITS, SENT + 9).status == "failed"
 
 
 @pytest.mark.parametrize(("drain", "delivery"), [(300, 30), (30, 60), (3600, 45)])
-def test_case_46_the_limits_nest(drain: int, delivery: int) -> None:
+def test_the_limits_nest(drain: int, delivery: int) -> None:
     limits = DrainLimits(drain_seconds=drain, delivery_seconds=delivery)
     assert drain < limits.execution_seconds < limits.state_seconds
     assert SENT + delivery <= limits.not_after(SENT) < SENT + limits.state_seconds
@@ -148,10 +146,10 @@ def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeCheck, dead: b
 
 
 @pytest.mark.parametrize("lost", [1, 2, 9])
-def test_case_15_pods_lost_with_a_dead_node_are_told(lost: int) -> None:
+def test_pods_lost_with_a_dead_node_are_told(lost: int) -> None:
     seen = look(ready=False, pods_left=lost, pods_terminating=lost)
     verdict = judge_check(seen, TARGET, "down-1", dead=True, waited=1, limit=420)
-    assert f"drained with loss: {lost} pods" in verdict.detail
+    assert f"drained with loss: {lost} pod" in verdict.detail
 
 
 TERMINATIONS = [

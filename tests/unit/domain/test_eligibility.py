@@ -66,29 +66,29 @@ KEPT = [
     (node(server=True), {}, "it is the server"),
     (node(), {"machines": ()}, "it is not managed by node-fleet"),
     (node(instance_id=""), {}, "it is not managed by node-fleet"),
-    (node(), {"machine": instance(under_notice=True)}, "AWS has announced to take it"),
-    (node(), {"under_notice": frozenset({ID})}, "AWS has announced to take it"),
-    (node(cordoned=True), {}, "somebody cordoned it"),
-    (node(cordoned=True, cordoned_by="?"), {}, "somebody cordoned it"),
+    (node(), {"machine": instance(under_notice=True)}, "it is under interruption notice"),
+    (node(), {"under_notice": frozenset({ID})}, "it is under interruption notice"),
+    (node(cordoned=True), {}, "another user cordoned it"),
+    (node(cordoned=True, cordoned_by="?"), {}, "another user cordoned it"),
     (node(cordoned=True, cordoned_by="down-9-1"), {}, "it is still cordoned by operation down-9-1"),
     (node(protected_by="karpenter.sh/do-not-disrupt"), {}, "it is annotated karpenter.sh/do-not-disrupt"),
     (node(ready=False), {}, "it is not ready"),
-    (node(tainted=True), {}, "it does not take pods yet"),
+    (node(tainted=True), {}, "it does not accept pods yet"),
     (node(), {"machine": instance(state="pending")}, "its instance is pending"),
-    (node(), {"back_offs": (BackOff(key=f"node:{ID}", failures=1, until=NOW + 60),)}, "left alone for another 60 s"),
+    (node(), {"back_offs": (BackOff(key=f"node:{ID}", failures=1, until=NOW + 60),)}, "in back-off for another 60 s"),
     (blocked("k"), {}, "shop/orders-db-0 is a kube-system pod of no DaemonSet"),
     (blocked("s"), {}, "shop/orders-db-0 is a StatefulSet pod"),
     (blocked("d"), {}, "shop/orders-db-0 is the only replica of its Deployment"),
     (blocked("c"), {}, "shop/orders-db-0 has no controller"),
-    (blocked("g"), {}, "belongs to a controller that no longer exists"),
+    (blocked("g"), {}, "belongs to a controller that does not exist"),
     (blocked("v"), {}, "uses a volume that exists on this node only"),
     (blocked("n"), {}, 'is annotated safe-to-evict "false"'),
     (blocked("x"), {}, "is annotated karpenter.sh/do-not-disrupt"),
-    (blocked("p", "orders"), {}, "may not be disrupted now (budget orders)"),
+    (blocked("p", "orders"), {}, "allows no disruption now (budget orders)"),
     (blocked("t", "orders"), {}, "is under two disruption budgets"),
     (blocked("u"), {}, "cannot be judged"),
     (blocked("z"), {}, "cannot be judged"),
-    (node(more_blockers=3), {}, "3 of its pods may not be moved"),
+    (node(more_blockers=3), {}, "3 of its pods must not be moved"),
     (replace(blocked("s"), more_blockers=3), {}, "is a StatefulSet pod, and 3 more"),
 ]
 
@@ -134,11 +134,11 @@ def test_workers_that_the_answer_left_out_are_kept() -> None:
     judged = judge_workers(
         Inspection(known=True, nodes=(), left_out=1), (instance(),), under_notice=frozenset(), back_offs=(), now=NOW
     )
-    assert judged.kept[0].reason == "the answer of the server had no room for it"
+    assert judged.kept[0].reason == "it did not fit into the answer of the server"
 
 
 @pytest.mark.parametrize("unusable", [{"ready": False}, {"cordoned": True}, {"tainted": True}])
-def test_case_10_usable_are_workers_that_take_pods_now(unusable: dict[str, object]) -> None:
+def test_usable_are_workers_that_take_pods_now(unusable: dict[str, object]) -> None:
     other = "i-0aaaaaaaaaaaaaaaa"
     judged = judge_workers(
         Inspection(known=True, nodes=(node(), node(other, **unusable))),
@@ -151,7 +151,7 @@ def test_case_10_usable_are_workers_that_take_pods_now(unusable: dict[str, objec
 
 
 @pytest.mark.parametrize("letter", sorted(REASONS))
-def test_case_15_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) -> None:
+def test_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) -> None:
     seen = replace(blocked(letter), ready=False, tainted=True)
     assert bool(reason(seen, not_ready=ID)) is (letter in "vnxu")
     assert reason(seen, not_ready="i-0aaaaaaaaaaaaaaaa") == "it is not ready"
@@ -160,5 +160,5 @@ def test_case_15_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) 
 @pytest.mark.parametrize(
     "rule", [{"cordoned": True}, {"protected_by": "karpenter.sh/do-not-disrupt"}, {"more_blockers": 1}]
 )
-def test_case_15_a_dead_worker_keeps_its_other_protections(rule: dict[str, object]) -> None:
+def test_a_dead_worker_keeps_its_other_protections(rule: dict[str, object]) -> None:
     assert reason(node(ready=False, **rule), not_ready=ID)

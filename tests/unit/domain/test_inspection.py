@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.scale_down.inspection import (
-    PLAIN_CHARACTERS,
     parse_inspection,
     parse_node_check,
-    taken_up,
-    written_down,
 )
+from node_fleet.payload import PLAIN_CHARACTERS, packed_lines, unpacked
 
 A = "i-0123456789abcdef0"
 
@@ -35,24 +33,30 @@ def test_every_field_of_a_line_is_read() -> None:
     assert (node.ready, node.cordoned, node.server, node.tainted, node.worker, node.needs_force) == (True,) * 6
     assert (node.pods_to_move, node.daemon_pods, node.mirror_pods, node.finished_pods) == (4, 2, 1, 3)
     assert (node.cpu_requested_milli, node.cpu_allocatable_milli, node.idle_cpu_percent) == (850, 2000, 57.5)
-    assert (node.room, node.cordoned_by, node.more_blockers) == (1, "down-1-1", 5)
+    assert (node.disruptions_allowed, node.cordoned_by, node.more_blockers) == (1, "down-1-1", 5)
     assert node.protected_by == "cluster-autoscaler.kubernetes.io/scale-down-disabled"
     assert [(b.pod, b.letter, b.budget) for b in node.blockers] == [("shop/db-0", "s", ""), ("shop/web-1", "p", "web")]
 
 
 def test_dashes_mean_none() -> None:
     node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0 - - - - 0")).nodes[0]
-    assert (node.instance_id, node.room, node.cordoned_by, node.protected_by, node.blockers) == ("", None, "", "", ())
+    assert (node.instance_id, node.disruptions_allowed, node.cordoned_by, node.protected_by, node.blockers) == (
+        "",
+        None,
+        "",
+        "",
+        (),
+    )
     assert (node.ready, node.idle_cpu_percent) == (False, 0.0)
 
 
 @given(st.integers(0, len(whole(LINE)) - 1))
-def test_case_44_no_cut_answer_is_ever_known(length: int) -> None:
+def test_no_cut_answer_is_ever_known(length: int) -> None:
     assert not parse_inspection(whole(LINE)[:length]).known
 
 
 @given(st.integers(0, len(whole(LINE)) - 1), st.characters(min_codepoint=33, max_codepoint=126))
-def test_case_44_no_answer_with_a_changed_character_is_ever_known(place: int, changed: str) -> None:
+def test_no_answer_with_a_changed_character_is_ever_known(place: int, changed: str) -> None:
     text = whole(LINE)
     spoiled = text[:place] + changed + text[place + 1 :]
     assert spoiled == text or not parse_inspection(spoiled).known
@@ -90,10 +94,10 @@ def test_another_version_of_the_format_is_unknown() -> None:
 
 @given(st.text(alphabet="abc \n", min_size=1, max_size=3 * PLAIN_CHARACTERS).map(str.strip))
 def test_an_answer_comes_back_from_the_payload_as_it_was(text: str) -> None:
-    assert taken_up(written_down(text)).splitlines() == text.splitlines()
+    assert unpacked(packed_lines(text)) == text.splitlines()
 
 
 def test_a_small_answer_can_be_read_in_the_console_and_a_large_one_is_packed() -> None:
-    assert written_down(whole(LINE)) == {"lines": whole(LINE).splitlines()}
+    assert packed_lines(whole(LINE)) == whole(LINE).splitlines()
     large = whole(*[LINE] * 100)
-    assert len(written_down(large)["packed"]) < len(large) / 2
+    assert len(packed_lines(large)["packed"]) < len(large) / 2

@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
+from node_fleet.domain.interruption.announcement import Announcement, outranks, read_announcement
+from node_fleet.domain.interruption.closing import closing_alerts, outcome_status
 from node_fleet.domain.interruption.response import (
-    Announcement,
     DeadlineDrain,
     Replacement,
     Times,
-    answer_to,
-    closing_alerts,
     interruption_alerts,
-    outranks,
-    read_announcement,
+    plan_response,
+    reason_to_skip_drain,
     replacement_slot,
-    what_happened,
-    why_no_drain,
 )
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
@@ -145,7 +142,7 @@ def test_a_recommendation_has_no_date_after_which_the_next_would_count() -> None
 
 def answer(kind: str, deadline: int = 0, *, now: int = NOW, **changes: Any) -> Any:
     announcement = Announcement(instance_ids=(ONE.instance_id,), kind=kind, at=NOW, deadline=deadline)  # type: ignore[arg-type]
-    return answer_to(announcement, instance(1, **changes), claimed_by="e", now=now, times=TIMES)
+    return plan_response(announcement, instance(1, **changes), claimed_by="e", now=now, times=TIMES)
 
 
 def test_a_spot_notice_is_drained_at_once_until_fifteen_seconds_before_its_end() -> None:
@@ -176,7 +173,7 @@ def test_a_recommendation_is_drained_politely_after_its_replacement_had_time_to_
         ("spot", "terminated", "forget"),
         ("spot", "shutting-down", "forget"),
         ("gone", "terminated", "forget"),
-        ("stopped", "stopped", "tell"),
+        ("stopped", "stopped", "notify"),
         ("spot", "pending", "respond"),
     ],
 )
@@ -201,8 +198,8 @@ def test_the_replacement_counts_the_taken_worker_as_gone_and_avoids_its_pool() -
         ("running", None, "superseded"),
     ],
 )
-def test_after_the_date_it_is_looked_what_happened(state: str, notice: Notice | None, expected: str) -> None:
-    assert what_happened(state, notice, "e") == expected
+def test_after_the_date_it_is_looked_outcome_status(state: str, notice: Notice | None, expected: str) -> None:
+    assert outcome_status(state, notice, "e") == expected
 
 
 @pytest.mark.parametrize(
@@ -211,7 +208,7 @@ def test_after_the_date_it_is_looked_what_happened(state: str, notice: Notice | 
         (NOW, ["e"], False, ""),
         (NOW + 95, ["e"], False, ""),
         (NOW + 96, ["e"], False, "too late"),
-        (NOW, ["other"], False, "took over"),
+        (NOW, ["other"], False, "another execution"),
         (NOW, [], False, "lifted"),
         (NOW, ["e"], True, "paused by ann"),
     ],
@@ -220,7 +217,7 @@ def test_a_drain_is_begun_only_while_it_can_do_good(now: int, notices: list[str]
     held = tuple(Notice(instance_id=ONE.instance_id, kind="spot", at=NOW, claimed_by=by) for by in notices)
     pause = Pause(reason="sale", by="ann", since=NOW, until=NOW + 999) if paused else None
     state = FleetState(cluster_id="c", notices=held, pause=pause)
-    why = why_no_drain(answer("spot", NOW + 120), state, now, least_seconds=10)
+    why = reason_to_skip_drain(answer("spot", NOW + 120), state, now)
     assert word in why and bool(why) is bool(word)
 
 

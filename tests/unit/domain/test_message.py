@@ -40,7 +40,7 @@ def composed(**changes: Any) -> Message:
         ({}, "info", "all is well"),
         ({"alerts": ALERTS}, "warning", "at the maximum of 10 workers"),
         ({"outcome": Outcome(kind="scaled_up", text="two more")}, "success", "two more"),
-        ({"outcome": Outcome(kind="none", text="nobody went")}, "info", "nobody went"),
+        ({"outcome": Outcome(kind="none", text="no worker was removed")}, "info", "no worker was removed"),
         ({"outcome": Outcome(kind="scaled_up", text="two more"), "alerts": ALERTS}, "success", "two more"),
         (
             {"outcome": Outcome(kind="failed", text="x"), "alerts": ALERTS, "failure": FAILURE},

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from node_fleet.domain.model.operation import LaunchSlot, Operation, Target, resume_state
-from node_fleet.domain.scale_down.recovery import cordons_to_undo, may_close
+from node_fleet.domain.model.operation import LaunchSlot, Operation, Target, cordons_to_undo, may_close, resume_state
 
 START, LIMIT = 1_790_000_000, 900
 UP = Operation(

@@ -13,9 +13,11 @@ from node_fleet.domain.model.operation import (
     Operation,
     Target,
     TargetPhase,
+    cordons_to_undo,
+    given_up,
+    may_close,
     resume_state,
 )
-from node_fleet.domain.scale_down.recovery import cordons_to_undo, given_up, left_open, may_close
 from node_fleet.payload import from_payload, to_payload
 
 UP = Operation(
@@ -67,8 +69,3 @@ def test_a_given_up_operation_survives_its_trip_through_the_state_item() -> None
 def test_another_executions_operation_is_not_closed() -> None:
     assert may_close(UP, "dead") is True
     assert may_close(UP, "another") is False
-
-
-def test_what_is_left_open_is_named() -> None:
-    assert left_open(None) == ""
-    assert "down-1 (draining)" in left_open(down("drained"))

@@ -113,7 +113,7 @@ def test_the_market_that_goes_brings_the_fleet_nearest_to_its_share(share: int) 
 
 
 @pytest.mark.parametrize(("workers", "minimum"), [(3, 3), (2, 3), (1, 1)])
-def test_case_18_at_the_minimum_nobody_is_chosen_and_nothing_is_disturbed(workers: int, minimum: int) -> None:
+def test_at_the_minimum_nobody_is_chosen_and_nothing_is_disturbed(workers: int, minimum: int) -> None:
     plan = choose(fleet(*map(candidate, range(workers))), count=1, minimum=minimum, order="balance", spot_percent=70)
     assert plan.targets == ()
     assert plan.sentence.startswith(f"at_min: {workers} usable workers, minimum {minimum}")
@@ -121,7 +121,7 @@ def test_case_18_at_the_minimum_nobody_is_chosen_and_nothing_is_disturbed(worker
 
 def test_nobody_eligible_names_a_reason() -> None:
     plan = choose(fleet(kept=3), count=1, minimum=1, order="balance", spot_percent=70)
-    assert plan.sentence == "nobody may go: worker i-0kept0: kept, shop/db-0 is a StatefulSet pod"
+    assert plan.sentence == "no worker is eligible: worker i-0kept0: kept, shop/db-0 is a StatefulSet pod"
 
 
 @given(
@@ -183,13 +183,13 @@ def inspected(**changed: object) -> InspectedNode:
         (inspected(ready=False, instance_id=""), False),
     ],
 )
-def test_case_2_only_dead_nodes_of_our_own_workers_are_leftovers(seen: InspectedNode, found: bool) -> None:
+def test_only_dead_nodes_of_our_own_workers_are_leftovers(seen: InspectedNode, found: bool) -> None:
     assert bool(leftovers(Inspection(known=True, nodes=(seen,)), frozenset())) is found
     assert leftovers(Inspection(known=True, nodes=(seen,)), frozenset({f"i-{1:017x}"})) == ()
 
 
 @pytest.mark.parametrize(("name", "found"), [("i-0123456789abcdef0", True), ("ip-10-0-1-23", False), ("i-0123", False)])
-def test_case_2_a_password_is_a_leftover_only_when_its_node_was_named_like_an_instance(name: str, found: bool) -> None:
+def test_a_password_is_a_leftover_only_when_its_node_was_named_like_an_instance(name: str, found: bool) -> None:
     assert bool(leftovers(Inspection(known=True, orphans=(name,)), frozenset())) is found
 
 
@@ -197,7 +197,7 @@ def test_case_2_a_password_is_a_leftover_only_when_its_node_was_named_like_an_in
     ("owner", "noticed", "found"),
     [("down-1-1", False, True), ("?", False, False), ("", False, False), ("spot-1", True, False)],
 )
-def test_case_10_only_our_own_forgotten_cordons_are_given_back(owner: str, noticed: bool, found: bool) -> None:
+def test_only_our_own_forgotten_cordons_are_given_back(owner: str, noticed: bool, found: bool) -> None:
     seen = inspected(cordoned=True, cordoned_by=owner)
     notices = frozenset({seen.instance_id}) if noticed else frozenset()
     assert bool(stray_cordons(Inspection(known=True, nodes=(seen,)), notices)) is found

@@ -151,7 +151,7 @@ def test_a_message_of_blanks_still_has_a_text(blank: str) -> None:
     check_limits(shown(message(what=blank, why=blank)))
 
 
-def test_case_59_long_and_raw_text_is_cut_with_a_mark_and_escaped() -> None:
+def test_long_and_raw_text_is_cut_with_a_mark_and_escaped() -> None:
     text = 'pods <none> & "quota"\nline2'
     payload = shown(message(what="h" * 212, why=(text * 201)[:5400]))
     header, what, why = payload["blocks"][:3]

@@ -40,7 +40,7 @@ def test_a_good_drain_is_looked_at_before_it_counts(tools: Tools, seconds: int) 
 
 
 @pytest.mark.parametrize(("left", "waited", "status"), [(1, 10, "waiting"), (3, 420, "waiting"), (1, 421, "failed")])
-def test_case_20_pods_that_still_shut_down_are_waited_for(tools: Tools, left: int, waited: int, status: str) -> None:
+def test_pods_that_still_shut_down_are_waited_for(tools: Tools, left: int, waited: int, status: str) -> None:
     tools.begun("draining")
     tools.clock.time += waited
     tools.server.drain_result = answer(DRAINED)
@@ -98,7 +98,7 @@ def test_a_lost_node_is_left_out_and_the_next_target_follows(tools: Tools) -> No
     assert tools.state.calls[-1] == "save skipped+selected"
 
 
-def test_case_46_a_drain_that_outlives_its_limit_is_given_up(tools: Tools) -> None:
+def test_a_drain_that_outlives_its_limit_is_given_up(tools: Tools) -> None:
     tools.begun("draining")
     tools.clock.time += 421
     assert call(event(tools))["drain"]["status"] == "failed"

@@ -11,6 +11,7 @@ import pytest
 from moto import mock_aws
 
 from handlers import clean_up
+from node_fleet.adapters.server import ServerCommands
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import (
     LeaseLostError,
@@ -37,7 +38,7 @@ class Clock:
 
 
 @dataclass
-class Server:
+class Server(ServerCommands):
     """Notes what it is told, and how the state item stood when it was told."""
 
     store: StateStore
@@ -201,7 +202,7 @@ def test_a_server_that_cannot_be_asked_leaves_the_operation_given_up_for_the_nex
 ) -> None:
     tools.state.save_operation(held(tools), removal("draining", "selected"))
     tools.server.error = error
-    assert f"the next run undoes the rest: {error}" in cleaned(tools)
+    assert f"the next run rolls back the rest: {error}" in cleaned(tools)
     state = tools.state.load()
     assert state.lease is None
     assert state.operation is not None and state.operation.phase == "fail"

@@ -65,7 +65,7 @@ def test_a_worker_whose_notice_the_dead_execution_had_is_forgotten_once(fleet: B
 def test_a_node_that_still_answers_makes_the_event_come_again(fleet: Bench) -> None:
     worker = dead_worker(fleet)
     fleet.server.says("ForgetNode", "result: ready x")
-    with pytest.raises(CleanUpUnfinishedError, match=f"{worker.instance_id} is not forgotten: ready"):
+    with pytest.raises(CleanUpUnfinishedError, match=f"{worker.instance_id} is not deleted: ready"):
         clean_up(ended(announced(worker.instance_id)), None)
     fleet.server.says("ForgetNode", "result: forgotten x")
     clean_up(ended(announced(worker.instance_id)), None)

@@ -29,7 +29,7 @@ def test_only_what_needs_a_person_is_told_again(fleet: Bench, status: str, lifte
     assert len(fleet.publisher.messages) == messages
 
 
-@pytest.mark.parametrize(("path", "lifted"), [("respond", False), ("tell", False), ("forget", True)])
+@pytest.mark.parametrize(("path", "lifted"), [("respond", False), ("notify", False), ("forget", True)])
 def test_the_notice_that_another_execution_answers_is_lifted_only_when_the_machine_has_ended(
     fleet: Bench, path: str, lifted: bool
 ) -> None:
@@ -42,5 +42,5 @@ def test_the_notice_that_another_execution_answers_is_lifted_only_when_the_machi
 def test_a_fault_on_the_way_keeps_the_notice_and_is_told_in_plain_words(fleet: Bench) -> None:
     failure = {"Error": "ServerUnreachableError", "Cause": '{"errorMessage": "no agent"}'}
     answer = handler(event(noticed(fleet, running(fleet)), failure=failure), None)
-    assert "ServerUnreachableError: no agent" in answer["sentence"]
+    assert "no agent [ServerUnreachableError]" in answer["sentence"]
     assert len(fleet.state().notices) == 1 and len(fleet.publisher.messages) == 1

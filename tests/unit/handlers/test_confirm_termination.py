@@ -29,7 +29,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         ("gone", "not-ready", "terminated", "terminated"),
     ],
 )
-def test_case_2_the_node_is_forgotten_only_after_machine_and_agent_are_gone(
+def test_the_node_is_forgotten_only_after_machine_and_agent_are_gone(
     tools: Tools, case: tuple[str, str, str, str]
 ) -> None:
     ec2, look, status, phase = case

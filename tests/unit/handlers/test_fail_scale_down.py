@@ -53,7 +53,7 @@ def test_what_must_be_finished_or_undone_stays_open(tools: Tools, phase: TargetP
     tools.begun(phase)
     answered = call(event(tools, failure={"Error": "E", "Cause": "c"}))
     assert (tools.state.item.operation is not None, tools.state.closed) == (True, [])
-    assert "the next run goes on" in answered["outcome"]["text"]
+    assert "the next run resumes it" in answered["outcome"]["text"]
 
 
 def test_past_twice_its_limit_a_cordon_that_may_stand_is_told_and_the_fleet_goes_on(tools: Tools) -> None:

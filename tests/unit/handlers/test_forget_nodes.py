@@ -20,7 +20,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     return forget_nodes.handler(payload, None)
 
 
-def test_case_1_node_and_password_go_by_one_command(tools: Tools) -> None:
+def test_node_and_password_go_by_one_command(tools: Tools) -> None:
     tools.begun("terminated", "selected")
     tools.server.says["ForgetNode"] = answer(f"result: forgotten {A}")
     answered = call(event(tools))
@@ -43,4 +43,4 @@ def test_a_server_that_is_away_does_not_hold_up_the_fleet_and_is_told(tools: Too
     assert f"kubectl delete node {A}" in answered["alerts"]["rows"][0][1]
     assert answered["next"] == "done"
     assert tools.state.item.operation is not None
-    assert "still to be swept" in tools.state.item.operation.targets[0].detail
+    assert "still to be deleted" in tools.state.item.operation.targets[0].detail

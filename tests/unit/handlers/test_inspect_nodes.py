@@ -28,7 +28,7 @@ def test_the_lines_of_the_server_are_passed_on(tools: Tools) -> None:
 @pytest.mark.parametrize(
     "said", [answer(ALL_FREE[:-9]), answer("", 1), answer(status="InProgress"), answer(ALL_FREE, status="TimedOut")]
 )
-def test_case_44_what_is_cut_late_or_failed_is_unknown(tools: Tools, said: Any) -> None:
+def test_what_is_cut_late_or_failed_is_unknown(tools: Tools, said: Any) -> None:
     tools.server.says["InspectNodes"] = said
     found = call(event(tools))["inspection"]
     assert (found["known"], found["lines"]) == (False, [])
@@ -42,7 +42,7 @@ def test_case_44_what_is_cut_late_or_failed_is_unknown(tools: Tools, said: Any) 
         ServerNotFoundError("no running instance carries the tag Role=k3s-master"),
     ],
 )
-def test_case_47_a_server_that_cannot_be_asked_is_an_answer_with_an_alert_not_a_failed_run(
+def test_a_server_that_cannot_be_asked_is_an_answer_with_an_alert_not_a_failed_run(
     tools: Tools, error: Exception
 ) -> None:
     tools.server.says["InspectNodes"] = error

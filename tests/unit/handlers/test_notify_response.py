@@ -33,7 +33,7 @@ def test_people_hear_what_was_done(fleet: Bench, drain: str, replacement: str, l
     payload = event(noticed(fleet, running(fleet)), response=response(drain, replacement))
     assert handler(payload, None) == payload
     ((subject, message),) = fleet.publisher.messages
-    assert "AWS takes this Spot instance back" in subject
+    assert "AWS reclaims this Spot instance" in subject
     assert message["level"] == level and f"drain {drain}" in message["what"]
     assert [kind for kind, _ in fleet.records.events] == ["interruption"]
 

@@ -96,7 +96,7 @@ def test_nobody_is_terminated_while_the_others_cannot_be_looked_at(wire: Wire) -
     tools = wire(terminate_nodes)
     tools.begun("drained")
     tools.server.says = {"CheckNode": answer(look_text()), "InspectNodes": answer(A_CORDONED, status="TimedOut")}
-    with pytest.raises(DrainFailedError, match="could not be looked at"):
+    with pytest.raises(DrainFailedError, match="could not be inspected"):
         terminate_nodes.handler(event(tools), None)
     assert tools.ec2.terminated == []
 
@@ -128,7 +128,7 @@ def test_a_dry_run_that_would_remove_nobody_says_so(wire: Wire) -> None:
     text = inspection_text(*(worker_line(one, blockers="shop/orders-db-0:s") for one in (A, B, C)))
     payload = event(tools, inspection=inspected(text))
     payload["run"]["dry_run"] = True
-    assert "would remove nobody" in select_nodes.handler(payload, None)["outcome"]["text"]
+    assert "would remove no worker" in select_nodes.handler(payload, None)["outcome"]["text"]
 
 
 def test_a_fault_during_a_drain_is_what_it_is_undone_for(wire: Wire) -> None:

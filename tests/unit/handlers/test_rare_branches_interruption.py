@@ -96,14 +96,14 @@ GIVEN_UP: dict[str, Any] = {
     },
     "responsePayload": {
         "errorType": "CleanUpUnfinishedError",
-        "errorMessage": "node i-1 of i-1 is not forgotten: ready",
+        "errorMessage": "node i-1 of i-1 is not deleted: ready",
     },
 }
 
 
 def test_an_event_that_lambda_gave_up_is_shown_with_its_reason() -> None:
     shown = slack_message.payload_of(json.dumps(GIVEN_UP), "", Settings())
-    assert shown["text"] == "⚠️ node-fleet-CleanUp gave up after 3 tries: node i-1 of i-1 is not forgotten: ready"
+    assert shown["text"] == "⚠️ node-fleet-CleanUp gave up after 3 tries: node i-1 of i-1 is not deleted: ready"
     assert "docs/operations.md, row CleanUpUnfinishedError" in json.dumps(shown)
 
 

@@ -140,7 +140,7 @@ def test_after_hours_without_room_a_person_decides(fleet: Bench, tries: int, sta
     _, payload = full(fleet, "failed")
     settle = handler({**payload, "settle": {"status": "not_reclaimed", "tries": tries}}, None)["settle"]
     assert (settle["status"], settle.get("wait_seconds"), settle["tries"]) == (status, wait_seconds, tries + 1)
-    assert "decide by hand" in settle["detail"]
+    assert "the fleet is at its maximum" in settle["detail"]
 
 
 def test_without_room_an_empty_one_under_our_cordon_goes_and_a_second_call_answers_the_same(fleet: Bench) -> None:
@@ -168,7 +168,7 @@ def test_without_room_one_that_is_not_empty_and_ours_any_more_is_kept(fleet: Ben
     taken, payload = full(fleet, "drained")
     fleet.server.says("CheckNode", look_text(**{"instance_id": taken, "owner": operation_of(taken), **found}))
     settle = handler(payload, None)["settle"]
-    assert settle["status"] == "waiting" and "decide by hand" in settle["detail"]
+    assert settle["status"] == "waiting" and "the fleet is at its maximum" in settle["detail"]
     assert len(fleet.instances()) == 3 and len(fleet.state().notices) == 1
 
 

@@ -13,9 +13,8 @@ from moto import mock_aws
 from handlers import release_lock
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import RunFailedError, StateStoreError
-from node_fleet.domain.model.memory import BackOff, Memory
+from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_down.recovery import newest
 from node_fleet.payload import put
 from node_fleet.settings import Settings
 
@@ -132,7 +131,7 @@ def test_a_table_that_refuses_the_record_does_not_keep_the_lock(tools: Tools) ->
 def test_of_two_memories_the_later_stamp_wins_whole_and_else_the_longer_row_of_failures() -> None:
     twice, once = (BackOff(key="scale_up", failures=n, until=START + 60 * n) for n in (2, 1))
     other = BackOff(key="node:i-1", failures=1, until=START)
-    assert newest(STAMPED, Memory(back_offs=(once,))) == STAMPED
-    assert newest(Memory(back_offs=(twice,)), Memory(back_offs=(once, other))).back_offs == (other, twice)
-    assert newest(Memory(), STAMPED) == STAMPED
-    assert newest(Memory(back_offs=(once,)), Memory(back_offs=(twice,))).back_offs == (twice,)
+    assert newest_memory(STAMPED, Memory(back_offs=(once,))) == STAMPED
+    assert newest_memory(Memory(back_offs=(twice,)), Memory(back_offs=(once, other))).back_offs == (other, twice)
+    assert newest_memory(Memory(), STAMPED) == STAMPED
+    assert newest_memory(Memory(back_offs=(once,)), Memory(back_offs=(twice,))).back_offs == (twice,)

@@ -54,12 +54,12 @@ def test_every_worker_that_stays_has_its_sentence(tools: Tools) -> None:
     kept = select(tools, text)["selection"]["kept"]
     assert kept == [
         f"worker {A}: kept, shop/orders-db-0 is a StatefulSet pod",
-        f"worker {B}: kept, somebody cordoned it",
+        f"worker {B}: kept, another user cordoned it",
     ]
 
 
 @pytest.mark.parametrize("minimum", [3, 4, 9])
-def test_case_18_at_the_minimum_nothing_is_disturbed(tools: Tools, minimum: int) -> None:
+def test_at_the_minimum_nothing_is_disturbed(tools: Tools, minimum: int) -> None:
     tools.settings = Settings(min_workers=minimum)
     answered = select(tools)
     assert answered["selection"]["detail"].startswith("at_min")
@@ -67,7 +67,7 @@ def test_case_18_at_the_minimum_nothing_is_disturbed(tools: Tools, minimum: int)
 
 
 @pytest.mark.parametrize("gone", [A, B, C])
-def test_case_18_a_worker_under_notice_does_not_hold_the_minimum(tools: Tools, gone: str) -> None:
+def test_a_worker_under_notice_does_not_hold_the_minimum(tools: Tools, gone: str) -> None:
     tools.notice(gone)
     assert select(tools)["selection"]["status"] == "none"
 
@@ -116,7 +116,7 @@ def test_a_worker_that_rests_is_passed_over(tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("operation_id", ["down-3-1", "down-1-9", "x"])
-def test_case_10_a_cordon_left_by_a_dead_run_is_given_back(tools: Tools, operation_id: str) -> None:
+def test_a_cordon_left_by_a_dead_run_is_given_back(tools: Tools, operation_id: str) -> None:
     select(tools, inspection_text(worker_line(A, "RCW", operation_id), worker_line(B), worker_line(C)))
     assert tools.server.sent == [("UncordonNode", {"NodeName": A, "OperationId": operation_id})]
 
@@ -124,9 +124,7 @@ def test_case_10_a_cordon_left_by_a_dead_run_is_given_back(tools: Tools, operati
 @pytest.mark.parametrize(
     ("state", "forgotten"), [("terminated", True), ("gone", True), ("shutting-down", False), ("stopped", False)]
 )
-def test_case_2_what_a_dead_worker_left_is_swept_when_ec2_says_it_is_gone(
-    tools: Tools, state: str, forgotten: bool
-) -> None:
+def test_what_a_dead_worker_left_is_swept_when_ec2_says_it_is_gone(tools: Tools, state: str, forgotten: bool) -> None:
     dead = "i-0dead00000000000"
     tools.ec2.state[dead] = state
     select(tools, inspection_text(*(worker_line(i) for i in (A, B, C)), worker_line(dead, "TW")))

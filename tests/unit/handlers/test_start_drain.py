@@ -65,7 +65,7 @@ def test_a_pause_or_a_lost_lease_comes_before_the_command(tools: Tools) -> None:
     assert tools.server.sent == []
 
 
-def test_case_15_a_dead_worker_is_drained_by_its_own_rules(tools: Tools) -> None:
+def test_a_dead_worker_is_drained_by_its_own_rules(tools: Tools) -> None:
     tools.begun("selected", not_ready=True)
     call(event(tools))
     assert tools.server.sent[0][1]["DrainMode"] == "not-ready"

@@ -67,7 +67,7 @@ def test_it_terminates_the_one_drained_worker_and_is_harmless_twice(tools: Tools
         answer(status="InProgress"),
     ],
 )
-def test_case_20_what_is_not_seen_empty_under_our_cordon_is_not_terminated(tools: Tools, said: Any) -> None:
+def test_what_is_not_seen_empty_under_our_cordon_is_not_terminated(tools: Tools, said: Any) -> None:
     tools.server.says["CheckNode"] = said
     with pytest.raises(DrainFailedError, match="was not terminated"):
         call(event(tools))
@@ -82,21 +82,21 @@ def test_case_20_what_is_not_seen_empty_under_our_cordon_is_not_terminated(tools
         (worker_line(C),),
     ],
 )
-def test_case_18_the_minimum_is_checked_again_with_fresh_data(tools: Tools, others: tuple[str, ...]) -> None:
+def test_the_minimum_is_checked_again_with_fresh_data(tools: Tools, others: tuple[str, ...]) -> None:
     tools.server.says["InspectNodes"] = answer(inspection_text(worker_line(A, "RCW", OPERATION_ID), *others))
-    with pytest.raises(DrainFailedError, match="at_min: only 1 usable workers would be left, the minimum is 2"):
+    with pytest.raises(DrainFailedError, match="at_min: only 1 usable workers would remain, the minimum is 2"):
         call(event(tools))
     assert tools.ec2.terminated == []
 
 
 @pytest.mark.parametrize("gone", [B, C])
-def test_case_18_those_under_notice_count_as_gone(tools: Tools, gone: str) -> None:
+def test_those_under_notice_count_as_gone(tools: Tools, gone: str) -> None:
     tools.notice(gone)
     with pytest.raises(DrainFailedError, match="at_min"):
         call(event(tools))
 
 
-def test_case_18_all_targets_of_the_operation_count_as_gone(tools: Tools) -> None:
+def test_all_targets_of_the_operation_count_as_gone(tools: Tools) -> None:
     tools.begun("drained", "selected")
     with pytest.raises(DrainFailedError, match="at_min"):
         call(event(tools))
@@ -114,7 +114,7 @@ def test_a_pause_stops_it(tools: Tools) -> None:
         call(event(tools))
 
 
-def test_case_15_a_dead_worker_with_lost_pods_is_terminated(tools: Tools) -> None:
+def test_a_dead_worker_with_lost_pods_is_terminated(tools: Tools) -> None:
     tools.begun("drained", not_ready=True)
     tools.server.says["CheckNode"] = answer(look_text(left=3, going=3, ready="not-ready"))
     call(event(tools))

@@ -50,7 +50,7 @@ def test_only_a_failed_drain_makes_its_worker_rest(tools: Tools, status: str, re
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 600), (1, 1200), (2, 2400)])
-def test_case_9_the_rest_doubles_with_each_failure(tools: Tools, failures: int, seconds: int) -> None:
+def test_the_rest_doubles_with_each_failure(tools: Tools, failures: int, seconds: int) -> None:
     tools.begun("draining")
     past = (BackOff(key=f"node:{A}", failures=failures, until=NOW),) if failures else ()
     answered = call(event(tools, memory=Memory(back_offs=past), drain={"status": "failed", "detail": "x"}))
@@ -120,7 +120,7 @@ def test_it_works_under_a_pause_and_twice(tools: Tools) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(3599, 0), (3600, 1), (60, 0)])
-def test_case_9_a_worker_is_told_of_at_most_once_in_the_quiet_time(tools: Tools, seconds: int, told: int) -> None:
+def test_a_worker_is_told_of_at_most_once_in_the_quiet_time(tools: Tools, seconds: int, told: int) -> None:
     quiet = tools.settings.policy().alert_quiet_seconds
     tools.begun("draining")
     before = NOW - quiet * seconds // 3600

@@ -98,7 +98,7 @@ def test_the_week_is_read_day_by_day_and_told_in_one_message(bench: Bench) -> No
     answer = bench.run()
     assert bench.records.asked == [(NOW - n * DAY, NOW - (n - 1) * DAY) for n in range(7, 0, -1)]
     ((subject, message),) = bench.publisher.sent
-    assert subject == "node-fleet node-fleet-prod: weekly cost report"
+    assert subject == "weekly cost report"
     assert message["trigger"] == "weekly" and message["what"] == answer["headline"]
     assert answer["headline"].startswith("workers cost 534.95 BDT this week")
     assert any("vol-1" in line for line in answer["lines"])

@@ -1,17 +1,15 @@
-"""What an announcement of AWS means for a worker: how long there is, what is done, and what became of it.
+"""The response to an interruption notice: what is drained and when, and which worker is launched instead.
 
-Spot warnings end in minutes, scheduled changes in days, recommendations often in nothing.
+A Spot warning leaves two minutes and a scheduled change days; many rebalance recommendations are followed by nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from typing import Literal
 
-from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.interruption.announcement import Announcement, Kind
 from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot, Operation
@@ -21,54 +19,28 @@ from node_fleet.domain.notify.message import Message
 from node_fleet.domain.scale_up.launch import mark_under_notice
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 
-Kind = Literal["spot", "rebalance", "scheduled", "gone", "stopped"]
-Path = Literal["respond", "forget", "tell"]
+Path = Literal["respond", "forget", "notify"]
 DrainMode = Literal["deadline", "voluntary", "none"]
-OutcomeStatus = Literal["gone", "not_reclaimed", "superseded"]
 
-SPOT_NOTICE_SECONDS = 120
-"""AWS gives two minutes with a Spot interruption warning."""
-LEAST_DRAIN_SECONDS = 10
-"""With less time than that a drain is not begun."""
+MIN_DRAIN_SECONDS = 10
+"""With less time left no drain is started."""
 POLL_SECONDS = 5
 MAX_DRAIN_CHECKS = 60
-"""A drain that may take an hour is looked at less often than one of two minutes: each look is nine history events."""
-CAPACITY_WAITS = (*[300] * 11, *[3600] * 5)
-"""Seconds between the looks for room for a spared worker: for an hour every five minutes, then for five hours."""
+"""A drain of an hour is checked less often than one of two minutes: each check is nine history events."""
 ENDED = ("shutting-down", "terminated")
-"""States of an instance that never runs again."""
-RANK: dict[str, int] = {"rebalance": 0, "scheduled": 1, "spot": 2}
-KINDS: dict[str, Kind] = {
-    "EC2 Spot Instance Interruption Warning": "spot",
-    "EC2 Instance Rebalance Recommendation": "rebalance",
-    "AWS Health Event": "scheduled",
-}
-WORDS: dict[str, str] = {
-    "spot": "AWS takes this Spot instance back",
-    "rebalance": "AWS recommends to replace this Spot instance",
+"""EC2 states of an instance that never runs again."""
+REASONS: dict[str, str] = {
+    "spot": "AWS reclaims this Spot instance",
+    "rebalance": "AWS recommends replacing this Spot instance",
     "scheduled": "AWS has scheduled a change of this instance",
     "gone": "the instance was terminated",
-    "stopped": "the instance was stopped by somebody",
+    "stopped": "the instance was stopped outside node-fleet",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announcement:
-    """One event about one or more instances. deadline: epoch seconds, 0 when the event names none.
-
-    event: the name that AWS Health gives a change and keeps when its date moves; empty for others.
-    """
-
-    instance_ids: tuple[str, ...]
-    kind: Kind | None
-    at: int
-    deadline: int = 0
-    event: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The settings that an answer to an announcement obeys, in seconds."""
+    """The settings that a response obeys, in seconds."""
 
     margin_seconds: int
     settle_seconds: int
@@ -79,9 +51,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """What is done about one worker: the plan that the workflow carries, written for who opens it in the console.
+    """The planned response for one worker, as the workflow's payload carries it.
 
-    drain_time and settle_time are for Wait states; drain_until is epoch seconds.
+    drain_time and settle_time are timestamps for Wait states; drain_until is epoch seconds.
     """
 
     instance_id: str
@@ -102,17 +74,17 @@ class Interruption:
 
     @property
     def event_key(self) -> str:
-        """What tells this answer's events from those of another execution about the same worker."""
+        """Key of this response's events; another execution about the same worker has another key."""
         return f"{self.operation_id}#{self.claimed_by.rpartition(':')[2]}"
 
     def with_slot(self, slot: LaunchSlot | None) -> Interruption:
-        """The same with the place of its replacement."""
+        """The same response with the place of its replacement."""
         return replace(self, slot=slot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineDrain:
-    """How the drain stands: "waiting", "drained", "failed", "skipped"; started_at and until in epoch seconds."""
+    """Progress of the drain: "waiting", "drained", "failed" or "skipped"; started_at and until in epoch seconds."""
 
     status: str
     detail: str
@@ -124,77 +96,37 @@ class DeadlineDrain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """What became of the replacement: "launched", "none" or "failed"."""
+    """Result of launching the replacement: "launched", "none" or "failed"."""
 
     status: str
     detail: str
     instance_id: str = ""
 
 
-def read_announcement(event: Mapping[str, Any]) -> Announcement:
-    """The instances and the date in an EventBridge event; kind None for one that asks for nothing.
-
-    Raises:
-        InvalidInputError: names what is missing.
-    """
-    try:
-        detail, at = event["detail"], int(datetime.fromisoformat(event["time"]).timestamp())
-        name = event["detail-type"]
-        if name == "AWS Health Event":
-            return _health(detail, at)
-        instance_id = detail["instance-id"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"the event lacks or misstates {error}, expected an EventBridge event of EC2") from None
-    if name == "EC2 Instance State-change Notification":
-        kinds: dict[str, Kind] = {"terminated": "gone", "stopped": "stopped"}
-        return Announcement(instance_ids=(instance_id,), kind=kinds.get(detail.get("state", "")), at=at)
-    deadline = at + SPOT_NOTICE_SECONDS if KINDS.get(name) == "spot" else 0
-    return Announcement(instance_ids=(instance_id,), kind=KINDS.get(name), at=at, deadline=deadline)
-
-
-def outranks(new: Announcement, known: Notice) -> bool:
-    """True when the one being answered must make way.
-
-    The new one leaves less time; or comes after that one's date: a worker was spared once, and now AWS takes it after
-    all; or is the same scheduled change with its date moved.
-    """
-    if RANK.get(new.kind or "", -1) > RANK.get(known.kind, 99):
-        return True
-    if new.kind not in ("spot", "scheduled"):
-        return False
-    return 0 < known.deadline < new.at or (new.kind == known.kind == "scheduled" and _moved_or_sooner(new, known))
-
-
-def _moved_or_sooner(new: Announcement, known: Notice) -> bool:
-    """News of one change count in their order; of two changes the sooner one does."""
-    if new.event == known.event:
-        return new.at > known.at and new.deadline != known.deadline
-    return new.deadline < known.deadline
-
-
 def operation_of(instance_id: str) -> str:
-    """Name of the operation that answers for that instance: one, whatever is announced and how often."""
+    """Id of the operation that responds for that instance: one id, however many notices arrive."""
     return f"int-{instance_id}"
 
 
-def answer_to(
+def plan_response(
     announcement: Announcement, instance: Instance, *, claimed_by: str, now: int, times: Times
 ) -> Interruption:
-    """What is done about one claimed worker, without the slot of its replacement."""
+    """The response for one claimed worker, without the slot of its replacement."""
     kind = announcement.kind
     assert kind is not None
-    gone = kind == "gone" or instance.state in ENDED
+    ended = kind == "gone" or instance.state in ENDED
     drain_at, drain_until, settle_at = _dates(announcement, now, times)
-    path: Path = "forget" if gone else "tell" if kind == "stopped" else "respond"
+    path: Path = "forget" if ended else "notify" if kind == "stopped" else "respond"
+    mode: DrainMode = "voluntary" if kind == "rebalance" else "deadline"
     return Interruption(
         instance_id=instance.instance_id,
         kind=kind,
         path=path,
         operation_id=operation_of(instance.instance_id),
         claimed_by=claimed_by,
-        why=WORDS[kind],
+        why=REASONS[kind],
         at=announcement.at,
-        drain_mode=_mode(kind) if path == "respond" else "none",
+        drain_mode=mode if path == "respond" else "none",
         drain_time=_iso(drain_at),
         drain_until=drain_until,
         poll_seconds=max(POLL_SECONDS, (drain_until - drain_at) // MAX_DRAIN_CHECKS),
@@ -211,24 +143,23 @@ def replacement_slot(
     placement: Placement,
     *,
     now: int,
-    dry: tuple[PoolBackOff, ...] = (),
 ) -> LaunchSlot | None:
-    """Where the replacement goes: another pool than the one that is being taken; None when every pool rests."""
-    taken = Pool(instance.zone, instance.instance_type, instance.market)
+    """Where the replacement is launched: in another pool than the worker's; None when every pool is in back-off."""
+    own_pool = Pool(instance.zone, instance.instance_type, instance.market)
     marked = mark_under_notice(instances, (*state.notices, Notice(instance_id=instance.instance_id, kind="", at=now)))
-    slots = plan_slots(1, marked, placement, back_offs=(*state.memory.dry_pools, *dry), now=now, avoid=(taken,))
+    slots = plan_slots(1, marked, placement, back_offs=state.memory.dry_pools, now=now, avoid=(own_pool,))
     return slots[0] if slots else None
 
 
 def needs_no_replacement(operation: Operation | None, instance_id: str) -> bool:
-    """True for a worker that a scale-down is removing anyway."""
+    """True for a worker that a scale-down is already removing."""
     return operation is not None and any(
         target.instance_id == instance_id and target.phase not in ("undone", "skipped") for target in operation.targets
     )
 
 
 def replacement_operation(interruption: Interruption, slot: LaunchSlot, dry: tuple[PoolBackOff, ...]) -> Operation:
-    """The one launch that answers the interruption; never stored, found again by its tags."""
+    """The launch of one replacement. It is never stored; a repeated call finds the instance by its tags."""
     return Operation(
         operation_id=interruption.operation_id,
         kind="scale_up",
@@ -243,7 +174,7 @@ def replacement_operation(interruption: Interruption, slot: LaunchSlot, dry: tup
 
 
 def replacement_of(operation: Operation) -> Replacement:
-    """What became of it, in words."""
+    """The result of that launch."""
     slot = operation.slots[0]
     if not slot.instance_id:
         return Replacement(status="failed", detail=slot.detail or "not launched")
@@ -252,20 +183,22 @@ def replacement_of(operation: Operation) -> Replacement:
     return Replacement(status=status, detail=f"{text} {slot.detail}".strip(), instance_id=slot.instance_id)
 
 
-def is_anothers(notice: Notice, claimed_by: str) -> bool:
-    """True when another execution answers it by now: this one must neither lift it nor touch the worker."""
-    return notice.claimed_by not in ("", claimed_by)
-
-
-def what_happened(ec2_state: str, notice: Notice | None, claimed_by: str) -> OutcomeStatus:
-    """After the date: taken, spared, or settled by another execution: a later notice, or the end of the instance."""
-    if notice is None or is_anothers(notice, claimed_by):
-        return "superseded"
-    return "not_reclaimed" if ec2_state in ("pending", "running") else "gone"
+def reason_to_skip_drain(interruption: Interruption, state: FleetState, now: int) -> str:
+    """Why the drain is not started; empty when it is."""
+    notice = state.notice_of(interruption.instance_id)
+    if notice is None:
+        return "the notice was lifted meanwhile"
+    if notice.belongs_to_other(interruption.claimed_by):
+        return "another execution responds to a later notice"
+    if pause := state.active_pause(now):
+        return pause.sentence
+    if interruption.drain_until - now < MIN_DRAIN_SECONDS:
+        return f"too late: {max(0, interruption.drain_until - now)} s are left"
+    return ""
 
 
 def response_sentence(interruption: Interruption, drain: DeadlineDrain, replacement: Replacement) -> str:
-    """What was done, for people."""
+    """What was done about the worker."""
     return (
         f"{interruption.why}: {interruption.instance_id} ({interruption.market}, {interruption.zone}); "
         f"drain {drain.status}: {drain.detail}; replacement {replacement.status}: {replacement.detail}"
@@ -275,33 +208,37 @@ def response_sentence(interruption: Interruption, drain: DeadlineDrain, replacem
 def interruption_alerts(
     interruption: Interruption, drain: DeadlineDrain, replacement: Replacement
 ) -> tuple[Alert, ...]:
-    """What needs a person: a drain that did not finish, a replacement that could not be launched."""
-    found = []
+    """An alert for a drain that failed and for a replacement that was not launched."""
+    alerts = []
+    instance_id = interruption.instance_id
     if drain.status == "failed":
-        text = f"{interruption.instance_id} was not drained before it goes: {drain.detail}"
-        found.append(Alert(kind=f"drain_failed:{interruption.instance_id}", text=text))
+        text = f"worker {instance_id} was not drained before its end; its pods stop with it: {drain.detail}"
+        alerts.append(Alert(kind=f"drain_failed:{instance_id}", text=text))
     if replacement.status == "failed":
-        text = f"no replacement for {interruption.instance_id}: {replacement.detail}"
-        found.append(Alert(kind="replacement_failed", text=text))
-    return tuple(found)
+        text = (
+            f"no replacement was launched for {instance_id}; the next tick counts it as missing: {replacement.detail}"
+        )
+        alerts.append(Alert(kind="replacement_failed", text=text))
+    return tuple(alerts)
 
 
-def _health(detail: Mapping[str, Any], at: int) -> Announcement:
-    """A change that is over or cancelled is "closed": whoever answers it asks EC2 after its date what became of it."""
-    asks = detail.get("service") == "EC2" and detail.get("eventTypeCategory") == "scheduledChange"
-    if not asks or detail.get("statusCode") == "closed":
-        return Announcement(instance_ids=(), kind=None, at=at)
-    ids = tuple(entity["entityValue"] for entity in detail.get("affectedEntities", ()))
-    when = int(parsedate_to_datetime(detail["startTime"]).timestamp())
-    return Announcement(instance_ids=ids, kind="scheduled", at=at, deadline=when, event=detail.get("eventArn", ""))
-
-
-def _mode(kind: Kind) -> DrainMode:
-    return "voluntary" if kind == "rebalance" else "deadline"
+def interruption_message(interruption: Interruption, cluster_id: str, text: str, alerts: tuple[Alert, ...]) -> Message:
+    """The message about one interruption."""
+    return Message(
+        cluster_id=cluster_id,
+        level="warning" if alerts else "info",
+        what=text,
+        why=interruption.why,
+        execution_id=interruption.claimed_by,
+        trigger="interruption",
+        workers_before=0,
+        workers_after=0,
+        alerts=alerts,
+    )
 
 
 def _dates(announcement: Announcement, now: int, times: Times) -> tuple[int, int, int]:
-    """When the drain begins, when it must have ended, and when it is looked what became of the instance."""
+    """When the drain starts, when it must have ended, and when EC2 is queried for the outcome."""
     if announcement.kind == "spot":
         return now, announcement.deadline - times.margin_seconds, announcement.deadline + times.settle_seconds
     if announcement.kind == "rebalance":
@@ -316,54 +253,3 @@ def _dates(announcement: Announcement, now: int, times: Times) -> tuple[int, int
 
 def _iso(epoch: int) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def why_no_drain(interruption: Interruption, state: FleetState, now: int, *, least_seconds: int) -> str:
-    """Why the drain is not begun; empty when it is."""
-    notice = state.notice_of(interruption.instance_id)
-    if notice is None:
-        return "the notice was lifted meanwhile"
-    if is_anothers(notice, interruption.claimed_by):
-        return "a later notice took over"
-    if state.pause is not None and state.pause.until > now:
-        return f"paused by {state.pause.by}: {state.pause.reason}"
-    if interruption.drain_until - now < least_seconds:
-        return f"too late: {max(0, interruption.drain_until - now)} s are left"
-    return ""
-
-
-def interruption_message(interruption: Interruption, cluster_id: str, text: str, alerts: tuple[Alert, ...]) -> Message:
-    """The message to people about one interruption."""
-    return Message(
-        cluster_id=cluster_id,
-        level="warning" if alerts else "info",
-        what=text,
-        why=interruption.why,
-        execution_id=interruption.claimed_by,
-        trigger="interruption",
-        workers_before=0,
-        workers_after=0,
-        alerts=alerts,
-    )
-
-
-def capacity_wait_seconds(looks: int) -> int | None:
-    """Seconds until the next look, after so many; None when people must decide."""
-    return CAPACITY_WAITS[looks - 1] if looks <= len(CAPACITY_WAITS) else None
-
-
-def closing_sentence(interruption: Interruption, status: str, detail: str, failure: Mapping[str, str] | None) -> str:
-    """How the announcement ended, for people."""
-    head = f"{interruption.instance_id}: {interruption.why}"
-    if failure is not None:
-        return f"{head}; not settled: {failure['Error']}: {failure['Cause']}"
-    return f"{head}; {detail or status or 'nothing to do'}"
-
-
-def closing_alerts(interruption: Interruption, status: str, text: str, *, failed: bool) -> tuple[Alert, ...]:
-    """Only what needs a person: a worker that could not be settled, or one that somebody stopped."""
-    if failed or status == "kept":
-        return (Alert(kind=f"interruption_unsettled:{interruption.instance_id}", text=text),)
-    if interruption.kind == "stopped":
-        return (Alert(kind=f"worker_stopped:{interruption.instance_id}", text=text),)
-    return ()

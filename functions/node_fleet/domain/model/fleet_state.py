@@ -32,6 +32,11 @@ class Pause:
     since: int
     until: int
 
+    @property
+    def sentence(self) -> str:
+        """For example: paused by ana: a sale."""
+        return f"paused by {self.by}: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
@@ -57,6 +62,10 @@ class Notice:
     claimed_by: str = ""
     event: str = ""
 
+    def belongs_to_other(self, execution_id: str) -> bool:
+        """True when another execution responds to it: this one must neither lift it nor change the worker."""
+        return self.claimed_by not in ("", execution_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetState:
@@ -78,6 +87,15 @@ class FleetState:
     def notice_of(self, instance_id: str) -> Notice | None:
         """The open notice about that instance; None when there is none."""
         return next((notice for notice in self.notices if notice.instance_id == instance_id), None)
+
+    @property
+    def ids_under_notice(self) -> frozenset[str]:
+        """Instances under an interruption notice."""
+        return frozenset(notice.instance_id for notice in self.notices)
+
+    def active_pause(self, now: int) -> Pause | None:
+        """The pause while it lasts; None when the fleet is not paused."""
+        return self.pause if self.pause is not None and self.pause.until > now else None
 
 
 def readable_lease(item: Mapping[str, Any]) -> tuple[Lease | None, tuple[str, ...]]:

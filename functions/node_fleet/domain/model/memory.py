@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from node_fleet.domain.model.snapshot import Market
 
@@ -160,3 +160,17 @@ class Memory:
     suspects: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, int] = field(default_factory=dict)
     learned: AdaptiveMemory = field(default_factory=AdaptiveMemory)
+
+
+def newest_memory(stored: Memory, carried: Memory) -> Memory:
+    """What a failed run must remember, from the state item and from its payload.
+
+    A step that failed after it had closed its operation has stored a cooldown stamp or a back-off that the payload
+    lacks; the payload must not overwrite it.
+    """
+    if stored.last_action_at > carried.last_action_at:
+        return stored
+    known = {entry.key: entry for entry in carried.back_offs}
+    later = [e for e in stored.back_offs if e.key not in known or known[e.key].failures < e.failures]
+    kept = tuple(e for e in carried.back_offs if e.key not in {entry.key for entry in later})
+    return replace(carried, back_offs=(*kept, *later))

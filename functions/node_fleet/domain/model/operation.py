@@ -142,3 +142,27 @@ def _resume_scale_down(operation: Operation, *, expired: bool) -> str:
     if expired:
         return "UndoDrain"
     return {"selected": "StartDrain", "draining": "CheckDrain", "drained": "TerminateNodes"}[target.phase]
+
+
+def may_close(operation: Operation, dead_execution_id: str) -> bool:
+    """True for an operation that the dead execution began and that can be given up without loss.
+
+    An operation whose instance is being terminated stays open for the next run, which deletes the node; so does one
+    that the dead execution resumed from another execution.
+    """
+    unfinished = any(t.phase in ("terminating", "terminated") for t in operation.targets)
+    return operation.execution_id == dead_execution_id and not unfinished
+
+
+def given_up(operation: Operation) -> Operation:
+    """The operation in phase fail: every later run only rolls it back."""
+    return replace(operation, phase="fail")
+
+
+def cordons_to_undo(operation: Operation) -> tuple[Target, ...]:
+    """Targets that this operation may have cordoned and that still run: at most the current one.
+
+    A drain may have been sent before it was recorded, so a target that is only selected counts too.
+    """
+    target = operation.current
+    return (target,) if target is not None and target.phase in ("selected", "draining", "drained") else ()

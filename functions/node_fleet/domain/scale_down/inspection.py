@@ -1,18 +1,13 @@
-"""Reads what inspect_nodes.sh and check_node.sh print. A cut, late or odd answer is "unknown", never "nothing there".
+"""Parses what inspect_nodes.sh and check_node.sh print. A cut, late or malformed answer is unknown, never empty.
 
-Only parsing: which worker may go is eligibility.py's matter.
+Which workers are eligible for removal is decided in eligibility.py.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-PLAIN_CHARACTERS = 4000
 
 _LIST_TAIL = re.compile(r"^end (\d{1,6}) ([0-9a-f]{8})$")
 _COUNT = re.compile(r"^\d{1,9}$")
@@ -24,12 +19,12 @@ _FIELDS_OF_A_NODE = 8
 
 
 class UnreadableAnswerError(ValueError):
-    """The server's answer cannot be trusted: cut, damaged or of another form. Never leaves domain/ and handlers/."""
+    """The server's answer is cut, damaged or malformed. Never leaves this module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """One pod that keeps its worker. `pod` is namespace/name; `letter` is explained in eligibility.REASONS."""
+    """One pod that keeps its worker. `pod` is namespace/name; eligibility.REASONS explains `letter`."""
 
     pod: str
     letter: str
@@ -38,9 +33,10 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedNode:
-    """One node as the server sees it now. room None: no budget covers its pods. cordoned_by "?": somebody else.
+    """One node as kubectl on the server shows it. cordoned_by: an operation id, or "?" for any other cordon.
 
-    worker: it carries our role label, so it is, or was, a worker of the fleet.
+    disruptions_allowed: the least among the budgets of its pods; None when no budget covers them. worker: the node has
+    the fleet's role label, so it is, or was, a worker of the fleet.
     """
 
     instance_id: str
@@ -59,7 +55,7 @@ class InspectedNode:
     finished_pods: int
     cpu_requested_milli: int
     cpu_allocatable_milli: int
-    room: int | None = None
+    disruptions_allowed: int | None = None
     cordoned_by: str = ""
     protected_by: str = ""
     blockers: tuple[Blocker, ...] = ()
@@ -67,7 +63,7 @@ class InspectedNode:
 
     @property
     def idle_cpu_percent(self) -> float:
-        """Share of the allocatable CPU that no pod asks for; 0 when the node tells no capacity."""
+        """Share of the allocatable CPU that no pod requests; 0 when the node reports no capacity."""
         if self.cpu_allocatable_milli <= 0:
             return 0.0
         return 100.0 * max(0, self.cpu_allocatable_milli - self.cpu_requested_milli) / self.cpu_allocatable_milli
@@ -75,10 +71,10 @@ class InspectedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What one look at the cluster gave. known False: nothing may be concluded, `detail` says why.
+    """One inspection of the cluster. known False: nothing may be concluded, and `detail` gives the reason.
 
-    left_out counts nodes that did not fit into the answer: of them nothing is known. orphans are node names whose
-    K3s password secret outlived its node.
+    left_out: nodes that did not fit into the answer and are unknown. orphans: names of nodes that were deleted while
+    their K3s password secret remained. text: the answer itself.
     """
 
     known: bool
@@ -87,11 +83,12 @@ class Inspection:
     left_out: int = 0
     orphans: tuple[str, ...] = ()
     detail: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCheck:
-    """One node as check_node.sh saw it. known False: the answer cannot be trusted."""
+    """One node as check_node.sh prints it. known False: the answer is missing or malformed, and `detail` says so."""
 
     known: bool
     present: bool = False
@@ -105,7 +102,7 @@ class NodeCheck:
 
 
 def parse_inspection(text: str) -> Inspection:
-    """The inspection in `text`, or one that is not known and says what is wrong with the answer."""
+    """The inspection in `text`, or an unknown one that says what is wrong with the answer."""
     try:
         return _parse_inspection(text)
     except UnreadableAnswerError as error:
@@ -113,7 +110,7 @@ def parse_inspection(text: str) -> Inspection:
 
 
 def parse_node_check(text: str, node_name: str) -> NodeCheck:
-    """What check_node.sh printed about that node; not known when anything is missing or odd."""
+    """The check of that node in `text`; unknown when anything is missing or malformed."""
     lines = text.strip().splitlines()
     words = lines[-2].split(" ") if len(lines) > 1 and lines[-1] == "end" else []
     if words[:3] == ["node", node_name, "absent"]:
@@ -132,41 +129,28 @@ def parse_node_check(text: str, node_name: str) -> NodeCheck:
     )
 
 
-def written_down(text: str) -> dict[str, Any]:
-    """The answer for the state machine's payload: its lines as they are, or packed when they are many.
-
-    A payload must stay under 32 KB next to a snapshot of 100 workers, which has 19 KB by itself.
-    """
-    if len(text) <= PLAIN_CHARACTERS:
-        return {"lines": text.splitlines()}
-    return {"lines": [], "packed": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
-
-
-def taken_up(written: Mapping[str, Any]) -> str:
-    """The answer that written_down() was given."""
-    if "packed" in written:
-        return zlib.decompress(base64.b64decode(written["packed"])).decode()
-    return "\n".join(written["lines"])
-
-
 def _parse_inspection(text: str) -> Inspection:
-    lines = _whole(text.strip().splitlines())
+    text = text.strip()
+    lines = _verified(text.splitlines())
     header = lines[0].split(" ")
     if header[0] != "nf1" or len(header) < 2 or not _COUNT.match(header[1][:9]) or not header[1].isdigit():
         raise UnreadableAnswerError(f"it begins with {lines[0]:.40}, expected nf1 and the time")
     rows = [line.split(" ") for line in lines[1:]]
     if odd := [row[0] for row in rows if row[0] not in ("w", "p", "m")]:
         raise UnreadableAnswerError(f"a line begins with {odd[0]:.20}")
+    nodes = tuple(_node(row, header[2:]) for row in rows if row[0] == "w")
     return Inspection(
         known=True,
         at=int(header[1]),
-        nodes=tuple(_node(row, header[2:]) for row in rows if row[0] == "w"),
+        nodes=nodes,
+        detail=f"{len(nodes)} nodes",
+        text=text,
         left_out=sum(_number(row[1]) for row in rows if row[0] == "m" and len(row) > 1),
         orphans=tuple(row[1] for row in rows if row[0] == "p" and len(row) > 1 and _NODE_NAME.match(row[1])),
     )
 
 
-def _whole(lines: list[str]) -> list[str]:
+def _verified(lines: list[str]) -> list[str]:
     tail = _LIST_TAIL.match(lines[-1]) if lines else None
     if tail is None:
         raise UnreadableAnswerError("it has no end line, so it was cut")
@@ -212,7 +196,7 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
         finished_pods=finished,
         cpu_requested_milli=requested,
         cpu_allocatable_milli=allocatable,
-        room=None if row[8] == "-" else _number(row[8]),
+        disruptions_allowed=None if row[8] == "-" else _number(row[8]),
         cordoned_by="" if row[9] == "-" else row[9],
         protected_by={
             "D": "cluster-autoscaler.kubernetes.io/scale-down-disabled",

@@ -1,4 +1,4 @@
-"""Which of the workers that may go are removed: the order, the market's share, and the minimum on the whole set."""
+"""Which eligible workers are removed: their order, the Spot share, and the minimum for the whole set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Who goes, in order, and why nobody or fewer go. sentence is what the operator reads."""
+    """The workers to remove, in order; sentence: why these, or why none."""
 
     targets: tuple[Candidate, ...]
     sentence: str
@@ -33,22 +33,22 @@ def choose(
     spot_percent: int,
     not_ready: str = "",
 ) -> Plan:
-    """At most `count` workers, one after the other, so that `minimum` usable ones stay whatever happens.
+    """At most `count` workers, one after the other, so that at least `minimum` usable ones remain.
 
-    Worker by worker: zones and markets are counted again after each choice. not_ready names the only worker that
-    may go; it takes no pods, so removing it cannot break the minimum.
+    Zones and markets are counted again after each choice. not_ready names the only worker to remove; it accepts no
+    pods, so removing it cannot break the minimum.
     """
     pool = [c for c in eligibility.candidates if not not_ready or c.instance.instance_id == not_ready]
     if not_ready:
         return _replacement(pool, not_ready, eligibility)
-    spare = max(0, len(eligibility.usable) - minimum)
-    if not spare:
+    removable = max(0, len(eligibility.usable) - minimum)
+    if not removable:
         return Plan(targets=(), sentence=f"at_min: {len(eligibility.usable)} usable workers, minimum {minimum}")
     if not pool:
-        return Plan(targets=(), sentence=f"nobody may go: {_first_reason(eligibility)}")
+        return Plan(targets=(), sentence=f"no worker is eligible: {_first_reason(eligibility)}")
     fleet = _zones_and_markets(eligibility)
     chosen: list[Candidate] = []
-    while pool and len(chosen) < min(count, spare):
+    while pool and len(chosen) < min(count, removable):
         best = min(pool, key=lambda c: _rank(c, order, fleet, spot_percent))
         pool.remove(best)
         fleet.subtract([("zone", best.instance.zone), ("market", best.instance.market)])
@@ -60,7 +60,7 @@ def choose(
 def begin_removal(
     plan: Plan, *, operation_id: str, execution_id: str, reason: str, now: int, workers_before: int
 ) -> Operation:
-    """The operation's record, to be stored before anything is done."""
+    """The operation's record, which is stored before anything is changed."""
     return Operation(
         operation_id=operation_id,
         kind="scale_down",
@@ -76,14 +76,14 @@ def begin_removal(
 
 
 def stays_above(minimum: int, usable: Iterable[str], leaving: Iterable[str]) -> bool:
-    """Whether the minimum holds on the whole set once all of `leaving` are gone."""
+    """True when the minimum holds for the whole set once all of `leaving` are removed."""
     return len(set(usable) - set(leaving)) >= minimum
 
 
 def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """(node name, instance id) of what dead workers left in the cluster, for EC2 to confirm: dead nodes, then secrets.
+    """(node name, instance id) of dead nodes, then of password secrets; EC2 must confirm that the instance has ended.
 
-    Only of our own workers: nodes with our role label, and secrets whose node was named like an instance.
+    Only those of the fleet's workers: nodes with its role label, and secrets whose node was named like an instance.
     """
     nodes = [
         (n.node_name, n.instance_id)
@@ -95,9 +95,9 @@ def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str,
 
 
 def stray_cordons(inspection: Inspection, under_notice: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """(node name, operation id) of cordons that an operation of ours left behind; called while no operation is open.
+    """(node name, operation id) of cordons that an ended operation left; called while no operation is open.
 
-    Workers under notice are left out: the other workflow cordons them without the lock.
+    Workers under notice are left out: the interruption workflow cordons them without the lock.
     """
     return tuple(
         (n.node_name, n.cordoned_by)
@@ -118,13 +118,13 @@ def _target(candidate: Candidate, not_ready: bool) -> Target:
 
 def _replacement(pool: Sequence[Candidate], not_ready: str, eligibility: Eligibility) -> Plan:
     if pool:
-        return Plan(targets=(pool[0],), sentence=f"{not_ready}: not ready for long, it is replaced", not_ready=True)
-    why = next((k.reason for k in eligibility.kept if k.instance_id == not_ready), "it is gone")
+        return Plan(targets=(pool[0],), sentence=f"{not_ready}: NotReady for long, it is replaced", not_ready=True)
+    why = next((k.reason for k in eligibility.kept if k.instance_id == not_ready), "it does not exist")
     return Plan(targets=(), sentence=f"{not_ready} cannot be replaced: {why}")
 
 
 def _zones_and_markets(eligibility: Eligibility) -> Counter[tuple[str, str]]:
-    """How many usable workers each zone and market has; those that are kept count too."""
+    """How many workers each zone and market has, kept ones included."""
     counts: Counter[tuple[str, str]] = Counter()
     for candidate in eligibility.candidates:
         counts[("zone", candidate.instance.zone)] += 1
@@ -136,10 +136,10 @@ def _zones_and_markets(eligibility: Eligibility) -> Counter[tuple[str, str]]:
 
 
 def _rank(candidate: Candidate, order: str, fleet: Counter[tuple[str, str]], spot_percent: int) -> Any:
-    """Smaller goes first. Ties end at the instance id, so that the same fleet always gives the same answer.
+    """The smallest rank is removed first. Ties end at the instance id, so that equal fleets give equal answers.
 
-    balance: zone with most workers, most idle, fewest pods, oldest. fewest-pods (002): fewest pods, most idle, zone
-    with most workers. oldest (003): by launch time alone.
+    balance: zone with most workers, most idle, fewest pods, oldest. fewest-pods: fewest pods, most idle, zone with most
+    workers. oldest: by launch time alone.
     """
     zone = -fleet[("zone", candidate.instance.zone)]
     idle = -round(candidate.idle_percent)
@@ -154,7 +154,7 @@ def _rank(candidate: Candidate, order: str, fleet: Counter[tuple[str, str]], spo
 
 
 def _distance_after(candidate: Candidate, fleet: Counter[tuple[str, str]], spot_percent: int) -> float:
-    """How far the whole fleet's Spot share would be from the wanted one without this worker."""
+    """Distance of the fleet's Spot share from the wanted share without this worker, in percentage points."""
     spot = fleet[("market", "spot")] - (candidate.instance.market == "spot")
     total = fleet[("market", "spot")] + fleet[("market", "on-demand")] - 1
     return abs(100.0 * spot / total - spot_percent) if total > 0 else 0.0
@@ -163,7 +163,7 @@ def _distance_after(candidate: Candidate, fleet: Counter[tuple[str, str]], spot_
 def _why(order: str) -> str:
     return {
         "oldest": "the oldest",
-        "fewest-pods": "the one with fewest pods",
+        "fewest-pods": "the worker with fewest pods",
     }.get(order, "from the zone with most workers, the most idle")
 
 
