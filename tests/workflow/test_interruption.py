@@ -139,7 +139,7 @@ def test_a_notice_for_the_worker_being_drained_takes_over_its_drain_and_replaces
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert commands(fleet)[:2] == ["cancel", "DrainNode"]
     assert not replacements(fleet, taken.instance_id)
-    assert "was removing this worker anyway" in told(fleet)
+    assert "already removes this worker" in told(fleet)
 
 
 def test_the_scale_down_leaves_a_worker_that_aws_takes_to_the_interruption(fleet: Bench) -> None:
@@ -148,7 +148,7 @@ def test_the_scale_down_leaves_a_worker_that_aws_takes_to_the_interruption(fleet
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
     fleet.clock.advance(6)
     drain = check_drain({"run": to_payload(run), "operation": None}, None)["drain"]
-    assert drain["status"] == "skipped" and "AWS has announced" in drain["detail"]
+    assert drain["status"] == "skipped" and "under interruption notice" in drain["detail"]
     assert "UncordonNode" not in commands(fleet)
     finish(fleet, execution)
 
