@@ -82,5 +82,7 @@ def _plan(services: Services, announcement: Announcement, instance: Instance, ex
     planned = plan_response(announcement, instance, claimed_by=execution_id, now=now, times=times)
     if planned.path != "respond":
         return planned
-    slot = replacement_slot(instance, services.ec2.instances(), services.state.load(), placement_from(settings), now=now)
+    slot = replacement_slot(
+        instance, services.ec2.instances(), services.state.load(), placement_from(settings), now=now
+    )
     return planned.with_slot(slot)

@@ -6,7 +6,6 @@ from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError
 from node_fleet.domain.model.fleet_state import FleetState
-from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot

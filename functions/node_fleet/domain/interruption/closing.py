@@ -7,7 +7,7 @@ from typing import Literal
 
 from node_fleet.domain.interruption.response import Interruption
 from node_fleet.domain.model.fleet_state import Notice
-from node_fleet.domain.model.snapshot import Alert
+from node_fleet.domain.model.run import Alert
 
 OutcomeStatus = Literal["gone", "not_reclaimed", "superseded"]
 
