@@ -132,7 +132,7 @@ class ServerCommands:
         Raises InvalidInputError when a parameter does not match its pattern; nothing was sent.
         """
         values = {"ExecutionTimeoutSeconds": str(SHORT_EXECUTION_SECONDS), **parameters}
-        _check_parameters(values)
+        check_parameters(values)
         server = self._server_id()
         self._require_managed(server)
         with _ssm_errors(f"send {document}", server):
@@ -190,7 +190,7 @@ class ServerCommands:
             raise ServerUnreachableError(_not_managed(server, f"its SSM agent is {found}"))
 
 
-def _check_parameters(parameters: Mapping[str, str]) -> None:
+def check_parameters(parameters: Mapping[str, str]) -> None:
     """Refuse every value that must not reach a command line. Raises InvalidInputError naming the parameter."""
     for name, value in parameters.items():
         pattern = PATTERNS.get(name)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cdk_app.documents import content
-from node_fleet.adapters.server import PATTERNS, checked
+from node_fleet.adapters.server import PATTERNS, check_parameters
 from node_fleet.domain.model.errors import InvalidInputError
 from tests.support.shipped_scripts import COMMANDS, script
 
@@ -112,7 +112,7 @@ def test_no_hostile_value_is_ever_run(room: Path, document: str, name: str, valu
     accepted = PATTERNS[name].fullmatch(value) is not None
     if not accepted:
         with pytest.raises(InvalidInputError, match=name):
-            checked({name: value})
+            check_parameters({name: value})
     if re.search(DECLARED[document][name]["pattern"], value):
         run_script(room, rendered(document, {**GOOD, name: value}), {})
         assert_nothing_ran(room)
@@ -138,4 +138,4 @@ def test_what_a_pattern_accepts_has_no_character_that_a_shell_reads(value: str) 
 
 def test_an_unknown_parameter_is_refused_by_name() -> None:
     with pytest.raises(InvalidInputError, match="Command is no parameter"):
-        checked({"Command": "true"})
+        check_parameters({"Command": "true"})
