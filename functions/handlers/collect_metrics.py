@@ -1,4 +1,4 @@
-"""CollectMetrics: one snapshot of EC2 and Prometheus for Decide. Changes nothing; what is missing stays missing."""
+"""CollectMetrics: one snapshot of EC2 and Prometheus for Decide. Missing values stay missing; nothing is changed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LEAST_HOURLY_DAYS = 14
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Put `snapshot` into the payload; when Prometheus cannot be read, its `problem` says why in one sentence."""
+    """Put `snapshot` into the payload. When Prometheus cannot be read, its `problem` holds the reason in one sentence."""
     services = load_services()
     now = services.clock.now()
     snapshot = _snapshot(services, now)
-    if snapshot.source == "live" and _says_something(snapshot):
+    if snapshot.source == "live" and _has_values(snapshot):
         services.records.put_reading(snapshot)
     logger.info("metrics", source=snapshot.source, problem=snapshot.problem, missing=snapshot.missing)
     return put(event, snapshot=snapshot)
@@ -42,13 +42,13 @@ def _snapshot(services: Services, now: int) -> Snapshot:
     return assemble(instances, reading, notices, policy, now, hourly=hourly)
 
 
-def _says_something(snapshot: Snapshot) -> bool:
-    """An answer in which every figure is missing must not take the place of the last good reading."""
+def _has_values(snapshot: Snapshot) -> bool:
+    """Whether any value was read: a reading without values must not replace the last good one in the records."""
     return any(value is not None for value in (snapshot.cpu_percent, snapshot.memory_percent, snapshot.pending))
 
 
 def _hourly(services: Services, now: int) -> tuple[HourlyLoad, ...]:
-    """What prediction needs, fetched only at the minutes at which it is asked; rounded, as hundreds of rows travel."""
+    """The history for a prediction, read only in the minutes that predict; rounded to keep the payload small."""
     settings = services.settings
     minute = datetime.fromtimestamp(now, ZoneInfo(settings.timezone)).minute
     if not settings.predictive or minute < settings.predictive_minute:

@@ -1,4 +1,4 @@
-"""State Decide: what to do about the snapshot, and why. It asks nobody, so it imports no AWS client."""
+"""Decide: the scaling decision for the snapshot, and its reasons. It calls no service and imports no AWS client."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Adds `decision`, and replaces `memory`; the time is the snapshot's, so that a retry answers the same.
+    """Add `decision` and `notify`, and replace `memory`. The time is the snapshot's, so a retry decides the same.
 
-    `memory_before` stays, packed, for the record: with it the same decision can be made again.
+    `memory_before` keeps the old memory, packed, in the record: with it the decision can be repeated. notify: also true
+    when an earlier round or the lock left notes, so that no note is lost.
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")

@@ -45,7 +45,7 @@ def fleet_of(*counts: int, at: int = START, waiting: int = 0, joining: int = 0, 
     )
 
 
-def calm_memory(*counts: int, ticks: int = 30) -> Memory:
+def steady_memory(*counts: int, ticks: int = 30) -> Memory:
     """After an hour in which nothing moved. One worker was once seen empty, so that pods are told from DaemonSets."""
     fleet = Fleet(POLICY)
     fleet.tick(fleet_of(0, *counts, at=START - (ticks + 1) * TICK))
@@ -61,7 +61,7 @@ def decided(seen: Snapshot, memory: Memory | None = None, **changes: Any) -> Dec
 class TestUp:
     @pytest.mark.parametrize(("waiting", "workers"), [(1, 1), (7, 1), (15, 3), (40, 6)])
     def test_one_wave_brings_what_the_waiting_pods_need(self, waiting: int, workers: int) -> None:
-        memory = calm_memory(7, 7)
+        memory = steady_memory(7, 7)
         settled = replace(memory, learned=replace(memory.learned, read_at=START))
         decision = decided(fleet_of(7, 7, waiting=waiting), settled)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", workers, "pending")
@@ -70,29 +70,29 @@ class TestUp:
         assert decided(fleet_of(7, 7, waiting=500)).count == 8
 
     def test_joining_workers_are_room(self) -> None:
-        memory = calm_memory(7, 7)
+        memory = steady_memory(7, 7)
         settled = replace(memory, learned=replace(memory.learned, read_at=START))
         assert decided(fleet_of(7, 7, waiting=14, joining=2), settled).action == "none"
         assert decided(fleet_of(7, 7, waiting=15, joining=2), settled).count == 1
 
     def test_waiting_pods_wait_for_no_cooldown(self) -> None:
-        resting = replace(calm_memory(7, 7), last_action="scale_up", last_action_at=START - 1)
+        resting = replace(steady_memory(7, 7), last_action="scale_up", last_action_at=START - 1)
         assert decided(fleet_of(7, 7, waiting=1), resting, cooldown_up_seconds=300).action == "scale_up"
 
     def test_pods_too_large_for_any_worker_are_listed_and_bring_nothing(self) -> None:
         seen = replace(fleet_of(6, 6, 6), pending=pods(3, 4000, 128))
-        decision = decided(seen, calm_memory(6, 6, 6))
+        decision = decided(seen, steady_memory(6, 6, 6))
         assert decision.action == "none"
         assert any(check.name == "pod_too_large" for check in decision.evidence)
 
     def test_a_fast_rise_starts_workers_before_any_pod_waits(self) -> None:
-        memory = calm_memory(2, 2)
+        memory = steady_memory(2, 2)
         decision = decided(fleet_of(7, 6), memory)
-        assert (decision.action, decision.rule) == ("scale_up", "room")
+        assert (decision.action, decision.rule) == ("scale_up", "headroom")
         assert "is worth" in decision.sentence
 
     def test_a_hot_fleet_grows_although_requests_would_fit(self) -> None:
-        fleet = Fleet(POLICY, calm_memory(3, 3))
+        fleet = Fleet(POLICY, steady_memory(3, 3))
         first = fleet.tick(fleet_of(3, 3, at=START, cpu_percent=92.0))
         second = fleet.tick(fleet_of(3, 3, at=START + TICK, cpu_percent=92.0))
         assert (first.action, second.action, second.rule) == ("none", "scale_up", "cpu")
@@ -100,15 +100,15 @@ class TestUp:
 
 class TestDown:
     def test_room_goes_when_it_was_unneeded_for_the_rest(self) -> None:
-        decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=20.0), calm_memory(3, 3, 3, 3))
+        decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=20.0), steady_memory(3, 3, 3, 3))
         assert (decision.action, decision.rule) == ("scale_down", "idle")
         assert decision.count == 2
 
     def test_no_more_at_once_than_the_setting_allows(self) -> None:
-        assert decided(fleet_of(2, 2, 2, 2, 2, 2), calm_memory(2, 2, 2, 2, 2, 2), max_targets=1).count == 1
+        assert decided(fleet_of(2, 2, 2, 2, 2, 2), steady_memory(2, 2, 2, 2, 2, 2), max_targets=1).count == 1
 
     def test_room_needed_a_moment_ago_stays(self) -> None:
-        memory = calm_memory(3, 3, 3, 3)
+        memory = steady_memory(3, 3, 3, 3)
         recent = replace(memory.learned, needs=(WorkerNeed(at=START - 60, workers=4),))
         decision = decided(fleet_of(3, 3, 3, 3), replace(memory, learned=recent))
         assert decision.action == "none"
@@ -125,56 +125,56 @@ class TestDown:
         ],
     )
     def test_nothing_goes_on_missing_old_or_hot_readings(self, change: dict[str, Any]) -> None:
-        assert decided(fleet_of(3, 3, 3, 3, **change), calm_memory(3, 3, 3, 3)).action != "scale_down"
+        assert decided(fleet_of(3, 3, 3, 3, **change), steady_memory(3, 3, 3, 3)).action != "scale_down"
 
     def test_nothing_goes_while_pods_wait_or_workers_join(self) -> None:
-        memory = calm_memory(3, 3, 3, 3)
+        memory = steady_memory(3, 3, 3, 3)
         assert decided(fleet_of(3, 3, 3, 3, waiting=1, oldest=5), memory).action != "scale_down"
         assert decided(fleet_of(3, 3, 3, 3, joining=1), memory).action != "scale_down"
 
     def test_a_worker_goes_only_when_its_pods_fit_on_the_others(self) -> None:
         """(free, used) places of each worker, the cheapest to empty first."""
         places = CapacityEstimate(
-            demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, by_pods=((7, 0), (3, 4), (2, 5))
+            demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, worker_slots=((7, 0), (3, 4), (2, 5))
         )
         assert [places.fits_without(count) for count in (1, 2, 3)] == [True, False, False]
 
     def test_the_load_that_is_left_must_stay_under_the_marks(self) -> None:
-        decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=45.0), calm_memory(3, 3, 3, 3))
+        decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=45.0), steady_memory(3, 3, 3, 3))
         assert (decision.action, decision.count) == ("scale_down", 1)
 
     def test_never_below_the_floor(self) -> None:
-        assert decided(fleet_of(0, 0), calm_memory(0, 0)).action == "none"
-        assert decided(fleet_of(1, 1, 1), calm_memory(1, 1, 1), min_workers=3).action == "none"
+        assert decided(fleet_of(0, 0), steady_memory(0, 0)).action == "none"
+        assert decided(fleet_of(1, 1, 1), steady_memory(1, 1, 1), min_workers=3).action == "none"
 
 
 class TestWords:
-    def test_the_sentence_says_what_is_asked_for_what_is_spare_and_why(self) -> None:
-        decision = decided(fleet_of(5, 5, 5), calm_memory(5, 5, 5))
+    def test_the_sentence_says_the_requests_the_headroom_and_why(self) -> None:
+        decision = decided(fleet_of(5, 5, 5), steady_memory(5, 5, 5))
         assert decision.sentence.startswith(
-            "pods ask for 2.1 of 3.0 workers' room; 0.9 workers spare is worth holding "
-            "(a minute of waiting costs 2 worker-minutes) -> no change"
+            "demand 2.1 workers, capacity 3.0 workers; a headroom of 0.9 workers is worth its price "
+            "(a pod's minute of waiting costs 2 worker-minutes) -> no change"
         )
 
     def test_the_evidence_holds_both_sums(self) -> None:
-        evidence = {check.name: check for check in decided(fleet_of(5, 5, 5), calm_memory(5, 5, 5)).evidence}
-        assert evidence["spare"].setting == "WAIT_COST" and "would save" in evidence["spare"].text
-        assert evidence["calm"].setting == "CHANGE_COST" and "unneeded" in evidence["calm"].text
+        evidence = {check.name: check for check in decided(fleet_of(5, 5, 5), steady_memory(5, 5, 5)).evidence}
+        assert evidence["headroom_cost"].setting == "WAIT_COST" and "would save" in evidence["headroom_cost"].text
+        assert evidence["scale_down_delay"].setting == "CHANGE_COST" and "unneeded" in evidence["scale_down_delay"].text
 
 
 class TestMissing:
     def test_without_requests_the_default_rules_decide_and_it_says_so(self) -> None:
         bare = tuple(replace(filled(n, 3), cpu_requested_milli=None) for n in range(3))
         decision = decided(snapshot(cpu_percent=71.0, workers=bare))
-        assert "requests of the workers missing, the default rules decide" in decision.sentence
+        assert "requests of most workers are unknown, so the default rules decide" in decision.sentence
         assert "71.0 % over 70 %" in decision.sentence
 
     def test_without_usage_requests_still_bring_workers(self) -> None:
         seen = fleet_of(7, 7, waiting=8, cpu_percent=None, memory_percent=None)
-        assert decided(seen, calm_memory(7, 7)).action == "scale_up"
+        assert decided(seen, steady_memory(7, 7)).action == "scale_up"
 
     def test_a_cached_reading_teaches_nothing(self) -> None:
-        memory = calm_memory(5, 5)
+        memory = steady_memory(5, 5)
         later = fleet_of(6, 5, at=START, source="cached")
         assert decided(later, memory).memory.learned == memory.learned
 
@@ -200,11 +200,11 @@ class TestMemory:
         assert decided(fleet_of(5, 5), odd).memory.learned.rises == decided(fleet_of(5, 5)).memory.learned.rises
 
     def test_the_same_reading_twice_counts_once(self) -> None:
-        first = decided(fleet_of(5, 5), calm_memory(5, 5))
+        first = decided(fleet_of(5, 5), steady_memory(5, 5))
         assert decided(fleet_of(5, 5), first.memory).memory.learned == first.memory.learned
 
     def test_the_boot_time_is_learned_from_joins(self) -> None:
-        launched = decided(fleet_of(7, 7, waiting=8), calm_memory(7, 7))
+        launched = decided(fleet_of(7, 7, waiting=8), steady_memory(7, 7))
         joined = replace(launched.memory, last_action="scale_up", last_action_at=START + 190)
         later = decide(fleet_of(7, 7, 7, 7, at=START + 240), joined, POLICY, START + 240)
         assert later.memory.learned.boot_seconds == pytest.approx(90 + (190 - 90) / 5)

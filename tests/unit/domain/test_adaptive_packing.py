@@ -1,4 +1,4 @@
-"""Pods into room: first-fit decreasing, and what a typical pod is."""
+"""Bin packing: first-fit decreasing, and the size of a typical pod."""
 
 from __future__ import annotations
 
@@ -25,55 +25,55 @@ def shape(count: int, cpu_milli: int = 250, memory_mib: int = 128, **changes: An
     return PodShape(cpu_milli=cpu_milli, memory_mib=memory_mib, count=count, **changes)
 
 
-def room(cpu_milli: int = 1880, memory_mib: int = 1666, pods: int = 109, **changes: Any) -> FreeCapacity:
+def capacity(cpu_milli: int = 1880, memory_mib: int = 1666, pods: int = 109, **changes: Any) -> FreeCapacity:
     return FreeCapacity(cpu_milli=cpu_milli, memory_mib=memory_mib, pods=pods, **changes)
 
 
 class TestFirstFitDecreasing:
     @pytest.mark.parametrize(("count", "workers"), [(0, 0), (1, 1), (7, 1), (8, 2), (42, 6)])
     def test_seven_pods_of_250m_fill_a_worker(self, count: int, workers: int) -> None:
-        assert pack([shape(count)], [], room(), 10) == (workers, 0)
+        assert pack([shape(count)], [], capacity(), 10) == (workers, 0)
 
     def test_memory_and_pod_count_limit_as_cpu_does(self) -> None:
-        assert pack([shape(8, 10, 800)], [], room(), 10) == (4, 0)
-        assert pack([shape(8, 0, 0)], [], room(pods=4), 10) == (2, 0)
+        assert pack([shape(8, 10, 800)], [], capacity(), 10) == (4, 0)
+        assert pack([shape(8, 0, 0)], [], capacity(pods=4), 10) == (2, 0)
 
     def test_large_pods_go_first_so_that_small_ones_fill_the_gaps(self) -> None:
-        assert pack([shape(3, 500, 100), shape(3, 1250, 100)], [], room(cpu_milli=1750), 10) == (3, 0)
+        assert pack([shape(3, 500, 100), shape(3, 1250, 100)], [], capacity(cpu_milli=1750), 10) == (3, 0)
 
-    def test_room_that_is_there_is_used_before_a_new_worker(self) -> None:
-        assert pack([shape(9)], [room(cpu_milli=500), room()], room(), 10) == (0, 0)
-        assert pack([shape(10)], [room(cpu_milli=500), room()], room(), 10) == (1, 0)
+    def test_free_capacity_is_used_before_a_new_worker(self) -> None:
+        assert pack([shape(9)], [capacity(cpu_milli=500), capacity()], capacity(), 10) == (0, 0)
+        assert pack([shape(10)], [capacity(cpu_milli=500), capacity()], capacity(), 10) == (1, 0)
 
     def test_what_fits_no_worker_is_left_and_opens_none(self) -> None:
-        assert pack([shape(3, 2000), shape(2)], [], room(), 10) == (1, 3)
+        assert pack([shape(3, 2000), shape(2)], [], capacity(), 10) == (1, 3)
 
     def test_no_more_than_the_most_are_opened(self) -> None:
-        assert pack([shape(30)], [], room(), 2) == (2, 16)
+        assert pack([shape(30)], [], capacity(), 2) == (2, 16)
 
     def test_zones_keep_pods_apart(self) -> None:
         waiting = [shape(2, zone="a"), shape(2, zone="b")]
-        assert pack(waiting, [room(zone="a")], room(), 10) == (1, 0)
+        assert pack(waiting, [capacity(zone="a")], capacity(), 10) == (1, 0)
 
     def test_a_selector_that_a_worker_is_known_not_to_meet_refuses_it(self) -> None:
         selector = ("node-fleet.io/market=on-demand",)
-        assert pack([shape(1, node_selector=selector)], [room(market="spot")], room(), 10) == (1, 0)
-        assert pack([shape(1, node_selector=selector)], [room(market="on-demand")], room(), 10) == (0, 0)
+        assert pack([shape(1, node_selector=selector)], [capacity(market="spot")], capacity(), 10) == (1, 0)
+        assert pack([shape(1, node_selector=selector)], [capacity(market="on-demand")], capacity(), 10) == (0, 0)
 
     def test_a_taint_refuses_pods_that_do_not_tolerate_it(self) -> None:
         tainted: dict[str, Any] = {"taints": ("team=data:NoSchedule",)}
-        assert pack([shape(1)], [room(**tainted)], room(), 10) == (1, 0)
-        assert pack([shape(1, tolerations=("team",))], [room(**tainted)], room(), 10) == (0, 0)
-        assert pack([shape(1)], [room(taints=("team=data:PreferNoSchedule",))], room(), 10) == (0, 0)
+        assert pack([shape(1)], [capacity(**tainted)], capacity(), 10) == (1, 0)
+        assert pack([shape(1, tolerations=("team",))], [capacity(**tainted)], capacity(), 10) == (0, 0)
+        assert pack([shape(1)], [capacity(taints=("team=data:PreferNoSchedule",))], capacity(), 10) == (0, 0)
 
     @given(
         st.lists(st.builds(shape, st.integers(0, 20), st.integers(0, 2500), st.integers(0, 2000)), max_size=6),
         st.integers(0, 8),
     )
     def test_no_pod_is_lost_and_order_does_not_matter(self, waiting: list[PodShape], most: int) -> None:
-        opened, left = pack(waiting, [], room(), most)
+        opened, left = pack(waiting, [], capacity(), most)
         assert 0 <= opened <= most and 0 <= left <= sum(s.count for s in waiting)
-        assert pack(list(reversed(waiting)), [], room(), most) == (opened, left)
+        assert pack(list(reversed(waiting)), [], capacity(), most) == (opened, left)
 
 
 class TestTypicalPod:
@@ -119,8 +119,8 @@ SIZE = PodSize(cpu_milli=250, memory_mib=128, daemon_cpu_milli=20, daemon_memory
         (-5, 0, 9, 0),
     ],
 )
-def test_places_are_what_the_scarcest_resource_allows(cpu: int, memory: int, pods: int, expected: int) -> None:
-    assert slots(cpu, memory, pods, SIZE) == expected
+def test_slots_are_what_the_scarcest_resource_allows(cpu: int, memory: int, pods: int, expected: int) -> None:
+    assert slots(capacity(cpu, memory, pods), SIZE) == expected
 
 
 def filled(count: int) -> Any:

@@ -28,7 +28,7 @@ def test_the_decision_is_what_the_rules_say(example: Any) -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if "rises" in b], ids=lambda b: f"holds {b['holds']}")
-def test_the_sum_of_spare_room_comes_out(block: dict[str, Any]) -> None:
+def test_the_cost_of_headroom_is_as_written(block: dict[str, Any]) -> None:
     rises = list(headroom.initial_counts())
     for rise, count in block["rises"].items():
         rises[STEADY * len(headroom.RISES) + headroom.RISES.index(rise)] = count
@@ -39,10 +39,10 @@ def test_the_sum_of_spare_room_comes_out(block: dict[str, Any]) -> None:
     assert held_at_demand.saved_by_next == pytest.approx(block["saves"], abs=0.01)
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if "pauses" in b], ids=lambda b: f"{b['rest_minutes']} minutes")
-def test_the_sum_of_the_rest_comes_out(block: dict[str, Any]) -> None:
+@pytest.mark.parametrize("block", [b for b in BLOCKS if "pauses" in b], ids=lambda b: f"{b['delay_minutes']} minutes")
+def test_the_cost_of_the_delay_is_as_written(block: dict[str, Any]) -> None:
     tried = after(**block["pauses"])
-    assert scale_down_delay.choose_delay(tried, change_cost=POLICY.change_cost).seconds == block["rest_minutes"] * 60
+    assert scale_down_delay.choose_delay(tried, change_cost=POLICY.change_cost).seconds == block["delay_minutes"] * 60
 
 
 def test_the_prices_it_names_are_the_settings() -> None:

@@ -176,7 +176,7 @@ class TestCooldown:
     def test_unschedulable_pods_do_not_wait_for_it(self) -> None:
         decision = decide(snapshot(pending=pods(1)), acted("scale_up", 10), POLICY, START)
         assert decision.action == "scale_up"
-        assert "cooldown 290 s left of 300 s, not waited for" in decision.sentence
+        assert "cooldown 290 s left of 300 s, not required" in decision.sentence
 
     def test_unschedulable_pods_wait_when_the_setting_says_so(self) -> None:
         policy = replace(POLICY, pending_bypasses_cooldown=False)

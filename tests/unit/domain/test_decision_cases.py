@@ -262,7 +262,7 @@ class TestCase28:
         assert decision.action == "none"
         assert [a.kind for a in decision.alerts] == ["pod_too_large"]
         assert decision.sentence.startswith(
-            "pod ml/train-1 asks for 8000m CPU and 4096 MiB, more than any worker offers (largest 1900m and 3600 MiB)"
+            "pod ml/train-1 requests 8000m CPU and 4096 MiB, more than any worker offers (largest: 1900m and 3600 MiB)"
         )
 
     @pytest.mark.parametrize(

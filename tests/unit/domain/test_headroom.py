@@ -51,17 +51,17 @@ def test_the_pace_is_the_change_in_two_minutes(change: float, seconds: int, expe
     assert pace(change, seconds) == expected
 
 
-def test_no_spare_room_is_held_where_demand_never_rises() -> None:
+def test_no_headroom_is_held_where_demand_never_rises() -> None:
     assert chosen(counts_of(STEADY, r0=1000), 3.0) == 3
 
 
 def test_a_full_fleet_holds_one_more_where_a_tenth_of_the_readings_rise_by_a_worker() -> None:
-    """0.1 workers' room of 7 pods is short, at 2 worker-minutes each 1.4 a minute: more than the 1 it costs."""
+    """0.1 workers of 7 pods are missing, at 2 worker-minutes each 1.4 a minute: more than the 1 it costs."""
     assert chosen(counts_of(STEADY, r0=900, r5=100), 3.0) == 4
     assert chosen(counts_of(STEADY, r0=950, r5=50), 3.0) == 3
 
 
-def test_room_that_is_there_anyway_counts_as_spare() -> None:
+def test_capacity_that_is_there_anyway_counts_as_headroom() -> None:
     assert chosen(counts_of(STEADY, r0=900, r3=100), 2.4) == 3
 
 

@@ -64,7 +64,7 @@ class TestWhen:
         decision = at_minute(50)
         assert decision.rule == "prediction" and decision.count == 1  # type: ignore[attr-defined]
         assert decision.sentence.startswith(  # type: ignore[attr-defined]
-            "the coming hour is usually at 80.0 % CPU on 4 workers, over 70 % -> +1"
+            "the next hour is usually at 80.0 % CPU on 4 workers, over 70 % -> +1"
         )
 
     def test_an_hour_is_judged_once(self) -> None:
@@ -130,7 +130,7 @@ class TestAbstains:
     def test_until_it_has_seen_enough_hours_like_this_one(self) -> None:
         saturday = MONDAY + 5 * DAY + 9 * HOUR
         said = forecast(history(8, until=saturday), saturday, POLICY)
-        assert said.abstains == "2 hours like this one, 3 are needed"
+        assert said.abstains == "2 comparable hours, 3 are needed"
 
     def test_when_same_as_now_did_better_last_week(self) -> None:
         dice = random.Random(7)
@@ -141,7 +141,7 @@ class TestAbstains:
             return level["at"]
 
         said = forecast(history(21, wander), MONDAY + 8 * HOUR, POLICY)
-        assert said.abstains.startswith('it did not beat "same as now" last week')
+        assert said.abstains.startswith('last week it was not better than "same as now"')
         assert said.error >= said.naive_error
 
     def test_after_a_level_shift_until_history_has_caught_up(self) -> None:
@@ -159,7 +159,7 @@ class TestAbstains:
             for h in history(28, lambda hour, _w: 75.0 if hour % 2 else 20.0, until=now, workers=1.0)
         )
         said = forecast(loads, now, POLICY)
-        assert said.abstains == f"{said.calls} of its {said.calls} calls last week were false alarms"
+        assert said.abstains == f"{said.calls} of its {said.calls} predictions last week were false alarms"
         assert said.error < said.naive_error and said.calls > 50
 
     def test_when_too_few_hours_of_the_last_week_can_be_checked(self) -> None:

@@ -14,9 +14,8 @@ import pytest
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy, StrategyName
 from node_fleet.domain.model.snapshot import CustomReading, HourlyLoad, Snapshot
-from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.decision import STRATEGIES, Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure
-from node_fleet.domain.scaling.strategies.strategy_table import STRATEGIES
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker, workers
 

@@ -51,7 +51,7 @@ class TestStaircase:
 
 
 class TestRest:
-    def test_a_fleet_that_never_went_up_again_lets_go_at_once(self) -> None:
+    def test_a_fleet_that_never_went_up_again_removes_workers_at_once(self) -> None:
         assert choose_delay(initial_trials(), change_cost=100).seconds == DELAY_MINUTES[0] * MINUTE
         assert choose_delay(after(1, minutes=480, workers=1), change_cost=100).seconds == DELAY_MINUTES[0] * MINUTE
 
@@ -71,7 +71,7 @@ class TestRest:
     def test_the_sum_is_told(self) -> None:
         """Four pauses are eight ways, of which the first is no change yet; a pause of 30 minutes has 14 readings."""
         rest = choose_delay(after(4, minutes=30, workers=1), change_cost=100)
-        assert (rest.holding, rest.changing, rest.at_once) == (4 * 28, 0, 4 * 2 + 7 * 100)
+        assert (rest.holding, rest.changing, rest.shortest) == (4 * 28, 0, 4 * 2 + 7 * 100)
 
     def test_old_pauses_fade_as_new_ones_come(self) -> None:
         known = after(100, minutes=30, workers=1, keep=0.99)
@@ -84,7 +84,7 @@ class TestRest:
         tried = advance_trials(tried, staircase((0, 3), (120, 2)), 86400, start=2, hold=2, minutes=1440, keep=1.0)
         assert set(tried.held) == {GAP_MINUTES}
 
-    def test_spare_room_that_would_not_be_started_is_no_change_of_direction(self) -> None:
+    def test_headroom_that_would_not_be_started_is_no_change_of_direction(self) -> None:
         """It is held while it is worth holding; nobody starts it once it has gone."""
         tried, needs = initial_trials(), staircase()
         for at, hold in enumerate((3, 2, 3, 2, 3)):

@@ -126,7 +126,7 @@ class TestAsAFloor:
         if open_now:
             assert (decision.rule, decision.count) == ("schedule", 1)
             assert decision.sentence.startswith(
-                "3 workers, under the scheduled floor of 4 (Mon-Sun 09:00-21:00: 4) -> +1"
+                "3 workers, under the scheduled minimum of 4 (Mon-Sun 09:00-21:00: 4) -> +1"
             )
 
     def test_a_floor_above_the_minimum_waits_for_the_cooldown(self) -> None:
@@ -134,7 +134,7 @@ class TestAsAFloor:
         decision = decide(snapshot(self.OPEN, workers=workers(3)), memory, self.POLICY, self.OPEN)
         assert (decision.action, decision.blocked_by) == ("none", ("cooldown",))
 
-    def test_below_the_minimum_the_whole_floor_is_raised_at_once(self) -> None:
+    def test_below_the_minimum_the_whole_difference_is_launched_at_once(self) -> None:
         memory = Memory(last_action="scale_down", last_action_at=self.OPEN - 60)
         assert decide(snapshot(self.OPEN, workers=workers(1)), memory, self.POLICY, self.OPEN).count == 3
 

@@ -30,7 +30,7 @@ def event(**changes: Any) -> dict[str, Any]:
     return json.loads(json.dumps(payload))  # type: ignore[no-any-return]
 
 
-def test_the_decision_comes_without_its_memory_and_the_memory_stands_beside_it() -> None:
+def test_the_decision_comes_without_its_memory_and_the_memory_is_beside_it() -> None:
     answer = handler(event(), None)
     assert "memory" not in answer["decision"]
     assert from_payload(Memory, answer["memory"]).since["pending"].readings == 1
@@ -38,7 +38,7 @@ def test_the_decision_comes_without_its_memory_and_the_memory_stands_beside_it()
     assert (decision.action, decision.count, decision.workers_after) == ("scale_up", 1, 6)
 
 
-def test_what_came_in_goes_on_and_the_memory_before_is_kept_for_the_record() -> None:
+def test_the_payload_is_kept_and_the_memory_before_is_kept_for_the_record() -> None:
     given = event()
     answer = handler(given, None)
     assert answer["run"] == given["run"] and answer["snapshot"] == given["snapshot"]
@@ -87,6 +87,6 @@ def test_with_100_workers_and_2000_pods_the_payload_stays_under_32_kb() -> None:
     assert len(json.dumps(answer, separators=(",", ":"))) < 32_000
 
 
-def test_what_an_earlier_round_or_the_lock_has_to_say_is_told_on_a_quiet_tick_too() -> None:
+def test_notes_of_an_earlier_round_or_of_the_lock_are_sent_after_a_tick_without_action_too() -> None:
     assert handler({**event(), "notes": ["scaled up from 4 to 6 workers"]}, None)["notify"] is True
     assert handler({**event(), "notes": []}, None)["notify"] is handler(event(), None)["notify"]

@@ -1,8 +1,9 @@
-"""What people should hear of besides the action: each cause once, until it has been gone for a while."""
+"""The alerts of a decision. Each cause is reported once, until it has been absent for ALERT_QUIET_SECONDS."""
 
 from __future__ import annotations
 
 from node_fleet.domain.model.memory import Streak
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.not_ready import not_ready_too_long
@@ -10,42 +11,44 @@ from node_fleet.domain.scaling.signals.pending_pods import PendingPods, listed_c
 from node_fleet.domain.scaling.tick import Tick, finite
 
 Found = list[tuple[str, Alert]]
+"""(key for de-duplication, alert)."""
 
 
 def new_alerts(tick: Tick, found: Found) -> tuple[tuple[Alert, ...], dict[str, int]]:
-    """The alerts not yet told, and what is remembered of those that were."""
+    """The alerts that are not reported yet, and key -> when the cause was last seen (epoch), to be stored."""
     quiet = tick.policy.alert_quiet_seconds
-    notified = {key: seen for key, seen in tick.memory.alerted.items() if tick.now - seen <= quiet}
-    fresh = tuple(alert for key, alert in found if key not in notified)
-    notified.update({key: tick.now for key, _ in found})
-    return fresh, notified
+    alerted = {key: seen for key, seen in tick.memory.alerted.items() if tick.now - seen <= quiet}
+    new = tuple(alert for key, alert in found if key not in alerted)
+    alerted.update({key: tick.now for key, _ in found})
+    return new, alerted
 
 
 def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[str, Streak]) -> Found:
-    """Causes that do not depend on the decision: no metrics, pods that nothing helps, workers NotReady."""
+    """Causes that do not depend on the decision: missing metrics, pods that no worker helps, NotReady workers."""
     found = _metrics_alerts(tick, streaks)
     if pending_pods:
-        found += _pod_alerts(pending_pods)
-    found += [
-        (
-            f"not_ready:{w.instance_id}",
-            Alert(kind="not_ready", text=f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"),
-        )
-        for w in not_ready_too_long(tick)
-    ]
+        shapes = (*pending_pods.too_large, *pending_pods.stuck)
+        found += [
+            (f"{check.name}:{shape_key(shape)}", Alert(kind=check.name, text=check.text))
+            for shape, check in zip(shapes, listed_checks(pending_pods), strict=True)
+        ]
+    for w in not_ready_too_long(tick):
+        text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"
+        found.append((f"not_ready:{w.instance_id}", Alert(kind="not_ready", text=text)))
     return found
 
 
-def at_maximum(tick: Tick, wanted: str) -> tuple[str, Alert]:
-    """Load asks for a worker and the maximum forbids it."""
+def at_maximum(tick: Tick, lead: str) -> tuple[str, Alert]:
+    """The load asks for a worker and the maximum forbids it. lead: the text of the check that asks."""
     text = (
-        f"at maximum: {wanted}, but {tick.counted} of {tick.policy.max_workers} workers run; consider raising MAX_NODES"
+        f"at the maximum: {lead}, but {tick.counted} of {tick.policy.max_workers} workers run; "
+        "raise MAX_NODES to allow more"
     )
     return "at_maximum", Alert(kind="at_maximum", text=text)
 
 
 def blocked_launch(check: Check) -> tuple[str, Alert]:
-    """The circuit breaker keeps a wanted launch back."""
+    """The circuit breaker blocks a launch that a rule asks for."""
     return check.name, Alert(kind=check.name, text=check.text)
 
 
@@ -54,36 +57,28 @@ def _metrics_alerts(tick: Tick, streaks: dict[str, Streak]) -> Found:
         why = tick.snapshot.problem or "Prometheus cannot be read"
         text = f"no metrics: {why}; only the minimum is enforced"
         return [("metrics_unavailable", Alert(kind="metrics_unavailable", text=text))]
-    gone = streaks.get("missing")
-    if gone and gone.readings >= tick.policy.missing_readings:
+    missing = streaks.get("missing")
+    if missing and missing.readings >= tick.policy.missing_readings:
         names = ", ".join(missing_names(tick))
-        text = f"{names} missing for {gone.readings} readings; no worker is removed meanwhile"
+        text = f"{names} missing for {missing.readings} readings; no worker is removed until the data is back"
         return [("metrics_missing", Alert(kind="metrics_missing", text=text))]
     return []
 
 
 def missing_names(tick: Tick) -> list[str]:
-    """What the reading lacks, by name; a metric that may be absent is not lacked."""
+    """The names of what the reading lacks, without metrics that may be absent."""
     snapshot, policy = tick.snapshot, tick.policy
     names = set(snapshot.missing)
-    figures = {"cpu_percent": snapshot.cpu_percent, "memory_percent": snapshot.memory_percent}
-    names |= {name for name, value in figures.items() if finite(value) is None}
+    loads = {"cpu_percent": snapshot.cpu_percent, "memory_percent": snapshot.memory_percent}
+    names |= {name for name, value in loads.items() if finite(value) is None}
     names |= {"pending"} if snapshot.pending is None else set()
     if not names:
         return []
-    held = tuple(f"custom:{m.name}" for m in policy.custom_metrics if m.when_absent == "hold")
-    return sorted(n for n in names if _lacked(n, held, use_memory=policy.use_memory))
+    return sorted(name for name in names if _is_required(name, policy))
 
 
-def _lacked(name: str, held: tuple[str, ...], *, use_memory: bool) -> bool:
+def _is_required(name: str, policy: Policy) -> bool:
     if name.startswith("custom:"):
+        held = (f"custom:{m.name}" for m in policy.custom_metrics if m.when_absent == "hold")
         return name.partition(" ")[0] in held
-    return use_memory or not name.startswith("memory")
-
-
-def _pod_alerts(pending_pods: PendingPods) -> Found:
-    shapes = (*pending_pods.too_large, *pending_pods.stuck)
-    return [
-        (f"{check.name}:{shape_key(shape)}", Alert(kind=check.name, text=check.text))
-        for shape, check in zip(shapes, listed_checks(pending_pods), strict=True)
-    ]
+    return policy.use_memory or not name.startswith("memory")

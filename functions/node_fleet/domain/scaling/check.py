@@ -1,14 +1,11 @@
-"""The form of an answer: each thing that was weighed, and the decision that carries them all.
-
-Records only; decision.py makes them, and its callers import them from there.
-"""
+"""The records of a decision: every check, the change that a strategy asks for, and the decision itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import AdaptiveMemory, Memory, Streak
 from node_fleet.domain.model.run import Alert
 
 Action = Literal["scale_up", "scale_down", "none"]
@@ -17,11 +14,11 @@ Verdict = Literal["up", "down", "hold", "ok", "missing", "waiting", "blocked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was weighed: its value, the mark it was held to, for how long, what followed, and the setting.
+    """One evaluated condition: its value, its threshold, how many readings it held for, and the setting behind it.
 
-    verdict: "up" asks for a worker, "down" allows one to go, "hold" keeps what is there, "ok" is neither, "waiting" is
-    over its mark but not for long enough, "blocked" forbids what was asked, "missing" could not be weighed.
-    setting: the environment name that changes this check. aside: not worth a place in the sentence.
+    verdict: "up" asks for a worker, "down" allows a removal, "hold" keeps the fleet as it is, "ok" does neither,
+    "waiting" is over its threshold but not for long enough, "blocked" forbids what was asked, "missing" has no data.
+    setting: the environment name that changes this check. aside: left out of the sentence.
     """
 
     name: str
@@ -35,15 +32,31 @@ class Check:
     aside: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class DesiredChange:
+    """The answer of a strategy: workers to add or to remove (0: none), the rule that asks for it, and all checks.
+
+    The check named like the rule leads the sentence; when workers are added its verdict is "up". streaks: condition ->
+    its streak, stored for the next tick. learned: what the strategy stores for itself; None keeps what is stored.
+    """
+
+    add: int = 0
+    remove: int = 0
+    rule: str = "none"
+    bypasses_cooldown: bool = False
+    checks: list[Check] = field(default_factory=list)
+    streaks: dict[str, Streak] = field(default_factory=dict)
+    learned: AdaptiveMemory | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The answer as data. `sentence` says it to a person; `memory` is what the next decision starts from.
+    """What to do and why. `memory` is where the next decision starts.
 
-    rule: the rule that decided ("minimum", "schedule", "prediction", "pending", "cpu", "memory", "custom:NAME",
-    "not_ready", "idle", "none"). replace: instance id that the scale-down must remove (the NotReady path), or with
-    the action none the one that ReapUnjoined looks for; else empty.
-    reasons: the same words as the evidence, each with its setting in brackets.
-    settings: environment names and values that differed from the defaults, so that the decision can be made again.
+    rule: "minimum", "schedule", "prediction", "pending", "cpu", "memory", "custom:NAME", "headroom", "not_ready",
+    "idle" or "none". reasons: the text of the deciding checks, each with its setting in brackets. replace: the instance
+    id that the scale-down must remove (rule "not_ready"), or, with the action "none", the one that ReapUnjoined
+    inspects. settings: environment names and values that differ from the defaults; they repeat the decision.
     """
 
     action: Action

@@ -1,37 +1,37 @@
-"""The rest between actions: cooldowns count from the end of the last successful action, back-offs from a failure."""
+"""When the next action is allowed: cooldowns count from the last successful action, back-offs from a failure."""
 
 from __future__ import annotations
 
 from node_fleet.domain.model import back_off
-from node_fleet.domain.scaling.check import Action, Check, Verdict
+from node_fleet.domain.scaling.check import Action, Check
 from node_fleet.domain.scaling.tick import Tick
 
 
-def cooldown(tick: Tick, action: Action) -> Check:
-    """Whether the rest before this action is over; "blocked" while it lasts."""
+def evaluate_cooldown(tick: Tick, action: Action) -> Check:
+    """Whether the cooldown before this action is over; the verdict is "blocked" while it lasts."""
     memory, policy = tick.memory, tick.policy
     counted = memory.last_action if policy.cooldown_by == "last" else action
     up = counted != "scale_down"
-    wanted = policy.cooldown_up_seconds if up else policy.cooldown_down_seconds
+    seconds = policy.cooldown_up_seconds if up else policy.cooldown_down_seconds
     setting = "COOLDOWN_SCALE_UP" if up else "COOLDOWN_SCALE_DOWN"
     if not memory.last_action_at:
-        return Check(name="cooldown", verdict="ok", text="no action before", threshold=wanted, setting=setting)
+        return Check(name="cooldown", verdict="ok", text="no earlier action", threshold=seconds, setting=setting)
     elapsed = tick.now - memory.last_action_at
-    verdict: Verdict = "blocked" if elapsed < wanted else "ok"
-    over = f"cooldown over since {elapsed - wanted} s"
-    text = f"cooldown {wanted - elapsed} s left of {wanted} s" if verdict == "blocked" else over
+    blocked = elapsed < seconds
     return Check(
         name="cooldown",
-        verdict=verdict,
-        text=text,
+        verdict="blocked" if blocked else "ok",
+        text=f"cooldown {seconds - elapsed} s left of {seconds} s"
+        if blocked
+        else f"cooldown over for {elapsed - seconds} s",
         value=elapsed,
-        threshold=wanted,
+        threshold=seconds,
         setting=setting,
     )
 
 
-def launch_back_off(tick: Tick) -> Check | None:
-    """What forbids any launch for now: the open circuit breaker, or the rest after a failed scale-up."""
+def evaluate_launch_back_off(tick: Tick) -> Check | None:
+    """What forbids every launch now, if anything: the open circuit breaker, or the back-off after a failed scale-up."""
     broken = back_off.active(tick.memory.back_offs, back_off.JOIN, tick.now)
     if broken:
         text = (

@@ -1,10 +1,11 @@
-"""What to do, and why: one pure function of the snapshot, the memory, the policy and the time.
+"""The scaling decision: one pure function of the snapshot, the memory, the policy and the time.
 
-Here stands the order of the rules and what binds all of them; how each is weighed stands in its own module.
+It holds the order of the rules and the limits that apply to all of them. signals/ and strategies/ evaluate the load.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import Memory
@@ -12,34 +13,40 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scaling import alerts, explain
-from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
-from node_fleet.domain.scaling.cooldown import cooldown, launch_back_off
+from node_fleet.domain.scaling.check import Action, Check, Decision, DesiredChange, Verdict
+from node_fleet.domain.scaling.cooldown import evaluate_cooldown, evaluate_launch_back_off
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
 from node_fleet.domain.scaling.not_ready import evaluate_not_ready
 from node_fleet.domain.scaling.prediction import predict
-from node_fleet.domain.scaling.signals.pending_pods import evaluate_pending_pods, listed_checks
-from node_fleet.domain.scaling.strategies.strategy_table import STRATEGIES
-from node_fleet.domain.scaling.strategies.thresholds import DesiredChange
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
+from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
+from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import Tick, make_tick
 
-__all__ = ["Action", "Check", "Decision", "Verdict", "decide"]
+__all__ = ["STRATEGIES", "Action", "Check", "Decision", "Verdict", "decide"]
+
+STRATEGIES: dict[str, Callable[[Tick, PendingPods | None, int], DesiredChange]] = {
+    "thresholds": apply_thresholds,
+    "adaptive": apply_adaptive,
+}
+"""The strategies by the value of STRATEGY."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Outcome:
-    """The outcome while it is put together."""
+    """The action, the check that leads to it, and the names of the checks that block it."""
 
-    action: Action
-    count: int
-    rule: str
+    action: Action = "none"
+    count: int = 0
+    rule: str = "none"
     lead: Check
     blocked_by: tuple[str, ...] = ()
     replace: str = ""
 
 
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Decision:
-    """Decide for one tick. `now` is epoch seconds UTC. Reads nothing but its arguments; same arguments, same answer."""
+    """Decide for one tick. `now` is epoch seconds UTC. The same arguments always give the same decision."""
     tick = make_tick(snapshot, memory, policy, now)
     minimum = effective_minimum(tick)
     fresh = newly_usable(tick)
@@ -60,42 +67,41 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         or _remove(tick, change)
         or _nothing(tick, change)
     )
-    notified, alerted = alerts.new_alerts(tick, found)
+    new_alerts, alerted = alerts.new_alerts(tick, found)
     after = update_memory(
         tick,
-        change.streaks,
+        change,
         pending_pods=pending_pods,
         launching=outcome.action == "scale_up",
         prediction=prediction,
         fresh=fresh,
         alerted=alerted,
-        learned=change.learned,
     )
-    return _decision(tick, outcome, change, notified, after)
+    return _decision(tick, outcome, change.checks, new_alerts, after)
 
 
 def _no_metrics(tick: Tick) -> DesiredChange:
-    why = tick.snapshot.problem or "no reading young enough"
+    why = tick.snapshot.problem or "no reading is recent enough"
     text = f"no metrics ({why}), only the minimum is enforced"
     return DesiredChange(checks=[Check(name="metrics", verdict="missing", text=text, setting="CACHED_READING_SECONDS")])
 
 
 def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, found: alerts.Found) -> _Outcome | None:
-    """Rule 1. Below the minimum nothing but a back-off waits; a schedule or a hold waits for the cooldown."""
-    short = minimum.workers - tick.have
-    if short <= 0:
+    """Rule 1. Below MIN_NODES no cooldown applies; for a schedule or a prediction it does."""
+    missing = minimum.workers - tick.have
+    if missing <= 0:
         return None
     lead = Check(
         name=minimum.rule,
         verdict="up",
-        text=f"{explain.counted(tick.have, 'worker')}, under {minimum.text}",
+        text=f"{explain.count_of(tick.have, 'worker')}, under {minimum.text}",
         value=tick.have,
         threshold=minimum.workers,
         setting=minimum.setting,
     )
     change.checks.insert(0, lead)
     at_once = tick.have < tick.policy.min_workers or change.bypasses_cooldown
-    return _launch(tick, lead, minimum.rule, short, found, bypass=at_once, change=change)
+    return _launch(tick, lead, missing, found, change.checks, bypass=at_once)
 
 
 def _add(tick: Tick, change: DesiredChange, found: alerts.Found) -> _Outcome | None:
@@ -103,33 +109,28 @@ def _add(tick: Tick, change: DesiredChange, found: alerts.Found) -> _Outcome | N
     if not change.add:
         return None
     lead = next(c for c in change.checks if c.verdict == "up" and c.name == change.rule)
-    return _launch(tick, lead, change.rule, change.add, found, bypass=change.bypasses_cooldown, change=change)
+    return _launch(tick, lead, change.add, found, change.checks, bypass=change.bypasses_cooldown)
 
 
-def _launch(
-    tick: Tick, lead: Check, rule: str, count: int, found: alerts.Found, *, bypass: bool, change: DesiredChange
-) -> _Outcome:
-    """Launch as many as headroom, back-offs and the cooldown allow, or say which of them forbids it."""
+def _launch(tick: Tick, lead: Check, count: int, found: alerts.Found, checks: list[Check], *, bypass: bool) -> _Outcome:
+    """Launch as many as the maximum, the back-offs and the cooldown allow, or name the check that forbids it."""
     if tick.headroom == 0:
         found.append(alerts.at_maximum(tick, lead.text))
-        text = f"at maximum of {tick.policy.max_workers} workers"
-        full = Check(name="maximum", verdict="blocked", text=text, value=tick.counted, setting="MAX_NODES")
-        change.checks.append(full)
-        return _nothing_done(lead, full)
-    failed = launch_back_off(tick)
-    if failed:
-        change.checks.append(failed)
-        if failed.name == "circuit_breaker":
-            found.append(alerts.blocked_launch(failed))
-        return _nothing_done(lead, failed)
-    rest = cooldown(tick, "scale_up")
-    if rest.verdict == "blocked" and not bypass:
-        change.checks.append(rest)
-        return _nothing_done(lead, rest)
-    if rest.verdict == "blocked":
-        rest = replace(rest, verdict="ok", text=f"{rest.text}, not waited for")
-    change.checks.append(rest)
-    return _Outcome(action="scale_up", count=min(count, tick.headroom), rule=rule, lead=lead)
+        text = f"at the maximum of {tick.policy.max_workers} workers"
+        checks.append(Check(name="maximum", verdict="blocked", text=text, value=tick.counted, setting="MAX_NODES"))
+        return _Outcome(lead=lead, blocked_by=("maximum",))
+    if back_off := evaluate_launch_back_off(tick):
+        checks.append(back_off)
+        if back_off.name == "circuit_breaker":
+            found.append(alerts.blocked_launch(back_off))
+        return _Outcome(lead=lead, blocked_by=(back_off.name,))
+    cooldown = evaluate_cooldown(tick, "scale_up")
+    if bypass and cooldown.verdict == "blocked":
+        cooldown = replace(cooldown, verdict="ok", text=f"{cooldown.text}, not required")
+    checks.append(cooldown)
+    if cooldown.verdict == "blocked":
+        return _Outcome(lead=lead, blocked_by=("cooldown",))
+    return _Outcome(action="scale_up", count=min(count, tick.headroom), rule=lead.name, lead=lead)
 
 
 def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange) -> _Outcome | None:
@@ -139,11 +140,8 @@ def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange) 
         change.checks.append(check)
     if worker is None or check is None:
         return None
-    rest = cooldown(tick, "scale_down")
-    change.checks.append(rest)
-    if rest.verdict == "blocked":
-        return _nothing_done(check, rest)
-    return _Outcome(action="scale_down", count=1, rule="not_ready", lead=check, replace=worker.instance_id)
+    removal = _Outcome(action="scale_down", count=1, rule="not_ready", lead=check, replace=worker.instance_id)
+    return _after_cooldown(tick, removal, change.checks)
 
 
 def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
@@ -151,47 +149,41 @@ def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
     if not change.remove:
         return None
     lead = next(c for c in change.checks if c.name == change.rule)
-    rest = cooldown(tick, "scale_down")
-    change.checks.append(rest)
-    if rest.verdict == "blocked":
-        return _nothing_done(lead, rest)
-    return _Outcome(action="scale_down", count=change.remove, rule=change.rule, lead=lead)
+    removal = _Outcome(action="scale_down", count=change.remove, rule=change.rule, lead=lead)
+    return _after_cooldown(tick, removal, change.checks)
+
+
+def _after_cooldown(tick: Tick, removal: _Outcome, checks: list[Check]) -> _Outcome:
+    cooldown = evaluate_cooldown(tick, "scale_down")
+    checks.append(cooldown)
+    return _Outcome(lead=removal.lead, blocked_by=("cooldown",)) if cooldown.verdict == "blocked" else removal
 
 
 def _nothing(tick: Tick, change: DesiredChange) -> _Outcome:
-    """Rule 5: none, with the reason that came nearest to an action."""
+    """Rule 5: no change, led by the check that came nearest to an action."""
     lead = explain.leading_check(change.checks)
-    change.checks.append(cooldown(tick, "scale_down" if lead.name == "idle" else "scale_up"))
-    return _nothing_done(lead)
-
-
-def _nothing_done(lead: Check, *blocks: Check) -> _Outcome:
-    return _Outcome(action="none", count=0, rule="none", lead=lead, blocked_by=tuple(c.name for c in blocks))
+    change.checks.append(evaluate_cooldown(tick, "scale_down" if lead.name == "idle" else "scale_up"))
+    return _Outcome(lead=lead)
 
 
 def _decision(
-    tick: Tick, outcome: _Outcome, change: DesiredChange, notified: tuple[Alert, ...], memory: Memory
+    tick: Tick, outcome: _Outcome, checks: list[Check], new_alerts: tuple[Alert, ...], memory: Memory
 ) -> Decision:
     difference = {"scale_up": outcome.count, "scale_down": -outcome.count, "none": 0}[outcome.action]
-    triggers = [c for c in change.checks if c is outcome.lead or c.verdict in ("up", "blocked")]
+    triggers = [c for c in checks if c is outcome.lead or c.verdict in ("up", "blocked")]
     triggers.sort(key=lambda c: c is not outcome.lead)
+    unjoined = tick.snapshot.unjoined if outcome.action == "none" else ()
     return Decision(
         action=outcome.action,
         count=outcome.count,
         rule=outcome.rule,
-        sentence=explain.sentence(tick, outcome.action, outcome.count, outcome.lead, change.checks),
+        sentence=explain.sentence(tick, outcome.action, outcome.count, outcome.lead, checks),
         reasons=tuple(explain.reason(c) for c in triggers),
         blocked_by=outcome.blocked_by,
-        evidence=tuple(change.checks),
-        alerts=notified,
-        replace=outcome.replace or _to_look_for(tick, outcome.action),
+        evidence=tuple(checks),
+        alerts=new_alerts,
+        replace=outcome.replace or (unjoined[0].instance_id if unjoined else ""),
         workers_before=tick.counted,
         workers_after=tick.counted + difference,
         memory=memory,
     )
-
-
-def _to_look_for(tick: Tick, action: Action) -> str:
-    """On a tick without an action: the oldest worker that should have joined long ago, for ReapUnjoined to judge."""
-    found = tick.snapshot.unjoined if action == "none" else ()
-    return found[0].instance_id if found else ""

@@ -1,6 +1,6 @@
-"""The words of a decision: one sentence that a person understands without the code, and its reasons.
+"""The text of a decision: one sentence that needs no knowledge of the code, and the reasons behind it.
 
-Puts together what the checks say; weighs nothing.
+Joins the texts of the checks; evaluates nothing.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ _FIRST = {"up": 0, "blocked": 1, "waiting": 2, "hold": 3, "missing": 4, "down": 
 
 
 def sentence(tick: Tick, action: Action, count: int, lead: Check, checks: Iterable[Check]) -> str:
-    """The lead with its outcome, then what else was weighed, then the workers: 'pending 3 ... -> +1; CPU ...'."""
+    """The leading check with the outcome, the other checks, then the workers: 'pending 3 ... -> +1; CPU ...'.
+
+    A custom metric that is under its low threshold is left out.
+    """
     outcome = f"{_SIGN[action]}{count}" if count else "no change"
-    others = [c for c in checks if c is not lead and not c.aside and not _quiet_metric(c)]
+    others = [
+        c
+        for c in checks
+        if c is not lead and not c.aside and not (c.name.startswith("custom:") and c.verdict == "down")
+    ]
     others.sort(key=lambda c: c.verdict != "blocked")
     parts = [f"{lead.text} -> {outcome}", *(c.text for c in others)]
     if tick.readable and not tick.live:
         parts.append(f"on a reading {tick.now - tick.read_at} s old")
-    return "; ".join([*parts, workers_words(tick)])
+    return "; ".join([*parts, _worker_counts(tick)])
 
 
-def _quiet_metric(check: Check) -> bool:
-    """A custom metric that asks for nothing and forbids nothing: in the evidence, not in the sentence."""
-    return check.name.startswith("custom:") and check.verdict == "down"
-
-
-def workers_words(tick: Tick) -> str:
-    """'workers 4 of 10, 1 joining': every instance of the fleet that stays, of the maximum."""
-    words = f"workers {tick.counted} of {tick.policy.max_workers}"
+def _worker_counts(tick: Tick) -> str:
+    """'workers 4 of 10, 1 joining': instances without those under interruption notice, of the maximum."""
+    text = f"workers {tick.counted} of {tick.policy.max_workers}"
     for count, name in (
         (len(tick.joining), "joining"),
         (len(tick.not_ready), "NotReady"),
@@ -40,20 +42,20 @@ def workers_words(tick: Tick) -> str:
         (len(tick.snapshot.workers) - tick.counted, "under notice"),
     ):
         if count:
-            words += f", {count} {name}"
-    return words
+            text += f", {count} {name}"
+    return text
 
 
-def counted(count: int, word: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """'1 worker', '2 workers'."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def reason(check: Check) -> str:
-    """The check's words and the setting that changes it."""
+    """The check's text with its setting in brackets."""
     return f"{check.text} [{check.setting}]"
 
 
 def leading_check(checks: list[Check]) -> Check:
-    """The check that says best why nothing is done: the one nearest to an action, in the order of the rules."""
+    """The check that came nearest to an action; of equals the first in the order of the rules."""
     return min(checks, key=lambda c: _FIRST[c.verdict])

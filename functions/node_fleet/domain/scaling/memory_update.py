@@ -1,7 +1,4 @@
-"""What one decision leaves for the next: runs of readings, holds, launches to judge, alerts already told.
-
-Nothing here decides; the store keeps what comes back.
-"""
+"""The memory after a decision and after an operation. The state store keeps what these functions return."""
 
 from __future__ import annotations
 
@@ -10,38 +7,36 @@ from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model import back_off
-from node_fleet.domain.model.back_off import node_key
-from node_fleet.domain.model.memory import AdaptiveMemory, BackOff, Memory, ReadingPoint, Streak
+from node_fleet.domain.model.memory import BackOff, Memory, ReadingPoint, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.alerts import missing_names
+from node_fleet.domain.scaling.check import DesiredChange
 from node_fleet.domain.scaling.prediction import Prediction
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, add_launch
-from node_fleet.domain.scaling.signals.sustained import advance
+from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick, finite
 
 
 def update_memory(
     tick: Tick,
-    streaks: dict[str, Streak],
+    change: DesiredChange,
     *,
     pending_pods: PendingPods | None,
     launching: bool,
     prediction: Prediction,
     fresh: dict[str, int],
     alerted: dict[str, int],
-    learned: AdaptiveMemory | None = None,
 ) -> Memory:
-    """The memory after this decision. What a finished action leaves is added by outcome.py."""
+    """The memory after this decision. The end of the operation adds record_success or record_failure."""
     before = tick.memory
     launched_for, not_helped = before.launched_for, before.not_helped
     if pending_pods:
-        launched_for = (
-            add_launch(pending_pods, tick.now) if launching and pending_pods.left else pending_pods.launched_for
-        )
-        not_helped = dict(pending_pods.not_helped)
+        launched_for, not_helped = pending_pods.launched_for, dict(pending_pods.not_helped)
+        if launching and pending_pods.left:
+            launched_for = add_launch(pending_pods, tick.now)
     return replace(
         before,
-        since=streaks if tick.readable else _kept_streaks(tick),
+        since=change.streaks if tick.readable else _kept_streaks(tick),
         readings=_readings(tick),
         predictive_hold_until=prediction.hold_until,
         predictive_hold_workers=prediction.hold_workers,
@@ -51,31 +46,25 @@ def update_memory(
         back_offs=_kept_back_offs(tick),
         fresh=fresh,
         alerted=alerted,
-        learned=learned or before.learned,
+        learned=change.learned or before.learned,
     )
 
 
 def track_missing_metrics(tick: Tick, streaks: dict[str, Streak]) -> None:
-    """Keep the run of readings that lacked something with the others, so that people hear of a lasting gap."""
-    gone = tick.readable and bool(missing_names(tick))
-    gap = tick.policy.reading_gap_seconds
-    streak = advance(tick.memory.since.get("missing"), holds=gone, at=tick.read_at, gap_seconds=gap)
-    if streak:
-        streaks["missing"] = streak
+    """Count the readings in a row that lack something, for the alert metrics_missing."""
+    advance_streak(tick, streaks, "missing", tick.readable and bool(missing_names(tick)))
 
 
 def _kept_streaks(tick: Tick) -> dict[str, Streak]:
-    """Without a reading the runs stand still until the gap ends them; only the idle clock starts again."""
+    """Without a reading, streaks stay until the gap ends them; only the idle time starts again."""
     gap = tick.policy.reading_gap_seconds
     return {name: s for name, s in tick.memory.since.items() if name != "idle" and tick.now - s.last <= gap}
 
 
 def _kept_back_offs(tick: Tick) -> tuple[BackOff, ...]:
-    """All but those of workers that are gone."""
-    if not (before := tick.memory.back_offs):
-        return before
-    ids = {node_key(w.instance_id) for w in tick.snapshot.workers}
-    return tuple(b for b in before if not b.key.startswith(node_key("")) or b.key in ids)
+    """The back-offs without those of workers that no longer exist."""
+    ids = {back_off.node_key(w.instance_id) for w in tick.snapshot.workers}
+    return tuple(b for b in tick.memory.back_offs if not b.key.startswith(back_off.node_key("")) or b.key in ids)
 
 
 def _readings(tick: Tick) -> tuple[ReadingPoint, ...]:
@@ -93,10 +82,10 @@ def _readings(tick: Tick) -> tuple[ReadingPoint, ...]:
 
 
 def newly_usable(tick: Tick) -> dict[str, int]:
-    """Instance -> when it was first known usable, for workers launched a short while ago only."""
-    policy, known_before = tick.policy, tick.memory.fresh
+    """Instance id -> when it was first seen usable (epoch), for recently launched workers."""
+    policy, before = tick.policy, tick.memory.fresh
     recent = tick.now - policy.join_limit_seconds - policy.scheduling_grace_seconds - policy.reading_gap_seconds
-    return {w.instance_id: known_before.get(w.instance_id, tick.now) for w in tick.usable if w.launched_at >= recent}
+    return {w.instance_id: before.get(w.instance_id, tick.now) for w in tick.usable if w.launched_at >= recent}
 
 
 def record_success(
@@ -107,27 +96,27 @@ def record_success(
     *,
     joined: Mapping[str, int] | None = None,
 ) -> Memory:
-    """An action that changed the worker count ended at `at`.
+    """The memory after an action that changed the worker count ended at `at` (epoch): the cooldown counts from then.
 
-    joined: instance id -> epoch when it became usable, so that the scheduler's grace counts from then. A scale-up
-    with a join closes the circuit breaker.
+    joined: instance id -> when it became usable (epoch); the scheduling grace counts from then. A scale-up closes the
+    circuit breaker.
     """
-    forgotten = (back_off.JOIN, back_off.SCALE_UP) if action == "scale_up" else ()
+    over = (back_off.JOIN, back_off.SCALE_UP) if action == "scale_up" else ()
     return replace(
         memory,
         last_action=action,
         last_action_at=at,
         last_reason=reason,
-        back_offs=back_off.succeed(memory.back_offs, *forgotten),
+        back_offs=back_off.succeed(memory.back_offs, *over),
         fresh={**memory.fresh, **(joined or {})},
     )
 
 
 def record_failure(memory: Memory, key: str, at: int, policy: Policy) -> Memory:
-    """An action failed at `at`; key is `join`, `scale_up` or `node:ID`. Cooldowns are untouched."""
+    """The memory after a failure at `at` (epoch): a back-off for `join`, `scale_up` or `node:ID`, and no cooldown."""
     return replace(memory, back_offs=back_off.fail(memory.back_offs, key, at, policy))
 
 
 def reset_breaker(memory: Memory) -> Memory:
-    """A person has mended the cause: launches are allowed again at once."""
+    """The memory after an operator fixed the cause of failed joins: launches are allowed again at once."""
     return replace(memory, back_offs=back_off.succeed(memory.back_offs, back_off.JOIN, back_off.SCALE_UP))

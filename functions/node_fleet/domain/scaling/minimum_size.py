@@ -1,16 +1,16 @@
-"""The effective minimum: the greatest of the minimum, an open schedule window and a running predictive hold."""
+"""The effective minimum: the highest of MIN_NODES, an open schedule window and a predicted minimum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node_fleet.domain.model.policy import ScheduleWindow
+from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.domain.scaling.tick import Tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimumSize:
-    """How many workers must be there, by which rule, and in words."""
+    """A minimum number of workers, the rule and the setting it comes from, and its text in a sentence."""
 
     workers: int
     rule: str
@@ -19,34 +19,16 @@ class MinimumSize:
 
 
 def effective_minimum(tick: Tick) -> MinimumSize:
-    """The highest floor in force, never above the maximum; of equals, the plain minimum, then the schedule."""
+    """The highest minimum in force, never above MAX_NODES. Of equals, MIN_NODES comes first, then the schedule."""
     policy, memory = tick.policy, tick.memory
-    best = MinimumSize(
-        workers=policy.min_workers, rule="minimum", text=f"the minimum of {policy.min_workers}", setting="MIN_NODES"
-    )
-    window = _open_window(tick) if policy.schedules else None
-    if window and window.minimum > best.workers:
-        best = MinimumSize(
-            workers=window.minimum,
-            rule="schedule",
-            text=f"the scheduled floor of {window.minimum} ({window.text})",
-            setting="SCHEDULES",
-        )
-    if policy.predictive and memory.predictive_hold_until > tick.now and memory.predictive_hold_workers > best.workers:
-        best = MinimumSize(
-            workers=memory.predictive_hold_workers,
-            rule="prediction",
-            text=f"the {memory.predictive_hold_workers} held for the busy hour",
-            setting="ENABLE_PREDICTIVE_SCALING",
-        )
-    if best.workers > policy.max_workers:
-        return MinimumSize(workers=policy.max_workers, rule=best.rule, text=best.text, setting=best.setting)
-    return best
-
-
-def _open_window(tick: Tick) -> ScheduleWindow | None:
-    from node_fleet.domain.scaling.schedule import (
-        open_window,  # with it come dates and zones: not in a start without windows
-    )
-
-    return open_window(tick.policy.schedules, tick.policy.timezone, tick.now)
+    least = policy.min_workers
+    minimums = [(least, "minimum", f"the minimum of {least}", "MIN_NODES")]
+    window = open_window(policy.schedules, policy.timezone, tick.now)
+    if window:
+        text = f"the scheduled minimum of {window.minimum} ({window.text})"
+        minimums.append((window.minimum, "schedule", text, "SCHEDULES"))
+    if policy.predictive and memory.predictive_hold_until > tick.now:
+        held = memory.predictive_hold_workers
+        minimums.append((held, "prediction", f"the predicted minimum of {held}", "ENABLE_PREDICTIVE_SCALING"))
+    workers, rule, text, setting = max(minimums, key=lambda m: m[0])
+    return MinimumSize(workers=min(workers, policy.max_workers), rule=rule, text=text, setting=setting)

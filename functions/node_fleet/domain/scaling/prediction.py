@@ -1,7 +1,7 @@
-"""What history says of the coming hour, and whether history has earned to be believed.
+"""Prediction: what the history says about the next hour, and whether the history was right often enough to be used.
 
-Hours are compared with the same hour of the same kind of day; load counts in worker-percent, so that a fleet that was
-sized well last week does not hide next week's demand. May only ever ask for one worker more.
+An hour is compared with the same hour of the same kind of day. Load counts in worker-percent (CPU times workers), so
+that a well-sized fleet of last week does not hide next week's demand. A prediction asks for one worker at most.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from node_fleet.domain.model.policy import DAY_NAMES, Policy
@@ -23,7 +23,11 @@ _HOUR, _DAY = 3600, 86400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The answer for this tick: whether one worker more is wanted, how long how many are held, and the check."""
+    """The prediction of one tick; add: whether one more worker is wanted for the next hour.
+
+    hour_judged: start of the last hour that was predicted (epoch). hold_workers: the predicted minimum until
+    hold_until (epoch).
+    """
 
     check: Check | None = None
     add: bool = False
@@ -34,10 +38,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What is expected of one hour, in the unit of the history, and how the method did over the last week.
+    """The expected load of one hour, and how good the method was over the last week.
 
-    abstains: why no forecast is made, empty when one is. error and naive_error: mean absolute error of this method
-    and of "same as now". calls and hits: hours of the last week it would have called busy, and those that were.
+    load: worker-percent when per_worker, else percent. abstains: why there is no forecast, empty when there is one.
+    error, naive_error: mean absolute error of this method and of "same as now". calls, hits: hours of the last week
+    that it predicted to be over the threshold, and those that were.
     """
 
     hour_epoch: int
@@ -50,49 +55,44 @@ class Forecast:
     hits: int = 0
 
     def percent_on(self, workers: int) -> float:
-        """The expected mean CPU when that many workers share the load."""
+        """The expected mean CPU in percent when that many workers share the load."""
         return self.load / max(1, workers) if self.per_worker else self.load
 
 
 def predict(tick: Tick) -> Prediction:
-    """Judge the coming hour, once, from the configured minute on; only on live data."""
+    """Predict the next hour once, from PREDICTIVE_MINUTE on and on live data only; else the stored prediction."""
     policy, memory = tick.policy, tick.memory
-    kept = Prediction(
+    stored = Prediction(
         hour_judged=memory.predicted_hour,
         hold_until=memory.predictive_hold_until,
         hold_workers=memory.predictive_hold_workers,
     )
-    coming = tick.now - tick.now % _HOUR + _HOUR
+    hour = tick.now - tick.now % _HOUR + _HOUR
     if not policy.predictive or (tick.now % _HOUR) // 60 < policy.predictive_minute:
-        return kept
-    if memory.predicted_hour == coming or not tick.live or not tick.usable:
-        return kept
-    return predict_hour(tick, coming, kept)
+        return stored
+    if memory.predicted_hour == hour or not tick.live or not tick.usable:
+        return stored
+    return _predict_hour(tick, hour, stored)
 
 
-def predict_hour(tick: Tick, coming: int, kept: Prediction) -> Prediction:
-    """What the hour that starts at `coming` asks for; of `kept` stays what it does not change."""
-    expected = forecast(tick.snapshot.hourly, coming, tick.policy)
+def _predict_hour(tick: Tick, hour: int, stored: Prediction) -> Prediction:
+    expected = forecast(tick.snapshot.hourly, hour, tick.policy)
     policy, have = tick.policy, tick.have
     if expected.abstains:
-        return Prediction(
-            check=_check("missing", f"no prediction: {expected.abstains}", None, policy),
-            hour_judged=coming,
-            hold_until=kept.hold_until,
-            hold_workers=kept.hold_workers,
-        )
+        check = _check("missing", f"no prediction: {expected.abstains}", None, policy)
+        return replace(stored, check=check, hour_judged=hour)
     percent = expected.percent_on(have)
-    words = f"the coming hour is usually at {percent:.1f} % CPU on {have} workers"
+    text = f"the next hour is usually at {percent:.1f} % CPU on {have} workers"
     if percent > policy.cpu_up_percent:
-        check = _check("up", f"{words}, over {policy.cpu_up_percent:g} %", percent, policy)
+        check = _check("up", f"{text}, over {policy.cpu_up_percent:g} %", percent, policy)
         hold = min(have + 1, policy.max_workers)
-        return Prediction(check=check, add=True, hour_judged=coming, hold_until=coming + _HOUR, hold_workers=hold)
-    still_held = kept.hold_until > tick.now and expected.percent_on(have - 1) > policy.cpu_up_percent
-    return Prediction(
-        check=_check("ok", words, percent, policy),
-        hour_judged=coming,
-        hold_until=coming + _HOUR if still_held else kept.hold_until,
-        hold_workers=kept.hold_workers,
+        return Prediction(check=check, add=True, hour_judged=hour, hold_until=hour + _HOUR, hold_workers=hold)
+    still_needed = stored.hold_until > tick.now and expected.percent_on(have - 1) > policy.cpu_up_percent
+    return replace(
+        stored,
+        check=_check("ok", text, percent, policy),
+        hour_judged=hour,
+        hold_until=hour + _HOUR if still_needed else stored.hold_until,
     )
 
 
@@ -108,23 +108,21 @@ def _check(verdict: Verdict, text: str, value: float | None, policy: Policy) -> 
 
 
 def forecast(hourly: Sequence[HourlyLoad], hour_epoch: int, policy: Policy) -> Forecast:
-    """The robust average of the hours like this one, if the method beat "same as now" over the last week.
+    """The median load of comparable hours, if it was closer than "same as now" over the last week.
 
-    The order of `hourly` does not matter; hours at or after hour_epoch, and hours with few readings, are left out.
+    The order of `hourly` does not matter. Hours at or after hour_epoch, and hours with few readings, are left out.
     """
     least = max(1, _HOUR // policy.interval_seconds // 2)
     past = sorted((h for h in hourly if h.hour_epoch < hour_epoch and h.readings >= least), key=lambda h: h.hour_epoch)
     days = (hour_epoch - past[0].hour_epoch) / _DAY if past else 0.0
     if days < policy.predictive_min_days:
-        return Forecast(
-            hour_epoch=hour_epoch,
-            abstains=f"{days:.1f} days of history, {policy.predictive_min_days} are needed",
-        )
-    return _scored(past, hour_epoch, policy)
+        text = f"{days:.1f} days of history, {policy.predictive_min_days} are needed"
+        return Forecast(hour_epoch=hour_epoch, abstains=text)
+    return _score(past, hour_epoch, policy)
 
 
-def _scored(past: list[HourlyLoad], hour_epoch: int, policy: Policy) -> Forecast:
-    """Walk through the past: what the method would have said of each hour of the last week, and what came."""
+def _score(past: list[HourlyLoad], hour_epoch: int, policy: Policy) -> Forecast:
+    """Replay the past: what the method would have predicted for each hour of the last week, and what the load was."""
     per_worker = all(h.workers > 0 for h in past)
     buckets: dict[tuple[bool, int], list[float]] = {}
     error = naive_error = 0.0
@@ -133,66 +131,53 @@ def _scored(past: list[HourlyLoad], hour_epoch: int, policy: Policy) -> Forecast
     for hour in past:
         load = _load(hour, per_worker)
         seen = buckets.setdefault(_bucket(hour.hour_epoch, policy.timezone, policy.weekend_days), [])
-        follows = before is not None and hour.hour_epoch - before.hour_epoch == _HOUR
-        if (
-            before
-            and follows
-            and len(seen) >= policy.predictive_min_samples
-            and hour.hour_epoch >= hour_epoch - 7 * _DAY
-        ):
-            said, scored = _middle(seen), scored + 1
-            error += abs(said - load)
+        enough = len(seen) >= policy.predictive_min_samples and hour.hour_epoch >= hour_epoch - 7 * _DAY
+        if enough and before and hour.hour_epoch - before.hour_epoch == _HOUR:
+            predicted, scored = _median(seen), scored + 1
+            error += abs(predicted - load)
             naive_error += abs(_load(before, per_worker) - load)
-            mark = policy.cpu_up_percent * (before.workers if per_worker else 1)
-            calls, hits = calls + (said > mark), hits + (said > mark and load > mark)
+            threshold = policy.cpu_up_percent * (before.workers if per_worker else 1)
+            calls, hits = calls + (predicted > threshold), hits + (predicted > threshold and load > threshold)
         bisect.insort(seen, load)
         before = hour
     like = buckets.get(_bucket(hour_epoch, policy.timezone, policy.weekend_days), [])
     result = Forecast(
         hour_epoch=hour_epoch,
-        load=_middle(like) if like else 0.0,
+        load=_median(like) if like else 0.0,
         per_worker=per_worker,
         error=error / scored if scored else 0.0,
         naive_error=naive_error / scored if scored else 0.0,
         calls=calls,
         hits=hits,
     )
-    return _believed(result, len(like), scored, policy)
+    why = _why_not_used(result, len(like), scored, policy)
+    return replace(result, load=0.0, per_worker=False, abstains=why) if why else result
 
 
-def _believed(f: Forecast, samples: int, scored: int, policy: Policy) -> Forecast:
-    why = ""
+def _why_not_used(f: Forecast, samples: int, scored: int, policy: Policy) -> str:
     if samples < policy.predictive_min_samples:
-        why = f"{samples} hours like this one, {policy.predictive_min_samples} are needed"
-    elif scored < 24:
-        why = f"only {scored} hours of the last week could be checked, 24 are needed"
-    elif f.error >= f.naive_error:
-        why = f'it did not beat "same as now" last week (error {f.error:.1f} against {f.naive_error:.1f})'
-    elif f.calls and f.hits * 2 < f.calls:
-        why = f"{f.calls - f.hits} of its {f.calls} calls last week were false alarms"
-    if not why:
-        return f
-    return Forecast(
-        hour_epoch=f.hour_epoch,
-        abstains=why,
-        error=f.error,
-        naive_error=f.naive_error,
-        calls=f.calls,
-        hits=f.hits,
-    )
+        return f"{samples} comparable hours, {policy.predictive_min_samples} are needed"
+    if scored < 24:
+        return f"only {scored} hours of the last week could be checked, 24 are needed"
+    if f.error >= f.naive_error:
+        return f'last week it was not better than "same as now" (error {f.error:.1f} against {f.naive_error:.1f})'
+    if f.calls and f.hits * 2 < f.calls:
+        return f"{f.calls - f.hits} of its {f.calls} predictions last week were false alarms"
+    return ""
 
 
 def _load(hour: HourlyLoad, per_worker: bool) -> float:
     return hour.cpu_percent * hour.workers if per_worker else hour.cpu_percent
 
 
-def _middle(ordered: list[float]) -> float:
-    """The median. (The statistics module is slow to import, and this runs at every start.)"""
+def _median(ordered: list[float]) -> float:
+    """The median of sorted values; the statistics module would slow every start."""
     half, odd = divmod(len(ordered), 2)
     return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
 @functools.lru_cache(maxsize=16384)
 def _bucket(hour_epoch: int, timezone: str, weekend: tuple[str, ...]) -> tuple[bool, int]:
+    """(whether the day is in the weekend, hour of the day), both local."""
     local = datetime.fromtimestamp(hour_epoch, zone(timezone))
     return DAY_NAMES[local.weekday()] in weekend, local.hour

@@ -1,7 +1,7 @@
-"""Schedule floors: a minimum number of workers while a window of local time is open.
+"""Schedule windows: a minimum number of workers while a window of local time is open.
 
-A window is one unbroken span of time. Where the clock jumps, it takes the earlier possible start and the later
-possible end, so that a floor is never missed. Reads no clock: the time is given.
+A window is one unbroken span of time. Where daylight saving time moves the clock, the window has the earlier possible
+start and the later possible end, so that the minimum is never missed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One tick as the rules look at it: the snapshot counted once, and how far its data may be trusted.
-
-Counts and trust only; what follows from them is for the rules.
-"""
+"""The tick context: the snapshot counted once, and whether its data may justify a scale-up or a removal."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from node_fleet.domain.model.snapshot import Snapshot, Worker
 
 @dataclass(slots=True, kw_only=True)
 class Tick:
-    """Facts that several rules need. Workers under notice are left out of every count.
+    """Facts that several rules need. Workers under interruption notice are left out of every count.
 
-    have: usable, joining and unknown workers, or every instance when there are no metrics at all.
-    live: fresh from Prometheus this tick. readable: live, or cached and young enough to justify a scale-up.
+    live: read from Prometheus in this tick. readable: live, or cached and recent enough to justify a scale-up.
+    counted: instances that count against the maximum. now, read_at: epoch seconds.
     """
 
     snapshot: Snapshot
@@ -36,7 +33,7 @@ class Tick:
 
     @property
     def have(self) -> int:
-        """Workers that hold, or will soon hold, pods."""
+        """Workers that run pods or soon will: usable, joining and unknown ones; every instance without metrics."""
         return len(self.usable) + len(self.joining) + self.unknown if self.readable else self.counted
 
     @property
@@ -46,29 +43,23 @@ class Tick:
 
 
 def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Tick:
-    """Count the snapshot once; the order of its workers does not matter."""
-    phases: dict[str, list[Worker]] = {"usable": [], "joining": [], "not_ready": [], "unknown": []}
-    counted = 0
-    for worker in snapshot.workers:
-        if not worker.under_notice:
-            counted += 1
-            if worker.phase in phases:
-                phases[worker.phase].append(worker)
+    """Count the snapshot once. The order of its workers does not matter."""
+    staying = [w for w in snapshot.workers if not w.under_notice]
     read_at = snapshot.read_at or snapshot.at
-    young = now - read_at < policy.cached_reading_seconds
+    is_recent = now - read_at < policy.cached_reading_seconds
     return Tick(
         snapshot=snapshot,
         memory=memory,
         policy=policy,
         now=now,
         read_at=read_at,
-        live=snapshot.source == "live" and young,
-        readable=snapshot.source != "none" and young,
-        usable=tuple(phases["usable"]),
-        joining=tuple(phases["joining"]),
-        not_ready=tuple(phases["not_ready"]),
-        unknown=len(phases["unknown"]),
-        counted=counted,
+        live=snapshot.source == "live" and is_recent,
+        readable=snapshot.source != "none" and is_recent,
+        usable=tuple(w for w in staying if w.phase == "usable"),
+        joining=tuple(w for w in staying if w.phase == "joining"),
+        not_ready=tuple(w for w in staying if w.phase == "not_ready"),
+        unknown=sum(w.phase == "unknown" for w in staying),
+        counted=len(staying),
     )
 
 

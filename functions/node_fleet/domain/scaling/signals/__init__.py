@@ -1,1 +1,1 @@
-"""What is weighed for a decision: pending pods, load, custom metrics, idleness."""
+"""The signals of a decision: pending pods, CPU and memory, custom metrics, idle time."""

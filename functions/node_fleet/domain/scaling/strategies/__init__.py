@@ -1,1 +1,1 @@
-"""How the signals become a number of workers: fixed thresholds, or adaptive."""
+"""Strategies turn signals into a desired change: by fixed thresholds, or adaptively by pod requests."""

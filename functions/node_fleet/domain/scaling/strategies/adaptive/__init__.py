@@ -1,1 +1,1 @@
-"""The strategy adaptive: sizes the fleet by what pods request, and learns headroom and the scale-down delay."""
+"""The strategy `adaptive`: sizes the fleet by pod requests, and learns the headroom and the scale-down delay."""

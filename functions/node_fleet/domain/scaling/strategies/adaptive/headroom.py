@@ -1,44 +1,47 @@
-"""How much spare room is worth holding: one more worker against the waiting that it saves.
+"""How much headroom to hold: one more worker costs its price, and saves the expected waiting of pods.
 
-Learns how far demand rises within the time that help needs to arrive, apart for each pace at which it moves already.
-Demand is in workers' room. Counts fade, so that old days lose their say.
+Learns how far demand rises within the time that a new worker needs to arrive, separately for each pace at which demand
+already moves. Demand is in workers. Counts decay, so that recent days weigh most.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import OpenRise
 
 RISES = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+"""The sizes of a rise that are counted, in units of demand (see `unit`)."""
+
 PACES = (-0.3, 0.15, 0.5, 1.5)
-"""Bounds of the paces, in workers in two minutes: falling, steady, rising, fast, leaping."""
+"""Bounds between the five paces, in workers in two minutes: falling, steady, rising, fast, very fast."""
 
 PACE_SECONDS = 120
 STALE_SECONDS = 1800
 SLACK_SECONDS = 60
 START_PRICE = 4.5
-"""A worker that is started is paid for while it boots, rests and drains, and may be a change of direction: it must save
-this many times its price."""
+"""A worker that is started is also paid for while it boots, waits for removal and drains: it must save this many times
+the price of one that is already there."""
 
-_GRANTED: tuple[dict[float, float], ...] = (
+_PRIOR: tuple[dict[float, float], ...] = (
     {0.0: 4.0, 0.5: 1.0},
     {0.0: 4.0, 0.5: 1.0},
     {0.0: 2.0, 0.5: 2.0, 1.0: 1.0},
     {0.0: 1.0, 1.0: 2.0, 2.0: 2.0},
     {0.0: 1.0, 2.0: 2.0, 4.0: 2.0},
 )
-"""Rises taken for granted at each pace, as if seen: five, which say that a rise goes on for a while."""
+"""Prior counts of each pace, five in total: a rise that has begun usually continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomChoice:
-    """The answer, and the sum behind it, all in worker-minutes for one minute of holding.
+    """The number of workers to hold and its cost, in worker-minutes per minute.
 
-    workers: how many are worth holding; start: up to how many it is worth to start some. waiting: what is expected to
-    wait all the same; saved_by_next: what one more worker would save of it. samples: rises seen at this pace.
+    workers: how many to hold; start: up to how many to start. headroom: workers - demand. waiting: the expected cost of
+    waiting with that many workers; saved_by_next: how much of it one more worker would save. samples: rises seen at
+    this pace.
     """
 
     workers: int
@@ -50,18 +53,18 @@ class HeadroomChoice:
 
 
 def pace(change: float, seconds: int) -> int:
-    """Which pace a change of demand is; 0 is the fastest fall."""
+    """The index of the pace of a change of demand, in workers; 0 is the fastest fall."""
     rate = change * PACE_SECONDS / max(seconds, PACE_SECONDS // 2)
     return sum(rate > bound for bound in PACES)
 
 
 def initial_counts() -> tuple[float, ...]:
-    """The counts before anything was seen."""
+    """The counts before any rise was seen."""
     return (0.0,) * (len(RISES) * (len(PACES) + 1))
 
 
 def unit(demand: float) -> float:
-    """Rises are counted in workers, in a large fleet in tenths of it."""
+    """The unit of rises in workers: one worker, or a tenth of the demand of a large fleet."""
     return max(1.0, demand / 10)
 
 
@@ -74,81 +77,80 @@ def close_rises(
     horizon_seconds: float,
     keep: float,
 ) -> tuple[tuple[float, ...], tuple[OpenRise, ...]]:
-    """The counts with every rise whose horizon is over, and the rises that go on; `keep` of each count is left."""
+    """The counts after every rise whose horizon is over, and the open rises. `keep` of each old count remains."""
     counts = [count * keep for count in rises]
-    going = []
+    still_open = []
     for rise in open_rises:
         age = now - rise.at
         late = age > horizon_seconds + SLACK_SECONDS
         highest = rise.highest if late else max(rise.highest, demand)
         if age < horizon_seconds - SLACK_SECONDS / 2:
-            going.append(OpenRise(at=rise.at, demand=rise.demand, highest=highest, pace=rise.pace))
+            still_open.append(replace(rise, highest=highest))
         elif age <= 3 * horizon_seconds:
             _count(counts, rise.pace, (highest - rise.demand) / unit(rise.demand))
-    return tuple(counts), tuple(going)
+    return tuple(counts), tuple(still_open)
 
 
-def _count(counts: list[float], row: int, rise: float) -> None:
-    """One more rise of this size, shared between the two sizes it lies between."""
-    first = row * len(RISES)
+def _count(counts: list[float], pace_index: int, rise: float) -> None:
+    """Count one rise of this size, shared between the two counted sizes around it."""
+    first = pace_index * len(RISES)
     above = next((k for k, size in enumerate(RISES) if size > rise), len(RISES))
     if above == len(RISES) or rise <= 0:
         counts[first + (above - 1 if rise > 0 else 0)] += 1
         return
     low, high = RISES[above - 1], RISES[above]
-    part = (rise - low) / (high - low)
-    counts[first + above - 1] += 1 - part
-    counts[first + above] += part
+    share = (rise - low) / (high - low)
+    counts[first + above - 1] += 1 - share
+    counts[first + above] += share
 
 
 def choose_workers(
     rises: Sequence[float], pace_now: int, demand: float, *, wait_cost: float, pods_per_worker: float, most: int
 ) -> HeadroomChoice:
-    """The worker counts at which one more would cost more than the waiting it saves; at least what demand needs.
+    """The number of workers at which one more would cost more than the waiting that it saves; at least the demand.
 
-    A faster pace never asks for less than a slower one, falls left out.
+    wait_cost: worker-minutes that a pod's minute of waiting costs. A faster pace never asks for fewer workers than a
+    slower one, except for falling demand.
     """
     price = wait_cost * pods_per_worker
-    rows = [_row(rises, row) for row in (range(1, pace_now + 1) if pace_now else (0,))]
-    known: dict[int, list[float]] = {}
+    shares = [_shares(rises, index) for index in (range(1, pace_now + 1) if pace_now else (0,))]
+    shortages: dict[int, list[float]] = {}
 
-    def short(workers: int) -> list[float]:
-        """Row by row; each count of workers is asked about more than once."""
-        if workers not in known:
-            known[workers] = [_short(row, workers, demand) for row in rows]
-        return known[workers]
+    def shortage(workers: int) -> list[float]:
+        if workers not in shortages:
+            shortages[workers] = [_shortage(row, workers, demand) for row in shares]
+        return shortages[workers]
 
     def saved_by_next(workers: int) -> float:
-        return max(price * (now - then) for now, then in zip(short(workers), short(workers + 1), strict=True))
+        return max(price * (now - then) for now, then in zip(shortage(workers), shortage(workers + 1), strict=True))
 
-    def worth(least: int, mark: float) -> int:
-        while least < most and saved_by_next(least) > mark:
+    def worth(least: int, threshold: float) -> int:
+        while least < most and saved_by_next(least) > threshold:
             least += 1
         return least
 
-    base = max(0, math.ceil(demand - 1e-6))
-    start = worth(base, START_PRICE)
-    held = worth(start, 1.0)
+    start = worth(max(0, math.ceil(demand - 1e-6)), START_PRICE)
+    workers = worth(start, 1.0)
     return HeadroomChoice(
-        workers=held,
+        workers=workers,
         start=start,
-        headroom=held - demand,
-        waiting=price * max(short(held)),
-        saved_by_next=saved_by_next(held),
+        headroom=workers - demand,
+        waiting=price * max(shortage(workers)),
+        saved_by_next=saved_by_next(workers),
         samples=sum(rises[pace_now * len(RISES) : (pace_now + 1) * len(RISES)]),
     )
 
 
-def _row(rises: Sequence[float], row: int) -> list[float]:
-    """The counts of one pace, with what is taken for granted, as shares."""
-    seen = rises[row * len(RISES) : (row + 1) * len(RISES)]
-    counts = [count + _GRANTED[row].get(rise, 0.0) for rise, count in zip(RISES, seen, strict=True)]
+def _shares(rises: Sequence[float], pace_index: int) -> list[float]:
+    """The counts of one pace, with its prior counts, as shares of their sum."""
+    seen = rises[pace_index * len(RISES) : (pace_index + 1) * len(RISES)]
+    counts = [count + _PRIOR[pace_index].get(rise, 0.0) for rise, count in zip(RISES, seen, strict=True)]
     total = sum(counts)
     return [count / total for count in counts]
 
 
-def _short(shares: Sequence[float], workers: int, demand: float) -> float:
-    """FreeCapacity expected to be missing within the horizon with so many workers."""
+def _shortage(shares: Sequence[float], workers: int, demand: float) -> float:
+    """Workers expected to be missing within the horizon: the mean of what the rises exceed the headroom by."""
     size, headroom = unit(demand), workers - demand
     missing = 0.0
     for rise, share in zip(reversed(RISES), reversed(shares), strict=True):

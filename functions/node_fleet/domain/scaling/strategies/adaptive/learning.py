@@ -1,6 +1,6 @@
-"""What the adaptive rules make of one reading: what they learn from it, and the two choices that follow.
+"""What the adaptive strategy learns from one reading, and the headroom and the scale-down delay that follow.
 
-Puts headroom.py and scale_down_delay.py to work on the figures; what is done about it is for adaptive.py.
+Applies headroom.py and scale_down_delay.py to the capacity estimate; strategy.py decides what to change.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from node_fleet.domain.scaling.tick import Tick
 
 DAY_SECONDS = 86400
 PACE_WINDOW = (60, 180)
+"""The age in seconds of the reading that the pace is measured from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What one reading amounts to: the choice, the rest, and how many workers must stay for now."""
+    """The headroom and the delay for one reading; keep: how many workers must stay. learned: the memory afterwards."""
 
     choice: headroom.HeadroomChoice
     delay: scale_down_delay.ScaleDownDelay
@@ -29,69 +30,69 @@ class Evaluation:
 
 
 def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
-    """What was learned, with the starting counts where nothing was, or where their number has changed."""
-    rises, tried, counts = headroom.initial_counts(), learned.tried, len(scale_down_delay.DELAY_MINUTES)
-    whole = all(len(row) == counts for row in (tried.workers, tried.moved, tried.held, tried.turns))
-    if whole and len(learned.rises) == len(rises):
-        return learned
-    return replace(
-        learned,
-        rises=learned.rises if len(learned.rises) == len(rises) else rises,
-        tried=tried if whole else scale_down_delay.initial_trials(),
-    )
-
-
-def _fading(policy: Policy) -> float:
-    """What one tick leaves of a count whose half-life is LEARNING_DAYS."""
-    return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
+    """The memory with initial counts where none are stored or where their number differs."""
+    rises, tried, count = headroom.initial_counts(), learned.tried, len(scale_down_delay.DELAY_MINUTES)
+    if len(learned.rises) != len(rises):
+        learned = replace(learned, rises=rises)
+    if any(len(row) != count for row in (tried.workers, tried.moved, tried.held, tried.turns)):
+        learned = replace(learned, tried=scale_down_delay.initial_trials())
+    return learned
 
 
 def learn_pod_size(tick: Tick, learned: AdaptiveMemory) -> AdaptiveMemory:
+    """The memory with the requests of this tick's usable workers; unchanged when the reading is not new."""
     if not _is_new(tick, learned):
         return learned
-    return replace(learned, pods=learn_pods(learned.pods, tick.usable, _fading(tick.policy)))
+    return replace(learned, pods=learn_pods(learned.pods, tick.usable, _keep(tick.policy)))
+
+
+def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int) -> Evaluation:
+    """Learn from this reading, then choose the headroom and the scale-down delay."""
+    policy, now = tick.policy, tick.read_at
+    if learned.places != capacity.pods_per_worker:
+        learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
+    pace = _pace(learned, now, capacity.demand)
+    is_new = _is_new(tick, learned)
+    if is_new:
+        learned = _learn_rises(tick, learned, capacity.demand, pace)
+    choice = headroom.choose_workers(
+        learned.rises,
+        pace,
+        capacity.demand,
+        wait_cost=policy.wait_cost,
+        pods_per_worker=capacity.pods_per_worker,
+        most=policy.max_workers,
+    )
+    hold = min(policy.max_workers, max(minimum, choice.workers))
+    if is_new:
+        start = min(policy.max_workers, max(minimum, choice.start))
+        learned = _advance_trials(learned, now, start=start, hold=hold, policy=policy)
+    delay = scale_down_delay.choose_delay(learned.tried, change_cost=policy.change_cost)
+    keep = max(hold, scale_down_delay.recently_needed(learned.needs, now, delay.seconds))
+    return Evaluation(choice=choice, delay=delay, keep=keep, learned=learned)
+
+
+def _keep(policy: Policy) -> float:
+    """The share of a count that remains after one tick; its half-life is LEARNING_DAYS."""
+    return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
 
 
 def _is_new(tick: Tick, learned: AdaptiveMemory) -> bool:
     return tick.live and tick.read_at > learned.read_at
 
 
-def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int) -> Evaluation:
-    policy, now = tick.policy, tick.read_at
-    if learned.places != capacity.pods_per_worker:
-        learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
-    speed = _pace(learned, now, capacity.demand)
-    new = _is_new(tick, learned)
-    if new:
-        learned = _learn_rises(tick, learned, capacity.demand, speed)
-    choice = headroom.choose_workers(
-        learned.rises,
-        speed,
-        capacity.demand,
-        wait_cost=policy.wait_cost,
-        pods_per_worker=capacity.pods_per_worker,
-        most=policy.max_workers,
-    )
-    needed = min(policy.max_workers, max(minimum, choice.workers))
-    if new:
-        start = min(policy.max_workers, max(minimum, choice.start))
-        learned = _advance_trials(learned, now, start=start, hold=needed, policy=policy)
-    delay = scale_down_delay.choose_delay(learned.tried, change_cost=policy.change_cost)
-    keep = max(needed, scale_down_delay.recently_needed(learned.needs, now, delay.seconds))
-    return Evaluation(choice=choice, delay=delay, keep=keep, learned=learned)
-
-
 def _pace(learned: AdaptiveMemory, now: int, demand: float) -> int:
-    """The pace since a reading of about a tick ago; steady when there is none."""
+    """The pace since a reading about one tick ago; steady when there is none."""
     past = [(learned.before_at, learned.before), (learned.read_at, learned.demand)]
-    about = [p for p in past if PACE_WINDOW[0] <= now - p[0] <= PACE_WINDOW[1]] or past[1:]
-    at, before = about[0]
+    recent = [p for p in past if PACE_WINDOW[0] <= now - p[0] <= PACE_WINDOW[1]] or past[1:]
+    at, before = recent[0]
     if not at or now - at > headroom.STALE_SECONDS or now <= at:
         return headroom.pace(0.0, headroom.PACE_SECONDS)
     return headroom.pace((demand - before) / headroom.unit(before), now - at)
 
 
-def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, speed: int) -> AdaptiveMemory:
+def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, pace: int) -> AdaptiveMemory:
+    """Count the rises that are over, and the boot time when a scale-up has ended since the last decision to add."""
     now, memory = tick.read_at, tick.memory
     boot = learned.boot_seconds
     took = memory.last_action_at - learned.adding_since
@@ -99,10 +100,9 @@ def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, speed: int)
     if joined:
         boot += (min(max(took, 30), tick.policy.join_limit_seconds) - boot) / 5
     horizon = tick.policy.interval_seconds + boot
-    rises, going = headroom.close_rises(
-        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_fading(tick.policy)
+    rises, still_open = headroom.close_rises(
+        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_keep(tick.policy)
     )
-    newest = OpenRise(at=now, demand=demand, highest=demand, pace=speed)
     return replace(
         learned,
         read_at=now,
@@ -110,7 +110,7 @@ def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, speed: int)
         before_at=learned.read_at,
         before=learned.demand,
         rises=rises,
-        open=(*going[-7:], newest),
+        open=(*still_open[-7:], OpenRise(at=now, demand=demand, highest=demand, pace=pace)),
         boot_seconds=boot,
         adding_since=0 if joined else learned.adding_since,
     )
@@ -120,6 +120,6 @@ def _advance_trials(learned: AdaptiveMemory, now: int, *, start: int, hold: int,
     needs = scale_down_delay.update_needs(learned.needs, now, hold)
     minutes = (now - learned.before_at) / 60 if learned.before_at else 0.0
     tried = scale_down_delay.advance_trials(
-        learned.tried, needs, now, start=start, hold=hold, minutes=minutes, keep=_fading(policy)
+        learned.tried, needs, now, start=start, hold=hold, minutes=minutes, keep=_keep(policy)
     )
     return replace(learned, needs=needs, tried=tried)
