@@ -1,4 +1,4 @@
-"""Days on paper for the tests of calm: what the rests would have led to after needs that are told here."""
+"""Simulated days for the tests of the scale-down delay: the trials after a given series of needs."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def fleet_of(*counts: int, at: int = START, waiting: int = 0, joining: int = 0, 
 
 
 def steady_memory(*counts: int, ticks: int = 30) -> Memory:
-    """After an hour in which nothing moved. One worker was once seen empty, so that pods are told from DaemonSets."""
+    """After one hour without change. One worker was once empty, so that pods are distinguished from DaemonSets."""
     fleet = Fleet(POLICY)
     fleet.tick(fleet_of(0, *counts, at=START - (ticks + 1) * TICK))
     for index in range(ticks, 0, -1):
@@ -69,7 +69,7 @@ class TestUp:
     def test_it_never_passes_the_maximum(self) -> None:
         assert decided(fleet_of(7, 7, waiting=500)).count == 8
 
-    def test_joining_workers_are_room(self) -> None:
+    def test_joining_workers_are_capacity(self) -> None:
         memory = steady_memory(7, 7)
         settled = replace(memory, learned=replace(memory.learned, read_at=START))
         assert decided(fleet_of(7, 7, waiting=14, joining=2), settled).action == "none"
@@ -99,7 +99,7 @@ class TestUp:
 
 
 class TestDown:
-    def test_room_goes_when_it_was_unneeded_for_the_rest(self) -> None:
+    def test_capacity_is_removed_when_it_was_unneeded_for_the_delay(self) -> None:
         decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=20.0), steady_memory(3, 3, 3, 3))
         assert (decision.action, decision.rule) == ("scale_down", "idle")
         assert decision.count == 2
@@ -107,7 +107,7 @@ class TestDown:
     def test_no_more_at_once_than_the_setting_allows(self) -> None:
         assert decided(fleet_of(2, 2, 2, 2, 2, 2), steady_memory(2, 2, 2, 2, 2, 2), max_targets=1).count == 1
 
-    def test_room_needed_a_moment_ago_stays(self) -> None:
+    def test_capacity_needed_a_moment_ago_stays(self) -> None:
         memory = steady_memory(3, 3, 3, 3)
         recent = replace(memory.learned, needs=(WorkerNeed(at=START - 60, workers=4),))
         decision = decided(fleet_of(3, 3, 3, 3), replace(memory, learned=recent))
@@ -124,15 +124,15 @@ class TestDown:
             {"missing": ("nodes",)},
         ],
     )
-    def test_nothing_goes_on_missing_old_or_hot_readings(self, change: dict[str, Any]) -> None:
+    def test_nothing_is_removed_on_missing_old_or_high_readings(self, change: dict[str, Any]) -> None:
         assert decided(fleet_of(3, 3, 3, 3, **change), steady_memory(3, 3, 3, 3)).action != "scale_down"
 
-    def test_nothing_goes_while_pods_wait_or_workers_join(self) -> None:
+    def test_nothing_is_removed_while_pods_wait_or_workers_join(self) -> None:
         memory = steady_memory(3, 3, 3, 3)
         assert decided(fleet_of(3, 3, 3, 3, waiting=1, oldest=5), memory).action != "scale_down"
         assert decided(fleet_of(3, 3, 3, 3, joining=1), memory).action != "scale_down"
 
-    def test_a_worker_goes_only_when_its_pods_fit_on_the_others(self) -> None:
+    def test_a_worker_is_removed_only_when_its_pods_fit_on_the_others(self) -> None:
         """(free, used) places of each worker, the cheapest to empty first."""
         places = CapacityEstimate(
             demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, worker_slots=((7, 0), (3, 4), (2, 5))
@@ -143,7 +143,7 @@ class TestDown:
         decision = decided(fleet_of(3, 3, 3, 3, cpu_percent=45.0), steady_memory(3, 3, 3, 3))
         assert (decision.action, decision.count) == ("scale_down", 1)
 
-    def test_never_below_the_floor(self) -> None:
+    def test_never_below_the_minimum(self) -> None:
         assert decided(fleet_of(0, 0), steady_memory(0, 0)).action == "none"
         assert decided(fleet_of(1, 1, 1), steady_memory(1, 1, 1), min_workers=3).action == "none"
 
@@ -156,7 +156,7 @@ class TestWords:
             "(a pod's minute of waiting costs 2 worker-minutes) -> no change"
         )
 
-    def test_the_evidence_holds_both_sums(self) -> None:
+    def test_the_evidence_holds_both_costs(self) -> None:
         evidence = {check.name: check for check in decided(fleet_of(5, 5, 5), steady_memory(5, 5, 5)).evidence}
         assert evidence["headroom_cost"].setting == "WAIT_COST" and "would save" in evidence["headroom_cost"].text
         assert evidence["scale_down_delay"].setting == "CHANGE_COST" and "unneeded" in evidence["scale_down_delay"].text

@@ -82,7 +82,7 @@ def test_a_broken_metric_never_counts_as_healthy() -> None:
     assert {c.verdict for c in decision.evidence if c.name == "custom:queue"} == {"missing"}
 
 
-def test_a_metric_held_for_is_told_when_it_stays_away() -> None:
+def test_a_metric_held_for_is_reported_when_it_stays_missing() -> None:
     fleet = Fleet(policy(replace(QUEUE, when_absent="hold")))
     seen = [snapshot(START + k * TICK, missing=("custom:queue (parse error)",)) for k in range(3)]
     assert [[a.kind for a in fleet.tick(one).alerts] for one in seen] == [[], ["metrics_missing"], []]

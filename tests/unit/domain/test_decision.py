@@ -33,7 +33,7 @@ class TestMinimum:
         seen = (*workers(1), worker(8, phase))
         assert decide(snapshot(workers=seen), Memory(), POLICY, START).count == 1
 
-    def test_a_worker_under_notice_counts_as_gone(self) -> None:
+    def test_a_worker_under_notice_does_not_count(self) -> None:
         seen = (*workers(1), worker(8, under_notice=True))
         decision = decide(snapshot(workers=seen), Memory(), POLICY, START)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", 1, "minimum")
@@ -52,7 +52,7 @@ class TestMinimum:
         decision = decide(snapshot(workers=seen), Memory(), policy, START)
         assert (decision.count, decision.workers_before, decision.workers_after) == (1, 9, 10)
 
-    def test_without_headroom_nothing_is_launched_and_people_are_told(self) -> None:
+    def test_without_headroom_nothing_is_launched_and_an_alert_is_sent(self) -> None:
         seen = tuple(worker(k, "unjoined") for k in range(10))
         decision = decide(snapshot(workers=seen), Memory(), POLICY, START)
         assert (decision.action, decision.blocked_by) == ("none", ("maximum",))
@@ -120,7 +120,7 @@ class TestUp:
         again = fleet.tick(snapshot(START + TICK, cpu_percent=80.0, read_at=START, source="cached"))
         assert (again.action, again.memory.since["cpu"].readings) == ("none", 1)
 
-    def test_at_the_maximum_nothing_is_launched_and_people_are_told_once(self) -> None:
+    def test_at_the_maximum_nothing_is_launched_and_an_alert_is_sent_once(self) -> None:
         fleet = Fleet()
         full = {"pending": pods(3), "workers": workers(10)}
         decisions = [fleet.tick(seen) for seen in at_ticks([full] * 3)]
@@ -214,14 +214,14 @@ class TestBackOff:
         memory = Memory(back_offs=(BackOff(key="join", failures=2, until=0),))
         assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"
 
-    def test_the_back_off_of_a_worker_that_is_gone_is_forgotten(self) -> None:
+    def test_the_back_off_of_a_worker_that_no_longer_exists_is_removed(self) -> None:
         offs = tuple(BackOff(key=f"node:{i}", failures=1, until=START + 9) for i in ("i-0001", "i-gone"))
         after = decide(snapshot(), Memory(back_offs=offs), POLICY, START).memory
         assert [b.key for b in after.back_offs] == ["node:i-0001"]
 
 
 class TestDown:
-    def test_ten_idle_minutes_and_one_worker_goes(self) -> None:
+    def test_after_ten_idle_minutes_one_worker_is_removed(self) -> None:
         fleet = Fleet()
         decisions = [fleet.tick(idle(START + k * TICK)) for k in range(6)]
         assert [d.action for d in decisions] == ["none"] * 5 + ["scale_down"]
@@ -252,7 +252,7 @@ class TestDown:
         assert "idle" not in decision.memory.since
 
     @pytest.mark.parametrize("changes", [{"cpu_percent": 29.9}, {"memory_percent": 48.0}])
-    def test_just_under_every_mark_a_worker_goes(self, changes: dict[str, Any]) -> None:
+    def test_just_under_every_threshold_a_worker_is_removed(self, changes: dict[str, Any]) -> None:
         assert decide(idle(**changes), LONG_IDLE, POLICY, START).action == "scale_down"
 
     @pytest.mark.parametrize(("usable", "action"), [(2, "none"), (3, "scale_down")])
@@ -274,7 +274,9 @@ class TestDown:
         assert [k for k, action in enumerate(actions) if action == "scale_down"] == [5, 10]
 
     @pytest.mark.parametrize(("wanted", "usable", "count"), [(1, 9, 1), (3, 9, 3), (3, 4, 2)])
-    def test_as_many_go_as_the_setting_and_the_floor_allow(self, wanted: int, usable: int, count: int) -> None:
+    def test_as_many_are_removed_as_the_setting_and_the_minimum_allow(
+        self, wanted: int, usable: int, count: int
+    ) -> None:
         policy = replace(POLICY, max_targets=wanted)
         light = workers(usable, cpu_requested_milli=200, memory_requested_mib=100)
         decision = decide(idle(workers=light), LONG_IDLE, policy, START)
@@ -344,7 +346,7 @@ class TestNotReady:
         assert decision.action == action
         assert decision.count == (1 if action == "scale_down" else 0)
 
-    def test_the_one_that_is_not_ready_longest_goes_first(self) -> None:
+    def test_the_one_that_is_not_ready_longest_is_removed_first(self) -> None:
         bad = tuple(worker(20 + k, "not_ready", not_ready_seconds=1300 + k) for k in range(2))
         assert self.decided((*workers(6), *bad)).replace == "i-0021"
 
@@ -387,7 +389,7 @@ def test_only_the_last_readings_are_kept() -> None:
     assert [r.cpu_percent for r in fleet.memory.readings] == [float(k) for k in range(4, 14)]
 
 
-def test_an_alert_is_told_again_only_after_its_cause_was_gone_for_an_hour() -> None:
+def test_an_alert_is_sent_again_only_after_its_cause_was_absent_for_an_hour() -> None:
     fleet = Fleet()
     full = {"pending": pods(3), "workers": workers(10)}
     assert fleet.tick(snapshot(START, **full)).alerts

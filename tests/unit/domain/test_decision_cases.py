@@ -1,4 +1,4 @@
-"""Reports of people who run such systems, under their numbers: the reported input, then variants of its kind."""
+"""Problems that operators of such systems reported: the reported input, then variants of it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def waiting(count: int) -> dict[str, Rows]:
     return {"age": rows, "pending_requests": needs}
 
 
-class TestCase7:
+class TestPodsOfAJoiningWorker:
     """Pods that a joining worker will hold start no second scale-up."""
 
     BOOTING = worker("boot", "joining", launched_at=START - 120, instance_type="t3.medium")
@@ -60,7 +60,7 @@ class TestCase7:
         shape = pods(count, cpu_milli, 16, oldest_seconds=150)
         return decide(snapshot(pending=shape, workers=(*seen, *booting)), memory or Memory(), POLICY, START)
 
-    def test_the_report(self) -> None:
+    def test_start_no_second_scale_up(self) -> None:
         decision = self.decided(2, 500, self.BOOTING)
         assert decision.action == "none"
         assert decision.sentence.startswith("pending 2, all will fit on 1 joining worker -> no change")
@@ -84,7 +84,7 @@ class TestCase7:
     def test_a_worker_past_its_join_limit_holds_nothing(self) -> None:
         assert self.decided(2, 500, replace(self.BOOTING, phase="unjoined")).action == "scale_up"
 
-    def test_a_worker_about_to_be_taken_holds_nothing(self) -> None:
+    def test_a_worker_under_interruption_notice_holds_nothing(self) -> None:
         assert self.decided(2, 500, replace(self.BOOTING, under_notice=True)).action == "scale_up"
 
     @pytest.mark.parametrize(("ready_for", "action"), [(0, "none"), (29, "none"), (30, "scale_up"), (120, "scale_up")])
@@ -99,10 +99,10 @@ class TestCase7:
         assert (first.action, first.memory.fresh) == ("none", {"i-boot": START})
 
 
-class TestCase21:
+class TestSaturatedWorker:
     """A saturated worker is 100 % busy, not a seventh of it."""
 
-    def test_the_report(self) -> None:
+    def test_counts_as_fully_busy(self) -> None:
         seen = [read(fleet_rows(worker_rows("a", cpu=100.0), worker_rows("b", cpu=100.0)), "a", "b")]
         seen.append(replace(seen[0], at=NOW + TICK, read_at=NOW + TICK))
         decision = Fleet().ticks(*seen)
@@ -112,7 +112,7 @@ class TestCase21:
         assert 'mode!="idle"' not in queries.WORKER_CPU and 'mode="idle"' in queries.WORKER_CPU
 
     @pytest.mark.parametrize("busy", [20.0, 50.0, 71.0, 90.0])
-    def test_the_seeds_figure_would_decide_otherwise(self, busy: float) -> None:
+    def test_the_mean_over_all_modes_would_decide_otherwise(self, busy: float) -> None:
         true = Fleet().ticks(*(snapshot(START + k * TICK, cpu_percent=busy) for k in range(2)))
         divided = Fleet(memory=Memory(since={"idle": Streak(since=START - 600, last=START - TICK, readings=6)}))
         wrong = divided.tick(snapshot(cpu_percent=busy / 7))
@@ -120,7 +120,7 @@ class TestCase21:
         assert wrong.action == "scale_down"
 
 
-class TestCase22:
+class TestNewWorkersLoad:
     """A worker that has just joined counts with its own load, weighted by its cores."""
 
     @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ class TestCase22:
             (((100.0, 2), (100.0, 2), (5.0, 2)), 205 / 3),
         ],
     )
-    def test_the_report_and_its_kind(self, loads: tuple[tuple[float, int], ...], mean: float) -> None:
+    def test_is_weighted_by_cores(self, loads: tuple[tuple[float, int], ...], mean: float) -> None:
         names = [chr(ord("a") + n) for n in range(len(loads))]
         rows = [worker_rows(n, cpu=cpu, cores=cores) for n, (cpu, cores) in zip(names, loads, strict=True)]
         seen = read(fleet_rows(*rows), *names)
@@ -141,11 +141,11 @@ class TestCase22:
         assert (decision.action == "scale_up") == (mean > 70)
 
 
-class TestCase24:
+class TestPodsOfSeveralExporters:
     """Pods count once, however many exporters show them."""
 
     @pytest.mark.parametrize(("real", "replicas"), [(1, 2), (3, 2), (5, 3), (6, 2)])
-    def test_the_report_and_its_kind(self, real: int, replicas: int) -> None:
+    def test_count_once(self, real: int, replicas: int) -> None:
         once = waiting(real)
         twice = {name: [row for row in rows for _ in range(replicas)] for name, rows in once.items()}
         healthy = fleet_rows(worker_rows("a"), worker_rows("b"))
@@ -154,10 +154,10 @@ class TestCase24:
         assert decide(seen, Memory(), POLICY, NOW).count == (2 if real > 5 else 1)
 
 
-class TestCase25:
-    """Only pods that the scheduler could not place are demand."""
+class TestOnlyUnschedulablePods:
+    """Only pods that the scheduler could not place ask for workers."""
 
-    def test_the_report(self) -> None:
+    def test_ask_for_workers(self) -> None:
         seen = read(fleet_rows(worker_rows("a"), worker_rows("b")) | waiting(1), "a", "b")
         decision = decide(seen, Memory(), POLICY, NOW)
         assert (seen.pending_count, decision.count) == (1, 1)
@@ -175,8 +175,8 @@ class TestCase25:
         assert (seen.pending_count, decide(seen, Memory(), POLICY, NOW).action) == (0, "none")
 
 
-class TestCase27:
-    """Pods that launches do not help are listed, told once, and not counted for a while."""
+class TestPodsThatLaunchesDoNotHelp:
+    """Pods that launches do not help are listed, reported once, and not counted for a time."""
 
     def rounds(self, policy: Policy = POLICY, count: int = 1, **shape: Any) -> list[Decision]:
         """Tick after tick with the same pods waiting; every worker launched for them becomes usable and stays empty."""
@@ -193,7 +193,7 @@ class TestCase27:
             decisions.append(decision)
         return decisions
 
-    def test_the_report_no_third_worker(self) -> None:
+    def test_cause_no_third_worker(self) -> None:
         decisions = self.rounds()
         assert sum(d.count for d in decisions) == 2
         told = [a for d in decisions for a in d.alerts]
@@ -230,7 +230,7 @@ class TestCase27:
         assert [d.action for d in actions] == ["scale_up"] * 5
         assert fleet.memory.not_helped == {}
 
-    def test_pods_without_room_anywhere_are_real_demand(self) -> None:
+    def test_pods_without_free_capacity_anywhere_are_counted(self) -> None:
         fleet, full = Fleet(takes=80), {"cpu_requested_milli": 1900}
         for k in range(6):
             seen = snapshot(START + k * TICK, pending=pods(4, oldest_seconds=3600), workers=workers(3 + k, **full))
@@ -245,7 +245,7 @@ class TestCase27:
         assert memory.not_helped == {}
 
 
-class TestCase28:
+class TestPodLargerThanAnyWorker:
     """A pod larger than any worker launches nothing and is named once."""
 
     def decided(self, cpu_milli: int, memory_mib: int, memory: Memory | None = None, **changes: Any) -> Decision:
@@ -257,7 +257,7 @@ class TestCase28:
             START,
         )
 
-    def test_the_report(self) -> None:
+    def test_launches_nothing_and_is_named(self) -> None:
         decision = self.decided(8000, 4096)
         assert decision.action == "none"
         assert [a.kind for a in decision.alerts] == ["pod_too_large"]
@@ -271,14 +271,14 @@ class TestCase28:
     def test_exactly_as_large_as_a_worker_still_counts(self, cpu: int, memory: int, launched: int) -> None:
         assert self.decided(cpu, memory).count == launched
 
-    def test_it_is_told_once(self) -> None:
+    def test_it_is_reported_once(self) -> None:
         first = self.decided(8000, 4096)
         assert self.decided(8000, 4096, first.memory).alerts == ()
 
     @pytest.mark.parametrize(
         ("types", "launched"), [(("t3.small",), 0), (("t3.small", "m5.4xlarge"), 1), (("odd",), 0)]
     )
-    def test_a_larger_type_that_may_be_launched_makes_it_demand(self, types: tuple[str, ...], launched: int) -> None:
+    def test_a_larger_type_that_may_be_launched_makes_it_count(self, types: tuple[str, ...], launched: int) -> None:
         shape = pods(1, 8000, 4096)
         policy = replace(POLICY, instance_types=types)
         assert decide(snapshot(pending=shape), Memory(), policy, START).count == launched
@@ -290,8 +290,8 @@ class TestCase28:
         assert decide(idle(pending=pods(1, 8000, 4096)), memory, POLICY, START).action == "scale_down"
 
 
-class TestCase30:
-    """Empty answers are missing: no worker goes, and people hear of it after a second reading."""
+class TestEmptyAnswers:
+    """Empty answers are missing: no worker is removed, and an alert is sent after a second reading."""
 
     IDLE = Memory(since={"idle": Streak(since=NOW - 6000, last=NOW - TICK, readings=50)})
 
@@ -310,7 +310,7 @@ class TestCase30:
             ("cpu", "cores", "memory_total", "memory_available", "pods_known", "nodes_known"),
         ],
     )
-    def test_the_report_and_its_kind(self, without: tuple[str, ...]) -> None:
+    def test_remove_no_worker_and_are_reported(self, without: tuple[str, ...]) -> None:
         seen = read(self.figures(*without), *"abcdefgh")
         fleet = Fleet(memory=self.IDLE)
         decisions = [fleet.tick(replace(seen, at=NOW + k * TICK, read_at=NOW + k * TICK)) for k in range(12)]
@@ -327,8 +327,8 @@ class TestCase30:
         assert decide(idle(**{name: value}), memory, POLICY, START).action == "none"
 
 
-class TestCase32:
-    """A worker goes only when the others can carry its load."""
+class TestRemoval:
+    """A worker is removed only when the others can carry its load."""
 
     @staticmethod
     def after_idle(policy: Policy, count: int, **load: Any) -> Decision:
@@ -336,7 +336,7 @@ class TestCase32:
         seen = idle(workers=workers(count, cpu_requested_milli=100, memory_requested_mib=50), **load)
         return decide(seen, memory, policy, START)
 
-    def test_the_report(self) -> None:
+    def test_needs_workers_that_carry_the_load(self) -> None:
         policy = replace(POLICY, cpu_up_percent=80.0, cpu_down_percent=70.0)
         decision = self.after_idle(policy, 3, cpu_percent=(80 + 80 + 40) / 3)
         assert decision.action == "none"
@@ -344,7 +344,7 @@ class TestCase32:
 
     @given(count=st.integers(3, 10), cpu=st.floats(0, 60), memory=st.floats(0, 49), down=st.floats(20, 60))
     @settings(deadline=None)
-    def test_after_a_removal_the_load_is_under_the_mark_by_the_margin(
+    def test_after_a_removal_the_load_is_under_the_threshold_by_the_margin(
         self, count: int, cpu: float, memory: float, down: float
     ) -> None:
         policy = replace(POLICY, cpu_down_percent=down)
@@ -361,10 +361,10 @@ class TestCase32:
             assert sum(loads) / (len(loads) - 1) <= POLICY.cpu_up_percent
 
 
-class TestCase33:
+class TestAlternatingLoad:
     """A load that comes and goes does not make the fleet grow and shrink all day."""
 
-    def test_the_report(self) -> None:
+    def test_does_not_change_the_fleet_all_day(self) -> None:
         """Demand for 15 or 16 workers of 20 m5.xlarge cores: CPU moves at the border; nothing is removed."""
         policy = replace(POLICY, max_workers=20)
         memory = Memory(last_action="scale_up", last_action_at=START - 120)
@@ -397,11 +397,11 @@ class TestCase33:
         assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"
 
 
-class TestCase41:
-    """The wanted share of Spot belongs to the whole fleet, not to each small batch."""
+class TestSpotShare:
+    """The share of Spot belongs to the whole fleet, not to each small batch."""
 
     @pytest.mark.parametrize(("on_demand", "spot", "market"), [(1, 0, "spot"), (3, 7, "spot"), (0, 0, "spot")])
-    def test_the_report(self, on_demand: int, spot: int, market: str) -> None:
+    def test_belongs_to_the_whole_fleet(self, on_demand: int, spot: int, market: str) -> None:
         assert choose_market(spot=spot, total=on_demand + spot, spot_percent=70) == market
 
     @pytest.mark.parametrize(("share", "spot"), [(70, 7), (50, 5), (0, 0), (100, 10)])
@@ -412,7 +412,7 @@ class TestCase41:
         assert counts["spot"] == spot
 
 
-def test_case_28_a_shape_that_fits_no_worker_stays_out_of_every_sum() -> None:
+def test_a_shape_that_fits_no_worker_stays_out_of_every_sum() -> None:
     shape = PodShape(cpu_milli=10**6, memory_mib=1, count=50)
     decision = decide(snapshot(pending=(shape,)), Memory(), POLICY, START)
     assert (decision.action, decision.evidence[0].name, decision.evidence[1].value) == ("none", "pod_too_large", 0)

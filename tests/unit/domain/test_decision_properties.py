@@ -127,17 +127,17 @@ def change(decision: Decision) -> int:
     return {"scale_up": decision.count, "scale_down": -decision.count, "none": 0}[decision.action]
 
 
-def floor_of(seen: Snapshot, policy: Policy, memory: Memory) -> int:
+def minimum_of(seen: Snapshot, policy: Policy, memory: Memory) -> int:
     """The effective minimum, written down a second time and more plainly than the rules do."""
-    floors = [policy.min_workers, *(w.minimum for w in policy.schedules)]
+    minimums = [policy.min_workers, *(w.minimum for w in policy.schedules)]
     if policy.predictive and memory.predictive_hold_until > START:
-        floors.append(memory.predictive_hold_workers)
-    return min(max(floors), policy.max_workers)
+        minimums.append(memory.predictive_hold_workers)
+    return min(max(minimums), policy.max_workers)
 
 
 @given(snapshots(), memories, policies)
 @settings(max_examples=120, deadline=None)
-def test_never_above_headroom(seen: Snapshot, memory: Memory, policy: Policy) -> None:
+def test_never_above_the_maximum(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_up":
         assert decision.count > 0
@@ -150,7 +150,7 @@ def test_never_removes_below_the_effective_minimum(seen: Snapshot, memory: Memor
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_down":
         removed_usable = 0 if decision.replace else decision.count
-        assert len(seen.usable) - removed_usable >= floor_of(seen, policy, memory)
+        assert len(seen.usable) - removed_usable >= minimum_of(seen, policy, memory)
 
 
 @given(snapshots(), memories, policies)
@@ -249,11 +249,11 @@ def test_a_day_of_any_load_changes_direction_at_most_once_per_cooldown(
     fleet, count = Fleet(policy), start_workers
     turns: list[tuple[int, str]] = []
     for index in range(720):
-        cpu, memory, waiting, calm = load[index % len(load)]
+        cpu, memory, waiting, low = load[index % len(load)]
         now = START + index * TICK
         seen = snapshot(
             now,
-            cpu_percent=cpu / 5 if calm or index % 90 > 30 else cpu,
+            cpu_percent=cpu / 5 if low or index % 90 > 30 else cpu,
             memory_percent=memory / 4,
             pending=(PodShape(cpu_milli=500, memory_mib=64, count=waiting),) if waiting and index % 90 < 4 else (),
             workers=tuple(worker(k, cpu_requested_milli=100, memory_requested_mib=50) for k in range(count)),

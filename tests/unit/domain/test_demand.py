@@ -67,7 +67,7 @@ def test_of_an_unseen_type_the_size_is_taken_from_its_name() -> None:
     assert demand(shape(17, 500, 64), joining=(booting(instance_type="m5.2xlarge"),)).left == 1
 
 
-def test_the_oldest_of_what_is_left_is_told() -> None:
+def test_the_oldest_of_what_is_left_is_reported() -> None:
     found = demand(shape(4, oldest_seconds=900), shape(1, 1900, oldest_seconds=30), joining=(booting(),))
     assert (found.left, found.oldest_seconds) == (4, 900)
 
@@ -105,7 +105,7 @@ def test_what_is_not_pending_any_more_is_forgotten() -> None:
     sizes=st.lists(st.integers(1, 2000), min_size=4, max_size=4),
     number=st.integers(0, 4),
 )
-def test_what_is_left_and_what_is_held_are_all_pods_and_no_room_is_used_twice(
+def test_what_is_left_and_what_is_held_are_all_pods_and_no_capacity_is_used_twice(
     counts: list[int], sizes: list[int], number: int
 ) -> None:
     shapes = [shape(count, size, 1) for count, size in zip(counts, sizes, strict=False)]
@@ -138,5 +138,5 @@ def test_the_size_of_a_type_by_its_name(name: str, size: tuple[int, int] | None)
     assert offered(name) == size
 
 
-def test_a_worker_that_asks_for_nothing_more_is_no_room_for_anybody_else() -> None:
+def test_a_full_worker_offers_no_capacity_to_other_pods() -> None:
     assert demand(shape(1), joining=(replace(booting(), under_notice=True),)).left == 1

@@ -1,4 +1,4 @@
-"""Spare room as an economic choice: what is learned of rises, and how many workers are worth their price."""
+"""Headroom as an economic choice: the rises that are learned, and the number of workers that are worth their price."""
 
 from __future__ import annotations
 

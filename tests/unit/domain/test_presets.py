@@ -27,7 +27,7 @@ def policy(preset: str, **changes: Any) -> Policy:
 
 
 def light(count: int) -> Any:
-    """Workers whose requests stand in no removal's way."""
+    """Workers whose requests prevent no removal."""
     return workers(count, cpu_requested_milli=200, memory_requested_mib=100)
 
 
@@ -299,7 +299,7 @@ def walk(preset: str, timeline: tuple[tuple[int, Seen], ...], start_workers: int
 
 
 class TestAlgorithmScenarios:
-    def test_000_scenario_1_flash_sale(self) -> None:
+    def test_scenario_1_flash_sale(self) -> None:
         """Eight rows. Row 20:04 says "+2" for three pending pods; the document's own count of nodes (two only when
         more than five are pending) gives 1, in its table of increments, in condition 2 and in its code: those three
         were followed. Row 20:30 and row 20:40 stand ten minutes apart, so the load is low for longer than its window.
@@ -320,24 +320,24 @@ class TestAlgorithmScenarios:
         assert decisions[2].count == 1 and len({row[0] for row in rows}) == 8
         assert decisions[3].blocked_by == decisions[4].blocked_by == ("cooldown",)
 
-    def test_000_scenario_2_spot_interruption(self) -> None:
+    def test_scenario_2_spot_interruption(self) -> None:
         """Four rows; the minimum is 4 there. The document restores it at the next cycle, two minutes later; a worker
-        under notice counts as gone at once, so that the next decision after the warning already launches."""
+        under notice does not count from then on, so that the next decision after the warning already launches."""
         minimum = {"min_workers": 4}
-        calm = decide(snapshot(workers=light(4)), Memory(), policy("algorithm", **minimum), START)
+        quiet = decide(snapshot(workers=light(4)), Memory(), policy("algorithm", **minimum), START)
         noticed = (*light(3), worker(9, under_notice=True))
         warned = decide(snapshot(workers=noticed), Memory(), policy("algorithm", **minimum), START)
         next_cycle = decide(snapshot(workers=light(3)), Memory(), policy("algorithm", **minimum), START)
         restored = decide(snapshot(workers=light(4)), Memory(), policy("algorithm", **minimum), START)
         rows = {
-            "000:scenario-2:10:00": (calm.action, calm.count),
+            "000:scenario-2:10:00": (quiet.action, quiet.count),
             "000:scenario-2:10:02": (warned.action, warned.count),
             "000:scenario-2:10:04": (next_cycle.action, next_cycle.count),
             "000:scenario-2:10:07": (restored.action, restored.count),
         }
         assert list(rows.values()) == [("none", 0), ("scale_up", 1), ("scale_up", 1), ("none", 0)]
 
-    def test_000_condition_5_prediction_at_minute_50(self) -> None:
+    def test_prediction_at_minute_50(self) -> None:
         """Row 000:up:5. The document's plain mean of seven days is replaced by the specification's robust average."""
         now = 1_789_948_800 + 8 * 3600 + 50 * 60
         hourly = tuple(
@@ -348,7 +348,7 @@ class TestAlgorithmScenarios:
         decision = decide(seen, Memory(), policy("algorithm", predictive=True), now)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", 1, "prediction")
 
-    def test_000_cooldown_applies_after_the_last_action_whatever_comes_next(self) -> None:
+    def test_cooldown_applies_after_the_last_action_whatever_comes_next(self) -> None:
         """The document's parameter table gives each direction its own cooldown; its function chooses by the last
         action. The function was followed: it is what ran."""
         rows = {row.id: row for row in ALGORITHM}
@@ -357,14 +357,14 @@ class TestAlgorithmScenarios:
 
 
 class TestFlowchartNotes:
-    def test_002_three_minutes_or_three_readings(self) -> None:
+    def test_three_minutes_or_three_readings(self) -> None:
         """The criteria say "for 3 consecutive minutes", the history code looks at the last three readings of two
         minutes each, which is four minutes: the readings were followed, as the specification does."""
         rows = {row.id: row for row in FLOWCHART}
         check("flowchart", rows["002:chart:cpu-70-for-3"])
         check("flowchart", rows["002:chart:cpu-only-2"])
 
-    def test_002_cooldown_comes_before_every_trigger(self) -> None:
+    def test_cooldown_comes_before_every_trigger(self) -> None:
         """The chart ends at an active cooldown before it evaluates anything, so pending pods do not bypass it; below
         the minimum the specification's first rule goes before the chart, as it does for every preset."""
         below = replace(FLOWCHART[0], id="below", readings=({"workers": light(1)},), action="scale_up")
@@ -373,7 +373,7 @@ class TestFlowchartNotes:
 
 
 class TestSequenceNotes:
-    def test_003_other_choices_of_the_document(self) -> None:
+    def test_other_choices_of_the_document(self) -> None:
         """Oldest first, round-robin subnets, on-demand t2.small, the cAdvisor query. The document counts Ready nodes,
         the server among them, against 10 and 2; the specification counts workers only, which was followed."""
         s = Settings.from_mapping({"preset": "sequence"})
@@ -382,26 +382,26 @@ class TestSequenceNotes:
 
 
 class TestReadmeScenarios:
-    def test_004_flash_sale_2_to_4_to_6_to_7_and_back_by_one_each_10_minutes(self) -> None:
+    def test_flash_sale_2_to_4_to_6_to_7_and_back_by_one_each_10_minutes(self) -> None:
         """Rows flash:baseline, flash:spike, flash:sustained, flash:cool-down. The document's second step (4 to 6)
         comes within its own up-cooldown of 300 s only if pending pods bypass it, as they do by default."""
         spike = [(k * 2, {"cpu_percent": 95.0, "pending": pods(8)}) for k in range(6)]
         decisions = walk("readme", tuple(spike), 2)
         assert [d.workers_after for d in decisions] == [2, 4, 6, 8, 10, 10]
-        calm = tuple((20 + k * 2, {"cpu_percent": 10.0, "memory_percent": 10.0}) for k in range(31))
-        removals = [k * 2 for k, d in enumerate(walk("readme", calm, 7)) if d.action == "scale_down"]
+        quiet = tuple((20 + k * 2, {"cpu_percent": 10.0, "memory_percent": 10.0}) for k in range(31))
+        removals = [k * 2 for k, d in enumerate(walk("readme", quiet, 7)) if d.action == "scale_down"]
         assert removals == [10, 20, 30, 40, 50]
 
 
 class TestNoPresetTouchesSafety:
     @pytest.mark.parametrize("preset", sorted(ROWS))
-    def test_floor_headroom_live_data_projection_and_back_off_hold(self, preset: str) -> None:
+    def test_minimum_maximum_live_data_projection_and_back_off_hold(self, preset: str) -> None:
         rules = policy(preset)
         idle_long = Memory(since={"idle": Streak(since=START - 900, last=START - TICK, readings=8)})
-        calm: Seen = {"cpu_percent": 5.0, "memory_percent": 5.0, "workers": light(4)}
+        quiet: Seen = {"cpu_percent": 5.0, "memory_percent": 5.0, "workers": light(4)}
 
         def action(memory: Memory = idle_long, **seen: Any) -> Decision:
-            return decide(snapshot(**{**calm, **seen}), memory, rules, START)
+            return decide(snapshot(**{**quiet, **seen}), memory, rules, START)
 
         assert action().action == "scale_down"
         assert action(workers=light(2)).action == "none"

@@ -1,4 +1,4 @@
-"""Going down: how long room must have been unneeded, the one that would have cost least on what the fleet met."""
+"""The scale-down delay: the one that would have cost least on the needs that the fleet met."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class TestRest:
 
     @pytest.mark.parametrize(("cost", "minutes"), [(52, DELAY_MINUTES[0]), (60, 30)])
     def test_the_price_of_a_change_decides_between_them(self, cost: float, minutes: int) -> None:
-        """Four workers held 26 minutes longer than by the shortest rest are 104 worker-minutes for two changes."""
+        """Four workers held 26 minutes longer than by the shortest delay are 104 worker-minutes for two changes."""
         assert choose_delay(after(20, minutes=30, workers=4), change_cost=cost).seconds == minutes * MINUTE
 
-    def test_the_sum_is_told(self) -> None:
+    def test_the_cost_is_reported(self) -> None:
         """Four pauses are eight ways, of which the first is no change yet; a pause of 30 minutes has 14 readings."""
-        rest = choose_delay(after(4, minutes=30, workers=1), change_cost=100)
-        assert (rest.holding, rest.changing, rest.shortest) == (4 * 28, 0, 4 * 2 + 7 * 100)
+        delay = choose_delay(after(4, minutes=30, workers=1), change_cost=100)
+        assert (delay.holding, delay.changing, delay.shortest) == (4 * 28, 0, 4 * 2 + 7 * 100)
 
     def test_old_pauses_fade_as_new_ones_come(self) -> None:
         known = after(100, minutes=30, workers=1, keep=0.99)
@@ -85,7 +85,7 @@ class TestRest:
         assert set(tried.held) == {GAP_MINUTES}
 
     def test_headroom_that_would_not_be_started_is_no_change_of_direction(self) -> None:
-        """It is held while it is worth holding; nobody starts it once it has gone."""
+        """It is held while it is worth its price, and not started again after its removal."""
         tried, needs = initial_trials(), staircase()
         for at, hold in enumerate((3, 2, 3, 2, 3)):
             needs = update_needs(needs, at * 600, hold)
@@ -108,6 +108,6 @@ class TestRest:
         assert min(known.workers) >= moves[-1][1]
 
 
-@pytest.mark.parametrize(("rest", "expected"), [(600, 2), (601, 4), (1201, 6)])
-def test_what_was_needed_within_the_rest_is_still_needed(rest: int, expected: int) -> None:
-    assert recently_needed(staircase((0, 6), (600, 4), (1200, 2)), 1200, rest) == expected
+@pytest.mark.parametrize(("delay", "expected"), [(600, 2), (601, 4), (1201, 6)])
+def test_what_was_needed_within_the_delay_is_still_needed(delay: int, expected: int) -> None:
+    assert recently_needed(staircase((0, 6), (600, 4), (1200, 2)), 1200, delay) == expected

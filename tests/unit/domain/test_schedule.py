@@ -1,4 +1,4 @@
-"""Schedule floors: windows of local time, over midnight, overlapping, and where the clock jumps."""
+"""Schedule windows in local time: past midnight, overlapping, and where daylight saving time moves the clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def at(zone: str, text: str, fold: int = 0) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp())
 
 
-def floor(windows: str, zone: str, now: int) -> int:
+def minimum_at(windows: str, zone: str, now: int) -> int:
     window = open_window(parse_schedules(windows), zone, now)
     return window.minimum if window else 0
 
@@ -40,7 +40,7 @@ def floor(windows: str, zone: str, now: int) -> int:
     ],
 )
 def test_a_window_opens_and_closes_to_the_second_in_its_own_zone(text: str, expected: int) -> None:
-    assert floor("Mon-Sat 09:00-21:00: 4", DHAKA, at(DHAKA, text)) == expected
+    assert minimum_at("Mon-Sat 09:00-21:00: 4", DHAKA, at(DHAKA, text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_a_window_opens_and_closes_to_the_second_in_its_own_zone(text: str, expe
     [("2026-09-25 22:00", 6), ("2026-09-26 05:59", 6), ("2026-09-26 06:00", 0), ("2026-09-25 05:00", 0)],
 )
 def test_a_window_over_midnight_belongs_to_the_day_it_starts_on(text: str, expected: int) -> None:
-    assert floor("Fri 22:00-06:00: 6", DHAKA, at(DHAKA, text)) == expected
+    assert minimum_at("Fri 22:00-06:00: 6", DHAKA, at(DHAKA, text)) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("2026-11-27 17:59", 0), ("2026-11-27 18:00", 8), ("2026-11-28 00:00", 0)]
 )
 def test_a_sale_day_is_a_date(text: str, expected: int) -> None:
-    assert floor("2026-11-27 18:00-24:00: 8", DHAKA, at(DHAKA, text)) == expected
+    assert minimum_at("2026-11-27 18:00-24:00: 8", DHAKA, at(DHAKA, text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_sale_day_is_a_date(text: str, expected: int) -> None:
 )
 def test_of_overlapping_windows_the_highest_counts(text: str, expected: int) -> None:
     windows = "Mon-Sun 09:00-21:00: 4; 2026-11-27 18:00-24:00: 8; Fri 18:30-20:00: 5"
-    assert floor(windows, DHAKA, at(DHAKA, text)) == expected
+    assert minimum_at(windows, DHAKA, at(DHAKA, text)) == expected
 
 
 def test_days_may_be_listed_and_may_wrap_around_the_week() -> None:
@@ -76,29 +76,29 @@ class TestClockJumps:
     def test_a_window_inside_the_hour_that_does_not_exist_still_opens(self) -> None:
         window = "Sun 02:10-02:50: 5"
         open_minutes = [
-            m for m in range(-120, 180) if floor(window, BERLIN, at(BERLIN, "2026-03-29 03:00") + m * 60) == 5
+            m for m in range(-120, 180) if minimum_at(window, BERLIN, at(BERLIN, "2026-03-29 03:00") + m * 60) == 5
         ]
         assert open_minutes and open_minutes == list(range(open_minutes[0], open_minutes[-1] + 1))
 
     def test_a_window_around_the_missing_hour_is_an_hour_shorter(self) -> None:
         window, start = "Sun 01:00-04:00: 5", at(BERLIN, "2026-03-29 01:00")
-        open_hours = [h for h in range(-2, 8) if floor(window, BERLIN, start + h * 3600) == 5]
+        open_hours = [h for h in range(-2, 8) if minimum_at(window, BERLIN, start + h * 3600) == 5]
         assert open_hours == [0, 1]
 
     def test_a_window_around_the_doubled_hour_is_an_hour_longer(self) -> None:
         window, start = "Sun 01:00-04:00: 5", at(BERLIN, "2026-10-25 01:00")
-        open_hours = [h for h in range(-2, 8) if floor(window, BERLIN, start + h * 3600) == 5]
+        open_hours = [h for h in range(-2, 8) if minimum_at(window, BERLIN, start + h * 3600) == 5]
         assert open_hours == [0, 1, 2, 3]
 
     def test_a_window_that_ends_in_the_doubled_hour_does_not_open_twice(self) -> None:
         window, start = "Sun 01:00-02:30: 5", at(BERLIN, "2026-10-25 01:00")
-        open_minutes = [m for m in range(0, 300) if floor(window, BERLIN, start + m * 60) == 5]
+        open_minutes = [m for m in range(0, 300) if minimum_at(window, BERLIN, start + m * 60) == 5]
         assert open_minutes == list(range(150))
         assert at(BERLIN, "2026-10-25 02:30", fold=1) == start + 150 * 60
 
     def test_a_window_over_midnight_into_the_jump_closes_at_its_wall_clock_time(self) -> None:
-        assert floor("Sat 22:00-06:00: 5", NEW_YORK, at(NEW_YORK, "2026-03-08 05:59")) == 5
-        assert floor("Sat 22:00-06:00: 5", NEW_YORK, at(NEW_YORK, "2026-03-08 06:00")) == 0
+        assert minimum_at("Sat 22:00-06:00: 5", NEW_YORK, at(NEW_YORK, "2026-03-08 05:59")) == 5
+        assert minimum_at("Sat 22:00-06:00: 5", NEW_YORK, at(NEW_YORK, "2026-03-08 06:00")) == 0
 
     @given(
         day=st.sampled_from(["2026-03-29", "2026-10-25", "2026-06-14"]),
@@ -109,12 +109,12 @@ class TestClockJumps:
         begin, end = start * 15, (start * 15 + length * 15) % 1440
         window = f"Sun {begin // 60:02d}:{begin % 60:02d}-{end // 60:02d}:{end % 60:02d}: 5"
         first = at(BERLIN, f"{day} 00:00") - 3600
-        states = [floor(window, BERLIN, first + k * 900) == 5 for k in range(4 * 52)]
+        states = [minimum_at(window, BERLIN, first + k * 900) == 5 for k in range(4 * 52)]
         changes = sum(a != b for a, b in pairwise(states))
         assert any(states) and changes == 2
 
 
-class TestAsAFloor:
+class TestAsAMinimum:
     POLICY = Policy(schedules=parse_schedules("Mon-Sun 09:00-21:00: 4"), timezone=DHAKA)
     OPEN, CLOSED = at(DHAKA, "2026-09-21 12:00"), at(DHAKA, "2026-09-21 22:00")
 
@@ -129,7 +129,7 @@ class TestAsAFloor:
                 "3 workers, under the scheduled minimum of 4 (Mon-Sun 09:00-21:00: 4) -> +1"
             )
 
-    def test_a_floor_above_the_minimum_waits_for_the_cooldown(self) -> None:
+    def test_a_schedule_above_the_minimum_waits_for_the_cooldown(self) -> None:
         memory = Memory(last_action="scale_down", last_action_at=self.OPEN - 60)
         decision = decide(snapshot(self.OPEN, workers=workers(3)), memory, self.POLICY, self.OPEN)
         assert (decision.action, decision.blocked_by) == ("none", ("cooldown",))
@@ -144,7 +144,7 @@ class TestAsAFloor:
         memory = Memory(since={"idle": Streak(since=now - 600, last=now - TICK, readings=6)})
         assert decide(idle(now, workers=workers(4)), memory, self.POLICY, now).action == action
 
-    def test_a_floor_never_passes_the_maximum(self) -> None:
+    def test_a_schedule_never_exceeds_the_maximum(self) -> None:
         policy = Policy(schedules=parse_schedules("Mon-Sun 00:00-24:00: 9"), max_workers=5)
         decision = decide(snapshot(self.OPEN, workers=workers(3)), Memory(), policy, self.OPEN)
         assert decision.count == 2
