@@ -18,7 +18,7 @@ LEAST_HOURLY_DAYS = 14
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Put `snapshot` into the payload. When Prometheus cannot be read, its `problem` holds the reason in one sentence."""
+    """Put `snapshot` into the payload. When Prometheus cannot be read, its `problem` holds the reason as a sentence."""
     services = load_services()
     now = services.clock.now()
     snapshot = _snapshot(services, now)
