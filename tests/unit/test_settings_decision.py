@@ -89,7 +89,7 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(raw: dict[s
 
 
 def test_everything_that_is_wrong_is_reported_at_once() -> None:
-    said = problem(
+    message = problem(
         preset="redme",
         timezone="Europe/Berln",
         cpu_down_percent=90,
@@ -108,7 +108,7 @@ def test_everything_that_is_wrong_is_reported_at_once() -> None:
         "metric b has no high",
         "(nearest: cooldown_up_seconds)",
     ):
-        assert part in said
+        assert part in message
 
 
 @pytest.mark.parametrize("name", ["algorithm", "flowchart", "node-fleet", "readme", "sequence"])
@@ -195,7 +195,7 @@ class TestCustomMetrics:
         (metric,) = Settings.from_mapping({"custom_metrics": '[{"name": "queue_depth"}]'}).custom_metrics
         assert metric == BUILT_IN[0]
 
-    def test_a_built_in_metric_may_have_other_marks(self) -> None:
+    def test_a_built_in_metric_may_have_other_thresholds(self) -> None:
         (metric,) = Settings.from_mapping(
             {"custom_metrics": [{"name": "queue_depth", "high": 50, "low": 5}]}
         ).custom_metrics
