@@ -1,1 +1,1 @@
-"""The operator's commands. They show and ask; the rules live in functions/, the simulator in simulator/."""
+"""The operator's commands. They print and ask; the rules are in functions/, the simulator is in simulator/."""

@@ -1,6 +1,6 @@
-"""backtest: what a configuration would cost and hurt on a load trace, beside other policies, before it is deployed.
+"""backtest: cost, waiting and overload of a configuration on a load trace, beside other policies, before deployment.
 
-Reads the words typed and shows what the study says; the model stands in backtest.
+Parses the options and prints the study; the model is the package backtest.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_s
 from backtest.trace import Trace, TraceError, read_csv
 from backtest.tune import tune
 from cli.output import CommandError, WrongUseError, note, print_json, say, table
-from cli.target import DEFAULT_CLUSTER, Where, seconds_of
+from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
 from node_fleet.settings import Settings
 
@@ -56,28 +57,32 @@ def backtest(
     changed: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Put presets and reference policies beside it.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also replay the presets and the reference policies.")
+    ] = False,
     beside: Annotated[
         list[str] | None,
-        typer.Option("--with", help="Put this policy, or the settings in this file, beside it; may be repeated."),
+        typer.Option("--with", help="Also replay this policy, or the settings in this file; may be repeated."),
     ] = None,
     tuning: Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")] = False,
     limit: Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")] = 30.0,
-    share: Annotated[float, typer.Option(min=0.1, max=0.9, help="With --tune: part that is searched.")] = 0.5,
+    share: Annotated[
+        float, typer.Option(min=0.1, max=0.9, help="With --tune: share of the trace that is searched.")
+    ] = 0.5,
     tries: Annotated[int, typer.Option(min=1, help="With --tune: most configurations to try.")] = 60,
     page: Annotated[Path | None, typer.Option("--page", help="Write the study as one HTML page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     query: Annotated[str, typer.Option(help="With a Prometheus: the expression, one series.")] = "",
     since: Annotated[str, typer.Option(help="Prometheus, history: start as an ISO time (UNTIL minus PAST).")] = "",
     until: Annotated[str, typer.Option(help="Prometheus, history: end as an ISO time (now).")] = "",
     past: Annotated[str, typer.Option(help="Prometheus, history: how far back without --since.")] = "30d",
-    step: Annotated[str, typer.Option(help="Prometheus: distance of two readings.")] = "1m",
+    step: Annotated[str, typer.Option(help="Prometheus: time between two readings.")] = "1m",
     boot: Annotated[str, typer.Option(help="From launch to usable.")] = "90s",
     drain: Annotated[str, typer.Option(help="From the start of a drain to the end of the bill.")] = "60s",
     jump: Annotated[
-        bool, typer.Option("--jump", help="Load jumps from reading to reading instead of ramping.")
+        bool, typer.Option("--jump", help="The load jumps from reading to reading instead of ramping.")
     ] = False,
-    stay_up: Annotated[str, typer.Option(help="How long replicas stay up before they go down.")] = "0s",
+    stay_up: Annotated[str, typer.Option(help="Time that replicas stay up after the load has fallen.")] = "0s",
     full_workers: Annotated[
         float, typer.Option(min=0.1, help="Full workers that the trace's 99.5th percentile needs.")
     ] = 8.0,
@@ -86,9 +91,9 @@ def backtest(
     ] = 0.0,
     cluster: Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")] = "",
     region: Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")] = "",
-    local: Annotated[bool, typer.Option("--local", help="With history: ask the simulator.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="With history: use the simulator.")] = False,
 ) -> None:
-    """Replay a load trace through the decision code that is deployed: cost, waiting, overload, calm."""
+    """Replay a load trace through the deployed decision code: cost, waiting, overload and changes of direction."""
     raw = _settings_given(config, changed or [], region)
     settings = _settings(raw)
     try:
@@ -106,7 +111,9 @@ def backtest(
             ),
         )
         if trace == HISTORY:
-            found = _history(Where(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local), since, until, past)
+            found = _history(
+                open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local), since, until, past
+            )
             busy = assumptions.capacity.vcpus * 1000.0
             assumptions = replace(assumptions, scaling=replace(assumptions.scaling, milli_per_unit=busy))
         elif urlsplit(trace).scheme in ("http", "https"):
@@ -161,7 +168,7 @@ def _tune(
 
 
 def _configurations(beside: list[str]) -> dict[str, Settings]:
-    """The files among what is put beside, by their names; what is neither file nor policy is refused."""
+    """Settings from the files among the --with values, by file name; a value that is no file and no policy is an error."""
     files = [name for name in beside if name not in policy_names()]
     missing = [name for name in files if not Path(name).exists()]
     if missing:
@@ -171,7 +178,7 @@ def _configurations(beside: list[str]) -> dict[str, Settings]:
 
 
 def _settings_given(config: Path | None, changed: list[str], region: str) -> dict[str, Any]:
-    """Settings by field name: the file's, then those typed."""
+    """Settings by field name: those of the file, overridden by those of --set."""
     raw = _file(config) if config else {}
     if region:
         raw["region"] = region
@@ -184,7 +191,7 @@ def _settings_given(config: Path | None, changed: list[str], region: str) -> dic
 
 
 def _file(path: Path) -> dict[str, Any]:
-    """The settings in a file; of a cdk.json those of its first cluster."""
+    """The settings in a file; for a cdk.json those of its first cluster."""
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -207,12 +214,12 @@ def _settings(raw: dict[str, Any]) -> Settings:
         raise CommandError(str(error)) from error
 
 
-def _history(where: Where, since: str, until: str, past: str) -> Trace:
-    with where.open() as target:
-        now = int(target.tools.clock.now())
+def _history(opening: AbstractContextManager[Target], since: str, until: str, past: str) -> Trace:
+    with opening as target:
+        now = int(target.services.clock.now())
         begin, end = _span(since, until, past, now=now)
         try:
-            return from_history(target.tools.records, begin, end)
+            return from_history(target.services.records, begin, end)
         except StateStoreError as error:
             raise CommandError(str(error)) from error
 
@@ -250,5 +257,5 @@ def _session() -> Any:
 
 
 def _chart_seconds(found: Trace) -> int:
-    """Few enough points for a page that opens on a phone."""
+    """The interval of the charts: few enough points for a page that opens on a phone."""
     return max(60, (found.end - found.start) // POINTS_SHOWN // 60 * 60)

@@ -1,4 +1,4 @@
-"""synth and test, as the start script does them: it has both, so that neither needs more than Python to begin."""
+"""synth and test: handed to the start script, which runs both with nothing but Python."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def register(app: typer.Typer) -> None:
 
 
 def synth(context: typer.Context) -> None:
-    """Write the CloudFormation templates; needs no AWS account."""
+    """Write the CloudFormation templates. No AWS account is needed."""
     _hand_over("synth", context.args)
 
 
 def test(context: typer.Context) -> None:
-    """Check style, types and layers, then run every test, or those that the words choose. CI runs exactly this."""
+    """Check style, types and layers, then run the tests: all of them, or those that the arguments select."""
     _hand_over("test", context.args)
 
 

@@ -1,6 +1,6 @@
-"""cost: the bill of the fleet and of the control plane, line by line, beside what a fixed fleet would cost.
+"""cost: the bills of the fleet and of the control plane, line by line, beside the cost of a fixed fleet.
 
-Prices come from the dated tables, use from counted runs and from what the template holds. It changes nothing.
+Prices come from the dated tables, usage from counted runs and from the template. It changes nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.output import console, print_json, say, table
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    JsonOption,
-    LocalOption,
-    RegionOption,
-    ScenarioOption,
-    Where,
-)
+from cli.target import JsonOption, Target, on_cluster
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
 from node_fleet.domain.cost.control_plane_cost import (
     PRICED_IN,
@@ -77,22 +67,18 @@ def register(app: typer.Typer) -> None:
     )(cost)
 
 
+@on_cluster(at="20m")
 def cost(
+    target: Target,
     *,
     fixed: Annotated[
         int, typer.Option("--fixed", min=0, help="Workers of the fixed fleet (0: from the settings).")
     ] = 0,
     changes: Annotated[int, typer.Option("--changes-per-day", min=0, help="Scale-ups, and as many scale-downs.")] = 5,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "20m",
     as_json: JsonOption = False,
 ) -> None:
     """Print the bill of the control plane and of the fleet line by line, with and without the always-free tier."""
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        settings, instances = target.tools.settings, target.tools.ec2.instances()
+    settings, instances = target.services.settings, target.services.ec2.instances()
     found = bill_of(settings, instances, fixed_workers=fixed or settings.baseline_workers, changes_per_day=changes)
     if as_json:
         print_json(as_data(found, settings))

@@ -1,4 +1,4 @@
-"""demo and simulate: a scenario through the real workflow in virtual time, its story as a table, and an HTML report."""
+"""demo and simulate: a scenario through the real workflow in virtual time, its runs as a table, and an HTML report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cdk_app.workflow import definitions
-from cli.live_view import acted
+from cli.live_view import simulated_live
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
 from node_fleet.domain.cost.fleet_cost import Currency
 from simulator.report.figures import Figures, figures_of, headline, sentence
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 DEMO = "flash-sale"
 INDENT = 10
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")]
-ReportOption = Annotated[Path | None, typer.Option("--report", help="Where the HTML report goes (reports/NAME.html).")]
-FixedOption = Annotated[int, typer.Option("--fixed", min=1, help="Workers of the fixed fleet to compare costs with.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+ReportOption = Annotated[Path | None, typer.Option("--report", help="File of the HTML report (reports/NAME.html).")]
+FixedOption = Annotated[
+    int, typer.Option("--fixed", min=1, help="Workers of the fixed fleet that the cost is compared with.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +49,7 @@ def demo(as_json: JsonOption = False, report: ReportOption = None, fixed: FixedO
     """Show a flash sale: two workers, load rises, the fleet grows, holds, and drains back to two."""
     from simulator.scenario.files import load_scenario
 
-    _act(load_scenario(DEMO), as_json=as_json, report=report, fixed=fixed)
+    _simulate(load_scenario(DEMO), as_json=as_json, report=report, fixed=fixed)
 
 
 def simulate(
@@ -65,11 +67,11 @@ def simulate(
         return
     if not scenario:
         raise WrongUseError("which scenario?", hint=f"type one of: {', '.join(scenario_names())}, or a file")
-    _act(read_scenario(scenario), as_json=as_json, report=report, fixed=fixed)
+    _simulate(read_scenario(scenario), as_json=as_json, report=report, fixed=fixed)
 
 
 def read_scenario(name: str) -> Scenario:
-    """The scenario of that name or file; every mistake of a file is listed, one in a line."""
+    """The scenario of that name or file. Every error in a file is listed, one a line."""
     from simulator.scenario.files import ScenarioError, load_scenario
 
     try:
@@ -81,7 +83,7 @@ def read_scenario(name: str) -> Scenario:
             raise WrongUseError(f"scenario {name}: {error.problems[0].message}", hint=hint) from error
         for line in problems:
             console(stderr=True).print(line, markup=False, soft_wrap=True)
-        text = f"scenario {name} has {len(problems)} mistake{'s' if len(problems) > 1 else ''}, listed above"
+        text = f"scenario {name} has {len(problems)} error{'s' if len(problems) > 1 else ''}, listed above"
         raise WrongUseError(text, hint="correct them in the file and run it again") from error
     except OSError as error:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
@@ -101,12 +103,12 @@ def _listed(scenario: Scenario) -> tuple[str, str, str]:
     return scenario.name, f"{scenario.duration_seconds / 60:.0f}", scenario.description
 
 
-def _act(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: int) -> None:
+def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: int) -> None:
     begun = real_monotonic()
     target = report or Path("reports") / f"{scenario.name}.html"
     stage = Console(stderr=True, highlight=False)
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
-    with acted(scenario, stage) as simulation:
+    with simulated_live(scenario, stage) as simulation:
         figures = figures_of(simulation, fixed_workers=fixed)
         money = money_of(simulation)
         rows = rows_of(one for one in simulation.executions if changed_something(one) or _failed(one))
@@ -127,7 +129,7 @@ def _failed(execution: Execution) -> bool:
 def _show(rows: list[Row], figures: Figures, money: Currency) -> None:
     out = console()
     out.print("\nExecutions that changed something", style="bold")
-    head = _line("time", "trigger", "decision", "workers", "why, and the way it went")
+    head = _line("time", "trigger", "decision", "workers", "reason, and the path")
     out.print(head, style="dim", no_wrap=True, overflow="ellipsis")
     for row in rows:
         why = row.reason.split("; ")[0]
@@ -160,7 +162,7 @@ def money_of(simulation: Simulation) -> Currency:
 
 
 def as_data(figures: Figures, rows: list[Row], report: Path) -> dict[str, Any]:
-    """The same answer for machines."""
+    """The same answer as plain data."""
     return {
         "figures": {**dataclasses.asdict(figures), "saved_percent": figures.saved_percent},
         "executions": [{**dataclasses.asdict(row), "time": row.clock} for row in rows],
@@ -194,7 +196,7 @@ def report_of(simulation: Simulation, figures: Figures, money: Currency) -> Repo
 
 
 def write_report(simulation: Simulation, figures: Figures, money: Currency, target: Path) -> None:
-    """Write the page; its folder is made when it is not there."""
+    """Write the page, and create its folder where it is missing."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(render(report_of(simulation, figures, money)), encoding="utf-8")

@@ -1,6 +1,6 @@
-"""doctor: is everything there that a run needs? Each check says what it saw, and what to do when it is not right.
+"""doctor: checks everything that a run needs. Each check says what it found and, where something is wrong, the fix.
 
-Only reads; the one command on the server is the read-only look at its nodes.
+It only reads; the one command on the server is the read-only inspection of the nodes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.output import CommandError, console, print_json
 from cli.status import ago
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    JsonOption,
-    LocalOption,
-    RegionOption,
-    ScenarioOption,
-    Target,
-    Where,
-)
+from cli.target import JsonOption, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import address_in
 from node_fleet.domain.cost.fleet_cost import usd_per_hour
@@ -41,7 +30,7 @@ ON_DEMAND_QUOTA, SPOT_QUOTA = "L-1216C47A", "L-34B43A08"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One check. fix is empty when nothing is to be done."""
+    """The result of one check. `fix` is empty when nothing has to be done."""
 
     name: str
     verdict: Verdict
@@ -54,25 +43,21 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Examples: node-fleet doctor | node-fleet doctor --local | node-fleet doctor --json")(doctor)
 
 
+@on_cluster(at="14m")
 def doctor(
+    target: Target,
     *,
     token_secret: Annotated[str, typer.Option(help="Name of the secret with the K3s join token.")] = (
         "node-fleet/k3s-token"
     ),
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
     """Check a deployed cluster: tables, server, Prometheus, secrets, launch template, subnets, quotas, ticks."""
     findings: list[Finding] = []
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        for finding in examine(target, token_secret):
-            findings.append(finding)
-            if not as_json:
-                show(finding)
+    for finding in examine(target, token_secret):
+        findings.append(finding)
+        if not as_json:
+            show(finding)
     bad = [one for one in findings if one.verdict == "fail"]
     if as_json:
         print_json([{"name": f.name, "verdict": f.verdict, "saw": f.saw, "fix": f.fix} for f in findings])
@@ -81,7 +66,7 @@ def doctor(
 
 
 def show(finding: Finding) -> None:
-    """One line, and the fix below it."""
+    """Print one line, and the fix below it."""
     out = console()
     out.print(f"{SIGNS[finding.verdict]} [bold]{finding.name}[/bold]  ", end="")
     out.print(finding.saw, markup=False)
@@ -90,7 +75,7 @@ def show(finding: Finding) -> None:
 
 
 def examine(target: Target, token_secret: str) -> Iterator[Finding]:
-    """Every check in the order in which a run needs the things. One that cannot be made is a finding, too."""
+    """Run every check, in the order in which a run needs the things. A check that cannot be made is a finding, too."""
     for name, check, fix in checks(target, token_secret):
         try:
             yield check()
@@ -105,7 +90,7 @@ def examine(target: Target, token_secret: str) -> Iterator[Finding]:
 
 def checks(target: Target, token_secret: str) -> Iterator[tuple[str, Callable[[], Finding], str]]:
     """Name, check, and the fix when the check itself cannot be made."""
-    settings = target.tools.settings
+    settings = target.services.settings
     write = "aws secretsmanager put-secret-value --secret-id"
     yield "state table", lambda: state(target), "run cdk deploy; the table's name is DYNAMODB_TABLE"
     yield "history and events", lambda: tables(target), "run cdk deploy"
@@ -115,55 +100,55 @@ def checks(target: Target, token_secret: str) -> Iterator[tuple[str, Callable[[]
     yield "kubectl on the server", lambda: kubectl(target), agent
     login = f'{write} {settings.prometheus_secret} --secret-string \'{{"username":"...","password":"..."}}\''
     yield "Prometheus login", lambda: credentials(target), login
-    reach = f"allow port {settings.prometheus_port} from the functions to the server; see that Prometheus runs"
+    reach = f"allow port {settings.prometheus_port} from the functions to the server; check that Prometheus runs"
     yield "Prometheus queries", lambda: prometheus(target), reach
     yield "join token", lambda: token(target, token_secret), f"{write} {token_secret} --secret-string TOKEN"
     yield "Slack webhook", lambda: slack(target), f"{write} {settings.slack_secret} --secret-string https://hooks..."
     yield "launch template", lambda: launch_template(target), "run cdk deploy; it publishes the workers' template"
     yield "subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy"
-    yield "quotas", lambda: quotas(target), "ask for more in Service Quotas, EC2"
+    yield "quotas", lambda: quotas(target), "request an increase in Service Quotas, EC2"
     yield "message topic", lambda: topic(target), "run cdk deploy"
     yield "prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py"
 
 
 def state(target: Target) -> Finding:
-    """The state item can be read and holds nothing broken."""
-    found = target.tools.state.load()
+    """The state item can be read and has no broken part."""
+    found = target.services.state.load()
     if found.problems:
-        fix = "node-fleet status shows them; the next run mends what it can"
+        fix = "node-fleet status shows them; the next run repairs what it can"
         return Finding(name="state table", verdict="warn", saw="; ".join(found.problems), fix=fix)
-    return Finding(name="state table", verdict="ok", saw=target.tools.settings.state_table)
+    return Finding(name="state table", verdict="ok", saw=target.services.settings.state_table)
 
 
 def tables(target: Target) -> Finding:
     """Both tables answer a query."""
-    now = target.tools.clock.now()
-    target.tools.records.events(now - 60, now)
-    target.tools.records.latest_snapshot()
-    settings = target.tools.settings
+    now = target.services.clock.now()
+    target.services.records.events(now - 60, now)
+    target.services.records.latest_snapshot()
+    settings = target.services.settings
     return Finding(name="history and events", verdict="ok", saw=f"{settings.history_table}, {settings.events_table}")
 
 
 def ticks(target: Target) -> Finding:
     """The schedule starts runs."""
-    settings, last = target.tools.settings, target.tools.state.load().last_tick
-    late = target.tools.clock.now() - last
+    settings, last = target.services.settings, target.services.state.load().last_tick
+    late = target.services.clock.now() - last
     fix = f"aws events enable-rule --name {settings.cluster_id}-autoscaler-trigger"
     if not last:
-        return Finding(name="ticks", verdict="fail", saw="no tick has ever come", fix=fix)
+        return Finding(name="ticks", verdict="fail", saw="no tick has been recorded", fix=fix)
     verdict: Verdict = "ok" if late <= LATE_TICKS * settings.interval_seconds else "fail"
-    return Finding(name="ticks", verdict=verdict, saw=f"the last came {ago(late)}", fix="" if verdict == "ok" else fix)
+    return Finding(name="ticks", verdict=verdict, saw=f"the last one {ago(late)}", fix="" if verdict == "ok" else fix)
 
 
 def server(target: Target) -> Finding:
     """Exactly one running server carries the tag."""
-    found = target.tools.ec2.server()
+    found = target.services.ec2.server()
     return Finding(name="K3s server", verdict="ok", saw=f"{found.instance_id} at {found.private_ip}")
 
 
 def kubectl(target: Target) -> Finding:
     """Systems Manager reaches the server, and kubectl there lists nodes."""
-    result = target.call(lambda: target.tools.server.run("InspectNodes", {}))
+    result = target.call(lambda: target.services.server.run("InspectNodes", {}))
     inspection = parse_inspection(result.stdout)
     if result.succeeded and inspection.known:
         return Finding(name="kubectl on the server", verdict="ok", saw=f"{len(inspection.nodes)} nodes listed")
@@ -173,13 +158,13 @@ def kubectl(target: Target) -> Finding:
 
 def credentials(target: Target) -> Finding:
     """The secret has a user name and a password."""
-    user, _ = target.tools.secrets.credentials(target.tools.settings.prometheus_secret)
+    user, _ = target.services.secrets.credentials(target.services.settings.prometheus_secret)
     return Finding(name="Prometheus login", verdict="ok", saw=f"user {user}")
 
 
 def prometheus(target: Target) -> Finding:
-    """Every query has an answer that is not missing."""
-    reading = target.call(lambda: target.tools.prometheus.read(target.tools.clock.now()))
+    """Every query has an answer."""
+    reading = target.call(lambda: target.services.prometheus.read(target.services.clock.now()))
     if reading.missing:
         fix = "see docs/cluster.md for what exports each series"
         saw = f"no value for {', '.join(reading.missing)}"
@@ -189,17 +174,17 @@ def prometheus(target: Target) -> Finding:
 
 
 def token(target: Target, name: str) -> Finding:
-    """Workers cannot join without it."""
-    target.tools.secrets.text(name)
+    """Workers cannot join without the token."""
+    target.services.secrets.text(name)
     return Finding(name="join token", verdict="ok", saw=name)
 
 
 def slack(target: Target) -> Finding:
-    """Without a webhook nobody is told in Slack; scaling does not care."""
-    name = target.tools.settings.slack_secret
+    """Without a webhook there are no Slack messages; scaling is not affected."""
+    name = target.services.settings.slack_secret
     fix = f"aws secretsmanager put-secret-value --secret-id {name} --secret-string https://hooks.slack.com/..."
     try:
-        address_in(target.tools.secrets.text(name))
+        address_in(target.services.secrets.text(name))
     except (SecretError, NodeFleetError) as error:
         return Finding(name="Slack webhook", verdict="warn", saw=str(error), fix=fix)
     return Finding(name="Slack webhook", verdict="ok", saw=name)
@@ -207,18 +192,18 @@ def slack(target: Target) -> Finding:
 
 def launch_template(target: Target) -> Finding:
     """The explicit version exists."""
-    settings = target.tools.settings
-    told = target.client("ec2").describe_launch_template_versions(
+    settings = target.services.settings
+    answer = target.client("ec2").describe_launch_template_versions(
         LaunchTemplateId=settings.launch_template_id, Versions=[settings.launch_template_version]
     )
-    data = told["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    data = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     saw = f"{settings.launch_template_id} version {settings.launch_template_version}, image {data.get('ImageId', '?')}"
     return Finding(name="launch template", verdict="ok", saw=saw)
 
 
 def subnets(target: Target) -> Finding:
-    """Every subnet exists and has room for the largest fleet."""
-    settings = target.tools.settings
+    """Every subnet exists and has free addresses for the largest fleet."""
+    settings = target.services.settings
     ids = [entry.split("=", 1)[1] for entry in settings.subnets]
     if not ids:
         return Finding(name="subnets", verdict="fail", saw="none is configured", fix="deploy with subnets")
@@ -233,8 +218,8 @@ def subnets(target: Target) -> Finding:
 
 
 def quotas(target: Target) -> Finding:
-    """The account may run the largest fleet, on-demand and as Spot."""
-    settings = target.tools.settings
+    """The account may run the largest fleet, On-Demand and as Spot."""
+    settings = target.services.settings
     cores = max((offered(one) or (2000, 0))[0] for one in settings.instance_types) / 1000
     need = settings.max_workers * cores
     client = target.client("service-quotas")
@@ -242,12 +227,12 @@ def quotas(target: Target) -> Finding:
         values = {code: _quota(client, code) for code in (ON_DEMAND_QUOTA, SPOT_QUOTA)}
     except (ClientError, BotoCoreError) as error:
         return Finding(
-            name="quotas", verdict="warn", saw=f"cannot be read: {error}"[:160], fix="look in Service Quotas"
+            name="quotas", verdict="warn", saw=f"cannot be read: {error}"[:160], fix="check EC2 in Service Quotas"
         )
     short = [f"{code} is {value:.0f}" for code, value in values.items() if value < need]
     if short:
         saw = f"{', '.join(short)}, {need:.0f} vCPUs are needed"
-        return Finding(name="quotas", verdict="warn", saw=saw, fix="ask for more in Service Quotas, EC2")
+        return Finding(name="quotas", verdict="warn", saw=saw, fix="request an increase in Service Quotas, EC2")
     return Finding(name="quotas", verdict="ok", saw=f"{need:.0f} vCPUs fit")
 
 
@@ -257,17 +242,17 @@ def _quota(client: Any, code: str) -> float:
 
 def topic(target: Target) -> Finding:
     """The topic exists."""
-    arn = target.tools.settings.topic_arn
+    arn = target.services.settings.topic_arn
     if not arn:
         fix = "set SNS_TOPIC_ARN by deploying"
-        return Finding(name="message topic", verdict="warn", saw="none: nobody is told", fix=fix)
+        return Finding(name="message topic", verdict="warn", saw="none: no message is sent", fix=fix)
     target.client("sns").get_topic_attributes(TopicArn=arn)
     return Finding(name="message topic", verdict="ok", saw=arn.rsplit(":", 1)[-1])
 
 
 def prices(target: Target) -> Finding:
-    """Costs can only be shown for types in the table."""
-    settings = target.tools.settings
+    """Costs are shown only for instance types in the price table."""
+    settings = target.services.settings
     unknown = [one for one in settings.instance_types if usd_per_hour(settings.region, one, "spot") is None]
     if unknown:
         saw = f"no price for {', '.join(unknown)} in {settings.region}"

@@ -1,6 +1,6 @@
-"""explain: the decision with its evidence, and for each worker why it may or may not go; or one execution as a page.
+"""explain: a decision with its evidence, and which workers are eligible for removal; or an execution as a page.
 
-`now` looks at the cluster as a tick would, decides with the same function, and changes nothing.
+`now` reads the cluster as a tick does, decides with the same function, and changes nothing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,7 @@ import typer
 from cdk_app.workflow import definitions
 from cli.output import CommandError, console, facts, print_json, say, table
 from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    JsonOption,
-    LocalOption,
-    RegionOption,
-    ScenarioOption,
-    Target,
-    Where,
-)
+from cli.target import JsonOption, Target, on_cluster
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.assembly import assemble
 from node_fleet.domain.model.errors import (
@@ -67,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A decision as it can be shown, whoever made it and when."""
+    """A decision as it is printed."""
 
     title: str
     decision: Decision
@@ -75,29 +64,25 @@ class Explained:
     note: str = ""
 
 
+@on_cluster(at="14m")
 def explain(
+    target: Target,
     *,
     execution: Annotated[str, typer.Argument(help="An execution's name or ARN, or 'now'.")] = NOW,
     html: Annotated[Path | None, typer.Option("--html", help="Write the execution as a page instead.")] = None,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a run decided what it decided, or what it would decide now, and why each worker may go or stays."""
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        if html is not None:
-            write_page(last_execution(target) if execution == NOW else target.execution(execution), html)
-            return
-        found = explain_now(target) if execution == NOW else explain_past(target, execution)
+    """Explain the decision of a run or of this moment, and why each worker is eligible for removal or kept."""
+    if html is not None:
+        write_page(last_execution(target) if execution == NOW else target.execution(execution), html)
+        return
+    found = explain_now(target) if execution == NOW else explain_past(target, execution)
     if as_json:
         print_json(
             {
                 "title": found.title,
                 "decision": to_payload(found.decision),
-                "workers": [dict(zip(("instance", "may_go", "why"), row, strict=True)) for row in found.workers],
+                "workers": [dict(zip(("instance", "eligible", "reason"), row, strict=True)) for row in found.workers],
                 "note": found.note,
             }
         )
@@ -121,7 +106,7 @@ def show(found: Explained) -> None:
     )
     table("Evidence", ("check", "verdict", "value", "mark", "readings", "setting"), map(_check_row, decision.evidence))
     if found.workers:
-        table("Workers", ("instance", "may go", "why"), found.workers)
+        table("Workers", ("instance", "eligible", "reason"), found.workers)
     if found.note:
         say(found.note)
 
@@ -136,12 +121,12 @@ def _number(value: float | None) -> str:
 
 
 def explain_now(target: Target) -> Explained:
-    """Decide for this moment without the lock, without writing anything."""
-    tools = target.tools
-    now, state, policy = tools.clock.now(), tools.state.load(), tools.settings.policy()
-    instances, problem, reading = tools.ec2.instances(), "", None
+    """Decide for this moment, without the lock and without writing anything."""
+    services = target.services
+    now, state, policy = services.clock.now(), services.state.load(), services.settings.policy()
+    instances, problem, reading = services.ec2.instances(), "", None
     try:
-        reading = target.call(lambda: tools.prometheus.read(now))
+        reading = target.call(lambda: services.prometheus.read(now))
     except MetricsUnavailableError as error:
         problem = str(error)
     snapshot = assemble(instances, reading, state.notices, policy, now, problem=problem)
@@ -151,22 +136,22 @@ def explain_now(target: Target) -> Explained:
 
 
 def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tuple[tuple[str, str, str], ...], str]:
-    """Who may go, as InspectNodes and SelectNodes would see it; a server that does not answer is said."""
-    tools = target.tools
-    state = tools.state.load()
+    """Which workers are eligible for removal, judged as SelectNodes does; a note when the server does not answer."""
+    services = target.services
+    state = services.state.load()
     try:
-        result = target.call(lambda: tools.server.run("InspectNodes", {}))
+        result = target.call(lambda: services.server.run("InspectNodes", {}))
     except (ServerUnreachableError, ServerNotFoundError) as error:
-        return (), f"Why each worker may go is not known: {error}"
+        return (), f"Which workers are eligible for removal is unknown: {error}"
     inspection = parse_inspection(result.stdout)
     if not result.succeeded or not inspection.known:
-        return (), f"Why each worker may go is not known: {inspection.detail or result.stderr.strip()}"
+        return (), f"Which workers are eligible for removal is unknown: {inspection.detail or result.stderr.strip()}"
     judged = judge_workers(
         inspection,
-        tools.ec2.instances(),
+        services.ec2.instances(),
         under_notice=frozenset(notice.instance_id for notice in state.notices),
         back_offs=state.memory.back_offs,
-        now=tools.clock.now(),
+        now=services.clock.now(),
         cpu_percent={worker.instance_id: worker.cpu_percent for worker in snapshot.workers},
         not_ready=decision.replace,
     )
@@ -180,7 +165,7 @@ def _judged_rows(judged: Eligibility) -> tuple[tuple[str, str, str], ...]:
 
 
 def explain_past(target: Target, name: str) -> Explained:
-    """The decision that a run recorded, with what it was made from."""
+    """The decision that a run recorded."""
     event = _recorded(target, name)
     data = {name: value for name, value in decision_of(event).items() if name != "tell"}
     if not data:
@@ -199,10 +184,10 @@ def explain_past(target: Target, name: str) -> Explained:
 
 
 def _recorded(target: Target, name: str) -> Event:
-    tools = target.tools
-    now = tools.clock.now()
+    services = target.services
+    now = services.clock.now()
     for begin, end in ((now - LOOK_BACK_SECONDS, now + 1), (now - DAYS_BACK, now - LOOK_BACK_SECONDS)):
-        for event in reversed(tools.records.events(begin, end, kind="decision")):
+        for event in reversed(services.records.events(begin, end, kind="decision")):
             if short(event.key) == short(name):
                 return event
     raise CommandError(f"no execution {short(name)} is recorded", hint="node-fleet history --all lists them")
@@ -210,9 +195,9 @@ def _recorded(target: Target, name: str) -> Event:
 
 def last_execution(target: Target) -> Execution:
     """The newest execution that recorded a decision."""
-    tools = target.tools
-    now = tools.clock.now()
-    events = tools.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
+    services = target.services
+    now = services.clock.now()
+    events = services.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
     if not events:
         raise CommandError("no execution within two hours", hint="node-fleet history --since 7d --all lists them")
     return target.execution(events[-1].key)
@@ -229,7 +214,7 @@ def write_page(execution: Execution, path: Path) -> None:
 
 
 def execution_report(execution: Execution) -> Report:
-    """What the page shows of one execution."""
+    """The report of one execution."""
     (row,) = rows_of([execution])
     took = "still runs" if row.ended_at is None else f"{row.ended_at - row.started_at:.0f} s"
     shown: dict[str, Any] = {"decision": row.decision, "status": row.status.lower(), "took": took}

@@ -1,6 +1,6 @@
-"""Acts a scenario out before the reader's eyes: a live picture on a terminal, plain lines where nobody looks.
+"""Shows a simulation while it runs: a live picture on a terminal, plain lines elsewhere.
 
-Shows what the simulation says; it decides nothing and changes nothing in it.
+It decides nothing and changes nothing in the simulation.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LINES = 7
 SPARKS = " ▁▂▃▄▅▆▇█"
 
 
-class Stage:
+class LiveView:
     """The picture of one simulation while it runs. A context manager; `show` is the simulation's progress call."""
 
     def __init__(self, scenario: Scenario, console: Console) -> None:
         self._scenario = scenario
         self._console = console
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._lines: deque[Text] = deque(maxlen=LINES)
         self._loads: deque[float] = deque(maxlen=48)
         self._drawn_at = 0.0
@@ -60,7 +60,7 @@ class Stage:
             self._live.stop()
 
     def show(self, share: float, line: SnapshotLine) -> None:
-        """Take the world at one moment; draw it at most every few frames of real time."""
+        """Take the state of one moment; draw at most one frame every FRAME_SECONDS."""
         self._seen += 1
         self._collect()
         if self._seen % 2 == 0:
@@ -71,13 +71,13 @@ class Stage:
 
     def _collect(self) -> None:
         for execution in self.executions:
-            if execution.running or execution.arn in self._told:
+            if execution.running or execution.arn in self._printed:
                 continue
-            self._told.add(execution.arn)
+            self._printed.add(execution.arn)
             if changed_something(execution) or execution.status != "SUCCEEDED":
-                self._tell(execution)
+                self._print(execution)
 
-    def _tell(self, execution: Execution) -> None:
+    def _print(self, execution: Execution) -> None:
         (row,) = rows_of([execution])
         before, after = row.workers_before, row.workers_after
         workers = f"{before} → {after} workers" if before is not None else row.status.lower()
@@ -95,7 +95,7 @@ class Stage:
         clock = dt.datetime.fromtimestamp(line.at, tz=dt.UTC).strftime("%H:%M")
         top.add_row("time", f"{clock} UTC, {share:4.0%} of {self._scenario.duration_seconds / 60:.0f} min")
         top.add_row("load", Text(f"{_sparks(self._loads)}  {line.load_per_second:.0f}/s"))
-        top.add_row("waiting", _waiting(line))
+        top.add_row("pending", _pending(line))
         top.add_row("workers", _workers(line))
         bar = ProgressBar(total=1.0, completed=min(1.0, share), width=min(60, self._console.width - 8))
         return Panel(
@@ -108,9 +108,9 @@ def _sparks(loads: deque[float]) -> str:
     return "".join(SPARKS[min(8, round(load / top * 8))] for load in loads)
 
 
-def _waiting(line: SnapshotLine) -> Text:
+def _pending(line: SnapshotLine) -> Text:
     count = line.unschedulable_pods
-    return Text("no pod waits" if not count else f"{'●' * min(count, 40)} {count} pods find no worker", "yellow")
+    return Text("no pending pod" if not count else f"{'●' * min(count, 40)} {count} unschedulable pods", "yellow")
 
 
 def _workers(line: SnapshotLine) -> Text:
@@ -126,14 +126,14 @@ def _workers(line: SnapshotLine) -> Text:
 
 
 @contextmanager
-def acted(scenario: Scenario, console: Console) -> Iterator[Simulation]:
-    """The simulation of a scenario, acted out to its end; open until the block is left."""
+def simulated_live(scenario: Scenario, console: Console) -> Iterator[Simulation]:
+    """The simulation of a scenario, run to its end and shown; open until the block is left."""
     from simulator.simulation import Simulation
 
-    with Stage(scenario, console) as stage, Simulation(scenario, progress=stage.show) as simulation:
-        stage.executions = simulation.executions
+    with LiveView(scenario, console) as view, Simulation(scenario, progress=view.show) as simulation:
+        view.executions = simulation.executions
         simulation.run()
-        stage._collect()
-        if stage._live is not None:
-            stage._live.update("", refresh=True)
+        view._collect()
+        if view._live is not None:
+            view._live.update("", refresh=True)
         yield simulation

@@ -1,4 +1,4 @@
-"""node-fleet: the command line. Joins the commands, and turns every mistake into one line and an exit code."""
+"""node-fleet: the command line. Registers the commands, and turns every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OPTIONAL = ("cli.backtest",)
 
 app = typer.Typer(
     name="node-fleet",
-    help="Sizes the workers of a K3s cluster on EC2, and says why. Start with: node-fleet demo",
-    epilog="Exit codes: 0 done, 1 failed, 2 typed wrongly, 3 nothing was done (held, paused, refused).",
+    help="Sizes the workers of a K3s cluster on EC2 and explains each decision. Start with: node-fleet demo",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 nothing was done (lock held, paused, refused).",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -42,20 +42,20 @@ for module in OPTIONAL:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. No mistake of a user ends in a stack trace; NODE_FLEET_DEBUG=1 shows them."""
+    """Run one command and return its exit code. NODE_FLEET_DEBUG=1 shows the stack trace of an error."""
     try:
         answer = app(list(words) if words is not None else None, prog_name="node-fleet", standalone_mode=False)
         return answer if isinstance(answer, int) else ExitCode.OK
     except Exception as error:
         if os.environ.get("NODE_FLEET_DEBUG"):
             raise
-        return _told(error)
+        return _refused(error)
     except KeyboardInterrupt:
         sys.stderr.write("node-fleet: stopped\n")
         return 130
 
 
-def _told(error: Exception) -> int:
+def _refused(error: Exception) -> int:
     try:
         refuse(_as_command_error(error))
     except SystemExit as end:
@@ -71,7 +71,7 @@ def _as_command_error(error: Exception) -> CommandError:
         return WrongUseError(error.format_message().rstrip("."), hint=f"see: {path} --help")
     if isinstance(error, typer.Abort):
         return CommandError("nothing was done", code=ExitCode.NOTHING_DONE)
-    return CommandError(f"{type(error).__name__}: {error}", hint="set NODE_FLEET_DEBUG=1 to see where it comes from")
+    return CommandError(f"{type(error).__name__}: {error}", hint="set NODE_FLEET_DEBUG=1 to see the stack trace")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""pause, resume, unlock and run: the four things an operator may change. Each is recorded with who did it and why."""
+"""pause, resume, unlock and run: what an operator can change. Each is recorded with the person and the reason."""
 
 from __future__ import annotations
 
@@ -12,20 +12,7 @@ from rich.console import Console
 
 from cli.output import CommandError, ExitCode, WrongUseError, print_json, say
 from cli.status import ago, clock, short, span
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    JsonOption,
-    LocalOption,
-    LocalTarget,
-    RegionOption,
-    ScenarioOption,
-    Target,
-    Where,
-    seconds_of,
-)
+from cli.target import JsonOption, LocalTarget, Target, on_cluster, seconds_of
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scaling.memory_update import reset_breaker
@@ -48,54 +35,48 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Examples: node-fleet run --dry-run | node-fleet run")(run)
 
 
+@on_cluster(at="14m")
 def pause(
+    target: Target,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the others who will ask.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, shown in status and messages.")] = "",
     length: Annotated[str, typer.Option("--for", help="How long, such as 30m, 2h or 1d.")] = "1h",
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
-    """Change nothing until the time is over: every run looks at this before each change."""
+    """Pause scaling for a time: every run checks the pause before each change."""
     seconds = seconds_of(length, "--for")
     if not reason.strip():
         raise WrongUseError("a pause needs a reason", hint='type: node-fleet pause --reason "kernel update" --for 2h')
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        now = target.tools.clock.now()
-        order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)
-        target.tools.state.set_pause(order)
-        target.tools.records.put_event("pause", now, {"text": f"paused by {order.by} for {length}: {reason}"})
-        running = target.tools.state.load().lease is not None
+    now = target.services.clock.now()
+    order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)
+    target.services.state.set_pause(order)
+    target.services.records.put_event("pause", now, {"text": f"paused by {order.by} for {length}: {reason}"})
+    running = target.services.state.load().lease is not None
     if as_json:
         print_json({"pause": to_payload(order), "run_in_progress": running})
         return
     say(f"paused until {clock(order.until, day=True)} UTC: {reason}")
     if running:
-        say("a run is at work right now; it stops before its next change")
+        say("a run is in progress; it stops before its next change")
 
 
+@on_cluster(at="14m")
 def resume(
+    target: Target,
     *,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
-    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker; launch at once.")] = False,
+    breaker: Annotated[
+        bool, typer.Option("--breaker", help="Close the circuit breaker, so that launches are allowed at once.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause, or close the circuit breaker that failed joins opened."""
+    """End a pause, or close the circuit breaker that failed joins have opened."""
     if breaker:
-        _close_breaker(Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at), as_json=as_json)
+        _close_breaker(target, as_json=as_json)
         return
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        now, order = target.tools.clock.now(), target.tools.state.load().pause
-        if order is not None:
-            target.tools.state.clear_pause()
-            target.tools.records.put_event("resume", now, {"text": f"resumed by {getpass.getuser()}"})
+    now, order = target.services.clock.now(), target.services.state.load().pause
+    if order is not None:
+        target.services.state.clear_pause()
+        target.services.records.put_event("resume", now, {"text": f"resumed by {getpass.getuser()}"})
     if order is None or order.until <= now:
         raise CommandError("no pause was in force", hint="nothing was changed", code=ExitCode.NOTHING_DONE)
     if as_json:
@@ -105,9 +86,9 @@ def resume(
 
 
 def close_breaker(state: StateStore, person: str, now: int) -> str:
-    """Forget failed joins and launches, so that the next tick may launch; empty, or why the lock is not free.
+    """Remove the back-offs of joins and launches, so that the next tick can launch. Empty, or why it was not done.
 
-    It holds the lock while it writes: a run at work would overwrite the change with its own memory.
+    It holds the lock while it writes: a run in progress would overwrite the change with its own memory.
     """
     run = Run(execution_id=f"person:{person}:{now}", trigger="manual", scheduled_at=0, started_at=now)
     acquired = state.acquire(run)
@@ -117,87 +98,77 @@ def close_breaker(state: StateStore, person: str, now: int) -> str:
     return "" if state.release(held, reset_breaker(acquired.state.memory)) else "another run took the lock"
 
 
-def _close_breaker(where: Where, *, as_json: bool) -> None:
-    person = getpass.getuser()
-    with where.open() as target:
-        now = target.tools.clock.now()
-        hindered = close_breaker(target.tools.state, person, now)
-        if not hindered:
-            target.tools.records.put_event("breaker", now, {"text": f"circuit breaker closed by {person}"})
+def _close_breaker(target: Target, *, as_json: bool) -> None:
+    person, now = getpass.getuser(), target.services.clock.now()
+    hindered = close_breaker(target.services.state, person, now)
+    if not hindered:
+        target.services.records.put_event("breaker", now, {"text": f"circuit breaker closed by {person}"})
     if hindered:
         raise CommandError(f"the circuit breaker was not closed: {hindered}", hint="try again when that run has ended")
     if as_json:
         print_json({"closed_by": person, "at": now})
         return
-    say("the circuit breaker is closed; the next tick may launch")
+    say("the circuit breaker is closed; the next tick can launch")
 
 
+@on_cluster(at="14m")
 def unlock(
+    target: Target,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Free the lock by hand. Shows who holds it and what it was doing, asks, and records it."""
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        state, now = target.tools.state.load(), target.tools.clock.now()
-        lease, operation = state.lease, state.operation
-        if lease is None:
-            hint = "nothing was changed"
-            raise CommandError("the lock is free", hint=hint, code=ExitCode.NOTHING_DONE)
-        doing = "no operation"
-        if operation is not None:
-            doing = f"{operation.kind}, phase {operation.phase}, begun {ago(now - operation.started_at)}"
-        if not as_json:
-            say(f"held by {short(lease.owner)} (fence {lease.fence}) since {ago(now - lease.acquired_at)}")
-            say(f"it was doing: {doing}")
-            left = lease.expires_at - now
-            say(f"it frees itself in {span(left)}" if left > 0 else f"it expired {ago(-left)}; the next run takes it")
-        if not yes and not typer.confirm("Free it now? The run that holds it will change nothing more", default=False):
-            raise CommandError("the lock was left as it is", code=ExitCode.NOTHING_DONE)
-        if not target.tools.state.force_unlock(lease):
-            raise CommandError("the lock changed hands meanwhile", hint="look again", code=ExitCode.NOTHING_DONE)
-        text = f"unlocked by {getpass.getuser()}; it was held by {short(lease.owner)}: {doing}"
-        target.tools.records.put_event("unlock", now, {"text": text})
+    """Release the lock by hand: shows its holder and the open operation, asks for confirmation, and records it."""
+    state, now = target.services.state.load(), target.services.clock.now()
+    lease, operation = state.lease, state.operation
+    if lease is None:
+        hint = "nothing was changed"
+        raise CommandError("the lock is free", hint=hint, code=ExitCode.NOTHING_DONE)
+    doing = "no operation"
+    if operation is not None:
+        doing = f"{operation.kind}, phase {operation.phase}, begun {ago(now - operation.started_at)}"
+    if not as_json:
+        say(f"held by {short(lease.owner)} (fence {lease.fence}) since {ago(now - lease.acquired_at)}")
+        say(f"open operation: {doing}")
+        left = lease.expires_at - now
+        say(f"it expires in {span(left)}" if left > 0 else f"it expired {ago(-left)}; the next run takes it")
+    if not yes and not typer.confirm("Release it now? The run that holds it changes nothing more", default=False):
+        raise CommandError("the lock was not released", code=ExitCode.NOTHING_DONE)
+    if not target.services.state.force_unlock(lease):
+        raise CommandError(
+            "another run took the lock in the meantime", hint="run node-fleet status", code=ExitCode.NOTHING_DONE
+        )
+    text = f"unlocked by {getpass.getuser()}; it was held by {short(lease.owner)}: {doing}"
+    target.services.records.put_event("unlock", now, {"text": text})
     if as_json:
-        print_json({"freed": to_payload(lease), "operation": doing})
+        print_json({"released": to_payload(lease), "operation": doing})
         return
-    say("freed; the next run finishes or undoes what was begun")
+    say("released; the next run finishes or rolls back the open operation")
 
 
+@on_cluster(at="12m")
 def run(
+    target: Target,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Stop before the first change and say what it was.")
-    ] = False,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "12m",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop before the first change and print it.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a run now and follow it to its end."""
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        now = target.tools.clock.now()
-        name = target.start(f"manual-{now}", {"trigger": "manual", "dry_run": dry_run})
-        execution = follow(target, name)
-        (row,) = rows_of([execution])
-        end = execution.path[-1] if execution.path else ""
-        answer = {
-            "execution": execution.name,
-            "status": execution.status,
-            "decision": row.decision,
-            "reason": row.reason,
-            "path": execution.path,
-            "workers_before": row.workers_before,
-            "workers_after": row.workers_after,
-            "outcome": _outcome(execution),
-        }
+    now = target.services.clock.now()
+    name = target.start(f"manual-{now}", {"trigger": "manual", "dry_run": dry_run})
+    execution = follow(target, name)
+    (row,) = rows_of([execution])
+    end = execution.path[-1] if execution.path else ""
+    answer = {
+        "execution": execution.name,
+        "status": execution.status,
+        "decision": row.decision,
+        "reason": row.reason,
+        "path": execution.path,
+        "workers_before": row.workers_before,
+        "workers_after": row.workers_after,
+        "outcome": _outcome(execution),
+    }
     if as_json:
         print_json(answer)
     else:
@@ -211,13 +182,13 @@ def run(
 
 
 def _outcome(execution: Execution) -> str:
-    """What the run says of itself: the sentence that ReleaseLock answers."""
+    """The sentence in the output of ReleaseLock."""
     output = execution.output
     return str(output.get("sentence", "")) if isinstance(output, dict) else ""
 
 
 def follow(target: Target, name: str) -> Execution:
-    """The execution when it has ended; shows the state it is in while it runs."""
+    """The execution after its end; shows its current state while it runs."""
     if isinstance(target, LocalTarget):
         return target.execution(name)
     with Console(stderr=True).status(f"{name} runs") as live:

@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for machines, one line for a mistake, and exit codes that mean something.
+"""What commands print: tables, JSON, one line for an error, and the exit codes.
 
 Prints only; it fetches nothing.
 """
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """A mistake or failure told in one line. `hint` is what to type or do instead."""
+    """An error that is printed in one line. `hint` is what to type or do instead."""
 
     def __init__(self, text: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(text)
@@ -37,34 +37,34 @@ class CommandError(Exception):
 
 
 class WrongUseError(CommandError):
-    """The words typed were wrong; the hint says which are right."""
+    """The command line is wrong; the hint says what is right."""
 
     def __init__(self, text: str, *, hint: str) -> None:
         super().__init__(text, hint=hint, code=ExitCode.WRONG_USE)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console for this moment's streams; it drops colour by itself where nobody looks."""
+    """A console for the streams of the moment; without colour where the output is not a terminal."""
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def say(text: str = "") -> None:
-    """One line for a person, without markup."""
+    """Print one line without markup."""
     console().print(escape(text))
 
 
 def note(text: str) -> None:
-    """A line beside the answer, on standard error, so that --json stays clean."""
+    """Print a line on standard error, so that --json stays clean."""
     console(stderr=True).print(escape(text), style="dim")
 
 
 def print_json(value: Any) -> None:
-    """The answer for machines, one document."""
+    """Print the answer as one JSON document."""
     sys.stdout.write(json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n")
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people; texts are taken as they are, never as markup."""
+    """Print a table; texts are printed as they are, never as markup."""
     shown = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
         shown.add_column(name, overflow="fold", no_wrap=number == 0)
@@ -74,7 +74,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def facts(rows: Iterable[tuple[str, object]], *, title: str = "") -> None:
-    """Names and values in two columns."""
+    """Print names and values in two columns."""
     shown = Table(
         title=title or None, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
     )
@@ -86,7 +86,7 @@ def facts(rows: Iterable[tuple[str, object]], *, title: str = "") -> None:
 
 
 def refuse(error: CommandError) -> NoReturn:
-    """Tell a mistake in one line and end with its code."""
+    """Print an error in one line and exit with its code."""
     text = " ".join(error.text.split())
     between = " " if text.endswith("?") else "; "
     sys.stderr.write(f"node-fleet: {text}{between + error.hint if error.hint else ''}\n")

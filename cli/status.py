@@ -1,4 +1,4 @@
-"""status and history: what the fleet is now, and what its runs decided and did. Both only read."""
+"""status and history: the state of the fleet, and what its runs decided and did. Both only read."""
 
 from __future__ import annotations
 
@@ -10,19 +10,7 @@ from typing import Any
 import typer
 
 from cli.output import facts, print_json, say, table
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    JsonOption,
-    LocalOption,
-    RegionOption,
-    ScenarioOption,
-    Target,
-    Where,
-    seconds_of,
-)
+from cli.target import JsonOption, Target, on_cluster, seconds_of
 from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Currency, fleet_cost
 from node_fleet.domain.model.back_off import active
@@ -46,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ClusterStatus:
     """Everything that status shows."""
 
     place: str
@@ -57,63 +45,59 @@ class Seen:
     settings: Settings
 
 
+@on_cluster(at="14m")
 def status(
+    target: Target,
     *,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
     """Show the fleet, the lock, the last decision and why, cooldowns, the circuit breaker, and the next schedule."""
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        seen = look_at(target)
+    found = read_status(target)
     if as_json:
-        print_json(as_data(seen))
+        print_json(as_data(found))
         return
-    facts(status_rows(seen), title=seen.place)
+    facts(status_rows(found), title=found.place)
     say()
-    table("Workers", ("instance", "zone", "type", "market", "state", "age", ""), _workers(seen))
+    table("Workers", ("instance", "zone", "type", "market", "state", "age", ""), _workers(found))
 
 
-def look_at(target: Target) -> Seen:
+def read_status(target: Target) -> ClusterStatus:
     """Read the state item, the instances and the last decision."""
-    tools = target.tools
-    now = tools.clock.now()
-    decisions = tools.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
-    return Seen(
+    services = target.services
+    now = services.clock.now()
+    decisions = services.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
+    return ClusterStatus(
         place=target.place,
         now=now,
-        state=tools.state.load(),
-        instances=tools.ec2.instances(),
+        state=services.state.load(),
+        instances=services.ec2.instances(),
         last=decisions[-1] if decisions else None,
-        settings=tools.settings,
+        settings=services.settings,
     )
 
 
-def as_data(seen: Seen) -> dict[str, Any]:
-    """The same for machines."""
-    cost = fleet_cost(seen.settings.region, seen.instances)
+def as_data(found: ClusterStatus) -> dict[str, Any]:
+    """The same as plain data."""
+    cost = fleet_cost(found.settings.region, found.instances)
     return {
-        "cluster": seen.settings.cluster_id,
-        "at": seen.now,
-        "state": to_payload(seen.state),
-        "instances": [to_payload(one) for one in seen.instances],
+        "cluster": found.settings.cluster_id,
+        "at": found.now,
+        "state": to_payload(found.state),
+        "instances": [to_payload(one) for one in found.instances],
         "usd_per_hour": cost.usd_per_hour,
         "unpriced": list(cost.unpriced),
-        "last_decision": None if seen.last is None else {"at": seen.last.at, **decision_of(seen.last)},
-        "summary": dict(status_rows(seen)),
+        "last_decision": None if found.last is None else {"at": found.last.at, **decision_of(found.last)},
+        "summary": dict(status_rows(found)),
     }
 
 
-def status_rows(seen: Seen) -> Iterator[tuple[str, str]]:
+def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     """Names and sentences, the most important first."""
-    state, settings, now = seen.state, seen.settings, seen.now
-    gone = {notice.instance_id for notice in state.notices}
-    stay = sum(one.instance_id not in gone for one in seen.instances)
-    yield "workers", f"{stay} of {settings.min_workers} to {settings.max_workers}"
-    yield "cost", _cost(seen)
+    state, settings, now = found.state, found.settings, found.now
+    noticed = {notice.instance_id for notice in state.notices}
+    counted = sum(one.instance_id not in noticed for one in found.instances)
+    yield "workers", f"{counted} of {settings.min_workers} to {settings.max_workers}"
+    yield "cost", _cost(found)
     yield "lock", _lock(state, now)
     yield "pause", _pause(state, now)
     if state.operation is not None:
@@ -122,16 +106,16 @@ def status_rows(seen: Seen) -> Iterator[tuple[str, str]]:
             "operation",
             f"{one.kind} {one.operation_id}, phase {one.phase}, begun {ago(now - one.started_at)}: {one.reason}",
         )
-    yield "last decision", _last(seen)
-    yield "last action", _last_action(seen)
-    yield "cooldown", _cooldown(seen)
-    yield "circuit breaker", _breaker(seen)
+    yield "last decision", _last(found)
+    yield "last action", _last_action(found)
+    yield "cooldown", _cooldown(found)
+    yield "circuit breaker", _breaker(found)
     for back_off in state.memory.back_offs:
         if back_off.key.startswith("node:") and back_off.until > now:
-            yield "left alone", f"{back_off.key[5:]} for {span(back_off.until - now)}, its drain failed"
+            yield "drain back-off", f"{back_off.key[5:]} for {span(back_off.until - now)}: its drain failed"
     for pool in state.memory.dry_pools:
         if pool.until > now:
-            yield "dry pool", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
+            yield "pool in back-off", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
     for notice in state.notices:
         yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}"
     yield "schedule", _schedule(settings, now)
@@ -139,10 +123,10 @@ def status_rows(seen: Seen) -> Iterator[tuple[str, str]]:
         yield "problem", problem
 
 
-def _cost(seen: Seen) -> str:
-    settings = seen.settings
+def _cost(found: ClusterStatus) -> str:
+    settings = found.settings
     money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
-    cost = fleet_cost(settings.region, seen.instances)
+    cost = fleet_cost(settings.region, found.instances)
     words = (
         f"{money.text(cost.usd_per_hour, digits=4)} an hour, {money.text(cost.usd_per_hour * HOURS_PER_MONTH)} a month"
     )
@@ -165,39 +149,39 @@ def _pause(state: FleetState, now: int) -> str:
     return f"by {pause.by}, {ago(now - pause.since)}, for {span(pause.until - now)} more: {pause.reason}"
 
 
-def _last(seen: Seen) -> str:
-    if seen.last is None:
+def _last(found: ClusterStatus) -> str:
+    if found.last is None:
         return "none within two hours"
-    return f"{clock(seen.last.at)}: {decision_of(seen.last).get('sentence', 'none was made')}"
+    return f"{clock(found.last.at)}: {decision_of(found.last).get('sentence', 'none was made')}"
 
 
-def _last_action(seen: Seen) -> str:
-    memory = seen.state.memory
+def _last_action(found: ClusterStatus) -> str:
+    memory = found.state.memory
     if not memory.last_action:
         return "none yet"
     return f"{memory.last_action} at {clock(memory.last_action_at)}: {memory.last_reason}"
 
 
-def _cooldown(seen: Seen) -> str:
-    settings, memory = seen.settings, seen.state.memory
-    rests = (("up", settings.cooldown_up_seconds), ("down", settings.cooldown_down_seconds))
-    left = {name: memory.last_action_at + rest - seen.now for name, rest in rests if memory.last_action_at}
+def _cooldown(found: ClusterStatus) -> str:
+    settings, memory = found.settings, found.state.memory
+    cooldowns = (("up", settings.cooldown_up_seconds), ("down", settings.cooldown_down_seconds))
+    left = {name: memory.last_action_at + seconds - found.now for name, seconds in cooldowns if memory.last_action_at}
     return ", ".join(f"{name} {span(value) if value > 0 else 'over'}" for name, value in left.items()) or "none"
 
 
-def _breaker(seen: Seen) -> str:
-    """Open once so many scale-ups in a row gained nobody."""
-    found = next((one for one in seen.state.memory.back_offs if one.key == "join"), None)
-    if found is None:
+def _breaker(found: ClusterStatus) -> str:
+    """Open after JOIN_FAILURES_TO_OPEN scale-ups in a row without a joined worker."""
+    breaker = next((one for one in found.state.memory.back_offs if one.key == "join"), None)
+    if breaker is None:
         return "closed"
-    if found.failures < seen.settings.join_failures_to_open:
-        return f"closed, {found.failures} of {seen.settings.join_failures_to_open} scale-ups in a row without a join"
-    resting = active(seen.state.memory.back_offs, "join", seen.now)
-    return f"open, next launch {f'in {span(resting.until - seen.now)}' if resting else 'may be tried now'}"
+    if breaker.failures < found.settings.join_failures_to_open:
+        return f"closed, {breaker.failures} of {found.settings.join_failures_to_open} scale-ups in a row without a join"
+    in_back_off = active(found.state.memory.back_offs, "join", found.now)
+    return f"open, next launch {f'in {span(in_back_off.until - found.now)}' if in_back_off else 'possible now'}"
 
 
 def _schedule(settings: Settings, now: int) -> str:
-    """The floor in force, or the next that begins within a week."""
+    """The minimum size in force by schedule, or the next that begins within a week."""
     if not settings.schedules:
         return "none"
     current = open_window(settings.schedules, settings.timezone, now)
@@ -211,10 +195,10 @@ def _schedule(settings: Settings, now: int) -> str:
     return "none within a week"
 
 
-def _workers(seen: Seen) -> Iterable[tuple[str, ...]]:
-    noticed = {notice.instance_id: notice.kind for notice in seen.state.notices}
-    for one in seen.instances:
-        age = span(seen.now - one.launched_at)
+def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
+    noticed = {notice.instance_id: notice.kind for notice in found.state.notices}
+    for one in found.instances:
+        age = span(found.now - one.launched_at)
         yield (
             one.instance_id,
             one.zone,
@@ -226,32 +210,28 @@ def _workers(seen: Seen) -> Iterable[tuple[str, ...]]:
         )
 
 
+@on_cluster(at="30m")
 def history(
+    target: Target,
     *,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "30m",
     since: str = typer.Option("24h", "--since", help="How far to look back, such as 2h or 7d."),
-    everything: bool = typer.Option(False, "--all", help="Also the runs that changed nothing."),
+    everything: bool = typer.Option(False, "--all", help="Also list the runs that changed nothing."),
     as_json: JsonOption = False,
 ) -> None:
-    """List what happened: scale-ups, scale-downs, interruptions, clean-ups, failures."""
+    """List scale-ups, scale-downs, interruptions, clean-ups and failures."""
     seconds = seconds_of(since, "--since")
-    with Where(cluster=cluster, region=region, local=local, scenario=scenario, at=at).open() as target:
-        now = target.tools.clock.now()
-        events = [one for one in target.tools.records.events(now - seconds, now + 1) if everything or tells(one)]
+    now = target.services.clock.now()
+    events = [one for one in target.services.records.events(now - seconds, now + 1) if everything or is_notable(one)]
     if as_json:
         print_json([{"at": one.at, "kind": one.kind, "key": one.key, "data": one.data} for one in events])
         return
     if not events:
-        say(f"nothing changed within {since}; --all shows the quiet runs too")
+        say(f"no run changed anything within {since}; --all lists those runs too")
         return
     table("", ("time (UTC)", "what", "workers", "why or how", "execution"), [_event_row(one) for one in events])
 
 
-def tells(event: Event) -> bool:
+def is_notable(event: Event) -> bool:
     """True for everything but a decision that changed nothing and did not fail."""
     data = event.data
     return event.kind != "decision" or bool(data.get("operation") or data.get("outcome") or data.get("failure"))
@@ -273,7 +253,7 @@ def _event_row(event: Event) -> tuple[str, ...]:
 
 
 def _words(data: dict[str, Any], decision: dict[str, Any], outcome: dict[str, Any], failure: dict[str, Any]) -> str:
-    """How it ended, and the lead of why."""
+    """The outcome, and the first reason."""
     if failure:
         return f"{failure['Error']}: {failure['Cause']}"
     why = (data.get("operation") or {}).get("reason") or decision.get("sentence", "")

@@ -1,15 +1,15 @@
-"""Where a command acts: the deployed cluster in an AWS account, or a scenario in the simulator (--local).
+"""The cluster that a command addresses: the deployed one in an AWS account, or a simulated one (--local).
 
-Hands out the same tools for both. The settings are those that the deployed functions have, so nothing is typed twice.
+Both give the same services. The settings are those of the deployed functions, so that nothing is typed twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
@@ -33,16 +33,18 @@ ClusterOption = Annotated[
 RegionOption = Annotated[
     str, typer.Option("--region", envvar="AWS_REGION", help="AWS region (from your AWS profile when not given).")
 ]
-LocalOption = Annotated[bool, typer.Option("--local", help="Ask the simulator instead of AWS.")]
-ScenarioOption = Annotated[str, typer.Option("--scenario", help="With --local: which scenario, by name or file.")]
-AtOption = Annotated[str, typer.Option("--at", help="With --local: how far the scenario is, such as 20m or 1h30m.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")]
+LocalOption = Annotated[bool, typer.Option("--local", help="Use the simulator instead of AWS.")]
+ScenarioOption = Annotated[str, typer.Option("--scenario", help="With --local: the scenario, by name or file.")]
+AtOption = Annotated[
+    str, typer.Option("--at", help="With --local: time since the scenario began, such as 20m or 1h30m.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 class Target(Protocol):
-    """A cluster that commands can ask."""
+    """A cluster that commands can query."""
 
-    tools: Services
+    services: Services
     place: str
 
     def call(self, work: Callable[[], Answer]) -> Answer:
@@ -58,24 +60,48 @@ class Target(Protocol):
         """A boto3 client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """The options that say which cluster is meant."""
-
-    cluster: str = DEFAULT_CLUSTER
-    region: str = ""
-    local: bool = False
-    scenario: str = DEFAULT_SCENARIO
-    at: str = "14m"
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[Target]:
-        """The target, for the length of the block."""
-        if not self.local:
-            yield Deployed(self.cluster, self.region)
-            return
-        with simulated_target(self.scenario, self.at) as target:
+@contextlib.contextmanager
+def open_target(
+    *, cluster: str = DEFAULT_CLUSTER, region: str = "", local: bool = False, scenario: str = "", at: str = "14m"
+) -> Iterator[Target]:
+    """The target that these options name, for the length of the block."""
+    if local:
+        with simulated(scenario or DEFAULT_SCENARIO, at) as target:
             yield target
+    else:
+        yield Deployed(cluster, region)
+
+
+def on_cluster(*, at: str = "14m") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that name a cluster; the command gets the opened `target` as its first argument.
+
+    `at` is the default of --at: the moment of the scenario at which the command has something to show.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            names = {option.name for option in options}
+            with open_target(**{name: given.pop(name) for name in names}) as target:
+                command(target, **given)
+
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, default, annotation in (
+                ("cluster", DEFAULT_CLUSTER, ClusterOption),
+                ("region", "", RegionOption),
+                ("local", False, LocalOption),
+                ("scenario", DEFAULT_SCENARIO, ScenarioOption),
+                ("at", at, AtOption),
+            )
+        ]
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [*own, *options]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 class Deployed:
@@ -84,7 +110,7 @@ class Deployed:
     def __init__(self, cluster: str, region: str) -> None:
         self._session = _session(region)
         self.place = f"{cluster} in {self._session.region_name}"
-        self.tools = Services(Settings.from_env(self._environment(cluster)))
+        self.services = Services(Settings.from_env(self._environment(cluster)))
 
     def _environment(self, cluster: str) -> dict[str, str]:
         """The environment of the deployed functions: the settings as they are in force."""
@@ -96,11 +122,11 @@ class Deployed:
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code == "ResourceNotFoundException":
-                hint = "give --cluster and --region, deploy first (README), or add --local to try it in the simulator"
+                hint = "give --cluster and --region, deploy first (README), or add --local to use the simulator"
                 raise CommandError(f"no cluster {self.place}: there is no function {name}", hint=hint) from error
             raise CommandError(f"cannot read {name}: {code}", hint="check your AWS credentials") from error
         except BotoCoreError as error:
-            hint = "set up AWS credentials, or add --local to try it in the simulator"
+            hint = "set up AWS credentials, or add --local to use the simulator"
             raise CommandError(f"cannot ask AWS: {error}", hint=hint) from error
         found: dict[str, str] = answer["Environment"]["Variables"]
         return {**found, "AWS_REGION": str(self._session.region_name)}
@@ -112,7 +138,7 @@ class Deployed:
         return self._session.client(service)
 
     def start(self, name: str, data: dict[str, Any]) -> str:
-        machine = self.tools.settings.state_machine_arn
+        machine = self.services.settings.state_machine_arn
         self.client("stepfunctions").start_execution(stateMachineArn=machine, name=name, input=json.dumps(data))
         return name
 
@@ -124,47 +150,47 @@ class Deployed:
         arn = name if name.startswith("arn:") else self._arn(name)
         client = self.client("stepfunctions")
         try:
-            told = client.describe_execution(executionArn=arn)
+            found = client.describe_execution(executionArn=arn)
             pages = client.get_paginator("get_execution_history").paginate(executionArn=arn)
             events = [event for page in pages for event in page["events"]]
         except ClientError as error:
             hint = "node-fleet history lists the executions"
             raise CommandError(f"no execution {name}: {error.response['Error']['Code']}", hint=hint) from error
-        stopped = told.get("stopDate")
+        stopped = found.get("stopDate")
         return Execution(
             arn=arn,
-            name=told["name"],
-            machine=told["stateMachineArn"].rsplit(":", 1)[-1],
-            input=json.loads(told.get("input") or "{}"),
-            started_at=told["startDate"].timestamp(),
-            status=told["status"],
+            name=found["name"],
+            machine=found["stateMachineArn"].rsplit(":", 1)[-1],
+            input=json.loads(found.get("input") or "{}"),
+            started_at=found["startDate"].timestamp(),
+            status=found["status"],
             ended_at=stopped.timestamp() if stopped else None,
-            error=told.get("error"),
-            cause=told.get("cause"),
+            error=found.get("error"),
+            cause=found.get("cause"),
             events_count=len(events),
             _events=lambda: events,
         )
 
     def _arn(self, name: str) -> str:
-        return f"{self.tools.settings.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        return f"{self.services.settings.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
 
 
 class LocalTarget:
-    """A scenario that was acted out up to some moment, and stands still there."""
+    """A scenario that was simulated up to some moment; its clock stands still between commands."""
 
     def __init__(self, simulation: Any, place: str) -> None:
         self._simulation = simulation
         self.place = place
         lambdas = simulation.deployment.cloud.lambdas
         function = next(iter(simulation.deployment.resources.functions.values()))
-        self.tools = Services(Settings.from_env(lambdas.environment_of(function)))
+        self.services = Services(Settings.from_env(lambdas.environment_of(function)))
 
     @property
     def clock(self) -> Any:
         return self._simulation.deployment.clock
 
     def call(self, work: Callable[[], Answer]) -> Answer:
-        """In virtual time: a virtual thread of its own may wait for a command while the clock goes on."""
+        """Run `work` in virtual time, so that it can wait for a command on the server while the clock advances."""
         answers: list[Answer] = []
         errors: list[Exception] = []
 
@@ -201,8 +227,8 @@ class LocalTarget:
 
 
 @contextlib.contextmanager
-def simulated_target(scenario_name: str, at: str) -> Iterator[LocalTarget]:
-    """A scenario acted out up to `at`."""
+def simulated(scenario_name: str, at: str) -> Iterator[LocalTarget]:
+    """A scenario, simulated up to `at`."""
     from cli.demo import read_scenario
     from simulator.simulation import Simulation
 
@@ -234,6 +260,6 @@ def _session(region: str) -> Any:
     except BotoCoreError as error:
         raise CommandError(f"cannot use your AWS profile: {error}") from error
     if not session.region_name:
-        hint = "give --region, set AWS_REGION, or add --local to try it in the simulator"
+        hint = "give --region, set AWS_REGION, or add --local to use the simulator"
         raise CommandError("which AWS region is meant?", hint=hint)
     return session
