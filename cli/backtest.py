@@ -168,7 +168,7 @@ def _tune(
 
 
 def _configurations(beside: list[str]) -> dict[str, Settings]:
-    """Settings from the files among the --with values, by file name; a value that is no file and no policy is an error."""
+    """Settings from the files among the --with values, by file name. Refuses what is neither file nor policy."""
     files = [name for name in beside if name not in policy_names()]
     missing = [name for name in files if not Path(name).exists()]
     if missing:

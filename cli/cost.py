@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.output import console, print_json, say, table
-from cli.target import JsonOption, Target, on_cluster
+from cli.target import JsonOption, Opening, on_cluster
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
 from node_fleet.domain.cost.control_plane_cost import (
     PRICED_IN,
@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
 
 @on_cluster(at="20m")
 def cost(
-    target: Target,
+    opening: Opening,
     *,
     fixed: Annotated[
         int, typer.Option("--fixed", min=0, help="Workers of the fixed fleet (0: from the settings).")
@@ -78,7 +78,8 @@ def cost(
     as_json: JsonOption = False,
 ) -> None:
     """Print the bill of the control plane and of the fleet line by line, with and without the always-free tier."""
-    settings, instances = target.services.settings, target.services.ec2.instances()
+    with opening as target:
+        settings, instances = target.services.settings, target.services.ec2.instances()
     found = bill_of(settings, instances, fixed_workers=fixed or settings.baseline_workers, changes_per_day=changes)
     if as_json:
         print_json(as_data(found, settings))

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.output import CommandError, console, print_json
 from cli.status import ago
-from cli.target import JsonOption, Target, on_cluster
+from cli.target import JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import address_in
 from node_fleet.domain.cost.fleet_cost import usd_per_hour
@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 @on_cluster(at="14m")
 def doctor(
-    target: Target,
+    opening: Opening,
     *,
     token_secret: Annotated[str, typer.Option(help="Name of the secret with the K3s join token.")] = (
         "node-fleet/k3s-token"
@@ -54,10 +54,11 @@ def doctor(
 ) -> None:
     """Check a deployed cluster: tables, server, Prometheus, secrets, launch template, subnets, quotas, ticks."""
     findings: list[Finding] = []
-    for finding in examine(target, token_secret):
-        findings.append(finding)
-        if not as_json:
-            show(finding)
+    with opening as target:
+        for finding in examine(target, token_secret):
+            findings.append(finding)
+            if not as_json:
+                show(finding)
     bad = [one for one in findings if one.verdict == "fail"]
     if as_json:
         print_json([{"name": f.name, "verdict": f.verdict, "saw": f.saw, "fix": f.fix} for f in findings])

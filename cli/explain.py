@@ -14,7 +14,7 @@ import typer
 from cdk_app.workflow import definitions
 from cli.output import CommandError, console, facts, print_json, say, table
 from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
-from cli.target import JsonOption, Target, on_cluster
+from cli.target import JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.assembly import assemble
 from node_fleet.domain.model.errors import (
@@ -66,17 +66,18 @@ class Explained:
 
 @on_cluster(at="14m")
 def explain(
-    target: Target,
+    opening: Opening,
     *,
     execution: Annotated[str, typer.Argument(help="An execution's name or ARN, or 'now'.")] = NOW,
     html: Annotated[Path | None, typer.Option("--html", help="Write the execution as a page instead.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain the decision of a run or of this moment, and why each worker is eligible for removal or kept."""
-    if html is not None:
-        write_page(last_execution(target) if execution == NOW else target.execution(execution), html)
-        return
-    found = explain_now(target) if execution == NOW else explain_past(target, execution)
+    with opening as target:
+        if html is not None:
+            write_page(last_execution(target) if execution == NOW else target.execution(execution), html)
+            return
+        found = explain_now(target) if execution == NOW else explain_past(target, execution)
     if as_json:
         print_json(
             {

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cli.output import CommandError, ExitCode, WrongUseError, print_json, say
 from cli.status import ago, clock, short, span
-from cli.target import JsonOption, LocalTarget, Target, on_cluster, seconds_of
+from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scaling.memory_update import reset_breaker
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 @on_cluster(at="14m")
 def pause(
-    target: Target,
+    opening: Opening,
     *,
     reason: Annotated[str, typer.Option("--reason", help="The reason, shown in status and messages.")] = "",
     length: Annotated[str, typer.Option("--for", help="How long, such as 30m, 2h or 1d.")] = "1h",
@@ -47,11 +47,12 @@ def pause(
     seconds = seconds_of(length, "--for")
     if not reason.strip():
         raise WrongUseError("a pause needs a reason", hint='type: node-fleet pause --reason "kernel update" --for 2h')
-    now = target.services.clock.now()
-    order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)
-    target.services.state.set_pause(order)
-    target.services.records.put_event("pause", now, {"text": f"paused by {order.by} for {length}: {reason}"})
-    running = target.services.state.load().lease is not None
+    with opening as target:
+        now = target.services.clock.now()
+        order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)
+        target.services.state.set_pause(order)
+        target.services.records.put_event("pause", now, {"text": f"paused by {order.by} for {length}: {reason}"})
+        running = target.services.state.load().lease is not None
     if as_json:
         print_json({"pause": to_payload(order), "run_in_progress": running})
         return
@@ -62,7 +63,7 @@ def pause(
 
 @on_cluster(at="14m")
 def resume(
-    target: Target,
+    opening: Opening,
     *,
     breaker: Annotated[
         bool, typer.Option("--breaker", help="Close the circuit breaker, so that launches are allowed at once.")
@@ -70,13 +71,14 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """End a pause, or close the circuit breaker that failed joins have opened."""
-    if breaker:
-        _close_breaker(target, as_json=as_json)
-        return
-    now, order = target.services.clock.now(), target.services.state.load().pause
-    if order is not None:
-        target.services.state.clear_pause()
-        target.services.records.put_event("resume", now, {"text": f"resumed by {getpass.getuser()}"})
+    with opening as target:
+        if breaker:
+            _close_breaker(target, as_json=as_json)
+            return
+        now, order = target.services.clock.now(), target.services.state.load().pause
+        if order is not None:
+            target.services.state.clear_pause()
+            target.services.records.put_event("resume", now, {"text": f"resumed by {getpass.getuser()}"})
     if order is None or order.until <= now:
         raise CommandError("no pause was in force", hint="nothing was changed", code=ExitCode.NOTHING_DONE)
     if as_json:
@@ -113,33 +115,34 @@ def _close_breaker(target: Target, *, as_json: bool) -> None:
 
 @on_cluster(at="14m")
 def unlock(
-    target: Target,
+    opening: Opening,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Release the lock by hand: shows its holder and the open operation, asks for confirmation, and records it."""
-    state, now = target.services.state.load(), target.services.clock.now()
-    lease, operation = state.lease, state.operation
-    if lease is None:
-        hint = "nothing was changed"
-        raise CommandError("the lock is free", hint=hint, code=ExitCode.NOTHING_DONE)
-    doing = "no operation"
-    if operation is not None:
-        doing = f"{operation.kind}, phase {operation.phase}, begun {ago(now - operation.started_at)}"
-    if not as_json:
-        say(f"held by {short(lease.owner)} (fence {lease.fence}) since {ago(now - lease.acquired_at)}")
-        say(f"open operation: {doing}")
-        left = lease.expires_at - now
-        say(f"it expires in {span(left)}" if left > 0 else f"it expired {ago(-left)}; the next run takes it")
-    if not yes and not typer.confirm("Release it now? The run that holds it changes nothing more", default=False):
-        raise CommandError("the lock was not released", code=ExitCode.NOTHING_DONE)
-    if not target.services.state.force_unlock(lease):
-        raise CommandError(
-            "another run took the lock in the meantime", hint="run node-fleet status", code=ExitCode.NOTHING_DONE
-        )
-    text = f"unlocked by {getpass.getuser()}; it was held by {short(lease.owner)}: {doing}"
-    target.services.records.put_event("unlock", now, {"text": text})
+    with opening as target:
+        state, now = target.services.state.load(), target.services.clock.now()
+        lease, operation = state.lease, state.operation
+        if lease is None:
+            hint = "nothing was changed"
+            raise CommandError("the lock is free", hint=hint, code=ExitCode.NOTHING_DONE)
+        doing = "no operation"
+        if operation is not None:
+            doing = f"{operation.kind}, phase {operation.phase}, begun {ago(now - operation.started_at)}"
+        if not as_json:
+            say(f"held by {short(lease.owner)} (fence {lease.fence}) since {ago(now - lease.acquired_at)}")
+            say(f"open operation: {doing}")
+            left = lease.expires_at - now
+            say(f"it expires in {span(left)}" if left > 0 else f"it expired {ago(-left)}; the next run takes it")
+        if not yes and not typer.confirm("Release it now? The run that holds it changes nothing more", default=False):
+            raise CommandError("the lock was not released", code=ExitCode.NOTHING_DONE)
+        if not target.services.state.force_unlock(lease):
+            raise CommandError(
+                "another run took the lock in the meantime", hint="run node-fleet status", code=ExitCode.NOTHING_DONE
+            )
+        text = f"unlocked by {getpass.getuser()}; it was held by {short(lease.owner)}: {doing}"
+        target.services.records.put_event("unlock", now, {"text": text})
     if as_json:
         print_json({"released": to_payload(lease), "operation": doing})
         return
@@ -148,15 +151,16 @@ def unlock(
 
 @on_cluster(at="12m")
 def run(
-    target: Target,
+    opening: Opening,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop before the first change and print it.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a run now and follow it to its end."""
-    now = target.services.clock.now()
-    name = target.start(f"manual-{now}", {"trigger": "manual", "dry_run": dry_run})
-    execution = follow(target, name)
+    with opening as target:
+        now = target.services.clock.now()
+        name = target.start(f"manual-{now}", {"trigger": "manual", "dry_run": dry_run})
+        execution = follow(target, name)
     (row,) = rows_of([execution])
     end = execution.path[-1] if execution.path else ""
     answer = {

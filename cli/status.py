@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from cli.output import facts, print_json, say, table
-from cli.target import JsonOption, Target, on_cluster, seconds_of
+from cli.target import JsonOption, Opening, Target, on_cluster, seconds_of
 from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Currency, fleet_cost
 from node_fleet.domain.model.back_off import active
@@ -47,12 +47,13 @@ class ClusterStatus:
 
 @on_cluster(at="14m")
 def status(
-    target: Target,
+    opening: Opening,
     *,
     as_json: JsonOption = False,
 ) -> None:
     """Show the fleet, the lock, the last decision and why, cooldowns, the circuit breaker, and the next schedule."""
-    found = read_status(target)
+    with opening as target:
+        found = read_status(target)
     if as_json:
         print_json(as_data(found))
         return
@@ -212,7 +213,7 @@ def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
 
 @on_cluster(at="30m")
 def history(
-    target: Target,
+    opening: Opening,
     *,
     since: str = typer.Option("24h", "--since", help="How far to look back, such as 2h or 7d."),
     everything: bool = typer.Option(False, "--all", help="Also list the runs that changed nothing."),
@@ -220,8 +221,10 @@ def history(
 ) -> None:
     """List scale-ups, scale-downs, interruptions, clean-ups and failures."""
     seconds = seconds_of(since, "--since")
-    now = target.services.clock.now()
-    events = [one for one in target.services.records.events(now - seconds, now + 1) if everything or is_notable(one)]
+    with opening as target:
+        now = target.services.clock.now()
+        found = target.services.records.events(now - seconds, now + 1)
+    events = [one for one in found if everything or is_notable(one)]
     if as_json:
         print_json([{"at": one.at, "kind": one.kind, "key": one.key, "data": one.data} for one in events])
         return

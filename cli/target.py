@@ -72,17 +72,18 @@ def open_target(
         yield Deployed(cluster, region)
 
 
+Opening = contextlib.AbstractContextManager[Target]
+
+
 def on_cluster(*, at: str = "14m") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that name a cluster; the command gets the opened `target` as its first argument.
+    """Give a command the options that name a cluster. Its first argument opens the target: `with opening as target`.
 
     `at` is the default of --at: the moment of the scenario at which the command has something to show.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(**given: Any) -> None:
-            names = {option.name for option in options}
-            with open_target(**{name: given.pop(name) for name in names}) as target:
-                command(target, **given)
+            command(open_target(**{option.name: given.pop(option.name) for option in options}), **given)
 
         options = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -77,7 +77,7 @@ def test_a_search_says_what_to_change_and_what_it_brings_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "answer"),
     [
         (["nowhere.csv"], 1, "nowhere.csv: No such file"),
         (["TRACE", "--set", "idle_seconds=soon"], 1, "IDLE_SECONDS=soon"),
@@ -91,11 +91,11 @@ def test_a_search_says_what_to_change_and_what_it_brings_elsewhere(
     ],
 )
 def test_a_mistake_is_one_line(
-    words: list[str], code: int, told: str, trace: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], code: int, answer: str, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended, _, err = typed(capsys, *[str(trace) if word == "TRACE" else word for word in words])
     assert ended == code
-    assert told in err
+    assert answer in err
     assert err.count("\n") == 1
 
 

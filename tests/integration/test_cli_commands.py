@@ -60,10 +60,10 @@ def desk(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def stands(scenario: str, at: str) -> Iterator[LocalTarget]:
         yield target
 
-    monkeypatch.setattr(targets, "simulated_target", stands)
+    monkeypatch.setattr(targets, "simulated", stands)
     monkeypatch.setenv("COLUMNS", "200")
     yield Desk(simulation=simulation, target=target, capture=capsys)
-    target.tools.state.clear_pause()
+    target.services.state.clear_pause()
 
 
 def test_status_shows_the_lock_the_operation_and_the_workers(desk: Desk) -> None:
@@ -73,19 +73,19 @@ def test_status_shows_the_lock_the_operation_and_the_workers(desk: Desk) -> None
     assert "4 of 2 to 10" in words
     assert "held by alert-" in words
     assert "scale_up" in words and "phase verify" in words
-    told = desk.json("status")
-    assert told["state"]["operation"]["kind"] == "scale_up"
+    answer = desk.json("status")
+    assert answer["state"]["operation"]["kind"] == "scale_up"
     live = {one.id for one in desk.simulation.deployment.cloud.ec2.instances() if one.state in ("pending", "running")}
-    assert {one["instance_id"] for one in told["instances"]} == live - {desk.simulation.deployment.server_id}
-    assert told["usd_per_hour"] == pytest.approx(2 * 0.0264 + 2 * 0.0087)
+    assert {one["instance_id"] for one in answer["instances"]} == live - {desk.simulation.deployment.server_id}
+    assert answer["usd_per_hour"] == pytest.approx(2 * 0.0264 + 2 * 0.0087)
 
 
-def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_may_go(desk: Desk) -> None:
+def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_is_eligible(desk: Desk) -> None:
     before = len(desk.simulation.deployment.cloud.recorder.changes())
-    told = desk.json("explain", "now")
-    names = [check["name"] for check in rows(told["decision"]["evidence"])]
+    answer = desk.json("explain", "now")
+    names = [check["name"] for check in rows(answer["decision"]["evidence"])]
     assert {"pending", "cpu", "memory", "cooldown"} <= set(names)
-    reasons = {one["instance"]: one["why"] for one in told["workers"]}
+    reasons = {one["instance"]: one["reason"] for one in answer["workers"]}
     assert reasons[desk.simulation.deployment.server_id] == "it is the server"
     for worker in desk.simulation.starting_ids:
         assert worker in reasons
@@ -99,9 +99,9 @@ def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_may_go(des
 
 def test_explain_a_past_run_shows_what_it_recorded(desk: Desk) -> None:
     name = next(one.name for one in desk.simulation.executions if one.status == "SUCCEEDED")
-    told = desk.json("explain", name)
+    answer = desk.json("explain", name)
     recorded = desk.target.execution(name).output_of("Decide")["decision"]
-    assert told["decision"]["sentence"] == recorded["sentence"]
+    assert answer["decision"]["sentence"] == recorded["sentence"]
     code, _, err = desk.run("explain", "run-999999")
     assert code == ExitCode.FAILED and "node-fleet history --all lists them" in err and err.count("\n") == 1
 
@@ -120,13 +120,13 @@ def test_history_is_quiet_about_quiet_runs_unless_asked(desk: Desk) -> None:
     quiet = desk.json("history", "--all")
     assert len(quiet) == sum(one.status == "SUCCEEDED" for one in desk.simulation.executions)
     code, out, _ = desk.run("history")
-    assert code == ExitCode.OK and "--all shows the quiet runs too" in out
+    assert code == ExitCode.OK and "--all lists those runs too" in out
 
 
 def test_a_pause_is_seen_by_the_next_run_recorded_and_ended(desk: Desk) -> None:
-    told = desk.json("pause", "--reason", "kernel <update>", "--for", "2h")
-    assert told["pause"]["until"] - told["pause"]["since"] == 7200
-    assert told["run_in_progress"] is True
+    answer = desk.json("pause", "--reason", "kernel <update>", "--for", "2h")
+    assert answer["pause"]["until"] - answer["pause"]["since"] == 7200
+    assert answer["run_in_progress"] is True
     assert "kernel <update>" in desk.json("status")["summary"]["pause"]
     events = [one for one in desk.json("history") if one["kind"] == "pause"]
     assert "kernel <update>" in events[-1]["data"]["text"]
@@ -148,23 +148,23 @@ def test_a_run_while_the_lock_is_held_does_nothing_and_says_so(desk: Desk) -> No
     assert "nothing was done: AlreadyScaling" in err
 
 
-def test_unlock_shows_the_owner_and_leaves_the_lock_when_nobody_says_yes(
+def test_unlock_shows_the_owner_and_leaves_the_lock_when_it_is_not_confirmed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
     code, out, err = desk.run("unlock")
     assert code == ExitCode.NOTHING_DONE
-    assert "held by alert-" in out and "it was doing: scale_up, phase verify" in out
-    assert "the lock was left as it is" in err
-    assert desk.target.tools.state.load().lease is not None
+    assert "held by alert-" in out and "open operation: scale_up, phase verify" in out
+    assert "the lock was not released" in err
+    assert desk.target.services.state.load().lease is not None
 
 
 def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = desk.json("doctor")
-    assert {one["verdict"] for one in told} <= {"ok", "warn"}
-    assert [one["name"] for one in told if one["verdict"] == "warn"] == ["quotas"]
+    answer = desk.json("doctor")
+    assert {one["verdict"] for one in answer} <= {"ok", "warn"}
+    assert [one["name"] for one in answer if one["verdict"] == "warn"] == ["quotas"]
     monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, out, err = desk.run("doctor", "--token-secret", "no/such")
     assert code == ExitCode.FAILED
@@ -173,18 +173,18 @@ def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
 
 
 def test_cost_adds_up_line_by_line(desk: Desk) -> None:
-    told = desk.json("cost", "--fixed", "5")
-    assert told["workers_usd_per_month"] == pytest.approx((2 * 0.0264 + 2 * 0.0087) * 730)
-    assert told["fixed_usd_per_month"] == pytest.approx(5 * 0.0264 * 730)
-    lines = told["control_plane"]
-    assert told["control_plane_usd_per_month"] == pytest.approx(sum(one["usd"] for one in lines))
-    assert told["control_plane_usd_per_month_after_free_tier"] == pytest.approx(
+    answer = desk.json("cost", "--fixed", "5")
+    assert answer["workers_usd_per_month"] == pytest.approx((2 * 0.0264 + 2 * 0.0087) * 730)
+    assert answer["fixed_usd_per_month"] == pytest.approx(5 * 0.0264 * 730)
+    lines = answer["control_plane"]
+    assert answer["control_plane_usd_per_month"] == pytest.approx(sum(one["usd"] for one in lines))
+    assert answer["control_plane_usd_per_month_after_free_tier"] == pytest.approx(
         sum(one["usd_after_free"] for one in lines)
     )
     found = {one["name"]: one["quantity"] for one in lines}
     assert (found["CloudWatch alarms"], found["CloudWatch dashboards"]) == (8, 1)
     assert "NAT gateway (off by default)" not in found
-    assert told["control_plane_usd_per_month_after_free_tier"] < 15
+    assert answer["control_plane_usd_per_month_after_free_tier"] < 15
     code, out, _ = desk.run("cost")
     assert code == ExitCode.OK and "Step Functions" in out and "always-free" in out
 
@@ -207,29 +207,29 @@ def test_against_aws_the_settings_and_histories_come_from_what_is_deployed(
     )
     monkeypatch.setattr(Deployed, "_environment", lambda self, cluster: environment)
     deployed = Deployed("node-fleet-prod", desk.simulation.deployment.cloud.region)
-    assert deployed.tools.settings.max_workers == 10
+    assert deployed.services.settings.max_workers == 10
     wanted = next(one for one in desk.simulation.executions if one.status == "SUCCEEDED")
     found = deployed.execution(wanted.name)
     assert (found.path, found.status, found.input) == (wanted.path, wanted.status, wanted.input)
     assert found.output == wanted.output
-    assert deployed.tools.state.load() == desk.target.tools.state.load()
+    assert deployed.services.state.load() == desk.target.services.state.load()
     with pytest.raises(targets.CommandError, match="no execution run-999999"):
         deployed.execution("run-999999")
 
 
 def test_unlock_frees_exactly_that_lock_and_records_it(desk: Desk) -> None:
     """Last: it takes the lock from the run that the other tests look at."""
-    told = desk.json("unlock", "--yes")
-    assert told["freed"]["owner"].rsplit(":", 1)[-1].startswith("alert-")
-    assert desk.target.tools.state.load().lease is None
+    answer = desk.json("unlock", "--yes")
+    assert answer["released"]["owner"].rsplit(":", 1)[-1].startswith("alert-")
+    assert desk.target.services.state.load().lease is None
     assert "unlocked by" in [one for one in desk.json("history") if one["kind"] == "unlock"][-1]["data"]["text"]
     code, _, err = desk.run("unlock", "--yes")
     assert code == ExitCode.NOTHING_DONE and "the lock is free" in err
 
 
 def test_a_paused_fleet_ends_a_run_with_nothing_done(desk: Desk) -> None:
-    now = desk.target.tools.clock.now()
-    desk.target.tools.state.set_pause(Pause(reason="x", by="mira", since=now, until=now + 600))
+    now = desk.target.services.clock.now()
+    desk.target.services.state.set_pause(Pause(reason="x", by="mira", since=now, until=now + 600))
     code, out, err = desk.run("run")
     assert code == ExitCode.NOTHING_DONE
     assert "AcquireLock > Paused" in out and "nothing was done: Paused" in err

@@ -171,7 +171,7 @@ def test_the_report_carries_the_same_rows_figures_and_payloads(demo: Demo) -> No
         assert address not in demo.page.replace("http://www.w3.org/2000/svg", ""), "the page needs no network"
 
 
-def test_progress_is_told_line_by_line_where_nobody_looks(demo: Demo) -> None:
+def test_progress_is_answer_line_by_line_where_nobody_looks(demo: Demo) -> None:
     lines = [line for line in demo.screen.splitlines() if "→" in line]
     assert len(lines) == len(demo.rows)
     for line, row in zip(lines, demo.rows, strict=True):

@@ -64,10 +64,10 @@ def test_a_simulation_shows_its_progress_while_it_runs_and_the_story_at_its_end(
 def test_unlock_asks_and_no_leaves_the_lock_alone(desk: Terminal) -> None:
     desk.command("node-fleet unlock --local --scenario small-rush.yaml --at 4m50s")
     shown = desk.wait_for(r"\[y/N\]:|code=")
-    assert "held by" in shown and "it was doing: scale_up" in shown
+    assert "held by" in shown and "open operation: scale_up" in shown
     desk.type("n")
     shown = desk.wait_for(r"code=3")
-    assert "the lock was left as it is" in shown
+    assert "the lock was not released" in shown
 
 
 def test_ctrl_c_ends_a_simulation_at_once_and_leaves_a_usable_terminal(desk: Terminal) -> None:

@@ -62,7 +62,7 @@ def test_every_mistake_of_a_scenario_file_is_listed_with_line_and_key(
     lines = err.splitlines()
     assert [re.match(r"  line (\d+), ([\w.\[\]]+):", line) is not None for line in lines[:-1]] == [True] * 5
     assert "  line 4, workers[0].cout: unknown key; did you mean count?" in lines
-    assert lines[-1].startswith("node-fleet: scenario") and "5 mistakes" in lines[-1]
+    assert lines[-1].startswith("node-fleet: scenario") and "5 errors" in lines[-1]
 
 
 def test_without_a_command_the_help_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,8 +108,7 @@ def test_an_unknown_region_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys:
     code, _, err = run(capsys, "status")
     assert code == ExitCode.FAILED
     assert err == (
-        "node-fleet: which AWS region is meant? "
-        "give --region, set AWS_REGION, or add --local to try it in the simulator\n"
+        "node-fleet: which AWS region is meant? give --region, set AWS_REGION, or add --local to use the simulator\n"
     )
 
 
@@ -122,9 +121,7 @@ def test_a_fault_of_ours_is_one_line_too_unless_asked_for(
     monkeypatch.setattr(program, "app", broken)
     code, _, err = run(capsys, "status")
     assert code == ExitCode.FAILED
-    assert err == (
-        "node-fleet: ZeroDivisionError: division by zero; set NODE_FLEET_DEBUG=1 to see where it comes from\n"
-    )
+    assert err == ("node-fleet: ZeroDivisionError: division by zero; set NODE_FLEET_DEBUG=1 to see the stack trace\n")
     monkeypatch.setenv("NODE_FLEET_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         program.main(["status"])
