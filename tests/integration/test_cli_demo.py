@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from cli.demo import DEMO, as_data, report_of, write_report
-from cli.live_view import acted
+from cli.live_view import simulated_live
 from node_fleet.domain.cost.fleet_cost import Currency, usd_per_hour
 from simulator.report.figures import Figures, figures_of, headline
 from simulator.report.story import Row, changed_something, rows_of
@@ -73,7 +73,7 @@ class Demo:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     text = io.StringIO()
     target: Path = tmp_path_factory.mktemp("demo") / "reports" / "demo.html"
-    with acted(load_scenario(DEMO), Console(file=text, width=160, highlight=False)) as simulation:
+    with simulated_live(load_scenario(DEMO), Console(file=text, width=160, highlight=False)) as simulation:
         figures = figures_of(simulation)
         write_report(simulation, figures, Currency(), target)
         rows = rows_of(one for one in simulation.executions if changed_something(one))
