@@ -1,7 +1,4 @@
-"""Builds Grafana's JSON from a few typed parts: what a panel shows, where from, in which unit.
-
-Plain data in, plain data out; which panels there are is dashboards.py's business.
-"""
+"""Builds the JSON of Grafana dashboards, panels and queries. The panels themselves are listed in dashboards.py."""
 
 from __future__ import annotations
 
@@ -11,112 +8,75 @@ from typing import Any, Literal
 Json = dict[str, Any]
 PROMETHEUS: Json = {"type": "prometheus", "uid": "prometheus"}
 CLOUDWATCH: Json = {"type": "cloudwatch", "uid": "cloudwatch"}
+METRIC_QUERY: Json = {"datasource": CLOUDWATCH, "queryMode": "Metrics", "metricQueryType": 0, "region": "default"}
 SCHEMA_VERSION = 39
 COLUMNS = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+def query(expression: str, legend: str) -> Json:
     """One PromQL query and the name of its series."""
-
-    expression: str
-    legend: str
-
-    def target(self, reference: str) -> Json:
-        return {
-            "refId": reference,
-            "datasource": PROMETHEUS,
-            "expr": self.expression,
-            "legendFormat": self.legend,
-            "range": True,
-        }
+    return {"datasource": PROMETHEUS, "expr": expression, "legendFormat": legend, "range": True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """One CloudWatch metric of this cluster; hidden ones only feed a Formula."""
-
-    name: str
-    legend: str
-    statistic: str = "Sum"
-    namespace: str = "NodeFleet"
-    period_seconds: int = 300
-    identifier: str = ""
-    hidden: bool = False
-
-    def target(self, reference: str) -> Json:
-        return {
-            "refId": reference,
-            "datasource": CLOUDWATCH,
-            "queryMode": "Metrics",
-            "metricQueryType": 0,
-            "metricEditorMode": 0,
-            "region": "default",
-            "namespace": self.namespace,
-            "metricName": self.name,
-            "dimensions": {"ClusterId": ["$cluster"]},
-            "matchExact": True,
-            "statistic": self.statistic,
-            "period": str(self.period_seconds),
-            "label": self.legend,
-            "id": self.identifier or f"m{reference.lower()}",
-            "hide": self.hidden,
-        }
+def metric(
+    name: str,
+    legend: str,
+    *,
+    statistic: str = "Sum",
+    period_seconds: int = 300,
+    identifier: str = "",
+    hidden: bool = False,
+) -> Json:
+    """One CloudWatch metric of the chosen cluster; a hidden metric is only the input of a formula."""
+    return {
+        **METRIC_QUERY,
+        "metricEditorMode": 0,
+        "namespace": "NodeFleet",
+        "metricName": name,
+        "dimensions": {"ClusterId": ["$cluster"]},
+        "matchExact": True,
+        "statistic": statistic,
+        "period": str(period_seconds),
+        "label": legend,
+        "id": identifier or "m{letter}",
+        "hide": hidden,
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Formula:
-    """CloudWatch metric math or a SEARCH over metrics."""
-
-    expression: str
-    legend: str
-    period_seconds: int = 300
-
-    def target(self, reference: str) -> Json:
-        return {
-            "refId": reference,
-            "datasource": CLOUDWATCH,
-            "queryMode": "Metrics",
-            "metricQueryType": 0,
-            "metricEditorMode": 1,
-            "region": "default",
-            "expression": self.expression,
-            "label": self.legend,
-            "id": f"e{reference.lower()}",
-            "period": str(self.period_seconds),
-        }
+def formula(expression: str, legend: str, *, period_seconds: int = 300) -> Json:
+    """CloudWatch metric math, or a SEARCH over metrics."""
+    return {
+        **METRIC_QUERY,
+        "metricEditorMode": 1,
+        "expression": expression,
+        "label": legend,
+        "id": "e{letter}",
+        "period": str(period_seconds),
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogQuery:
-    """A Logs Insights query over one log group. The identifier may be a name wherever Grafana asks for an ARN."""
-
-    expression: str
-    log_group: str
-
-    def target(self, reference: str) -> Json:
-        return {
-            "refId": reference,
-            "datasource": CLOUDWATCH,
-            "queryMode": "Logs",
-            "region": "default",
-            "expression": self.expression,
-            "logGroups": [{"arn": self.log_group, "name": self.log_group}],
-            "id": "",
-        }
+def log_query(expression: str, log_group: str) -> Json:
+    """A Logs Insights query over one log group. Grafana accepts its name in place of the ARN."""
+    return {
+        "datasource": CLOUDWATCH,
+        "queryMode": "Logs",
+        "region": "default",
+        "expression": expression,
+        "logGroups": [{"arn": log_group, "name": log_group}],
+        "id": "",
+    }
 
 
-Target = Query | Metric | Formula | LogQuery
 Kind = Literal["timeseries", "stat", "heatmap", "table", "bars", "gauge"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel. Colours are by series name, marks are where a value turns from green to red."""
+    """One panel. Colours are by series name; marks are the values above which the colour changes."""
 
     title: str
     description: str
-    targets: tuple[Target, ...]
+    targets: tuple[Json, ...]
     kind: Kind = "timeseries"
     unit: str = "short"
     width: int = 12
@@ -126,20 +86,17 @@ class Panel:
     marks: tuple[tuple[str, float], ...] = ()
     colours: tuple[tuple[str, str], ...] = ()
 
-    def source(self) -> Json:
-        return PROMETHEUS if isinstance(self.targets[0], Query) else CLOUDWATCH
-
     def to_json(self, number: int, x: int, y: int) -> Json:
         return {
             "id": number,
             "type": "timeseries" if self.kind == "bars" else self.kind,
             "title": self.title,
             "description": self.description,
-            "datasource": self.source(),
+            "datasource": self.targets[0]["datasource"],
             "gridPos": {"h": self.height, "w": self.width, "x": x, "y": y},
             "fieldConfig": {"defaults": self._defaults(), "overrides": self._overrides()},
             "options": self._options(),
-            "targets": [target.target(chr(ord("A") + n)) for n, target in enumerate(self.targets)],
+            "targets": [_with_reference(target, chr(ord("A") + n)) for n, target in enumerate(self.targets)],
         }
 
     def _defaults(self) -> Json:
@@ -181,8 +138,14 @@ class Panel:
         return {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}
 
 
+def _with_reference(target: Json, reference: str) -> Json:
+    """The target under its letter, which is also part of its id."""
+    identified = {"id": target["id"].format(letter=reference.lower())} if "id" in target else {}
+    return {"refId": reference, **target, **identified}
+
+
 def cluster_variable() -> Json:
-    """Chooses the cluster among those that publish metrics."""
+    """A selection of the clusters that publish metrics."""
     return {
         "name": "cluster",
         "label": "Cluster",
@@ -201,18 +164,12 @@ def cluster_variable() -> Json:
 
 
 def text_variable(name: str, label: str, value: str) -> Json:
-    """A value that the reader may type over."""
-    return {
-        "name": name,
-        "label": label,
-        "type": "textbox",
-        "query": value,
-        "current": {"text": value, "value": value},
-    }
+    """A value that the reader can change."""
+    return {"name": name, "label": label, "type": "textbox", "query": value, "current": {"text": value, "value": value}}
 
 
 def dashboard(*, uid: str, title: str, description: str, panels: list[Panel], variables: list[Json]) -> Json:
-    """A whole dashboard, panels laid out from left to right and top to bottom."""
+    """A dashboard with its panels placed from left to right and from top to bottom."""
     laid_out, x, y, row_height = [], 0, 0, 0
     for number, panel in enumerate(panels, start=1):
         if x + panel.width > COLUMNS:

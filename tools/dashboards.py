@@ -1,7 +1,7 @@
 """The four Grafana dashboards as code: `python -m tools.dashboards` writes their JSON.
 
-What the cluster itself knows comes from Prometheus; what only the autoscaler or AWS knows (events, durations, reasons,
-money) comes from CloudWatch, because the functions run outside the cluster and nothing scrapes them.
+Values of the cluster come from Prometheus. Values of the autoscaler and of AWS (events, durations, reasons, cost) come
+from CloudWatch, because the functions run outside the cluster and Prometheus does not scrape them.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ import json
 from pathlib import Path
 
 from tools.dashboard_panels import (
-    Formula,
     Json,
-    LogQuery,
-    Metric,
     Panel,
-    Query,
     cluster_variable,
     dashboard,
+    formula,
+    log_query,
+    metric,
+    query,
     text_variable,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-# The seeds' baseline: five t3.small on demand, day and night.
+# Five t3.small on demand, day and night.
 BASELINE_USD_PER_HOUR = "0.116"
 DECIDE_LOG_GROUP = "/aws/lambda/$cluster-Decide"
 
+CPU_MARKS, MEMORY_MARKS = (("yellow", 70), ("red", 85)), (("yellow", 75), ("red", 90))
 WORKERS = 'job="node-exporter"'
 POD = "namespace, pod, uid"
 NOT_SERVER = 'unless on (node) (kube_node_role{role=~"control-plane|master"})'
@@ -47,9 +48,20 @@ def memory(by: str = "") -> str:
     return "100 * (" + MEMORY_USED.format(by=by, w=WORKERS) + ")"
 
 
-def megabytes_per_second(counter: str, selector: str) -> str:
-    """The rate of a byte counter for each worker."""
-    return f"sum by (instance_id) (rate({counter}{{{selector}}}[5m])) / 1024 / 1024"
+def bytes_panel(title: str, description: str, selector: str, **counters: str) -> Panel:
+    """Two byte counters of each worker as rates, the second one below the axis."""
+    (first, first_counter), (second, second_counter) = counters.items()
+    rate = "sum by (instance_id) (rate({}{{{}}}[5m])) / 1024 / 1024"
+    return Panel(
+        title,
+        description,
+        unit="MBs",
+        minimum=None,
+        targets=(
+            query(rate.format(first_counter, selector), f"{{{{instance_id}}}} {first}"),
+            query("-" + rate.format(second_counter, selector), f"{{{{instance_id}}}} {second}"),
+        ),
+    )
 
 
 def latency_milliseconds(quantile: float) -> str:
@@ -57,15 +69,14 @@ def latency_milliseconds(quantile: float) -> str:
     return f"1000 * histogram_quantile({quantile}, sum by (le) (rate(http_request_duration_seconds_bucket[5m])))"
 
 
-def event_panel(title: str, width: int) -> Panel:
+def event_panel(title: str) -> Panel:
     return Panel(
-        title=title,
-        description="Workers added (green) and removed (yellow). CloudWatch: only the autoscaler knows.",
+        title,
+        "Workers added (green) and removed (yellow), from CloudWatch.",
         kind="bars",
-        width=width,
         targets=(
-            Metric(name="ScaleUpEvents", legend="scale-up", period_seconds=60),
-            Metric(name="ScaleDownEvents", legend="scale-down", period_seconds=60),
+            metric("ScaleUpEvents", "scale-up", period_seconds=60),
+            metric("ScaleDownEvents", "scale-down", period_seconds=60),
         ),
         colours=(("scale-up", "green"), ("scale-down", "yellow")),
     )
@@ -81,116 +92,85 @@ def cluster_overview() -> Json:
         variables=[cluster_variable()],
         panels=[
             Panel(
-                title="Workers",
-                description="Nodes known to K3s, without the server.",
+                "Workers",
+                "Nodes known to K3s, without the server.",
                 kind="stat",
                 width=6,
-                targets=(Query(expression=f"count({nodes})", legend="workers"),),
+                targets=(query(f"count({nodes})", "workers"),),
             ),
             Panel(
-                title="CPU",
-                description="Mean over live workers; iowait and steal count as busy.",
-                kind="gauge",
+                "CPU",
+                "Mean over live workers; iowait and steal count as busy.",
+                targets=(query(f"avg({WORKER_CPU})", "CPU"),),
+                marks=CPU_MARKS,
                 unit="percent",
-                width=6,
                 maximum=100,
-                marks=(("yellow", 70), ("red", 85)),
-                targets=(Query(expression=f"avg({WORKER_CPU})", legend="CPU"),),
-            ),
-            Panel(
-                title="Memory",
-                description="Used memory of all workers together.",
                 kind="gauge",
-                unit="percent",
                 width=6,
-                maximum=100,
-                marks=(("yellow", 75), ("red", 90)),
-                targets=(Query(expression=memory(), legend="memory"),),
             ),
             Panel(
-                title="Unschedulable pods",
-                description="Pods that find no node, gated ones left out.",
+                "Memory",
+                "Used memory of all workers together.",
+                targets=(query(memory(), "memory"),),
+                marks=MEMORY_MARKS,
+                unit="percent",
+                maximum=100,
+                kind="gauge",
+                width=6,
+            ),
+            Panel(
+                "Unschedulable pods",
+                "Pods that fit on no node. Pods with scheduling gates are left out.",
                 kind="stat",
                 width=6,
                 marks=(("yellow", 1), ("red", 6)),
                 targets=(
-                    Query(
-                        expression=f"count({UNSCHEDULABLE}) or 0 * count(max by ({POD}) (kube_pod_status_phase))",
-                        legend="unschedulable",
+                    query(
+                        f"count({UNSCHEDULABLE}) or 0 * count(max by ({POD}) (kube_pod_status_phase))", "unschedulable"
                     ),
                 ),
             ),
             Panel(
-                title="Workers over time",
-                description="Known to K3s, and Ready.",
-                targets=(
-                    Query(expression=f"count({nodes})", legend="known"),
-                    Query(expression=f"sum({ready} {NOT_SERVER})", legend="ready"),
-                ),
+                "Workers over time",
+                "Nodes known to K3s, and nodes that are Ready.",
+                targets=(query(f"count({nodes})", "known"), query(f"sum({ready} {NOT_SERVER})", "ready")),
             ),
-            event_panel("Scaling events timeline", 12),
+            event_panel("Scaling events timeline"),
             Panel(
-                title="CPU by worker",
-                description="Busy share of each live worker.",
+                "CPU by worker",
+                "Busy share of each live worker.",
+                targets=(query(WORKER_CPU, "{{instance_id}}"),),
+                marks=CPU_MARKS,
                 unit="percent",
                 maximum=100,
-                marks=(("yellow", 70), ("red", 85)),
-                targets=(Query(expression=WORKER_CPU, legend="{{instance_id}}"),),
             ),
             Panel(
-                title="Memory by worker",
-                description="Used share, caches not counted.",
+                "Memory by worker",
+                "Used share of each worker, without caches.",
+                targets=(query(memory(" by (instance_id) "), "{{instance_id}}"),),
+                marks=MEMORY_MARKS,
                 unit="percent",
                 maximum=100,
-                marks=(("yellow", 75), ("red", 90)),
-                targets=(Query(expression=memory(" by (instance_id) "), legend="{{instance_id}}"),),
+            ),
+            bytes_panel(
+                "Network I/O",
+                "MB/s of each worker, without loopback and pod interfaces.",
+                f"{WORKERS},{NETWORK_DEVICES}",
+                **{"in": "node_network_receive_bytes_total", "out": "node_network_transmit_bytes_total"},
+            ),
+            bytes_panel(
+                "Disk I/O",
+                "MB/s of each worker.",
+                WORKERS,
+                read="node_disk_read_bytes_total",
+                written="node_disk_written_bytes_total",
             ),
             Panel(
-                title="Network I/O",
-                description="MB/s of each worker, loopback and pod interfaces left out.",
-                unit="MBs",
-                minimum=None,
-                targets=(
-                    Query(
-                        expression=megabytes_per_second(
-                            "node_network_receive_bytes_total", f"{WORKERS},{NETWORK_DEVICES}"
-                        ),
-                        legend="{{instance_id}} in",
-                    ),
-                    Query(
-                        expression="-"
-                        + megabytes_per_second("node_network_transmit_bytes_total", f"{WORKERS},{NETWORK_DEVICES}"),
-                        legend="{{instance_id}} out",
-                    ),
-                ),
-            ),
-            Panel(
-                title="Disk I/O",
-                description="MB/s of each worker.",
-                unit="MBs",
-                minimum=None,
-                targets=(
-                    Query(
-                        expression=megabytes_per_second("node_disk_read_bytes_total", WORKERS),
-                        legend="{{instance_id}} read",
-                    ),
-                    Query(
-                        expression="-" + megabytes_per_second("node_disk_written_bytes_total", WORKERS),
-                        legend="{{instance_id}} written",
-                    ),
-                ),
-            ),
-            Panel(
-                title="Pod distribution by node",
-                description="Pods on each node: an even colour is an even spread.",
+                "Pod distribution by node",
+                "Pods on each node. An even colour shows an even distribution.",
                 kind="heatmap",
                 width=24,
-                targets=(
-                    Query(
-                        expression=f'count by (node) (max by ({POD}, node) (kube_pod_info{{node!=""}}))',
-                        legend="{{node}}",
-                    ),
-                ),
+                targets=(query(f'count by (node) (max by ({POD}, node) (kube_pod_info{{node!=""}}))', "{{node}}"),),
             ),
         ],
     )
@@ -201,56 +181,56 @@ def autoscaler_performance() -> Json:
     return dashboard(
         uid="autoscaler-perf",
         title="Autoscaler Performance",
-        description="How fast and how well the autoscaler works. All of it is CloudWatch.",
+        description="Speed and results of the autoscaler, from CloudWatch.",
         variables=[cluster_variable()],
         panels=[
             Panel(
-                title="Lambda duration, median",
-                description="Each function of the workflow.",
+                "Lambda duration, median",
+                "Each function of the workflow.",
                 unit="ms",
-                targets=(Formula(expression=duration.format(statistic="p50"), legend=""),),
+                targets=(formula(duration.format(statistic="p50"), ""),),
             ),
             Panel(
-                title="Lambda duration, p95",
-                description="Each function of the workflow.",
+                "Lambda duration, p95",
+                "Each function of the workflow.",
                 unit="ms",
-                targets=(Formula(expression=duration.format(statistic="p95"), legend=""),),
+                targets=(formula(duration.format(statistic="p95"), ""),),
             ),
-            event_panel("Scale-up and scale-down events", 12),
+            event_panel("Scale-up and scale-down events"),
             Panel(
-                title="Node join latency",
-                description="From launch to usable. The promise is under 180 s from decision to Ready.",
+                "Node join latency",
+                "From launch to ready. The target is under 180 s from decision to Ready.",
                 unit="s",
                 marks=(("red", 180),),
                 targets=(
-                    Metric(name="NodeJoinSeconds", legend="median", statistic="p50"),
-                    Metric(name="NodeJoinSeconds", legend="slowest", statistic="Maximum"),
+                    metric("NodeJoinSeconds", "median", statistic="p50"),
+                    metric("NodeJoinSeconds", "slowest", statistic="Maximum"),
                 ),
             ),
             Panel(
-                title="Drain time",
-                description="From cordon to drained.",
+                "Drain time",
+                "From cordon to drained.",
                 unit="s",
                 marks=(("red", 300),),
-                targets=(Metric(name="DrainSeconds", legend="slowest", statistic="Maximum"),),
+                targets=(metric("DrainSeconds", "slowest", statistic="Maximum"),),
             ),
             Panel(
-                title="Failures",
-                description="Scaling operations that failed.",
+                "Failures",
+                "Scaling operations that failed.",
                 kind="bars",
-                targets=(Metric(name="ScalingFailures", legend="failed"),),
+                targets=(metric("ScalingFailures", "failed"),),
                 colours=(("failed", "red"),),
             ),
             Panel(
-                title="Decision reasons",
-                description="How often each rule decided, from the deciding function's log.",
+                "Decision reasons",
+                "How often each rule decided, from the log of the function Decide.",
                 kind="table",
                 width=24,
                 targets=(
-                    LogQuery(
-                        log_group=DECIDE_LOG_GROUP,
-                        expression="filter message = 'decision'"
+                    log_query(
+                        "filter message = 'decision'"
                         " | stats count(*) as decisions by action, rule | sort decisions desc",
+                        DECIDE_LOG_GROUP,
                     ),
                 ),
             ),
@@ -264,98 +244,89 @@ def application_metrics() -> Json:
     return dashboard(
         uid="app-metrics",
         title="Application Metrics",
-        description="The demo application, or any that exposes the same three metrics.",
+        description="The demo application, or any application that exposes the same three metrics.",
         variables=[],
         panels=[
             Panel(
-                title="Request rate",
-                description="Requests per second over all replicas.",
+                "Request rate",
+                "Requests per second over all replicas.",
                 unit="reqps",
-                targets=(Query(expression=requests, legend="requests"),),
+                targets=(query(requests, "requests"),),
             ),
             Panel(
-                title="Latency",
-                description="The slowest twentieth and hundredth of requests.",
+                "Latency",
+                "95th and 99th percentile of the request duration.",
                 unit="ms",
                 marks=(("red", 2000),),
-                targets=(
-                    Query(expression=latency_milliseconds(0.95), legend="p95"),
-                    Query(expression=latency_milliseconds(0.99), legend="p99"),
-                ),
+                targets=(query(latency_milliseconds(0.95), "p95"), query(latency_milliseconds(0.99), "p99")),
             ),
             Panel(
-                title="Error rate",
-                description="Share of answers with a status of 500 or more.",
+                "Error rate",
+                "Share of responses with a status of 500 or more.",
                 unit="percent",
                 marks=(("red", 5),),
-                targets=(Query(expression=f"100 * ({failed} or 0 * {requests}) / {requests}", legend="errors"),),
+                targets=(query(f"100 * ({failed} or 0 * {requests}) / {requests}", "errors"),),
             ),
             Panel(
-                title="Queue depth",
-                description="Orders waiting, all replicas together.",
+                "Queue depth",
+                "Waiting orders of all replicas.",
                 marks=(("red", 1000),),
-                targets=(Query(expression="sum by (queue) (app_queue_depth)", legend="{{queue}}"),),
+                targets=(query("sum by (queue) (app_queue_depth)", "{{queue}}"),),
             ),
         ],
     )
 
 
 def cost_tracking() -> Json:
-    cost = Metric(name="EstimatedHourlyCost", legend="cost", statistic="Average", identifier="cost", hidden=True)
+    cost = metric("EstimatedHourlyCost", "cost", statistic="Average", identifier="cost", hidden=True)
     spot = f'count(up{{{WORKERS},market="spot"}} == 1)'
     live = f"count(up{{{WORKERS}}} == 1)"
     return dashboard(
         uid="cost-tracking",
         title="Cost Tracking",
-        description="What the fleet costs, from the autoscaler's own figure, against machines that never stop.",
-        variables=[
-            cluster_variable(),
-            text_variable("baseline", "Baseline, USD per hour", BASELINE_USD_PER_HOUR),
-        ],
+        description="Cost of the fleet as the autoscaler computes it, compared with a fixed fleet.",
+        variables=[cluster_variable(), text_variable("baseline", "Baseline, USD per hour", BASELINE_USD_PER_HOUR)],
         panels=[
             Panel(
-                title="Hourly cost",
-                description="Workers that run, each at its market's price. CloudWatch.",
+                "Hourly cost",
+                "Running workers, each at the price of its market, from CloudWatch.",
                 unit="currencyUSD",
-                targets=(Metric(name="EstimatedHourlyCost", legend="fleet", statistic="Average"),),
+                targets=(metric("EstimatedHourlyCost", "fleet", statistic="Average"),),
             ),
             Panel(
-                title="Daily projection",
-                description="The last hour's mean cost, for 24 hours. CloudWatch.",
+                "Daily projection",
+                "Mean cost of the last hour for 24 hours, from CloudWatch.",
                 kind="stat",
                 unit="currencyUSD",
-                targets=(cost, Formula(expression="cost * 24", legend="per day", period_seconds=3600)),
+                targets=(cost, formula("cost * 24", "per day", period_seconds=3600)),
             ),
             Panel(
-                title="Savings against the baseline",
-                description="The baseline less the fleet, per hour. CloudWatch.",
+                "Savings against the baseline",
+                "Cost of the baseline minus cost of the fleet per hour, from CloudWatch.",
                 unit="currencyUSD",
                 minimum=None,
-                targets=(cost, Formula(expression="$baseline - cost", legend="saved per hour")),
+                targets=(cost, formula("$baseline - cost", "saved per hour")),
             ),
             Panel(
-                title="Savings",
-                description="Share of the baseline that is not spent. The promise is 40 to 50 %. CloudWatch.",
+                "Savings",
+                "Saved share of the baseline, from CloudWatch. The target is 40 to 50 %.",
                 kind="gauge",
                 unit="percent",
                 minimum=None,
                 maximum=100,
-                targets=(
-                    cost,
-                    Formula(expression="100 * ($baseline - cost) / $baseline", legend="saved"),
-                ),
+                targets=(cost, formula("100 * ($baseline - cost) / $baseline", "saved")),
             ),
             Panel(
-                title="Spot share",
-                description="Live workers on Spot, in percent. Prometheus: the market is a label of each target.",
+                "Spot share",
+                "Live workers on Spot in percent, by the label market in Prometheus.",
                 unit="percent",
                 maximum=100,
-                targets=(Query(expression=f"100 * ({spot} or 0 * {live}) / {live}", legend="Spot"),),
+                targets=(query(f"100 * ({spot} or 0 * {live}) / {live}", "Spot"),),
             ),
             Panel(
-                title="Workers by market",
-                description="Live workers on Spot and on demand.",
-                targets=(Query(expression=f"count by (market) (up{{{WORKERS}}} == 1)", legend="{{market}}"),),
+                "Workers by market",
+                "Live workers on Spot and on demand.",
+                targets=(query(f"count by (market) (up{{{WORKERS}}} == 1)", "{{market}}"),),
             ),
         ],
     )
