@@ -1,6 +1,6 @@
-"""200 random clusters: a budget is never broken by us, and nothing that must not move is ever deleted.
+"""200 random clusters: node-fleet breaks no budget and deletes no pod that must stay on its node.
 
-The judge is independent of the API's own budget sums; two mutants show that it would notice.
+The checker is independent of the budget sums of the API; it finds two mutants.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ CLUSTERS = 200
 REAL_CLUSTERS = 10
 
 
-def act_out(plan: Plan, mutation: Mutation = as_shipped, removals: int = 1) -> tuple[BudgetChecker, list[str]]:
-    """Build the cluster and remove workers in virtual time, the shipped shell talking to the double."""
+def remove_workers(plan: Plan, mutation: Mutation = as_shipped, removals: int = 1) -> tuple[BudgetChecker, list[str]]:
+    """Build the cluster and remove workers in virtual time, the shipped scripts with the fake kubectl."""
     clock = VirtualClock()
-    world = SimulatedCluster(clock)
-    checker = BudgetChecker(world)
-    fleet = build(plan, world)
+    cluster = SimulatedCluster(clock)
+    checker = BudgetChecker(cluster)
+    fleet = build(plan, cluster)
     clock.advance(120)
-    shell = ServerShell(world, clock.advance)
+    shell = ServerShell(cluster, clock.advance)
 
     def run(text: str, environment: dict[str, str]) -> tuple[int, str, str]:
         ended = shell.run(text, environment, limit_seconds=360)
         return ended.exit_code, ended.stdout, ended.stderr
 
     try:
-        ended = [remove_one(world, fleet, run, clock.advance, mutation) for _ in range(removals)]
+        ended = [remove_one(cluster, fleet, run, clock.advance, mutation) for _ in range(removals)]
     finally:
         shell.close()
     clock.advance(300)
     return checker, ended
 
 
-def assert_nobody_was_hurt(checker: BudgetChecker) -> None:
+def assert_only_safe_removals(checker: BudgetChecker) -> None:
     assert checker.violations == []
     assert [r for r in checker.removals if r.is_node_bound] == []
     assert [r for r in checker.removals if r.owner_kind in ("StatefulSet", "")] == []
@@ -74,9 +74,9 @@ def chunk(number: int) -> Callable[[], None]:
     )
     @given(plan=plans())
     def test(plan: Plan) -> None:
-        checker, ended = act_out(plan)
-        assert_nobody_was_hurt(checker)
-        assert set(ended) <= {"removed", "nobody", "failed", "blocked"}
+        checker, ended = remove_workers(plan)
+        assert_only_safe_removals(checker)
+        assert set(ended) <= {"removed", "no worker", "failed", "blocked"}
 
     return test
 
@@ -87,7 +87,7 @@ test_budgets_hold_in_the_third_fifty_clusters = chunk(3)
 test_budgets_hold_in_the_fourth_fifty_clusters = chunk(4)
 
 
-def found_by_the_judge(mutation: Mutation, clusters: int = 25) -> bool:
+def found_by_the_checker(mutation: Mutation, clusters: int = 25) -> bool:
     """Whether one of some random clusters shows what the mutant does."""
     seen: list[bool] = []
 
@@ -100,21 +100,21 @@ def found_by_the_judge(mutation: Mutation, clusters: int = 25) -> bool:
         phases=[Phase.generate],
     )
     @given(plan=plans())
-    def look(plan: Plan) -> None:
+    def search(plan: Plan) -> None:
         if not any(seen):
-            checker, _ = act_out(plan, mutation)
+            checker, _ = remove_workers(plan, mutation)
             seen.append(bool(checker.violations))
 
-    look()
+    search()
     return any(seen)
 
 
-def test_the_judge_finds_the_mutant_that_deletes_instead_of_evicting() -> None:
-    assert found_by_the_judge(deleting)
+def test_the_checker_finds_the_mutant_that_deletes_instead_of_evicting() -> None:
+    assert found_by_the_checker(deleting)
 
 
-def test_the_judge_finds_the_mutant_that_terminates_before_the_node_is_empty() -> None:
-    assert found_by_the_judge(terminating_early)
+def test_the_checker_finds_the_mutant_that_terminates_before_the_node_is_empty() -> None:
+    assert found_by_the_checker(terminating_early)
 
 
 @needs_kubectl
@@ -128,22 +128,22 @@ def test_budgets_hold_when_the_real_kubectl_drains(tmp_path: Path) -> None:
     @given(plan=plans(quick=True))
     def drain_for_real(plan: Plan) -> None:
         if drained.count("removed") < REAL_CLUSTERS:
-            checker, ended = act_out_for_real(plan, tmp_path)
+            checker, ended = remove_with_kubectl(plan, tmp_path)
             drained.extend(ended)
-            assert_nobody_was_hurt(checker)
+            assert_only_safe_removals(checker)
 
     drain_for_real()
     assert drained.count("removed") == REAL_CLUSTERS, drained
 
 
-def act_out_for_real(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:
+def remove_with_kubectl(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:
     now = float(int(time.time()))
     clock = VirtualClock(now - 120)
-    world = SimulatedCluster(clock)
-    checker = BudgetChecker(world)
-    fleet = build(plan, world)
+    cluster = SimulatedCluster(clock)
+    checker = BudgetChecker(cluster)
+    fleet = build(plan, cluster)
     clock.advance_to(now)
-    with kubernetes_api(world) as api, realtime_pump(world, clock):
+    with kubernetes_api(cluster) as api, realtime_pump(cluster, clock):
         environment = {
             "PATH": f"{Path(str(KUBECTL)).parent}:{os.environ['PATH']}",
             "HOME": str(home),
@@ -164,8 +164,8 @@ def act_out_for_real(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:
             return done.returncode, done.stdout, done.stderr
 
         def settle(seconds: float) -> None:
-            with world.state.lock:
-                world.state.clock.advance(0)
+            with cluster.state.lock:
+                cluster.state.clock.advance(0)
 
-        ended = [remove_one(world, fleet, run, settle, as_shipped)]
+        ended = [remove_one(cluster, fleet, run, settle, as_shipped)]
     return checker, [e if not e.startswith("not forgotten") else "removed" for e in ended]

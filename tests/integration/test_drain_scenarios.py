@@ -1,4 +1,4 @@
-"""Removals acted out whole: the deployed workflow, the shipped shell, virtual time, and an independent judge."""
+"""Whole removals: the deployed workflow, the shipped scripts, virtual time, and an independent budget checker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.budget_checker import BudgetChecker
 
 @dataclass
 class Story:
-    """One scenario that was acted out."""
+    """One scenario that was simulated."""
 
     simulation: Simulation
     checker: BudgetChecker
 
     @property
     def removals(self) -> list[Execution]:
-        """Executions that looked for somebody to remove, or went on with it."""
+        """Executions that looked for workers to remove, or continued a removal."""
         return [e for e in self.simulation.executions if set(e.path) & {"InspectNodes", "UndoDrain", "ForgetNodes"}]
 
     def notes(self) -> str:
@@ -47,7 +47,7 @@ class Story:
         calls = self.simulation.deployment.cloud.recorder.calls
         return [i for c in calls if c.operation == "TerminateInstances" for i in c.parameters["InstanceIds"]]
 
-    def assert_nobody_was_hurt(self) -> None:
+    def assert_only_safe_removals(self) -> None:
         assert self.checker.violations == []
         assert [r for r in self.checker.removals if r.is_node_bound or r.owner_kind in ("StatefulSet", "")] == []
         assert [r for r in self.checker.removals if r.act == "terminated with its machine"] == []
@@ -62,7 +62,7 @@ Act = Callable[..., Story]
 
 
 def acting(template: Template) -> Iterator[Act]:
-    """Act a scenario out, whole or for some minutes; `before` may prepare the simulation."""
+    """Simulate a scenario, whole or for some minutes; `before` prepares the simulation."""
     with contextlib.ExitStack() as stack:
 
         def run(
@@ -91,22 +91,22 @@ def act(template: Template) -> Iterator[Act]:
     yield from acting(template)
 
 
-def test_quiet_night_goes_from_ten_to_two_without_breaking_a_budget_or_leaving_anything(act: Act) -> None:
-    """Also cases 1 and 2: neither dead nodes nor their passwords are left."""
+def test_a_quiet_night_removes_eight_of_ten_workers_without_breaking_a_budget_or_leaving_objects(act: Act) -> None:
+    """Neither the nodes of removed workers nor their passwords are left."""
     story = act("quiet-night")
     assert story.workers() == 2
-    story.assert_nobody_was_hurt()
-    gone = story.terminated()
-    assert len(gone) == len(set(gone)) == 8
+    story.assert_only_safe_removals()
+    removed = story.terminated()
+    assert len(removed) == len(set(removed)) == 8
     assert story.cordoned() == []
     assert {e.status for e in story.simulation.executions} == {"SUCCEEDED"}
     names = {n.name for n in story.simulation.cluster.nodes()}
     secrets = {s["metadata"]["name"] for s in story.simulation.cluster.objects("secrets", "kube-system")}
-    assert set(gone) & names == set()
-    assert {f"{i}.node-password.k3s" for i in gone} & secrets == set()
+    assert set(removed) & names == set()
+    assert {f"{i}.node-password.k3s" for i in removed} & secrets == set()
 
 
-def test_blocked_everywhere_says_why_each_worker_stays(act: Act) -> None:
+def test_each_worker_with_a_blocker_stays_and_its_reason_is_reported(act: Act) -> None:
     story = act("blocked-everywhere", minutes=20)
     assert story.removals
     kept = story.removals[-1].output_of("SelectNodes")["selection"]["kept"]
@@ -115,9 +115,9 @@ def test_blocked_everywhere_says_why_each_worker_stays(act: Act) -> None:
     assert (story.terminated(), story.commands("DrainNode"), story.cordoned()) == ([], [], [])
 
 
-def test_case_10_drain_times_out_gives_the_worker_back_and_waits_longer_each_time(act: Act) -> None:
+def test_a_drain_that_times_out_reinstates_the_worker_with_a_growing_back_off(act: Act) -> None:
     story = act("drain-times-out")
-    story.assert_nobody_was_hurt()
+    story.assert_only_safe_removals()
     failed = [e for e in story.removals if "UndoDrain" in e.path]
     assert len(failed) >= 2
     assert story.terminated() == []
@@ -127,13 +127,13 @@ def test_case_10_drain_times_out_gives_the_worker_back_and_waits_longer_each_tim
     for run in story.commands("DrainNode"):
         drains.setdefault(run.parameters["NodeName"][0], []).append(run.sent_at)
     for times in drains.values():
-        rests = [b - a for a, b in pairwise(times)]
-        assert all(b > a >= 600 for a, b in pairwise(rests)) or len(rests) < 2
+        back_offs = [b - a for a, b in pairwise(times)]
+        assert all(b > a >= 600 for a, b in pairwise(back_offs)) or len(back_offs) < 2
 
 
-def test_server_unreachable_terminates_nobody_blindly_and_work_goes_on_afterwards(act: Act) -> None:
+def test_an_unreachable_server_stops_terminations_and_scaling_continues_afterwards(act: Act) -> None:
     story = act("server-unreachable")
-    story.assert_nobody_was_hurt()
+    story.assert_only_safe_removals()
     start = story.simulation.scenario.start_at
     away = [(12.5 * 60, 24.5 * 60), (40 * 60, 50 * 60)]
     calls = story.simulation.deployment.cloud.recorder.calls
@@ -143,9 +143,9 @@ def test_server_unreachable_terminates_nobody_blindly_and_work_goes_on_afterward
     assert story.cordoned() == []
 
 
-def test_load_returns_mid_drain_withdraws_it_and_the_worker_serves_again(act: Act) -> None:
+def test_load_that_returns_during_a_drain_withdraws_it_and_the_worker_serves_again(act: Act) -> None:
     story = act("load-returns-mid-drain", minutes=30)
-    story.assert_nobody_was_hurt()
+    story.assert_only_safe_removals()
     withdrawn = [e for e in story.removals if "UndoDrain" in e.path]
     assert withdrawn
     assert withdrawn[0].status == "SUCCEEDED"
@@ -155,9 +155,9 @@ def test_load_returns_mid_drain_withdraws_it_and_the_worker_serves_again(act: Ac
     assert story.terminated() == []
 
 
-DEAD_WORKER = """
-name: dead-worker
-description: The kubelet of one worker dies; after twenty minutes it is replaced.
+NOT_READY_WORKER = """
+name: not-ready-worker
+description: The kubelet of one worker stops; after twenty minutes it is replaced.
 duration: {minutes}m
 seed: 53
 workers:
@@ -175,9 +175,7 @@ applications:
 
 
 @pytest.mark.parametrize("dies_at", [2, 6, 11])
-def test_case_15_a_worker_that_is_not_ready_for_long_is_removed_though_its_pods_never_confirm(
-    act: Act, dies_at: int
-) -> None:
+def test_a_worker_that_is_not_ready_for_long_is_removed_although_its_pods_never_confirm(act: Act, dies_at: int) -> None:
     dead: list[str] = []
 
     def kill(simulation: Simulation) -> None:
@@ -185,7 +183,7 @@ def test_case_15_a_worker_that_is_not_ready_for_long_is_removed_though_its_pods_
         at = simulation.deployment.clock.now() + dies_at * 60
         simulation.deployment.clock.at(at, lambda: simulation.cluster.fail_node(dead[0]))
 
-    story = act(parse_scenario(DEAD_WORKER.format(minutes=dies_at + 30)), before=kill)
+    story = act(parse_scenario(NOT_READY_WORKER.format(minutes=dies_at + 30)), before=kill)
     assert dead[0] in story.terminated()
     assert dead[0] not in {n.name for n in story.simulation.cluster.nodes()}
     [drain] = [r for r in story.commands("DrainNode") if r.parameters["NodeName"] == dead]
@@ -197,26 +195,26 @@ def test_case_15_a_worker_that_is_not_ready_for_long_is_removed_though_its_pods_
 
 def test_several_targets_in_one_operation_hold_the_minimum_on_the_whole_set(act: Act) -> None:
     story = act("quiet-night", minutes=60, settings={"max_targets": 3})
-    story.assert_nobody_was_hurt()
+    story.assert_only_safe_removals()
     assert min(p.workers_usable for p in story.simulation.points) >= 2
     assert story.cordoned() == []
 
 
 @pytest.mark.parametrize("delay", [0.0, 20.0, 29.0])
-def test_case_43_a_command_that_ssm_shows_late_is_waited_for(act: Act, delay: float) -> None:
+def test_a_command_that_ssm_shows_late_is_waited_for(act: Act, delay: float) -> None:
     def slow(simulation: Simulation) -> None:
         simulation.deployment.cloud.commands.delays.unknown_seconds = min(delay, 8.0)
         simulation.deployment.cloud.commands.delays.delayed_seconds = min(delay, 9.0)
 
     story = act("quiet-night", minutes=30, before=slow)
-    story.assert_nobody_was_hurt()
+    story.assert_only_safe_removals()
     assert story.terminated()
     assert {e.status for e in story.simulation.executions} == {"SUCCEEDED"}
 
 
 @pytest.mark.parametrize("minutes", [2, 10, 30])
-def test_case_46_a_drain_that_arrives_after_the_agent_was_away_does_nothing(act: Act, minutes: int) -> None:
-    """Everything SSM could not deliver runs all the same, that many minutes late."""
+def test_a_drain_that_is_delivered_after_an_absence_of_the_agent_changes_nothing(act: Act, minutes: int) -> None:
+    """SSM delivers the commands that many minutes late, and they run."""
 
     def away(simulation: Simulation) -> None:
         deployment = simulation.deployment
@@ -237,7 +235,7 @@ def test_case_46_a_drain_that_arrives_after_the_agent_was_away_does_nothing(act:
 
 @pytest.mark.parametrize("polls", [1, 3, 12])
 def test_an_abandoned_run_leaves_no_cordon(act: Act, polls: int) -> None:
-    """Somebody stops the execution in mid-drain: the clean-up stops the drain and gives the worker back."""
+    """Another user stops the execution during a drain: the clean-up cancels the drain and reinstates the worker."""
     stopped: list[str] = []
 
     def abandon(simulation: Simulation) -> None:
@@ -253,14 +251,14 @@ def test_an_abandoned_run_leaves_no_cordon(act: Act, polls: int) -> None:
 
     story = act("drain-times-out", minutes=18, before=abandon)
     assert stopped
-    story.assert_nobody_was_hurt()
+    story.assert_only_safe_removals()
     drain = story.commands("DrainNode")[0]
     assert drain.status == "Cancelled"
     assert story.cordoned() == []
 
 
 @pytest.mark.parametrize("minutes", [5, 20, 60])
-def test_case_47_an_unmanaged_server_is_named_and_nobody_is_removed(act: Act, minutes: int) -> None:
+def test_an_unmanaged_server_is_reported_and_no_worker_is_removed(act: Act, minutes: int) -> None:
     def unmanaged(simulation: Simulation) -> None:
         commands = simulation.deployment.cloud.commands
         until = simulation.deployment.clock.now() + minutes * 60
@@ -284,5 +282,5 @@ def without_interruptions() -> list[str]:
 
 
 @pytest.mark.parametrize("name", without_interruptions())
-def test_in_no_scenario_without_interruptions_do_we_break_a_budget(act: Act, name: str) -> None:
-    act(name).assert_nobody_was_hurt()
+def test_no_scenario_without_interruptions_breaks_a_budget(act: Act, name: str) -> None:
+    act(name).assert_only_safe_removals()

@@ -1,4 +1,4 @@
-"""Random clusters, and one removal acted out as the workflow does it: look, choose, drain, terminate, forget."""
+"""Random clusters, and one removal as the workflow does it: inspect, choose, drain, terminate, forget."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BLOCKING: list[dict[str, Any]] = [
 
 
 def times(dice: random.Random, quick: bool) -> dict[str, Any]:
-    """How long pods take to stop and start; quick for clusters that live in real time."""
+    """How long pods take to stop and start; quick for clusters in real time."""
     if quick:
         return {"grace_seconds": 30, "shutdown_seconds": 1.0, "start_seconds": 1.0}
     return {
@@ -102,13 +102,13 @@ def worker_name(number: int) -> str:
     return f"i-{number + 1:017x}"
 
 
-def build(plan: Plan, world: SimulatedCluster) -> tuple[Instance, ...]:
+def build(plan: Plan, cluster: SimulatedCluster) -> tuple[Instance, ...]:
     """The plan's cluster in this world; answers its workers as EC2 shows them."""
-    world.add_server("i-0000000000000000f", ZONES[0])
+    cluster.add_server("i-0000000000000000f", ZONES[0])
     fleet = []
     for number in range(plan.workers):
         zone = ZONES[number % 2]
-        world.add_worker(worker_name(number), az=zone)
+        cluster.add_worker(worker_name(number), az=zone)
         fleet.append(
             Instance(
                 instance_id=worker_name(number),
@@ -120,17 +120,17 @@ def build(plan: Plan, world: SimulatedCluster) -> tuple[Instance, ...]:
             )
         )
     for application in plan.applications:
-        world.add_application(application)
+        cluster.add_application(application)
     for mark in plan.bare_pods:
-        world.create("pods", pod_object("bare", annotations={SAFE: mark} if mark else {}))
+        cluster.create("pods", pod_object("bare", annotations={SAFE: mark} if mark else {}))
     if plan.second_budget:
         labels = {"app": plan.applications[0].name}
-        world.add_budget("second", namespace="shop", labels=labels, min_available=1)
+        cluster.add_budget("second", namespace="shop", labels=labels, min_available=1)
     return tuple(fleet)
 
 
 def remove_one(
-    world: SimulatedCluster,
+    cluster: SimulatedCluster,
     fleet: tuple[Instance, ...],
     shell: Shell,
     settle: Callable[[float], None],
@@ -142,14 +142,14 @@ def remove_one(
     judged = judge_workers(inspection, fleet, under_notice=frozenset(), back_offs=(), now=0)
     plan = choose(judged, count=1, minimum=1, order="balance", spot_percent=0)
     if not plan.targets:
-        return "nobody"
+        return "no worker"
     name = plan.targets[0].node.node_name
     target = Target(instance_id=name, node_name=name, phase="draining", started_at=0)
     verdict = drain(shell, target, mutation)
     if verdict != "drained":
         shell(script("uncordon_node"), {"NODE_NAME": name, "OPERATION_ID": OPERATION_ID})
         return verdict
-    world.instance_ended(name, voluntary=True)
+    cluster.instance_ended(name, voluntary=True)
     settle(60)
     forgotten = shell(script("forget_node"), {"NODE_NAME": name, "INSTANCE_ID": name})
     return "removed" if forgotten[0] == 0 else f"not forgotten: {forgotten[1]}"
