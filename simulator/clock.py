@@ -1,7 +1,7 @@
-"""One virtual clock for the whole simulator: due callbacks, waiting virtual threads, and nothing else.
+"""One virtual clock for the whole simulator: callbacks that are due, and virtual threads that wait.
 
-Whatever runs in virtual time is a virtual thread (a greenlet), exactly one runs at any moment, and time moves only
-when all of them wait. So the same start gives the same order of events. It knows no AWS and no cluster.
+A virtual thread is a greenlet. Exactly one runs at any moment, and time moves only when all of them wait, so the same
+start gives the same order of events. The clock knows no AWS and no cluster.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ import contextlib
 import datetime as dt
 import heapq
 import itertools
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from unittest import mock
 
 import greenlet
 import time_machine
-
-T = TypeVar("T")
 
 DEFAULT_START = 1_780_300_800.0  # Monday 2026-06-01 08:00:00 UTC
 GRAIN_SECONDS = 1e-6  # times are kept to the microsecond; a shorter wait still lets one pass
@@ -36,11 +32,11 @@ class ClockError(RuntimeError):
 
 
 class ThreadKilledError(BaseException):
-    """Ends a virtual thread where it waits. Not an Exception, so that no handler's own except clause keeps it alive."""
+    """Ends a virtual thread where it waits. It is no Exception, so no `except Exception` keeps the thread alive."""
 
 
 class Scope(Protocol):
-    """Something true only while one virtual thread runs: left when it waits, entered again before it goes on."""
+    """A state that holds only while one virtual thread runs: left when it waits, entered again before it continues."""
 
     def enter(self) -> None: ...
 
@@ -49,7 +45,7 @@ class Scope(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Handle:
-    """A callback that is due at a time; hand it to `VirtualClock.cancel` to take it back."""
+    """A callback that is due at a time; `VirtualClock.cancel` cancels it."""
 
     due: float
     callback: Callable[[], object] | None
@@ -60,18 +56,9 @@ class Handle:
         return self.callback is None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _OutsideWait:
-    """A real thread that asks for virtual seconds to pass."""
-
-    seconds: float
-    passed: threading.Event = field(default_factory=threading.Event)
-    broken: bool = False
-
-
 @dataclass(slots=True, eq=False)
 class VirtualThread:
-    """One line of execution in virtual time, with the part of threading.Thread's face that its users need."""
+    """One line of execution in virtual time, with the part of threading.Thread's interface that its users need."""
 
     clock: VirtualClock
     name: str
@@ -170,7 +157,7 @@ def wait_for_any(clock: VirtualClock, events: list[VirtualEvent], timeout: float
 
 
 class VirtualClock:
-    """now() moves from due time to due time; equal due times run in the order in which they were asked for."""
+    """now() moves from due time to due time; callbacks with equal due times run in the order of their scheduling."""
 
     def __init__(self, start: float = DEFAULT_START) -> None:
         self._now = round(float(start), 6)
@@ -183,7 +170,6 @@ class VirtualClock:
         self._hub: greenlet.greenlet | None = None
         self._thread = threading.get_ident()
         self._outer_scopes: list[Scope] = []
-        self._outside: queue.SimpleQueue[_OutsideWait | None] | None = None
         self._traveller: Any = None
 
     def now(self) -> float:
@@ -204,7 +190,7 @@ class VirtualClock:
         return handle
 
     def cancel(self, handle: Handle) -> None:
-        """Takes a callback back. Harmless when it has run or was cancelled before."""
+        """Cancels a callback. Changes nothing when it has run or was cancelled before."""
         if handle.callback is None:
             return
         handle.callback = None
@@ -227,18 +213,12 @@ class VirtualClock:
         return self._threads.get(greenlet.getcurrent())
 
     def wait(self, seconds: float) -> None:
-        """Lets so many virtual seconds pass for the caller only.
-
-        In a virtual thread it waits; in the code that drives the clock it advances; in a real thread it takes the turn
-        of the virtual thread that is waiting for that real thread in `outside`.
-        """
+        """Lets so many virtual seconds pass: a virtual thread waits, the code that drives the clock advances it."""
         if seconds < 0:
             raise ClockError(f"wait({seconds!r}): a wait cannot be negative")
         thread = self.current_thread()
         if thread is not None:
             self._park(thread, seconds)
-        elif threading.get_ident() != self._thread:
-            self._wait_from_outside(seconds)
         elif self._hub is not None:
             raise ClockError("a callback may not wait: spawn a virtual thread and wait there")
         else:
@@ -259,40 +239,14 @@ class VirtualClock:
         finished = self._drive(done, limit)
         if not finished and limit is None:
             waiting = ", ".join(sorted(thread.name for thread in self._threads.values())) or "none"
-            raise ClockError(
-                f"nothing is due any more and the condition does not hold; waiting virtual threads: {waiting}"
-            )
+            raise ClockError(f"nothing is due and the condition does not hold; waiting virtual threads: {waiting}")
         if not finished and limit is not None:
             self._set_now(max(limit, self._now))
         return finished
 
-    def outside(self, work: Callable[[], T]) -> T:
-        """Runs work (a real process, say) in a thread; time stands still except while it waits on this clock."""
-        inbox: queue.SimpleQueue[_OutsideWait | None] = queue.SimpleQueue()
-        outcome: list[T] = []
-        failure: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                outcome.append(work())
-            except BaseException as error:
-                failure.append(error)
-            finally:
-                inbox.put(None)
-
-        self._outside = inbox
-        threading.Thread(target=run, daemon=True).start()
-        try:
-            self._serve_outside(inbox)
-        finally:
-            self._outside = None
-        if failure:
-            raise failure[0]
-        return outcome[0]
-
     @contextlib.contextmanager
     def scope(self, scope: Scope) -> Iterator[None]:
-        """Holds scope for the calling virtual thread (or the code that drives the clock) while that one runs."""
+        """Keeps scope entered while the calling virtual thread (or the code that drives the clock) runs."""
         thread = self.current_thread()
         scopes = self._outer_scopes if thread is None else thread.scopes
         scope.enter()
@@ -318,7 +272,7 @@ class VirtualClock:
                 self._traveller = None
 
     def close(self) -> None:
-        """Ends every virtual thread where it waits and forgets what was due."""
+        """Ends every virtual thread where it waits and drops all callbacks."""
         self._heap.clear()
         self._cancelled = 0
         for _ in range(100):
@@ -350,11 +304,14 @@ class VirtualClock:
         if self._hub is not None or self.current_thread() is not None:
             raise ClockError("the clock is already running: only the code outside all virtual threads may drive it")
         self._hub = greenlet.getcurrent()
-        with self._left(self._outer_scopes):
-            try:
-                return self._loop(done, limit)
-            finally:
-                self._hub = None
+        for scope in reversed(self._outer_scopes):
+            scope.leave()
+        try:
+            return self._loop(done, limit)
+        finally:
+            self._hub = None
+            for scope in self._outer_scopes:
+                scope.enter()
 
     def _loop(self, done: Callable[[], bool], limit: float | None) -> bool:
         while True:
@@ -426,48 +383,6 @@ class VirtualClock:
         if thread not in self._ready:
             self._ready.append(thread)
 
-    def _serve_outside(self, inbox: queue.SimpleQueue[_OutsideWait | None]) -> None:
-        while (request := inbox.get()) is not None:
-            self._outside = None
-            try:
-                self.wait(request.seconds)
-            except BaseException:
-                request.broken = True
-                raise
-            finally:
-                self._outside = inbox
-                request.passed.set()
-
-    def _wait_from_outside(self, seconds: float) -> None:
-        request = _OutsideWait(seconds=seconds)
-        inbox = self._outside
-        if inbox is None:
-            self.at(self._now + seconds, request.passed.set)
-        else:
-            inbox.put(request)
-        request.passed.wait()
-        if request.broken:
-            raise ThreadKilledError("what this thread worked for was killed")
-
-    @staticmethod
-    def _left(scopes: list[Scope]) -> AbstractContextManager[None]:
-        return _Left(scopes)
-
 
 def _exact(epoch: float) -> dt.datetime:
     return dt.datetime.fromtimestamp(epoch, tz=dt.UTC)
-
-
-class _Left:
-    __slots__ = ("_scopes",)
-
-    def __init__(self, scopes: list[Scope]) -> None:
-        self._scopes = list(scopes)
-
-    def __enter__(self) -> None:
-        for scope in reversed(self._scopes):
-            scope.leave()
-
-    def __exit__(self, *_: object) -> None:
-        for scope in self._scopes:
-            scope.enter()

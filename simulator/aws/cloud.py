@@ -19,15 +19,11 @@ from moto import mock_aws
 
 from simulator.aws.faults import Faults
 from simulator.aws.lambdas import LambdaReply, LambdaRuntime
-from simulator.aws.moto_patches.ec2 import Ec2Side
-from simulator.aws.moto_patches.interpreter import (
-    Interpreter,
-    WatchedCalls,
-    quick_dispatch,
-    real_commands,
-    slow_instances,
-)
-from simulator.aws.moto_patches.ssm import RunCommand
+from simulator.aws.moto_patches.calls import WatchedCalls
+from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances
+from simulator.aws.moto_patches.interpreter import Interpreter
+from simulator.aws.moto_patches.speed import quick_dispatch, quick_interpreter
+from simulator.aws.moto_patches.ssm import RunCommand, real_commands
 from simulator.aws.recorder import Recorder
 from simulator.clock import VirtualClock
 from simulator.runner import Runner
@@ -72,6 +68,7 @@ class Cloud:
             stack.enter_context(WatchedCalls(self.clock, self.recorder, self.faults, self.ec2).installed())
             interpreter = Interpreter(self.clock, self._invoke, self.runner, self._random.uniform)
             stack.enter_context(interpreter.installed())
+            stack.enter_context(quick_interpreter())
             stack.enter_context(slow_instances(self.ec2, account=self.account, region=self.region))
             stack.enter_context(real_commands(self.commands))
             stack.enter_context(quick_dispatch())

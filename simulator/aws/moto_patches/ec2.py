@@ -1,17 +1,17 @@
-"""What moto's EC2 lacks: client tokens, instances that take time, Spot interruptions, dry pools, late visibility.
-
-It decides what happens when; the patches that let it are in `interpreter`.
-"""
+"""What moto's EC2 lacks: client tokens, instances that take time, Spot interruptions, pools without capacity."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from unittest import mock
 
 from simulator.aws.faults import FaultRule, Faults
+from simulator.aws.moto_patches import expect, swapped
 from simulator.clock import Handle, VirtualClock
 
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
@@ -279,3 +279,69 @@ def _spot_by_template(backend: Any, instance: Any) -> bool:
     args = {"LaunchTemplateId": template, "Version": tags["aws:ec2launchtemplate:version"]}
     options = backend._get_template_from_args(args).data.get("InstanceMarketOptions") or {}
     return bool(options.get("MarketType") == "spot")
+
+
+@contextlib.contextmanager
+def slow_instances(side: Ec2Side, *, account: str, region: str) -> Iterator[None]:
+    """EC2 with client tokens, instances that take their time, and the filters that moto lacks."""
+    from moto.ec2 import ec2_backends
+    from moto.ec2 import utils as ec2_utils
+    from moto.ec2.exceptions import EC2ClientError
+    from moto.ec2.models import EC2Backend
+    from moto.ec2.models import instances as models
+    from moto.ec2.responses.instances import InstanceResponse
+
+    run = expect(
+        EC2Backend, "run_instances", "self", "image_id", "count", "user_data", "security_group_names", "kwargs"
+    )
+    terminate = expect(models.Instance, "terminate", "self")
+    reservations = expect(models.InstanceBackend, "all_reservations", "self", "filters")
+    describe = expect(InstanceResponse, "describe_instances", "self")
+    expect(ec2_backends[account][region], "reservations")
+    side.connect(lambda: ec2_backends[account][region])
+
+    def run_instances(this: Any, *args: Any, **kwargs: Any) -> Any:
+        token = kwargs.get("client_token", "")
+        fingerprint = repr((args, sorted((key, repr(value)) for key, value in kwargs.items())))
+        try:
+            return side.launch(lambda: run(this, *args, **kwargs), token, fingerprint)
+        except TokenMismatchError:
+            text = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
+            raise EC2ClientError("IdempotentParameterMismatch", text) from None
+
+    def end(this: Any) -> Any:
+        if side.is_ending(this):
+            return copy.copy(this._state)
+        previous = terminate(this)
+        side.ended(this)
+        return previous
+
+    def all_reservations(this: Any, filters: Any = None) -> list[Any]:
+        found: list[Any] = reservations(this, filters)
+        for reservation in found:
+            reservation.instances = [one for one in reservation.instances if side.is_visible(one.id)]
+        return [reservation for reservation in found if reservation.instances]
+
+    def describe_instances(this: Any) -> Any:
+        if side.page_size is not None:
+            this._get_param = _smaller_pages(this._get_param, side.page_size)
+        return describe(this)
+
+    more_filters = {"instance-lifecycle": "lifecycle", "client-token": "client_token"}
+    expect(ec2_utils, "passes_filter_dict", "instance", "filter_dict")
+    with (
+        mock.patch.dict(expect(ec2_utils, "filter_dict_attribute_mapping"), more_filters),
+        swapped(models.InstanceBackend, "run_instances", run_instances),
+        swapped(models.Instance, "terminate", end),
+        swapped(models.InstanceBackend, "all_reservations", all_reservations),
+        swapped(InstanceResponse, "describe_instances", describe_instances),
+    ):
+        yield
+
+
+def _smaller_pages(ask: Callable[..., Any], size: int) -> Callable[..., Any]:
+    def get_param(name: str, if_none: Any = None) -> Any:
+        value = ask(name, if_none)
+        return min(int(value), size) if name == "MaxResults" else value
+
+    return get_param

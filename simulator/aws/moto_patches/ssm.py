@@ -1,21 +1,21 @@
-"""Run Command: documents, parameters, delivery, real scripts, and every way in which a command can end.
+"""Systems Manager's Run Command: documents, parameters, delivery, and every end that a command can have.
 
-The script text of the document is run by the `command_runner` that is given; time passes on the virtual clock.
+The `command_runner` runs the script text of the document; time passes on the virtual clock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
-import os
 import re
-import signal
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
+from unittest import mock
 
+from simulator.aws.moto_patches import PatchError, expect, swapped
 from simulator.clock import Handle, ThreadKilledError, VirtualClock, VirtualThread
 
 STDOUT_LIMIT = 24_000
@@ -200,13 +200,6 @@ class RunCommand:
         }
         return answer
 
-    def command_status(self, command_id: str) -> str:
-        statuses = {run.status for run in self.of(command_id)}
-        for status in ("InProgress", "Cancelling", "Pending", "Delayed", "Failed", "TimedOut", "Cancelled"):
-            if status in statuses:
-                return status
-        return "Success"
-
     def _post(self, run: CommandRun) -> None:
         if run.instance_id in self.undeliverable:
             self._after(run, self.delays.delivery_seconds, lambda: self._end(run, "Failed", "Undeliverable"))
@@ -269,43 +262,6 @@ class RunCommand:
         run.timers.append(self._clock.at(self._clock.now() + seconds, act))
 
 
-class BashRunner:
-    """Runs scripts under the real bash, whose process group is killed with the virtual thread.
-
-    environment gives each instance's variables. While the process runs, virtual time stands still unless the
-    process waits on the clock itself; real_limit_seconds ends one that would hold everything up for ever.
-    """
-
-    def __init__(
-        self,
-        clock: VirtualClock,
-        environment: Callable[[str], Mapping[str, str]],
-        *,
-        real_limit_seconds: float = 300.0,
-    ) -> None:
-        self._clock = clock
-        self._environment = environment
-        self._real_limit_seconds = real_limit_seconds
-
-    def __call__(self, script: str, *, instance_id: str, execution_timeout: float) -> CommandResult:
-        environment = {**os.environ, **self._environment(instance_id)}
-        process = subprocess.Popen(
-            ["/bin/bash", "-s"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            stdout, stderr = self._clock.outside(lambda: process.communicate(script, timeout=self._real_limit_seconds))
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-        return CommandResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
-
-
 def _no_runner(script: str, *, instance_id: str, execution_timeout: float) -> CommandResult:
     return CommandResult(exit_code=127, stderr="this cloud has no command runner")
 
@@ -354,3 +310,75 @@ def parse_document(content: str | Mapping[str, Any]) -> dict[str, Any]:
     """The content of a Command document, from JSON text or as CloudFormation holds it."""
     parsed: dict[str, Any] = json.loads(content) if isinstance(content, str) else dict(content)
     return parsed
+
+
+@contextlib.contextmanager
+def real_commands(commands: RunCommand) -> Iterator[None]:
+    """Systems Manager runs commands for real; moto keeps the documents and answers the requests."""
+    from moto.core.responses import ActionResult, EmptyResult
+    from moto.ssm.exceptions import SSMException
+    from moto.ssm.models import SimpleSystemManagerBackend as Backend
+    from moto.ssm.responses import SimpleSystemManagerResponse as Response
+
+    send = expect(Backend, "send_command")
+    create = expect(Backend, "create_document")
+    expect(Backend, "get_command_invocation", "self", "command_id", "instance_id", "plugin_name")
+
+    def send_command(this: Any, **kwargs: Any) -> Any:
+        name, ids, parameters = kwargs["document_name"], list(kwargs["instance_ids"]), kwargs["parameters"]
+        with _answered(SSMException):
+            prepared = commands.prepare(document=name, instance_ids=ids, parameters=parameters)
+        command = send(this, **kwargs)
+        command.status, command.instance_ids = "Pending", ids
+        commands.send(
+            command_id=command.command_id,
+            document=name,
+            instance_ids=ids,
+            parameters=parameters,
+            timeout_seconds=kwargs["timeout_seconds"] or 3600,
+            prepared=prepared,
+        )
+        return command
+
+    def create_document(this: Any, **kwargs: Any) -> Any:
+        documents = create(this, **kwargs)
+        commands.add_document(kwargs["name"], parse_document(kwargs["content"]))
+        return documents
+
+    def get_command_invocation(this: Any, command_id: str, instance_id: str, plugin_name: str | None) -> Any:
+        with _answered(SSMException):
+            return commands.response(commands.invocation(command_id, instance_id))
+
+    def list_command_invocations(this: Any) -> Any:
+        found = commands.of(this._get_param("CommandId"))
+        return ActionResult({"CommandInvocations": [commands.response(run) for run in found]})
+
+    def cancel_command(this: Any) -> Any:
+        commands.cancel(this._get_param("CommandId"), this._get_param("InstanceIds", []))
+        return EmptyResult()
+
+    def describe_instance_information(this: Any) -> Any:
+        asked = [i for f in this._get_param("Filters", []) if f["Key"] == "InstanceIds" for i in f["Values"]]
+        known = [{"InstanceId": i, "PingStatus": commands.ping(i)} for i in asked if commands.is_managed(i)]
+        return ActionResult({"InstanceInformationList": known})
+
+    for name in ("cancel_command", "list_command_invocations", "describe_instance_information"):
+        if hasattr(Response, name):
+            raise PatchError(f"patch SSM: moto now has {name}; use its own")
+    with (
+        swapped(Backend, "send_command", send_command),
+        swapped(Backend, "create_document", create_document),
+        swapped(Backend, "get_command_invocation", get_command_invocation),
+        mock.patch.object(Response, "cancel_command", cancel_command, create=True),
+        mock.patch.object(Response, "list_command_invocations", list_command_invocations, create=True),
+        mock.patch.object(Response, "describe_instance_information", describe_instance_information, create=True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _answered(error: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except SsmError as refused:
+        raise error(refused.code, refused.message) from None

@@ -1,9 +1,8 @@
-"""The virtual clock: order, ties, cancelling, waiting virtual threads, time outside, and the same order twice."""
+"""The virtual clock: order, ties, cancelling, waiting virtual threads, and the same order twice."""
 
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
 
 import pytest
@@ -277,44 +276,6 @@ def test_time_and_sleep_follow_the_clock_while_it_drives_them() -> None:
         time.sleep(5)
         assert time.monotonic() - before == 5
     assert time.time() != 1_780_300_865.25
-
-
-def test_virtual_time_stands_still_while_something_real_runs() -> None:
-    clock = VirtualClock(0.0)
-    seen: list[str] = []
-    clock.at(1, lambda: seen.append("due"))
-    clock.spawn(lambda: clock.outside(lambda: seen.append(f"real at {clock.now()}")))
-    clock.advance(2)
-    assert seen == ["real at 0.0", "due"]
-
-
-def test_a_real_thread_may_wait_in_virtual_time_through_the_virtual_thread_that_waits_for_it() -> None:
-    clock = VirtualClock(0.0)
-    seen: list[tuple[str, float]] = []
-
-    def server() -> None:
-        clock.wait(90)
-        seen.append(("server", clock.now()))
-
-    def work() -> None:
-        thread = threading.Thread(target=server)
-        thread.start()
-        thread.join()
-
-    clock.spawn(lambda: (clock.outside(work), seen.append(("virtual thread", clock.now()))))
-    clock.at(50, lambda: seen.append(("between", clock.now())))
-    clock.advance(100)
-    assert seen == [("between", 50), ("server", 90), ("virtual thread", 90)]
-
-
-def test_an_error_outside_is_raised_in_the_virtual_thread() -> None:
-    clock = VirtualClock(0.0)
-
-    def fail() -> None:
-        raise OSError("no such program")
-
-    with pytest.raises(OSError, match="no such program"):
-        clock.outside(fail)
 
 
 def test_closing_ends_every_virtual_thread() -> None:

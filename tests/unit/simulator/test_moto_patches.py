@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from simulator.aws import Cloud, FaultRule
 from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
-from simulator.aws.moto_patches.interpreter import PatchError, expect, json_copy, swapped
-from simulator.aws.moto_patches.ssm import STDOUT_LIMIT, BashRunner, CommandResult
+from simulator.aws.moto_patches import PatchError, expect, swapped
+from simulator.aws.moto_patches.speed import json_copy
+from simulator.aws.moto_patches.ssm import STDOUT_LIMIT, CommandResult
 from simulator.clock import VirtualClock
 
 IMAGE = "ami-12345678"
@@ -74,7 +75,7 @@ def code_of(failure: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
 
 
 def test_a_seam_whose_place_is_gone_is_named() -> None:
-    with pytest.raises(PatchError, match=r"Thread\.no_such: it no longer exists"):
+    with pytest.raises(PatchError, match=r"Thread\.no_such: it does not exist"):
         expect(threading.Thread, "no_such")
 
 
@@ -573,15 +574,6 @@ def test_a_command_can_be_delayed_or_undeliverable(cloud: Cloud, commands: Comma
     cloud.clock.advance(60)
     assert commands.status(command)[0] == "Success"
     assert commands.status(other) == ("Failed", "Undeliverable")
-
-
-def test_the_scripts_text_really_runs_under_bash(cloud: Cloud, commands: Commands) -> None:
-    cloud.commands.command_runner = BashRunner(cloud.clock, lambda instance_id: {"CODE": "4"})
-    command = commands.send("i-0abc")
-    cloud.clock.advance(5)
-    found = commands.look(command)
-    assert (found["Status"], found["ResponseCode"]) == ("Failed", 4)
-    assert found["StandardOutputContent"] == "node/i-0abc drained\n"
 
 
 def test_the_agents_connection_can_be_asked_for(cloud: Cloud, commands: Commands) -> None:

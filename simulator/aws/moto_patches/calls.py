@@ -1,0 +1,131 @@
+"""Patches of botocore and of moto's request handler: every call is recorded, and a fault may answer it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from botocore.awsrequest import AWSResponse
+from botocore.client import BaseClient
+from botocore.compat import HTTPHeaders
+from botocore.exceptions import ClientError
+from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
+
+from simulator.aws.faults import FaultRule, Faults, connection_error, wire_error
+from simulator.aws.lambdas import InvocationKilledError
+from simulator.aws.moto_patches import expect, swapped
+from simulator.aws.moto_patches.ec2 import Ec2Side
+from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
+from simulator.clock import VirtualClock
+
+
+class WatchedCalls:
+    """Every call of every client is recorded; every request may meet a fault; one request is handled at a time."""
+
+    def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults, ec2: Ec2Side) -> None:
+        self._clock = clock
+        self._ec2 = ec2
+        self._described: dict[Any, tuple[int, Any, bytes]] = {}
+        self._recorder = recorder
+        self._faults = faults
+        self._lock = threading.RLock()
+        self._api_call = expect(BaseClient, "_make_api_call", "self", "operation_name", "api_params")
+        self._send = expect(BotocoreStubber, "__call__", "self", "event_name", "request", "kwargs")
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        def make_api_call(this: Any, operation_name: str, api_params: dict[str, Any]) -> Any:
+            return self._record(this, operation_name, api_params)
+
+        def handle(this: Any, event_name: str, request: Any, **kwargs: Any) -> Any:
+            return self._answer(functools.partial(self._locked, this, event_name, request, kwargs), request.url)
+
+        with swapped(BaseClient, "_make_api_call", make_api_call), swapped(BotocoreStubber, "__call__", handle):
+            yield
+
+    def _record(self, client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        model = client.meta.service_model
+        call = AwsCall(
+            service=model.service_name,
+            operation=operation,
+            parameters=parameters,
+            function=current_function.get(),
+            at=self._clock.now(),
+            protocol=model.resolved_protocol,
+        )
+        self._recorder.add(call)
+        token = current_call.set(call)
+        try:
+            result = self._api_call(client, operation, parameters)
+        except ClientError as error:
+            call.error = error.response["Error"]["Code"]
+            raise
+        except BaseException as error:
+            call.error = type(error).__name__
+            raise
+        finally:
+            current_call.reset(token)
+        if not call.reads:
+            call.result = {name: value for name, value in result.items() if name != "ResponseMetadata"}
+        return result
+
+    def _locked(self, this: Any, event_name: str, request: Any, kwargs: dict[str, Any]) -> Any:
+        call = current_call.get()
+        with self._lock:
+            if call is not None and call.operation == "DescribeInstances":
+                return self._describe(request, lambda: self._send(this, event_name, request, **kwargs))
+            if call is not None and call.service == "ec2" and not call.reads:
+                self._ec2.version += 1
+            return self._send(this, event_name, request, **kwargs)
+
+    def _describe(self, request: Any, send: Callable[[], Any]) -> Any:
+        """The same question gets the same bytes until something in EC2 changes: moto writes them slowly."""
+        key = (self._ec2.version, self._ec2.page_size, str(request.body))
+        if key not in self._described:
+            if self._described and next(iter(self._described))[0] != self._ec2.version:
+                self._described.clear()
+            response = send()
+            self._described[key] = (response.status_code, response.headers, response.raw.getvalue())
+        status, headers, body = self._described[key]
+        return AWSResponse(request.url, status, headers, MockRawResponse(body))
+
+    def _answer(self, send: Callable[[], Any], url: str) -> Any:
+        call = current_call.get()
+        if call is None:
+            return send()
+        call.attempts += 1
+        self._run_hooks(self._recorder.before_effect, call)
+        rule = self._faults.strike(call)
+        if rule is not None and rule.answers:
+            return _faulty(call, rule, url)
+        if rule is not None and not rule.after_effect:
+            raise connection_error(rule, url)
+        response = send()
+        self._run_hooks(self._recorder.after_effect, call)
+        if rule is not None:
+            raise connection_error(rule, url)
+        return response
+
+    def _run_hooks(self, hooks: list[Hook], call: AwsCall) -> None:
+        """A virtual thread that dies in a hook stays dead: what its finally clauses still ask of AWS has no effect."""
+        thread = self._clock.current_thread()
+        if thread is not None and thread.kill_error is not None:
+            raise thread.kill_error
+        try:
+            for hook in hooks:
+                hook(call)
+        except InvocationKilledError as error:
+            if thread is not None:
+                thread.kill_error = error
+            raise
+
+
+def _faulty(call: AwsCall, rule: FaultRule, url: str) -> AWSResponse:
+    status, headers, body = wire_error(call, rule.code, rule.message, rule.status)
+    wire_headers = HTTPHeaders()
+    for name, value in headers.items():
+        wire_headers[name] = value
+    return AWSResponse(url, status, wire_headers, MockRawResponse(body))

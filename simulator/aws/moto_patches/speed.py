@@ -1,0 +1,114 @@
+"""Patches that make moto quick: what it works out anew for each request is worked out once."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from simulator.aws.moto_patches import expect, swapped
+
+ASL = "moto.stepfunctions.parser.asl."
+CLIENT_MODULES = tuple(
+    ASL + "component.state.exec.state_task.service.state_task_service_" + name
+    for name in ("aws_sdk", "dynamodb", "events", "sfn", "sns", "sqs", "unsupported")
+)
+COPYING_MODULES = (
+    ASL + "eval.states",
+    ASL + "eval.environment",
+    ASL + "component.common.string.string_expression",
+    ASL + "component.common.path.result_path",
+    ASL + "component.state.exec.execute_state",
+)
+JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
+
+
+@functools.lru_cache(maxsize=32)
+def _cached_program(parse: Callable[[str], Any], definition: str) -> Any:
+    return parse(definition)
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached_path(parse: Callable[[str], Any], path: str) -> Any:
+    return parse(path)
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_client(make: Callable[..., Any], region: str, service: str) -> Any:
+    return make(region=region, service=service)
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def json_copy(value: Any) -> Any:
+    """A deep copy, several times quicker than copy.deepcopy where the value is JSON."""
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _SCALARS else json_copy(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) in _SCALARS else json_copy(item) for item in value]
+    return value if kind in _SCALARS else copy.deepcopy(value)
+
+
+@contextlib.contextmanager
+def quick_interpreter() -> Iterator[None]:
+    """A definition is parsed once, a JSONPath once, a client made once, and payloads are copied as JSON."""
+    parser = importlib.import_module(ASL + "parse.asl_parser").AmazonStateLanguageParser
+    clients = importlib.import_module(ASL + "utils.boto_client")
+    parse = expect(parser, "parse", "definition")
+    make = expect(clients, "boto_client_for", "region", "service", "state_credentials")
+
+    def client_for(region: str, service: str, state_credentials: Any = None) -> Any:
+        return _cached_client(make, region, service)
+
+    with contextlib.ExitStack() as stack:
+        cached = staticmethod(functools.partial(_cached_program, parse))
+        stack.enter_context(swapped(parser, "parse", cached))
+        for module in map(importlib.import_module, CLIENT_MODULES):
+            stack.enter_context(swapped(module, "boto_client_for", client_for))
+        for module in map(importlib.import_module, JSONPATH_MODULES):
+            path = expect(module, "parse")
+            stack.enter_context(swapped(module, "parse", functools.partial(_cached_path, path)))
+        for module in map(importlib.import_module, COPYING_MODULES):
+            expect(module.copy, "deepcopy")
+            stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
+        yield
+
+
+@functools.lru_cache(maxsize=8)
+def _private_key(make: Callable[..., Any], *arguments: Any) -> Any:
+    return make(*arguments)
+
+
+@contextlib.contextmanager
+def quick_dispatch() -> Iterator[None]:
+    """What moto works out anew, worked out once: a service's methods, a reply's fields, the keys of SNS and KMS."""
+    responses = importlib.import_module("moto.core.responses")
+    picker = importlib.import_module("moto.core.serialize").XFormedAttributePicker
+    names = expect(responses, "method_names_from_class", "clazz")
+    keys = expect(picker, "get_possible_keys", "self", "context")
+    subscription = importlib.import_module("moto.sns.models").Subscription
+    new_key = expect(subscription, "private_key", "self").__wrapped__
+    kms = importlib.import_module("moto.kms.models")
+    disk_key = expect(kms, "generate_private_key", "key_spec")
+    found: dict[Any, tuple[str, ...]] = {}
+
+    def possible_keys(this: Any, context: Any) -> tuple[str, ...]:
+        shape = context.shape
+        asked = (type(context.obj), shape, getattr(shape, "parent", None), context.key)
+        if asked not in found:
+            found[asked] = tuple(dict.fromkeys(keys(this, context)))
+        return found[asked]
+
+    with (
+        swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
+        swapped(picker, "get_possible_keys", possible_keys),
+        swapped(subscription, "private_key", lambda _: _private_key(new_key, None)),
+        swapped(kms, "generate_private_key", functools.partial(_private_key, disk_key)),
+    ):
+        yield
