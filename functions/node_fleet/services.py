@@ -77,16 +77,17 @@ class Services:
     @cached_property
     def prometheus(self) -> PrometheusReader:
         """Prometheus on the server."""
-        from node_fleet.adapters.prometheus.http import new_session
+        from node_fleet.adapters.prometheus.http import PrometheusClient, new_session
         from node_fleet.adapters.prometheus.reader import PrometheusReader
 
-        return PrometheusReader(
+        client = PrometheusClient(
             new_session(),
             self.settings,
             address=lambda: self.ec2.server().private_ip,
             credentials=lambda fresh: self.secrets.credentials(self.settings.prometheus_secret, fresh=fresh),
             clock=self.clock,
         )
+        return PrometheusReader(client, self.settings)
 
     @cached_property
     def publisher(self) -> Publisher:

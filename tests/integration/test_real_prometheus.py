@@ -12,7 +12,7 @@ import pytest
 
 from handlers import collect_metrics
 from node_fleet.adapters.prometheus import queries
-from node_fleet.adapters.prometheus.http import new_session
+from node_fleet.adapters.prometheus.http import PrometheusClient, new_session
 from node_fleet.adapters.prometheus.reader import PrometheusReader
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.errors import MetricsUnavailableError
@@ -106,19 +106,20 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
     def run(fleet: Fleet, url: str = "", password: str = PASSWORD, **settings: Any) -> Snapshot:
         fitting = Settings(prometheus_url=url or fleet.server.url, prometheus_retries=0, **settings)
         clock = SimpleNamespace(now=lambda: int(fleet.clock.now()), sleep=lambda seconds: None)
+        client = PrometheusClient(
+            new_session(),
+            fitting,
+            address=lambda: "127.0.0.1",
+            credentials=lambda fresh: (USERNAME, password),
+            clock=clock,
+        )
         tools = SimpleNamespace(
             settings=fitting,
             clock=clock,
             ec2=SimpleNamespace(instances=fleet.instances),
             state=SimpleNamespace(load=lambda: FleetState(cluster_id="test")),
             records=Records(),
-            prometheus=PrometheusReader(
-                new_session(),
-                fitting,
-                address=lambda: "127.0.0.1",
-                credentials=lambda fresh: (USERNAME, password),
-                clock=clock,
-            ),
+            prometheus=PrometheusReader(client, fitting),
         )
         monkeypatch.setattr(collect_metrics, "load_services", lambda: tools)
         snapshot: Snapshot = from_payload(Snapshot, collect_metrics.handler({}, None)["snapshot"])

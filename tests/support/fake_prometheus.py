@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import requests
 
 from node_fleet.adapters.prometheus import queries
+from node_fleet.adapters.prometheus.http import PrometheusClient
 from node_fleet.adapters.prometheus.reader import PrometheusReader
 from node_fleet.settings import Settings
 
@@ -144,9 +145,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.session = FakeSession(self.clock)
-        self.reader = PrometheusReader(
+        client = PrometheusClient(
             self.session, self.settings, address=self._address, credentials=self._credentials, clock=self.clock
         )
+        self.reader = PrometheusReader(client, self.settings)
 
     def _address(self) -> str:
         self.looked_up += 1

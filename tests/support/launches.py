@@ -15,7 +15,7 @@ ZONES = {"a": "subnet-a", "b": "subnet-b", "c": "subnet-c"}
 
 def codes_that_close(scope: str) -> list[str]:
     """EC2's codes that put these pools in back-off."""
-    return sorted(code for row in REFUSALS if row.puts_in_back_off == scope for code in row.codes)
+    return sorted(code for row in REFUSALS if row.puts_in_back_off == scope for code in row.codes.split())
 
 
 def instance(number: int, *, zone: str = "a", market: Market = "spot", **more: Any) -> Instance:

@@ -42,16 +42,6 @@ class LaunchResult:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaggedInstance:
-    """An instance found by its operation and slot tags, in whatever state it is."""
-
-    instance_id: str
-    state: str
-    zone: str
-    launched_at: int
-
-
 class Ec2Fleet:
     """The fleet of one cluster. `launcher` is a client that does not repeat requests by itself; default: `client`."""
 
@@ -89,18 +79,13 @@ class Ec2Fleet:
             pages = self._client.get_paginator("describe_volumes").paginate(Filters=wanted)
             return tuple((one["VolumeId"], int(one["Size"])) for page in pages for one in page["Volumes"])
 
-    def launched_by(self, operation_id: str) -> dict[int, TaggedInstance]:
+    def launched_by(self, operation_id: str) -> dict[int, Instance]:
         """The instances that an operation launched, by slot number: a repeated step continues with them."""
-        found: dict[int, TaggedInstance] = {}
+        found: dict[int, Instance] = {}
         for raw in self._describe({**self._fleet_tags(), "tag:Operation": (operation_id,)}):
-            slot = _tags(raw).get("Slot", "")
-            if slot.isdigit() and (int(slot) not in found or raw["State"]["Name"] in RUNNING_STATES):
-                found[int(slot)] = TaggedInstance(
-                    instance_id=raw["InstanceId"],
-                    state=raw["State"]["Name"],
-                    zone=raw["Placement"]["AvailabilityZone"],
-                    launched_at=int(raw["LaunchTime"].timestamp()),
-                )
+            instance = _instance(raw)
+            if instance.slot.isdigit() and (int(instance.slot) not in found or instance.state in RUNNING_STATES):
+                found[int(instance.slot)] = instance
         return found
 
     def server(self) -> Server:

@@ -15,7 +15,6 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.launch import (
-    RUNNING_STATES,
     client_token,
     count_workers,
     merge_pool_back_offs,
@@ -46,9 +45,7 @@ def placement_from(settings: Settings) -> Placement:
 
 def recover_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
     """The operation with the instances that an interrupted try of it launched, found by their tags."""
-    found = ec2.launched_by(operation.operation_id)
-    instances = {n: (f.instance_id, f.launched_at, f.state in RUNNING_STATES) for n, f in found.items()}
-    return record_launched(operation, instances)
+    return record_launched(operation, ec2.launched_by(operation.operation_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

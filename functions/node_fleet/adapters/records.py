@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from node_fleet.adapters.dynamodb import from_attributes, table_errors, to_attributes
@@ -156,12 +156,8 @@ def _key(kind: str, at: int) -> str:
 
 
 def _hour(item: Mapping[str, Any]) -> HourlyLoad:
-    return HourlyLoad(
-        hour_epoch=item["hour_epoch"],
-        cpu_percent=float(item["cpu_percent"]),
-        readings=item["readings"],
-        workers=float(item["workers"]),
-    )
+    hour: HourlyLoad = from_payload(HourlyLoad, {field.name: item[field.name] for field in fields(HourlyLoad)})
+    return hour
 
 
 def _is_known(value: float | None) -> bool:

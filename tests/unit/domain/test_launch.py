@@ -176,9 +176,9 @@ def test_promised_workers_count_until_ec2_lists_them_and_those_under_notice_do_n
 @pytest.mark.parametrize(("lives", "outcome"), [(True, "launched"), (False, "failed")])
 def test_40_what_was_launched_before_a_death_is_taken_up_from_ec2(lives: bool, outcome: str) -> None:
     planned = operation(slot(1, outcome="planned"), slot(2, outcome="planned"), slot(3))
-    found = record_launched(planned, {2: ("i-0found", NOW, lives), 3: ("i-0other", NOW, True)})
+    found = record_launched(planned, {2: instance(9, state="running" if lives else "terminated"), 3: instance(8)})
     assert [s.outcome for s in found.slots] == ["planned", outcome, "launched"]
-    assert found.slots[1].instance_id == "i-0found" and found.slots[2].instance_id == f"i-{3:017x}"
+    assert found.slots[1].instance_id == f"i-{9:017x}" and found.slots[2].instance_id == f"i-{3:017x}"
 
 
 def test_a_closed_operation_keeps_only_the_room_of_instances_that_ec2_may_not_list_yet() -> None:

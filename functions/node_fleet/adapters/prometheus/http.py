@@ -39,18 +39,6 @@ class Series:
     value: float
 
 
-class RequestBudget:
-    """The time limit that all requests of one reading share."""
-
-    def __init__(self, clock: Any, seconds: float) -> None:
-        self._clock = clock
-        self._end = clock.now() + seconds
-
-    def remaining(self) -> float:
-        """Seconds left; may be negative."""
-        return float(self._end - self._clock.now())
-
-
 def new_session() -> Any:
     """A requests session without proxies and .netrc of the environment: the server is inside the VPC."""
     import requests
@@ -81,8 +69,8 @@ class PrometheusClient:
         self._unavailable_reason = ""
         self._unavailable_until = 0
 
-    def budget(self) -> RequestBudget:
-        """A new budget of settings.prometheus_budget_seconds.
+    def deadline(self) -> float:
+        """The end of a reading that starts now, by settings.prometheus_budget_seconds.
 
         After a query that used up a whole budget no query is sent for 20 s: one step of the workflow may read more
         than once, and must end before its timeout.
@@ -92,22 +80,22 @@ class PrometheusClient:
         """
         if self._clock.now() < self._unavailable_until:
             raise MetricsUnavailableError(self._unavailable_reason)
-        return RequestBudget(self._clock, self._settings.prometheus_budget_seconds)
+        return float(self._clock.now() + self._settings.prometheus_budget_seconds)
 
-    def query(self, name: str, text: str, at: int, budget: RequestBudget) -> list[Series]:
+    def query(self, name: str, text: str, at: int, deadline: float) -> list[Series]:
         """The result of one instant query at `at` (epoch seconds); empty when no series matches.
 
         Raises:
             QueryRefusedError: Prometheus refuses this query; the message names it.
             MetricsUnavailableError: Prometheus gives no usable answer; the message says why.
         """
-        response = self._get(name, f"query={_encoded(text)}&time={at}", budget)
+        response = self._get(name, f"query={_encoded(text)}&time={at}", deadline)
         return _series(name, self._payload(name, response))
 
-    def _get(self, name: str, form: str, budget: RequestBudget) -> Any:
-        response = self._try(name, form, budget, fresh=False)
+    def _get(self, name: str, form: str, deadline: float) -> Any:
+        response = self._try(name, form, deadline, fresh=False)
         if response.status_code == 401:
-            response = self._try(name, form, budget, fresh=True)
+            response = self._try(name, form, deadline, fresh=True)
         if response.status_code in (401, 403):
             secret = self._settings.prometheus_secret
             raise MetricsUnavailableError(
@@ -116,15 +104,15 @@ class PrometheusClient:
             )
         return response
 
-    def _try(self, name: str, form: str, budget: RequestBudget, *, fresh: bool) -> Any:
-        """One request, repeated after a temporary failure while the budget lasts."""
+    def _try(self, name: str, form: str, deadline: float, *, fresh: bool) -> Any:
+        """One request, repeated after a temporary failure until the deadline."""
         from requests import RequestException
 
         request, failure = self._request(form, fresh), ""
         for attempt in range(self._settings.prometheus_retries + 1):
             if attempt:
-                self._clock.sleep(min(_PAUSE_SECONDS * attempt, max(0.0, budget.remaining())))
-            left = budget.remaining()
+                self._clock.sleep(min(_PAUSE_SECONDS * attempt, max(0.0, deadline - self._clock.now())))
+            left = deadline - self._clock.now()
             if left <= 0:
                 break
             timeout = min(float(self._settings.prometheus_timeout_seconds), left)
@@ -136,7 +124,7 @@ class PrometheusClient:
             if response.status_code not in _RETRIED_STATUS and not _starting(response):
                 return response
             failure = f"HTTP {response.status_code} {_excerpt(response.text)}".strip()
-        raise self._unreachable(name, failure, budget)
+        raise self._unreachable(name, failure, deadline)
 
     def _request(self, form: str, fresh: bool) -> Any:
         from requests import Request, RequestException
@@ -151,11 +139,11 @@ class PrometheusClient:
                 f"PROMETHEUS_URL={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
             ) from None
 
-    def _unreachable(self, name: str, failure: str, budget: RequestBudget) -> MetricsUnavailableError:
+    def _unreachable(self, name: str, failure: str, deadline: float) -> MetricsUnavailableError:
         url, self._url = self._url, ""
         why = failure or f"{self._settings.prometheus_budget_seconds} s for all queries are over"
         sentence = f"Prometheus at {url} gives no answer to query {name}: {why}"
-        if budget.remaining() <= 0:
+        if self._clock.now() >= deadline:
             self._unavailable_reason, self._unavailable_until = sentence, self._clock.now() + _UNAVAILABLE_SECONDS
         return MetricsUnavailableError(sentence)
 

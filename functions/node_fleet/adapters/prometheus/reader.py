@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from node_fleet.adapters.prometheus import queries
-from node_fleet.adapters.prometheus.http import PrometheusClient, QueryRefusedError, RequestBudget, Series
+from node_fleet.adapters.prometheus.http import PrometheusClient, QueryRefusedError, Series
 from node_fleet.domain.model.assembly import blocking, total_load
 from node_fleet.domain.model.custom_metric import BUILT_IN_PROMQL, CustomMetric, built_in_name
 from node_fleet.domain.model.errors import MetricsUnavailableError
@@ -30,17 +30,9 @@ Resources = dict[str, dict[str, float]]
 class PrometheusReader:
     """The reader of one cluster's Prometheus. `now` is the time at which Prometheus evaluates the queries."""
 
-    def __init__(
-        self,
-        session: Any,
-        settings: Settings,
-        *,
-        address: Callable[[], str],
-        credentials: Callable[[bool], tuple[str, str]],
-        clock: Any,
-    ) -> None:
+    def __init__(self, client: PrometheusClient, settings: Settings) -> None:
+        self._client = client
         self._settings = settings
-        self._api = PrometheusClient(session, settings, address=address, credentials=credentials, clock=clock)
 
     def read(self, now: int) -> Reading:
         """The metrics of one decision, in at most seven requests and one more for each custom query of the settings.
@@ -48,10 +40,10 @@ class PrometheusReader:
         Raises:
             MetricsUnavailableError: Prometheus gives no usable answer. Single missing values do not raise.
         """
-        budget = self._api.budget()
-        nodes, missing = self._nodes(now, budget, with_load=True)
-        pending = self._pending(now, budget)
-        custom, custom_missing = self._custom(now, budget)
+        deadline = self._client.deadline()
+        nodes, missing = self._nodes(now, deadline, with_load=True)
+        pending = self._pending(now, deadline)
+        custom, custom_missing = self._custom(now, deadline)
         load = total_load(node for node in nodes if node.usable or not node.node_name)
         missing += [name for name in ("cpu_percent", "memory_percent") if getattr(load, name) is None]
         missing += ["pending"] if pending is None else []
@@ -73,7 +65,7 @@ class PrometheusReader:
         Raises:
             MetricsUnavailableError: also when kube-state-metrics lists no node at all.
         """
-        nodes, missing = self._nodes(now, self._api.budget(), with_load=False)
+        nodes, missing = self._nodes(now, self._client.deadline(), with_load=False)
         if missing:
             absent = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
             raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {absent}")
@@ -81,17 +73,17 @@ class PrometheusReader:
 
     def pending(self, now: int) -> tuple[PodShape, ...] | None:
         """Unschedulable pods, grouped by their requests; () means none, None means unknown."""
-        return self._pending(now, self._api.budget())
+        return self._pending(now, self._client.deadline())
 
-    def _nodes(self, now: int, budget: RequestBudget, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
+    def _nodes(self, now: int, deadline: float, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
         """Nodes and missing values. Live workers that kube-state-metrics does not list have an empty name.
 
         A series that no node has, the server included, is not exported: then the nodes are unknown. A default value
         would make every worker unusable, and node-fleet would launch a second fleet.
         """
-        shown = self._ask(queries.NODES, now, budget)
-        pods = self._ask(queries.PODS, now, budget) if with_load else {}
-        workers = self._ask(queries.WORKERS, now, budget) if with_load else {}
+        shown = self._ask(queries.NODES, now, deadline)
+        pods = self._ask(queries.PODS, now, deadline) if with_load else {}
+        workers = self._ask(queries.WORKERS, now, deadline) if with_load else {}
         loads = _by(workers, "instance_id")
         absent = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
         if absent:
@@ -102,28 +94,28 @@ class PrometheusReader:
                 *series,
                 *([] if pods.get("pods_known") or not with_load else ["requested"]),
             ]
-        cpu = self._cadvisor(now, budget) if with_load and self._settings.cpu_source == "cadvisor" else {}
+        cpu = self._cadvisor(now, deadline) if with_load and self._settings.cpu_source == "cadvisor" else {}
         nodes = _node_readings(shown, pods, loads, cpu)
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]
-        return self._with_not_ready(nodes, now, budget), missing
+        return self._with_not_ready(nodes, now, deadline), missing
 
-    def _cadvisor(self, now: int, budget: RequestBudget) -> dict[str, float]:
+    def _cadvisor(self, now: int, deadline: float) -> dict[str, float]:
         """CPU in percent by node name."""
-        series = self._api.query("node_cpu_cadvisor", queries.NODE_CPU_CADVISOR, now, budget)
+        series = self._client.query("node_cpu_cadvisor", queries.NODE_CPU_CADVISOR, now, deadline)
         return {one.labels.get("node", ""): _percent(one.value) for one in series}
 
-    def _with_not_ready(self, nodes: list[dict[str, Any]], now: int, budget: RequestBudget) -> tuple[NodeReading, ...]:
+    def _with_not_ready(self, nodes: list[dict[str, Any]], now: int, deadline: float) -> tuple[NodeReading, ...]:
         if not all(node["ready"] for node in nodes):
             window = self._settings.not_ready_replace_seconds + _READY_GAP_SECONDS
-            series = self._api.query("not_ready_seconds", queries.not_ready_seconds(window), now, budget)
+            series = self._client.query("not_ready_seconds", queries.not_ready_seconds(window), now, deadline)
             seconds = {one.labels.get("node", ""): one.value for one in series}
             for node in nodes:
                 if not node["ready"]:
                     node["not_ready_seconds"] = max(0, int(seconds.get(node["node_name"], 0)))
         return tuple(NodeReading(**node) for node in nodes)
 
-    def _pending(self, now: int, budget: RequestBudget) -> tuple[PodShape, ...] | None:
-        answer = self._ask(queries.PENDING, now, budget)
+    def _pending(self, now: int, deadline: float) -> tuple[PodShape, ...] | None:
+        answer = self._ask(queries.PENDING, now, deadline)
         if not answer.get("pods_known"):
             return None
         ages: dict[PodKey, float] = {}
@@ -132,53 +124,53 @@ class PrometheusReader:
         if not ages:
             return ()
         requests: dict[PodKey, dict[str, float]] = defaultdict(dict)
-        for one in self._api.query("pending_requests", queries.PENDING_REQUESTS, now, budget):
+        for one in self._client.query("pending_requests", queries.PENDING_REQUESTS, now, deadline):
             requests[_pod(one)][one.labels.get("resource", "")] = one.value
         return pod_shapes(ages, requests)
 
-    def _custom(self, now: int, budget: RequestBudget) -> tuple[tuple[CustomReading, ...], list[str]]:
+    def _custom(self, now: int, deadline: float) -> tuple[tuple[CustomReading, ...], list[str]]:
         """The custom metrics, and the missing ones: absent ones that hold a scale-down, and refused queries."""
         metrics = self._settings.custom_metrics
         names = [built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
-        built_in = self._ask(queries.CUSTOM, now, budget) if any(names) else {}
+        built_in = self._ask(queries.CUSTOM, now, deadline) if any(names) else {}
         found, missing = [], []
         for metric in metrics:
-            reading, problem = self._custom_one(metric, built_in, now, budget)
+            reading, problem = self._custom_one(metric, built_in, now, deadline)
             found.append(reading)
             if problem or (reading.value is None and metric.when_absent == "hold"):
                 missing.append(f"custom:{metric.name}{problem}")
         return tuple(found), missing
 
     def _custom_one(
-        self, metric: CustomMetric, built_in: Figures, now: int, budget: RequestBudget
+        self, metric: CustomMetric, built_in: Figures, now: int, deadline: float
     ) -> tuple[CustomReading, str]:
         """A query that Prometheus refuses makes only this metric missing, with the reason."""
         try:
-            value = self._largest(metric.name, metric.query, built_in, now, budget)
+            value = self._largest(metric.name, metric.query, built_in, now, deadline)
             traffic = None
             if metric.traffic_query:
-                traffic = self._largest(f"{metric.name} traffic", metric.traffic_query, built_in, now, budget)
+                traffic = self._largest(f"{metric.name} traffic", metric.traffic_query, built_in, now, deadline)
         except QueryRefusedError as error:
             return CustomReading(name=metric.name, value=None), f" ({error})"
         return CustomReading(name=metric.name, value=value, traffic=traffic), ""
 
-    def _largest(self, name: str, query: str, built_in: Figures, now: int, budget: RequestBudget) -> float | None:
+    def _largest(self, name: str, query: str, built_in: Figures, now: int, deadline: float) -> float | None:
         """The value of a custom query; of several series the largest."""
         known = built_in_name(query)
         if known and known not in BUILT_IN_PROMQL:
             raise QueryRefusedError(f"{query} is not built in, expected one of {', '.join(BUILT_IN_PROMQL)}")
-        series = built_in.get(known, []) if known else self._api.query(name, query, now, budget)
+        series = built_in.get(known, []) if known else self._client.query(name, query, now, deadline)
         return max((one.value for one in series), default=None)
 
-    def _ask(self, batch: queries.Batch, now: int, budget: RequestBudget) -> Figures:
+    def _ask(self, batch: queries.Batch, now: int, deadline: float) -> Figures:
         """The answer by figure. A refused batch is sent again part by part, so that the error names the part."""
         figures: Figures = defaultdict(list)
         try:
-            for one in self._api.query(batch.name, batch.text, now, budget):
+            for one in self._client.query(batch.name, batch.text, now, deadline):
                 figures[one.labels.get("figure", "")].append(one)
         except QueryRefusedError:
             for name, text in batch.parts.items():
-                figures[name] = self._api.query(f"{batch.name}.{name}", text, now, budget)
+                figures[name] = self._client.query(f"{batch.name}.{name}", text, now, deadline)
         return figures
 
 

@@ -59,15 +59,15 @@ def count_workers(instances: Sequence[Instance], state: FleetState, now: int) ->
     return len(listed - noticed) + len(reserved)
 
 
-def record_launched(operation: Operation, found: Mapping[int, tuple[str, int, bool]]) -> Operation:
-    """The operation with the instances that an interrupted step launched. found: slot -> (id, launched at, runs)."""
+def record_launched(operation: Operation, instances: Mapping[int, Instance]) -> Operation:
+    """The operation with the instances that an interrupted step launched, given by slot number."""
     for slot in operation.slots:
-        if slot.outcome != "planned" or slot.number not in found:
+        instance = instances.get(slot.number)
+        if slot.outcome != "planned" or instance is None:
             continue
-        instance_id, launched_at, runs = found[slot.number]
-        launched = replace(slot, outcome="launched", instance_id=instance_id, launched_at=launched_at)
+        launched = replace(slot, outcome="launched", instance_id=instance.instance_id, launched_at=instance.launched_at)
         ended = replace(launched, outcome="failed", detail="the instance was terminated before it joined")
-        operation = operation.with_slot(launched if runs else ended)
+        operation = operation.with_slot(launched if instance.state in RUNNING_STATES else ended)
     return operation
 
 

@@ -32,13 +32,13 @@ NO_ANSWER = "ConnectionError"
 class RefusalClass:
     """Codes of EC2 after which the same is done.
 
-    codes, prefixes: whole codes and beginnings of codes. reaction: what the launcher does next. puts_in_back_off: the
-    pools that are not asked for POOL_BACK_OFF_SECONDS. advice: what an operator can do. error: the failure of a
-    scale-up that launched nothing. alert: kind of the alert, sent even when other workers were launched.
+    codes, prefixes: whole codes and beginnings of codes, separated by spaces. reaction: what the launcher does next.
+    puts_in_back_off: the pools that are not asked for POOL_BACK_OFF_SECONDS. advice: what an operator can do. error:
+    the failure of a scale-up that launched nothing. alert: its kind, sent even when other workers were launched.
     """
 
-    codes: tuple[str, ...] = ()
-    prefixes: tuple[str, ...] = ()
+    codes: str = ""
+    prefixes: str = ""
     meaning: str
     reaction: Reaction
     puts_in_back_off: Scope = ""
@@ -50,12 +50,8 @@ class RefusalClass:
 REFUSALS = (
     RefusalClass(
         codes=(
-            "InsufficientInstanceCapacity",
-            "InsufficientHostCapacity",
-            "InsufficientCapacity",
-            "UnfulfillableCapacity",
-            "SpotMaxPriceTooLow",
-            "Unsupported",
+            "InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity UnfulfillableCapacity "
+            "SpotMaxPriceTooLow Unsupported"
         ),
         meaning="EC2 has no capacity in this pool",
         reaction="next pool",
@@ -64,7 +60,7 @@ REFUSALS = (
         error=NoCapacityError,
     ),
     RefusalClass(
-        codes=("InsufficientFreeAddressesInSubnet",),
+        codes="InsufficientFreeAddressesInSubnet",
         meaning="the subnet has no free address",
         reaction="next pool",
         puts_in_back_off="every pool of the zone",
@@ -72,7 +68,7 @@ REFUSALS = (
         error=NoCapacityError,
     ),
     RefusalClass(
-        codes=("MaxSpotInstanceCountExceeded",),
+        codes="MaxSpotInstanceCountExceeded",
         meaning="the quota All Standard Spot Instance Requests (L-34B43A08) is used up",
         reaction="next pool",
         puts_in_back_off="every Spot pool",
@@ -81,7 +77,7 @@ REFUSALS = (
         alert="quota_exceeded",
     ),
     RefusalClass(
-        codes=("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
+        codes="AuthFailure.ServiceLinkedRoleCreationNotPermitted",
         meaning="the account lacks the service-linked role AWSServiceRoleForEC2Spot",
         reaction="next pool",
         puts_in_back_off="every Spot pool",
@@ -90,7 +86,7 @@ REFUSALS = (
         alert="quota_exceeded",
     ),
     RefusalClass(
-        codes=("VcpuLimitExceeded", "InstanceLimitExceeded"),
+        codes="VcpuLimitExceeded InstanceLimitExceeded",
         meaning="the quota Running On-Demand instances (vCPU; L-1216C47A for the types t, m and c) is used up",
         reaction="stop",
         advice="request an increase in Service Quotas",
@@ -98,16 +94,8 @@ REFUSALS = (
         alert="quota_exceeded",
     ),
     RefusalClass(
-        codes=("VolumeLimitExceeded",),
-        meaning="the quota Storage for gp3 volumes (L-7A658B76) is used up",
-        reaction="stop",
-        advice="request an increase in Service Quotas",
-        error=QuotaExceededError,
-        alert="quota_exceeded",
-    ),
-    RefusalClass(
-        codes=("ResourceLimitExceeded",),
-        meaning="the quota of the resource that EC2 names is used up",
+        codes="VolumeLimitExceeded ResourceLimitExceeded",
+        meaning="the quota that EC2 names is used up (Storage for gp3 volumes is L-7A658B76)",
         reaction="stop",
         advice="request an increase in Service Quotas",
         error=QuotaExceededError,
@@ -115,57 +103,27 @@ REFUSALS = (
     ),
     RefusalClass(
         codes=(
-            "RequestLimitExceeded",
-            "Throttling",
-            "ThrottlingException",
-            "RequestThrottled",
-            "RequestThrottledException",
-            "EC2ThrottledException",
-            "SlowDown",
-            "InternalError",
-            "InternalFailure",
-            "ServiceUnavailable",
-            "Unavailable",
-            "RequestTimeout",
-            NO_ANSWER,
+            "RequestLimitExceeded Throttling ThrottlingException RequestThrottled RequestThrottledException "
+            "EC2ThrottledException SlowDown InternalError InternalFailure ServiceUnavailable Unavailable "
+            "RequestTimeout ConnectionError"
         ),
         meaning="EC2 throttles requests or does not answer",
         reaction="same request again",
         advice="check the AWS Health Dashboard if this lasts",
     ),
     RefusalClass(
-        codes=("IdempotentParameterMismatch", "IdempotentInstanceTerminated"),
+        codes="IdempotentParameterMismatch IdempotentInstanceTerminated",
         meaning="an earlier request with other parameters used the same client token",
         reaction="search by tag",
     ),
     RefusalClass(
         codes=(
-            "UnauthorizedOperation",
-            "AccessDenied",
-            "AuthFailure",
-            "OptInRequired",
-            "PendingVerification",
-            "Blocked",
-            "InvalidAMIID.NotFound",
-            "InvalidAMIID.Unavailable",
-            "InvalidAMIID.Malformed",
-            "InvalidKeyPair.NotFound",
-            "InvalidGroup.NotFound",
-            "InvalidSecurityGroupID.NotFound",
-            "InvalidSubnetID.NotFound",
-            "InvalidSubnet",
-            "MissingParameter",
-            "UnknownParameter",
-            "UnsupportedOperation",
-            "InstanceTypeNotSupported",
+            "UnauthorizedOperation AccessDenied AuthFailure OptInRequired PendingVerification Blocked "
+            "InvalidAMIID.NotFound InvalidAMIID.Unavailable InvalidAMIID.Malformed InvalidKeyPair.NotFound "
+            "InvalidGroup.NotFound InvalidSecurityGroupID.NotFound InvalidSubnetID.NotFound InvalidSubnet "
+            "MissingParameter UnknownParameter UnsupportedOperation InstanceTypeNotSupported"
         ),
-        prefixes=(
-            "AuthFailure.",
-            "InvalidLaunchTemplate",
-            "InvalidParameter",
-            "InvalidBlockDevice",
-            "InvalidIamInstanceProfile",
-        ),
+        prefixes=("AuthFailure. InvalidLaunchTemplate InvalidParameter InvalidBlockDevice InvalidIamInstanceProfile"),
         meaning="the request cannot succeed with this launch template, subnet, account or permission",
         reaction="stop",
         advice="fix what EC2 names and deploy again",
@@ -206,8 +164,8 @@ class Refusal:
 
 def class_of(code: str) -> RefusalClass:
     """The class of an EC2 error code; a whole code goes before the beginning of one."""
-    whole = (row for row in REFUSALS if code in row.codes)
-    beginning = (row for row in REFUSALS if row.prefixes and code.startswith(row.prefixes))
+    whole = (row for row in REFUSALS if code in row.codes.split())
+    beginning = (row for row in REFUSALS if row.prefixes and code.startswith(tuple(row.prefixes.split())))
     return next(whole, None) or next(beginning, UNKNOWN_REFUSAL)
 
 
