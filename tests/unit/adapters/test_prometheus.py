@@ -436,7 +436,7 @@ def test_a_server_that_cannot_be_found_is_a_failure_of_the_metrics(monkeypatch: 
     def lost() -> str:
         raise ServerNotFoundError("no running instance has the tag Role=k3s-master")
 
-    monkeypatch.setattr(found.reader._api, "_address", lost)
+    monkeypatch.setattr(found.reader._client, "_address", lost)
     assert failure(found) == "the address of Prometheus is unknown: no running instance has the tag Role=k3s-master"
 
 
@@ -446,7 +446,7 @@ def test_a_secret_that_cannot_be_read_is_a_failure_of_the_metrics(monkeypatch: p
     def locked(fresh: bool) -> tuple[str, str]:
         raise SecretError("secret x cannot be read: this function's role may not read it")
 
-    monkeypatch.setattr(found.reader._api, "_credentials", locked)
+    monkeypatch.setattr(found.reader._client, "_credentials", locked)
     assert (
         failure(found) == "Prometheus cannot be queried: secret x cannot be read: this function's role may not read it"
     )

@@ -9,7 +9,6 @@ DATED = "2025-11"
 """Month of the prices. `node-fleet cost` prints it, since the bill of another month differs."""
 
 _COLUMN = {"ap-southeast-1": 0, "ap-south-1": 1, "eu-central-1": 2, "eu-west-1": 3, "us-east-1": 4, "us-west-2": 4}
-_PRICES = {"us-west-2": "us-east-1"}
 _PRICES = {
     # type: (on-demand, Spot) in each column of regions
     "t2.small": ((0.0292, 0.0088), (0.0248, 0.0074), (0.0268, 0.0080), (0.0250, 0.0075), (0.0230, 0.0069)),
