@@ -93,7 +93,9 @@ def _alarms() -> str:
 def _refusals() -> str:
     rows = []
     for row in (*REFUSALS, UNKNOWN_REFUSAL):
-        codes = ", ".join([*row.codes.split(), *(f"{prefix}..." for prefix in row.prefixes.split())]) or "every other code"
+        codes = (
+            ", ".join([*row.codes.split(), *(f"{prefix}..." for prefix in row.prefixes.split())]) or "every other code"
+        )
         alert = f"`{row.alert}`" if row.alert else "-"
         rows.append((codes, row.meaning, row.reaction, row.puts_in_back_off or "-", alert, row.advice or "-"))
     return _table(("EC2 error code", "meaning", "next", "pools in back-off", "alert", "what you can do"), rows)
