@@ -1,4 +1,4 @@
-"""One Step Functions workflow from its source file: its bytes, one substitution for each placeholder, its own role."""
+"""One Step Functions workflow: its definition, one substitution for each placeholder, and its own role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdk_app.workflow import Workflow
 
 
 class FleetStateMachine(Construct):
-    """A Standard workflow that logs errors; tracing is a service setting and stays off."""
+    """A Standard workflow that logs errors. Tracing is off."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class FleetStateMachine(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
-            description=f"node-fleet: what the workflow {workflow.name} may do",
+            description=f"node-fleet: permissions of the workflow {workflow.name}",
             inline_policies={"Own": iam.PolicyDocument(statements=[_invoke(called)])},
         )
         accept_wildcards(role, _any_version(called), "Any version of this function: running executions keep theirs")
@@ -64,7 +64,7 @@ class FleetStateMachine(Construct):
 
 
 def _invoke(functions: dict[str, HandlerFunction]) -> iam.PolicyStatement:
-    """Any version of exactly these functions: a running execution goes on calling the version it started with."""
+    """Any version of exactly these functions: a running execution keeps calling the version it started with."""
     return iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=_any_version(functions))
 
 

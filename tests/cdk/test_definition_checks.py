@@ -28,7 +28,7 @@ def linter() -> Path:
     except definition_checks.LinterMissing as error:
         if os.environ.get("CI"):
             raise
-        pytest.skip(f"asl-validator is not to be had from npm: {error}")
+        pytest.skip(f"asl-validator cannot be installed from npm: {error}")
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
@@ -72,7 +72,7 @@ def machine(**states: Any) -> dict[str, Any]:
 BROKEN = {
     "next names no state": machine(A=task(End=False, Next="B")),
     "start names no state": {"StartAt": "B", "States": {"A": task()}},
-    "a state has no way on": machine(A={"Type": "Task", "Resource": "${AFunctionArn}"}),
+    "a state without a transition": machine(A={"Type": "Task", "Resource": "${AFunctionArn}"}),
     "a state that nothing reaches": machine(A=task(), B=task()),
     "a misspelt type": machine(A={"Type": "Taks", "End": True}),
     "a wait without a time": machine(A={"Type": "Wait", "End": True}),

@@ -70,7 +70,7 @@ def test_every_task_has_a_time_limit_of_its_own(file: str, name: str, state: dic
 
 
 @named(LAMBDAS)
-def test_case_52_every_lambda_task_retries_all_transient_errors_with_back_off_and_jitter(
+def test_every_lambda_task_retries_all_transient_errors_with_back_off_and_jitter(
     file: str, name: str, state: dict[str, Any]
 ) -> None:
     (retry,) = [r for r in state["Retry"] if TRANSIENT & set(r["ErrorEquals"])]
@@ -81,7 +81,7 @@ def test_case_52_every_lambda_task_retries_all_transient_errors_with_back_off_an
 
 
 @named(LAMBDAS)
-def test_case_52_every_lambda_task_catches_everything_last(file: str, name: str, state: dict[str, Any]) -> None:
+def test_every_lambda_task_catches_everything_last(file: str, name: str, state: dict[str, Any]) -> None:
     assert state["Catch"][-1]["ErrorEquals"] == ["States.ALL"]
     assert all("ResultPath" in catcher for catcher in state["Catch"]), "a catch must keep the payload"
 
@@ -123,13 +123,13 @@ def test_every_state_can_be_reached_and_every_next_exists() -> None:
                 continue
             seen.add(name)
             state = definition["States"][name]
-            ways = [state.get("Next"), state.get("Default")]
-            ways += [r["Next"] for r in [*state.get("Choices", ()), *state.get("Catch", ())]]
-            frontier += [way for way in ways if way]
+            targets = [state.get("Next"), state.get("Default")]
+            targets += [r["Next"] for r in [*state.get("Choices", ()), *state.get("Catch", ())]]
+            frontier += [target for target in targets if target]
         assert seen == known, f"{machine}: {seen ^ known}"
 
 
-def test_every_way_from_the_lock_to_an_end_passes_through_release_lock() -> None:
+def test_every_path_from_the_lock_to_an_end_passes_through_release_lock() -> None:
     """Without ReleaseLock no end can be reached from any state that may hold the lock."""
     definition = definitions()["autoscaler"]
     states = definition["States"]
@@ -142,7 +142,7 @@ def test_every_way_from_the_lock_to_an_end_passes_through_release_lock() -> None
         state = states[name]
         assert state["Type"] not in ("Succeed", "Fail"), f"{name} ends a run without ReleaseLock"
         assert not state.get("End"), f"{name} ends a run without ReleaseLock"
-        ways = [state.get("Next"), state.get("Default")]
-        ways += [r["Next"] for r in [*state.get("Choices", ()), *state.get("Catch", ())]]
-        frontier += [way for way in ways if way]
+        targets = [state.get("Next"), state.get("Default")]
+        targets += [r["Next"] for r in [*state.get("Choices", ()), *state.get("Catch", ())]]
+        frontier += [target for target in targets if target]
     assert {"LaunchNodes", "UndoDrain", "Notify"} <= holding

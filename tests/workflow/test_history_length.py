@@ -102,7 +102,7 @@ def test_the_relations_numbers_are_those_of_the_definition() -> None:
     assert sum(states[name]["TimeoutSeconds"] for name in ("CollectMetrics", "Decide")) == UNRENEWED_SECONDS
 
 
-def test_case_54_the_longest_run_by_default_is_far_below_the_limit() -> None:
+def test_the_longest_run_by_default_is_far_below_the_limit() -> None:
     settings = Settings()
     longest = max_history_events(settings)
     assert longest < HISTORY_LIMIT
@@ -126,7 +126,7 @@ polls = st.integers(2, 60)
         }
     )
 )
-def test_case_54_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given: dict[str, Any]) -> None:
+def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given: dict[str, Any]) -> None:
     settings = Settings(**given)
     long = max_history_events(settings) >= HISTORY_LIMIT
     long = long or max_history_events(settings, poll_events=RETRIED_POLL_EVENTS) >= AWS_HISTORY_LIMIT
@@ -137,7 +137,7 @@ def test_case_54_settings_are_refused_exactly_when_a_run_could_come_near_the_lim
         Settings.from_mapping(given)
 
 
-def test_case_54_looking_every_two_seconds_for_half_an_hour_at_ten_workers_is_refused() -> None:
+def test_looking_every_two_seconds_for_half_an_hour_at_ten_workers_is_refused() -> None:
     wild = {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800}
     with pytest.raises(InvalidSettingsError, match="DRAIN_POLL_SECONDS=2"):
         Settings.from_mapping(wild)
@@ -159,7 +159,7 @@ def test_a_lease_that_the_scheduling_grace_could_outlast_is_refused() -> None:
         Settings.from_mapping({"scheduling_grace_seconds": 300})
 
 
-def test_case_54_a_real_run_that_waits_to_the_end_makes_no_more_events_than_computed() -> None:
+def test_a_real_run_that_waits_to_the_end_makes_no_more_events_than_computed() -> None:
     with stage(workers=2, warm_up=0, min_workers=3, more=["boot:", "  - {kind: never_joins}"]) as fleet:
         fleet.load(BUSY)
         run = fleet.tick()
