@@ -10,7 +10,7 @@ from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.logs import logger
-from node_fleet.payload import from_payload, known, put, take, to_payload
+from node_fleet.payload import known, put, take, to_payload
 from node_fleet.services import load_services
 from node_fleet.settings import Settings
 
@@ -32,27 +32,29 @@ def message_of(event: dict[str, Any], settings: Settings) -> Message:
     run = take(event, "run", Run)
     snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
     before = known(event, "fleet_before", FleetBefore) or fleet_before(snapshot, operation, settings.region)
-    return compose(
+    sentence = event.get("decision", {}).get("sentence", "")
+    base = Message(
         cluster_id=settings.cluster_id,
+        level="info",
+        what=sentence,
+        why=sentence,
         execution_id=run.execution_id,
         trigger=run.trigger,
-        snapshot=_maybe(event, "snapshot", Snapshot),
-        operation=_maybe(event, "operation", Operation),
-        outcome=_maybe(event, "outcome", Outcome),
-        sentence=event.get("decision", {}).get("sentence", ""),
-        failure=plain_failure(event["failure"]) if "failure" in event else None,
-        alerts=from_payload(tuple[Alert, ...], event.get("alerts", [])) + _decision_alerts(event),
-        notes=tuple(event.get("notes", ())),
-        workers_at_start=before.workers if before else None,
+        alerts=(*_alerts(event), *_alerts(event.get("decision", {}))),
+        details=tuple(event.get("notes", ())),
         cost_before_usd_per_hour=before.usd_per_hour if before else None,
         cost_after_usd_per_hour=usd_per_hour_after(snapshot, operation, settings.region),
     )
+    return compose(
+        base,
+        snapshot=snapshot,
+        operation=operation,
+        outcome=known(event, "outcome", Outcome),
+        failure=plain_failure(event["failure"]) if "failure" in event else None,
+        workers_at_start=before.workers if before else None,
+    )
 
 
-def _decision_alerts(event: dict[str, Any]) -> tuple[Alert, ...]:
-    alerts: tuple[Alert, ...] = from_payload(tuple[Alert, ...], event.get("decision", {}).get("alerts", []))
+def _alerts(data: dict[str, Any]) -> tuple[Alert, ...]:
+    alerts: tuple[Alert, ...] = take(data, "alerts", tuple[Alert, ...], default=())
     return alerts
-
-
-def _maybe(event: dict[str, Any], key: str, kind: Any) -> Any:
-    return from_payload(kind, event[key], path=key) if event.get(key) is not None else None

@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     run, inspected = take(event, "run", Run), event["inspection"]
     rest = {key: value for key, value in event.items() if key != "inspection"}
     if not inspected["known"]:
-        return _no_worker(rest, f"unknown: {inspected['detail']}", tell=bool(event.get("alerts")))
+        return _no_worker(rest, f"unknown: {inspected['detail']}", notify=bool(event.get("alerts")))
     inspection = parse_inspection("\n".join(unpacked(inspected["lines"])))
     state, instances = services.state.renew(run), services.ec2.instances()
     eligibility = _judge(services, event, inspection, state, instances)
@@ -38,7 +38,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return _dry_run(rest, plan, kept)
     _tidy(services, run, inspection, state, instances)
     if not plan.targets:
-        return _no_worker(rest, plan.sentence, kept=kept, tell=bool(take(event, "decision", Decision).replace))
+        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(take(event, "decision", Decision).replace))
     operation = _begin(services, run, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
 
@@ -110,6 +110,6 @@ def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, An
     return put(event, selection=selection, outcome=Outcome(kind="dry_run", text=f"dry run: would remove {removed}"))
 
 
-def _no_worker(event: dict[str, Any], sentence: str, *, kept: list[str] | None = None, tell: bool) -> dict[str, Any]:
-    selection = {"status": "none", "detail": sentence, "kept": kept or [], "tell": tell}
+def _no_worker(event: dict[str, Any], sentence: str, *, kept: list[str] | None = None, notify: bool) -> dict[str, Any]:
+    selection = {"status": "none", "detail": sentence, "kept": kept or [], "notify": notify}
     return put(event, selection=selection, outcome=Outcome(kind="none", text=f"no worker was removed: {sentence}"))

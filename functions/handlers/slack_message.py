@@ -14,7 +14,7 @@ from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import (
     alarm_payload,
-    given_up_payload,
+    dropped_event_payload,
     message_payload,
     text_payload,
 )
@@ -60,7 +60,7 @@ def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
     if isinstance(data, dict) and "AlarmName" in data:
         return alarm_payload(data)
     if isinstance(data, dict) and "requestContext" in data:
-        return given_up_payload(data)
+        return dropped_event_payload(data)
     try:
         message: Message = from_payload(Message, data)
     except InvalidInputError:
@@ -73,6 +73,6 @@ def _hook(services: Services, context: Any) -> SlackHook:
     return SlackHook(
         requests.Session(),
         services.secrets.text(services.settings.slack_secret),
-        timer=services.clock,
+        sleep=services.clock.sleep,
         time_left=lambda: context.get_remaining_time_in_millis() / 1000 - MARGIN_SECONDS,
     )

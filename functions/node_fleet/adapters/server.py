@@ -113,7 +113,7 @@ class ServerCommands:
         return self.run("ForgetNode", {"NodeName": node_name, "InstanceId": instance_id})
 
     def ensure_forgotten(self, node_name: str, instance_id: str) -> None:
-        """The same, and raise ServerUnreachableError when they remain, for example because the node is still ready.
+        """Delete both, or raise ServerUnreachableError, for example because the node is still Ready.
 
         Safe twice. A node that belongs to another instance stays. StatefulSet pods stay bound to a dead node until its
         Node object is deleted.

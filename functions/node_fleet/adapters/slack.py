@@ -6,9 +6,9 @@ Status 429 is retried after Retry-After when the time left allows it; a message 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import requests
@@ -30,18 +30,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Outcome = Literal["sent", "sent_plain", "failed"]
 
 
-class Timer(Protocol):
-    """The part of a clock that waits."""
-
-    def sleep(self, seconds: float) -> None: ...
-
-
-class TimeLeft(Protocol):
-    """Seconds left in this invocation."""
-
-    def __call__(self) -> float: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """The result. detail never holds the webhook's address."""
@@ -52,12 +40,19 @@ class Sent:
 
 
 class SlackHook:
-    """One webhook. `secret` is the text of the secret: the address itself, or JSON with `webhook_url`."""
+    """One webhook. `secret`: the address, or JSON with `webhook_url`. `time_left`: seconds left in this invocation."""
 
-    def __init__(self, session: requests.Session, secret: str, *, timer: Timer, time_left: TimeLeft) -> None:
+    def __init__(
+        self,
+        session: requests.Session,
+        secret: str,
+        *,
+        sleep: Callable[[float], None],
+        time_left: Callable[[], float],
+    ) -> None:
         self._session = session
         self._address = address_in(secret)
-        self._timer = timer
+        self._sleep = sleep
         self._time_left = time_left
 
     def send(self, payload: Mapping[str, Any]) -> Sent:
@@ -92,7 +87,7 @@ class SlackHook:
             pause = _retry_after(answer)
             if pause + LEAST_SECONDS >= self._time_left():
                 return Sent(outcome="failed", tries=tries, detail=f"{detail}; no time to wait {pause:.0f} s")
-            self._timer.sleep(pause)
+            self._sleep(pause)
         return Sent(outcome="failed", tries=tries, detail=detail)
 
 

@@ -19,19 +19,17 @@ ALERTS = (Alert(kind="at_maximum", text="at the maximum of 10 workers"),)
 
 
 def composed(**changes: Any) -> Message:
-    fields: dict[str, Any] = {
-        "cluster_id": "shop",
-        "execution_id": "run-1",
-        "trigger": "schedule",
-        "snapshot": None,
-        "operation": None,
-        "outcome": None,
-        "sentence": "all is well",
-        "failure": None,
-        "alerts": (),
-        "notes": (),
-    }
-    return compose(**{**fields, **changes})
+    base = Message(
+        cluster_id="shop",
+        level="info",
+        what="all is well",
+        why="all is well",
+        execution_id="run-1",
+        trigger="schedule",
+        alerts=changes.pop("alerts", ()),
+    )
+    parts = {"snapshot": None, "operation": None, "outcome": None, "failure": None, **changes}
+    return compose(base, **parts)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ def composed(**changes: Any) -> Message:
         (
             {"outcome": Outcome(kind="failed", text="x"), "alerts": ALERTS, "failure": FAILURE},
             "error",
-            "QuotaExceededError: vCPU quota L-1216C47A is used up",
+            "vCPU quota L-1216C47A is used up [QuotaExceededError]",
         ),
     ],
 )

@@ -63,7 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
     "failed": shown(
         message(
             level="error",
-            what="QuotaExceededError: vCPU quota L-1216C47A is used up; ask for more in Service Quotas",
+            what="vCPU quota L-1216C47A is used up; ask for more in Service Quotas [QuotaExceededError]",
             workers_after=2,
             placements=(),
             alerts=(Alert(kind="quota", text="raise quota L-1216C47A"),),

@@ -139,4 +139,4 @@ def test_a_failure_leads_the_message_in_plain_words() -> None:
     cause = '{"errorMessage": "vCPU quota L-1216C47A is used up", "errorType": "QuotaExceededError"}'
     event = {**payload(), "failure": {"Error": "QuotaExceededError", "Cause": cause}}
     message = message_of(event, SETTINGS)
-    assert (message.level, message.what) == ("error", "QuotaExceededError: vCPU quota L-1216C47A is used up")
+    assert (message.level, message.what) == ("error", "vCPU quota L-1216C47A is used up [QuotaExceededError]")

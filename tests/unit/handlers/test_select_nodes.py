@@ -75,9 +75,9 @@ def test_a_worker_under_notice_does_not_hold_the_minimum(tools: Tools, gone: str
 def test_an_unknown_inspection_removes_nobody_and_is_told_when_it_is_news(tools: Tools) -> None:
     unknown = {"known": False, "detail": "server_not_managed: x", "lines": []}
     answered = call(event(tools, inspection=unknown))
-    assert (answered["selection"]["status"], answered["selection"]["tell"]) == ("none", False)
+    assert (answered["selection"]["status"], answered["selection"]["notify"]) == ("none", False)
     told = event(tools, inspection=unknown, alerts=(Alert(kind="server_unreachable", text="x"),))
-    assert call(told)["selection"]["tell"] is True
+    assert call(told)["selection"]["notify"] is True
     assert tools.state.calls == []
 
 

@@ -231,8 +231,6 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
         why=interruption.why,
         execution_id=interruption.claimed_by,
         trigger="interruption",
-        workers_before=0,
-        workers_after=0,
         alerts=alerts,
     )
 

@@ -1,6 +1,6 @@
-"""Alertmanager's message about unschedulable pods: what it must look like, and which execution it names.
+"""Alertmanager's message about unschedulable pods: its form, and the name of the execution that it starts.
 
-Pure. Whoever receives the message decides nothing else: whether to scale is the workflow's business.
+The workflow decides whether to scale.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIELDS = ("alertname", "cluster", "status", "starts_at")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingAlert:
-    """One alert. starts_at is the moment since which it fires: it stays the same in every repetition."""
+    """One alert. starts_at: when it began to fire; it is the same in every repetition."""
 
     alertname: str
     cluster: str
@@ -28,7 +28,7 @@ class ScalingAlert:
 
 
 def read_alert(text: str) -> ScalingAlert:
-    """The alert in a message. Raises InvalidInputError naming what is wrong with it."""
+    """The alert in a message. Raises InvalidInputError naming what is wrong."""
     try:
         data: Any = json.loads(text)
     except ValueError:
@@ -42,7 +42,7 @@ def read_alert(text: str) -> ScalingAlert:
 
 
 def reason_to_ignore(alert: ScalingAlert, cluster_id: str) -> str:
-    """Why this alert starts nothing here, or empty when it does."""
+    """Why this alert starts no execution; empty when it does."""
     if alert.alertname != ALERT_NAME:
         return f"alert {alert.alertname!r:.60} is not {ALERT_NAME}"
     if alert.cluster != cluster_id:
@@ -53,6 +53,6 @@ def reason_to_ignore(alert: ScalingAlert, cluster_id: str) -> str:
 
 
 def execution_name(alert: ScalingAlert) -> str:
-    """The same for every repetition of one episode, so that Step Functions refuses the second start."""
+    """The same name for every repetition of one alert, so that Step Functions refuses the second start."""
     text = "|".join((alert.cluster, alert.alertname, alert.starts_at))
     return f"alert-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

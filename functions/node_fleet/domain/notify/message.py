@@ -1,6 +1,6 @@
-"""What a run has to tell people, as data: one message for each run, from what its states left in the payload.
+"""The message about one run, as data, made from what its states left in the payload.
 
-How it looks in Slack or on a terminal is decided where it is shown.
+slack_blocks.py and the command line decide how it is shown.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Message:
     why: str
     execution_id: str
     trigger: str
-    workers_before: int
-    workers_after: int
+    workers_before: int = 0
+    workers_after: int = 0
     placements: tuple[str, ...] = ()
     alerts: tuple[Alert, ...] = ()
     details: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def plain_failure(failure: Mapping[str, Any]) -> dict[str, str]:
-    """A Catch result with the sentence in place of Lambda's error document."""
+    """A Catch result whose Cause is the error message instead of Lambda's error document."""
     cause = str(failure.get("Cause", ""))
     try:
         document = json.loads(cause)
@@ -57,50 +57,30 @@ def plain_failure(failure: Mapping[str, Any]) -> dict[str, str]:
 
 
 def compose(
+    base: Message,
     *,
-    cluster_id: str,
-    execution_id: str,
-    trigger: str,
     snapshot: Snapshot | None,
     operation: Operation | None,
     outcome: Outcome | None,
-    sentence: str,
     failure: Mapping[str, str] | None,
-    alerts: tuple[Alert, ...],
-    notes: tuple[str, ...],
     workers_at_start: int | None = None,
-    cost_before_usd_per_hour: float | None = None,
-    cost_after_usd_per_hour: float | None = None,
 ) -> Message:
-    """The run's one message. A failure leads; else the outcome; else the first alert; else the decision's sentence.
+    """The run's one message from `base`, which says what was decided.
 
-    workers_at_start: before the first of several rounds; the operation knows only the last one.
+    A failure comes first, then the outcome, then the first alert, then the decision. workers_at_start: before the first
+    of several rounds; the operation knows only the last round.
     """
     before = operation.workers_before if operation else len(snapshot.counted) if snapshot else 0
     before = before if workers_at_start is None else workers_at_start
     after = outcome.workers_after if outcome and outcome.workers_after else before
-    message = Message(
-        cluster_id=cluster_id,
-        level="info",
-        what=sentence,
-        why=sentence,
-        execution_id=execution_id,
-        trigger=trigger,
-        workers_before=before,
-        workers_after=after,
-        placements=_placements(operation),
-        alerts=alerts,
-        details=notes,
-        cost_before_usd_per_hour=cost_before_usd_per_hour,
-        cost_after_usd_per_hour=cost_after_usd_per_hour,
-    )
+    message = replace(base, workers_before=before, workers_after=after, placements=_placements(operation))
     if failure:
-        return replace(message, level="error", what=f"{failure['Error']}: {failure['Cause']}")
+        return replace(message, level="error", what=f"{failure['Cause']} [{failure['Error']}]")
     if outcome:
         level: Level = "success" if outcome.kind.startswith("scaled") else "info"
         return replace(message, level=level, what=outcome.text)
-    if alerts:
-        return replace(message, level="warning", what=alerts[0].text)
+    if base.alerts:
+        return replace(message, level="warning", what=base.alerts[0].text)
     return message
 
 

@@ -1,4 +1,4 @@
-"""The ten figures of one run's metrics line, read from what its states left in the payload."""
+"""The metrics of one run, from what its states left in the payload."""
 
 from __future__ import annotations
 

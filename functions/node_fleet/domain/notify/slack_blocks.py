@@ -1,6 +1,6 @@
-"""Messages in the form that Slack takes (Block Kit), within its limits, escaped, and without secrets.
+"""Messages as Slack Block Kit payloads, within Slack's limits, escaped, and without secrets.
 
-Pure: it makes payloads as data. Sending, and what to do with Slack's answer, is the adapter's business.
+adapters/slack.py sends them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCKS_LIMIT = 50
 FALLBACK_LIMIT = 400
 CUT = "… (cut)"
 UNCOUNTED = ("interruption", "weekly")
-"""Triggers whose messages are about something else than the fleet's size."""
+"""Triggers whose messages are not about the fleet's size."""
 
 _SIGNS = {"info": "ℹ️", "success": "✅", "warning": "⚠️", "error": "🔴"}  # noqa: RUF001 - the sign is meant
 _BROKEN_ENTITY = re.compile(r"&[a-z]{0,3}$")
@@ -35,12 +35,12 @@ _SECRETS = (
 
 
 def text_payload(text: str, subject: str) -> dict[str, Any]:
-    """Any other text of the topic."""
+    """The payload of a message that is neither a run's nor an alarm."""
     return _payload(subject or "node-fleet", [_section(text)], fallback=subject or text)
 
 
 def message_payload(message: Message, *, region: str, money: Currency) -> dict[str, Any]:
-    """One run's message: what, why, counts, cost, placement, every alert, and the way to the execution."""
+    """One run's message: what, why, counts, cost, placement, every alert, and a link to the execution."""
     title = f"{_SIGNS[message.level]} {message.what}"
     blocks = [] if _fits_header(title) else [_section(message.what)]
     if message.why and message.why != message.what:
@@ -55,7 +55,7 @@ def message_payload(message: Message, *, region: str, money: Currency) -> dict[s
 
 
 def alarm_payload(alarm: Mapping[str, Any]) -> dict[str, Any]:
-    """A CloudWatch alarm; its description says what to do."""
+    """A CloudWatch alarm; its description says what the operator can do."""
     name, state = str(alarm["AlarmName"]), str(alarm.get("NewStateValue", "ALARM"))
     sign = "✅" if state == "OK" else "⚠️"
     blocks = [_section(str(alarm.get("AlarmDescription") or "no description"))]
@@ -64,8 +64,8 @@ def alarm_payload(alarm: Mapping[str, Any]) -> dict[str, Any]:
     return _payload(f"{sign} {name}: {state}", blocks, fallback=f"{name}: {state}")
 
 
-def given_up_payload(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What Lambda sends when the last try of an asynchronous event has failed: which function, why, after how many."""
+def dropped_event_payload(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The failure of an asynchronous event after its last try: which function, why, after how many tries."""
     context, answer = event["requestContext"], event.get("responsePayload") or {}
     function = str(context.get("functionArn", "a function")).partition(":function:")[2].partition(":")[0]
     why = str(answer.get("errorMessage") or context.get("condition") or "no answer")
@@ -77,8 +77,8 @@ def given_up_payload(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fallback_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """One short plain message, for when Slack refused the blocks."""
-    return {"text": cut(f"{payload['text']} (details were refused by Slack, see the execution)", FALLBACK_LIMIT)}
+    """One short plain message, for use after Slack refused the blocks."""
+    return {"text": cut(f"{payload['text']} (Slack refused the details; open the execution)", FALLBACK_LIMIT)}
 
 
 def execution_link(arn: str, region: str) -> str:
@@ -88,19 +88,19 @@ def execution_link(arn: str, region: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Slack's three control characters as entities, secrets struck out."""
+    """The text with Slack's three control characters as entities and without secrets."""
     return redacted(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a secret: webhook addresses, join tokens, access keys, passwords."""
+    """The text without strings in the form of a secret: webhook addresses, join tokens, access keys, passwords."""
     for pattern in _SECRETS:
         text = pattern.sub("[removed]", text)
     return text
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters, with a mark where text is missing, and never half an entity."""
+    """At most `limit` characters, with a mark where text was cut, and never half an entity."""
     if len(text) <= limit:
         return text
     return _BROKEN_ENTITY.sub("", text[: limit - len(CUT)]) + CUT
@@ -130,7 +130,7 @@ def _fields(facts: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _lists(title: str, lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Bullets in as many sections as their length needs; a single line longer than a section is cut."""
+    """Bullets in as many sections as they need; a line longer than a section is cut."""
     sections: list[str] = []
     for line in lines:
         bullet = cut(f"• {escaped(' '.join(line.split()))}", SECTION_LIMIT - len(title) - 4)
