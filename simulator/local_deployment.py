@@ -1,4 +1,4 @@
-"""The simulator: one clock, moto as the AWS, the cluster's faces, and the template that would be deployed.
+"""One simulated deployment: a clock, moto as AWS, the fakes, and the template that CDK synthesises.
 
 It owns what AWS does by itself: schedules, events to their targets, messages to their subscribers. It decides nothing.
 """
@@ -32,14 +32,14 @@ ZONES = ("a", "b", "c")
 
 
 class ClusterSide(InstanceListener, Protocol):
-    """The cluster side, as far as the simulator itself needs it."""
+    """The cluster, as far as the deployment needs it."""
 
     def add_server(self, instance_id: str, az: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class LocalDeploymentOptions:
-    """How the simulator starts: the time, the seed, and what makes the cluster side from a clock and a world."""
+    """How the simulator starts: the time, the seed, and what makes the cluster and its fakes from a clock."""
 
     start: float = DEFAULT_START
     seed: int = 0
@@ -281,16 +281,16 @@ class LocalDeployment:
         for target in rule.targets:
             value = eventbridge.target_input(target, event)
             if ":states:" in target["Arn"]:
-                told_by = current_function.set(None)  # EventBridge starts it, not whoever made the event
+                caller = current_function.set(None)  # EventBridge starts it, not whoever made the event
                 self.cloud.runner.start(value, machine=target["Arn"])
-                current_function.reset(told_by)
+                current_function.reset(caller)
             elif ":lambda:" in target["Arn"]:
                 self._invoke_later(target["Arn"], value)
 
     def _invoke_later(self, reference: str, value: Any) -> None:
         """An asynchronous invocation, tried again after one and after two more minutes, as Lambda does.
 
-        When the last try has failed, the function's destination hears of it.
+        When the last try has failed, the function's destination receives a record of it.
         """
         payload, function = json.dumps(value).encode(), reference.split(":")[6]
 
@@ -334,7 +334,7 @@ class LocalDeployment:
         self.put_event("aws.states", "Step Functions Execution Status Change", detail, [execution.arn])
 
     def _forward(self, call: AwsCall) -> None:
-        """Messages and events that a function sends go on to whoever listens."""
+        """Delivers the messages and events that a function sends to their subscribers and rules."""
         if call.service == "sns" and call.operation == "Publish":
             given = call.parameters
             self.publish(given["TopicArn"], given["Message"], given.get("Subject", ""), given.get("MessageAttributes"))

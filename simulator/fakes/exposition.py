@@ -1,4 +1,4 @@
-"""The world as its exporters expose it: node-exporter on each worker, kube-state-metrics, the demo app.
+"""The cluster as its exporters expose it: node-exporter on each worker, kube-state-metrics, the demo app.
 
 Samples are the truth of the moment at which they are asked for. Who scrapes them, and when, is not decided here.
 """

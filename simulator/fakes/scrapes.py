@@ -1,4 +1,4 @@
-"""What the fake Prometheus has scraped of the world: five minutes of counters, and the last state of everything.
+"""What the fake Prometheus has scraped from the cluster: five minutes of counters, and the last state of everything.
 
 It samples every 15 virtual seconds straight from the meters, with no text in between, and answers no query.
 """
@@ -117,7 +117,7 @@ class ClusterState:
 
 
 class Scrapes:
-    """Scrapes the world on the clock's beat from its making on."""
+    """Scrapes the cluster at a fixed interval from its creation."""
 
     def __init__(self, cluster: SimulatedCluster, clock: RepeatingClock) -> None:
         self._cluster = cluster

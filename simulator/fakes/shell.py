@@ -97,7 +97,7 @@ class _LimitReachedError(Exception):
 
 
 class ServerShell:
-    """A shell on the server machine. Make one for each world; `run` may wait in virtual time."""
+    """A shell on the server machine. Make one for each cluster; `run` may wait in virtual time."""
 
     def __init__(
         self, cluster: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR, double: FakeKubectl | None = None

@@ -138,7 +138,7 @@ def sentence(figures: Figures) -> str:
     if figures.workers_highest == figures.workers_start:
         grew = f"never needed more than its {figures.workers_start} workers and ended with {figures.workers_end}"
     failed = f"; {figures.failed} runs failed" if figures.failed else "; no run failed"
-    waited = f", no pod found itself without a place for longer than {_time(figures.longest_wait_seconds)}"
+    waited = f", no pod waited for capacity longer than {_time(figures.longest_wait_seconds)}"
     return f"The fleet {grew}{waited if figures.longest_wait_seconds else ''}{failed}."
 
 

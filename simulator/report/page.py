@@ -26,7 +26,7 @@ PAYLOAD_LIMIT = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The world at one moment. Times are epoch seconds, load is in the scenario's own unit."""
+    """The cluster at one moment. Times are epoch seconds, load is in the scenario's own unit."""
 
     at: float
     load: float

@@ -20,7 +20,7 @@ EventSink = Callable[[str, str, Mapping[str, Any], list[str]], object]
 
 
 class InstanceListener(Protocol):
-    """Hears what EC2 did, as the cluster side must know it."""
+    """Receives the starts and ends of instances."""
 
     def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None: ...
 
@@ -168,7 +168,7 @@ class Ec2Side:
         self._clock.at(self._clock.now() + self.delays.vanish_seconds, lambda: self._vanish(instance))
 
     def warn_spot(self, instance_id: str, *, notice_seconds: float = 120.0, reclaim: bool = True) -> Handle | None:
-        """AWS announces to take a Spot instance, and takes it when the notice ends. Cancel the handle to spare it."""
+        """AWS sends a notice and reclaims the Spot instance when it ends; cancelling the handle keeps the instance."""
         at = self._clock.now() + notice_seconds
         detail = {"instance-id": instance_id, "instance-action": "terminate"}
         self._emit("EC2 Spot Instance Interruption Warning", detail, instance_id)
@@ -193,7 +193,7 @@ class Ec2Side:
             sink("aws.health", "AWS Health Event", detail, [instance_id])
 
     def reclaim(self, instance_id: str) -> None:
-        """AWS takes an instance away. Harmless when it is gone already."""
+        """AWS reclaims an instance. Changes nothing when the instance has ended."""
         instance = next((found for found in self.instances() if found.id == instance_id), None)
         if instance is None or self.is_ending(instance):
             return
