@@ -1,4 +1,4 @@
-"""Reads the shell scripts of cluster/ as they are deployed: a line "# insert: FILE" stands for that file's content.
+"""Reads the shell scripts of cluster/ as they are deployed: the content of FILE replaces a line "# insert: FILE".
 
 FILE is relative to the script's folder. Code that runs or checks a script reads it here.
 """

@@ -4,7 +4,7 @@
 #
 # Parameters of the document: NODE_NAME. Prints one line and then "end":
 #   node NAME INSTANCE cordoned|open OWNER ready|not-ready LEFT TERMINATING
-#     INSTANCE from the provider id or "-"; OWNER operation in our annotation, "?" unreadable, "-" none
+#     INSTANCE from the provider id or "-"; OWNER operation in the annotation cordoned-by, "?" unreadable, "-" none
 #     LEFT pods that are not of a DaemonSet, not mirror pods and not finished; TERMINATING how many of them terminate
 #   node NAME absent
 # Exit status 64 bad parameter, 69 the API cannot be read.

@@ -10,7 +10,7 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 PROTECTED = "karpenter.sh/do-not-disrupt"
 HOSTNAME = "kubernetes.io/hostname"
-LOOKED_UP = {"apps/ReplicaSet": "replicasets", "extensions/ReplicaSet": "replicasets"}
+OWNER_LISTS = {"apps/ReplicaSet": "replicasets", "extensions/ReplicaSet": "replicasets"}
 LIFTED_BY_SAFE = "kscdg"
 UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -168,7 +168,7 @@ class Cluster:
 
     def owner_exists(self, pod):
         owner = controller(pod)
-        kind = "daemonsets" if daemon(pod) else LOOKED_UP.get(f"{group(owner)}/{owner.get('kind')}")
+        kind = "daemonsets" if daemon(pod) else OWNER_LISTS.get(f"{group(owner)}/{owner.get('kind')}")
         if kind is None or kind not in self.known:
             return True
         return self.of(kind, key(pod)[0], owner.get("name")) is not None

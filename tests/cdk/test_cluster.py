@@ -47,7 +47,7 @@ def test_volumes_are_encrypted(app: App) -> None:
     assert [m["Ebs"]["Encrypted"] for m in mappings] == [True, True]
 
 
-def test_nobody_logs_in_by_key(app: App) -> None:
+def test_no_machine_accepts_an_ssh_key(app: App) -> None:
     assert "KeyName" not in json.dumps(app.templates[STACK])
 
 

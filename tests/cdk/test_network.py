@@ -1,4 +1,4 @@
-"""How functions reach AWS and Prometheus without a NAT gateway, and who may reach what."""
+"""How functions reach AWS and Prometheus without a NAT gateway, and which connections are open."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def in_vpc(app: App, cluster: str) -> list[dict[str, Any]]:
     return [copy.deepcopy(f) for f in found if "VpcConfig" in f]
 
 
-def test_case_57_every_service_called_from_the_vpc_is_reachable(app: App) -> None:
+def test_every_service_called_from_the_vpc_is_reachable(app: App) -> None:
     functions = in_vpc(app, NEW)
     assert {f["FunctionName"].removeprefix(f"{NEW}-") for f in functions} == {
         n for n in handlers() if NEEDS[n].prometheus
@@ -94,21 +94,21 @@ def _ipv4_names(network: Template, functions: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_no_route, _ipv4_subnet, _no_ipv6_function, _ipv4_names])
-def test_case_57_each_way_to_lose_the_path_is_noticed(app: App, spoil: Callable[..., None]) -> None:
+def test_every_missing_part_of_the_path_is_noticed(app: App, spoil: Callable[..., None]) -> None:
     network, functions = copy.deepcopy(app.templates[f"{NEW}-network"]), in_vpc(app, NEW)
     spoil(network, functions)
-    told = unreachable(network, functions, services_called_from_the_vpc())
-    assert [line.split(":")[0] for line in told] == ["ec2", "secretsmanager", "ssm"]
+    problems = unreachable(network, functions, services_called_from_the_vpc())
+    assert [line.split(":")[0] for line in problems] == ["ec2", "secretsmanager", "ssm"]
 
 
 @pytest.mark.parametrize("service", sorted(services_called_from_the_vpc()))
-def test_case_57_each_service_has_a_dual_stack_name(service: str) -> None:
+def test_each_service_has_a_dual_stack_name(service: str) -> None:
     client = boto3.client(service, region_name=REGION, config=Config(use_dualstack_endpoint=True))
     assert f"{REGION}.api.aws" in client.meta.endpoint_url
 
 
 @pytest.mark.parametrize("service", ["ec2", "ssm", "dynamodb", "secretsmanager", "sns", "stepfunctions"])
-def test_case_57_a_client_gives_up_well_inside_the_shortest_function(app: App, service: str) -> None:
+def test_a_client_times_out_well_before_the_shortest_function(app: App, service: str) -> None:
     deployed = app.resources(f"{NEW}-autoscaler", "AWS::Lambda::Function").values()
     shortest = min(f["Timeout"] for f in deployed if NEEDS[f["FunctionName"].removeprefix(f"{NEW}-")].grants)
     config = services._client(service, REGION, 3).meta.config
@@ -142,7 +142,7 @@ class Hanging:
     ],
     ids=["ec2", "state", "records", "secrets", "ssm"],
 )
-def test_case_57_the_error_names_the_service(call: Callable[[Settings], Any], names: str) -> None:
+def test_the_error_names_the_service(call: Callable[[Settings], Any], names: str) -> None:
     with pytest.raises(Exception, match=names) as caught:
         call(Settings())
     assert type(caught.value).__module__.startswith("node_fleet.")

@@ -1,4 +1,4 @@
-"""What is shipped: our code and nothing else, and a layer that Lambda can load."""
+"""The code asset contains only the functions, and Lambda can load the layer."""
 
 from __future__ import annotations
 

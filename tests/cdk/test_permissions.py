@@ -110,7 +110,7 @@ def test_commands_are_limited_to_our_documents_and_the_server(app: App, function
             assert "*" not in target
 
 
-def test_the_command_that_terminates_is_nobodys() -> None:
+def test_no_function_may_send_a_command_that_terminates() -> None:
     sent = {grant.resource for needs in NEEDS.values() for grant in needs.grants if "ssm:SendCommand" in grant.actions}
     assert sent <= {
         "instances",

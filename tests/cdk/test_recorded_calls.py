@@ -37,14 +37,14 @@ def test_a_call_that_no_grant_covers_is_named(made: AwsCall) -> None:
     assert made.operation in finding
 
 
-def test_a_granted_call_is_noted_and_nobody_is_blamed() -> None:
+def test_a_granted_call_is_recorded_without_a_finding() -> None:
     ledger = Ledger()
     ledger.note(call("prod-StartDrain", "ssm", "SendCommand", DocumentName="node-fleet-DrainNode"))
     assert ledger.wrong == []
     assert ledger.seen == {("StartDrain", "ssm:SendCommand", "document:DrainNode")}
 
 
-def test_calls_of_the_laptop_itself_are_nobodys() -> None:
+def test_calls_of_the_simulator_itself_belong_to_no_function() -> None:
     assert use_of(call(None, "ec2", "RunInstances")) is None
     assert use_of(call("toy-function", "ec2", "RunInstances")) is None
 

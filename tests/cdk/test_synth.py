@@ -38,7 +38,7 @@ def test_a_second_synth_gives_the_same_bytes(app: App, both_context: dict[str, A
     """The cache is passed by; templates of other sources than these would say nothing."""
     again, context = tmp_path / "again", {**synth.project_context(), **both_context}
     synth._run(again, context)
-    assert synth._digest(context) == app.folder.name, "somebody changed the sources while the tests ran"
+    assert synth._digest(context) == app.folder.name, "the sources changed while the tests ran"
     assert content(again) == content(app.folder)
 
 

@@ -106,7 +106,7 @@ def test_a_wrong_setting_ends_the_start_and_says_what_would_be_right(name: str, 
         [sys.executable, str(APP)], env={**os.environ, name: value}, capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert result.stderr.strip() == f"{name}='{value}': give a whole number of 0 or more"
+    assert result.stderr.strip() == f"{name}='{value}': expected a whole number of 0 or more"
 
 
 def test_kept_connections_are_served() -> None:

@@ -1,7 +1,7 @@
-"""The demo shop: a small web application whose load makes the fleet grow, seen through its own metrics.
+"""The demo shop: a small web application whose load makes the fleet grow, with metrics of its own.
 
-Standard library only, one file, so that it runs from a ConfigMap on a stock Python image. It must not keep state that
-matters: any replica may vanish at any moment.
+It is one file of standard-library Python, so it runs from a ConfigMap on a stock Python image. It must not keep state:
+any replica can stop at any moment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How heavy the shop is. Times are CPU time of one request and of one queued order."""
+    """The load of the shop. Times are CPU time of one request and of one queued order."""
 
     port: int = 8080
     page_milliseconds: int = 20
@@ -36,13 +36,13 @@ class Options:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Options:
-        """Reads PORT, PAGE_MILLISECONDS and so on; a value that is no whole number of 0 or more ends the start."""
+        """Reads PORT, PAGE_MILLISECONDS and so on; only whole numbers of 0 or more are valid."""
         values: dict[str, int] = {}
         for name in cls.__dataclass_fields__:
             text = environment.get(name.upper(), "")
             if text:
                 if not text.isdigit():
-                    raise SystemExit(f"{name.upper()}={text!r}: give a whole number of 0 or more")
+                    raise SystemExit(f"{name.upper()}={text!r}: expected a whole number of 0 or more")
                 values[name] = int(text)
         return cls(**values)
 
@@ -90,7 +90,7 @@ class Metrics:
 
 def _queue_lines(depth: int) -> list[str]:
     return [
-        "# HELP app_queue_depth Orders waiting to be worked off.",
+        "# HELP app_queue_depth Orders waiting to be processed.",
         "# TYPE app_queue_depth gauge",
         f'app_queue_depth{{queue="default"}} {depth}',
     ]
@@ -191,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serves until SIGTERM: then turns unready, lets the load balancer notice, and ends."""
+    """Serves until SIGTERM, then fails its readiness probe, waits for the load balancer, and ends."""
     shop = Shop(Options.from_environment(os.environ))
     server = Server(shop)
 

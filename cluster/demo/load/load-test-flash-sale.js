@@ -1,4 +1,4 @@
-// The flash sale: 20 visitors, then 500 within half a minute, who stay, and then nobody.
+// The flash sale: 20 visitors, then 500 within half a minute, a plateau, and then none.
 //   k6 run -e TARGET=http://ADDRESS cluster/demo/load/load-test-flash-sale.js
 import http from 'k6/http';
 import { check, sleep } from 'k6';

@@ -1,4 +1,4 @@
-// The daily load: a ramp to 50 visitors, a spike to 200, and the way back.
+// The daily load: a ramp to 50 visitors, a spike to 200, and a ramp down.
 //   k6 run -e TARGET=http://ADDRESS cluster/demo/load/load-test.js
 import http from 'k6/http';
 import { check, sleep } from 'k6';

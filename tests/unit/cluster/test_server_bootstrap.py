@@ -237,7 +237,7 @@ def test_an_installed_k3s_of_another_version_is_replaced(run: Run, stubs: Stubs)
     [f"K10{'0' * 64}::node:agentSecretPart", f"K10{'a' * 64}::server:other", ""],
     ids=["old authority", "old password", "empty"],
 )
-def test_case_5_a_rebuilt_server_replaces_the_token_of_its_predecessor(run: Run, stubs: Stubs, stored: str) -> None:
+def test_a_rebuilt_server_replaces_the_old_token(run: Run, stubs: Stubs, stored: str) -> None:
     stubs.on("aws", "get-secret-value .*k3s-token", stored)
     assert run().returncode == 0
     assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
@@ -253,9 +253,7 @@ def test_case_5_a_rebuilt_server_replaces_the_token_of_its_predecessor(run: Run,
     ],
     ids=["token answers 401", "token is empty", "id is empty", "address is a page"],
 )
-def test_case_8_without_a_proper_identity_k3s_is_never_started(
-    run: Run, stubs: Stubs, match: str, reply: Reply
-) -> None:
+def test_without_a_proper_identity_k3s_is_never_started(run: Run, stubs: Stubs, match: str, reply: Reply) -> None:
     stubs.on("curl", match, reply)
     result = run()
     assert result.returncode != 0

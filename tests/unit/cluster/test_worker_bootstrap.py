@@ -127,7 +127,7 @@ def test_an_ordinary_machine_is_labelled_on_demand(run: Run, stubs: Stubs, root:
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else None,
 )
-def test_case_8_without_a_proper_identity_k3s_is_never_started(
+def test_without_a_proper_identity_k3s_is_never_started(
     run: Run, stubs: Stubs, variant: str, match: str, replies: tuple[Reply | str, ...]
 ) -> None:
     stubs.on("curl", match, *replies)
@@ -138,21 +138,21 @@ def test_case_8_without_a_proper_identity_k3s_is_never_started(
     assert not stubs.calls("systemctl", "enable")
 
 
-def test_case_8_the_session_token_is_asked_for_first_and_sent_with_every_question(run: Run, stubs: Stubs) -> None:
+def test_the_session_token_is_requested_first_and_sent_with_every_request(run: Run, stubs: Stubs) -> None:
     assert run().returncode == 0
     questions = stubs.calls("curl", "169.254.169.254")
     assert "PUT" in questions[0]
     assert all("X-aws-ec2-metadata-token: session" in call for call in questions[1:])
 
 
-def test_case_8_a_late_metadata_service_is_waited_for(run: Run, stubs: Stubs) -> None:
+def test_the_bootstrap_waits_for_a_late_metadata_service(run: Run, stubs: Stubs) -> None:
     stubs.on("curl", "-X PUT .*api/token", NO_ANSWER, UNAUTHORIZED, "session")
     assert run().returncode == 0
     assert len(stubs.calls("curl", "api/token")) == 3
     assert agent_was_started(stubs)
 
 
-def test_case_5_a_token_of_the_rebuilt_servers_predecessor_is_never_used_to_join(run: Run, stubs: Stubs) -> None:
+def test_a_worker_never_joins_with_the_token_of_a_replaced_server(run: Run, stubs: Stubs) -> None:
     stubs.on("aws", "get-secret-value", OLD_TOKEN)
     result = run()
     assert result.returncode != 0
@@ -162,20 +162,20 @@ def test_case_5_a_token_of_the_rebuilt_servers_predecessor_is_never_used_to_join
     assert SECRET_PART not in result.stderr + failure_tag(stubs)
 
 
-def test_case_5_the_wait_for_a_new_token_is_bounded(run: Run, stubs: Stubs) -> None:
+def test_the_wait_for_a_new_token_is_bounded(run: Run, stubs: Stubs) -> None:
     stubs.on("aws", "get-secret-value", OLD_TOKEN)
     run()
     assert len(stubs.calls("aws", "get-secret-value")) == 18
     assert len(stubs.calls("sleep")) == 17
 
 
-def test_case_5_a_worker_joins_once_the_rebuilt_server_has_stored_its_token(run: Run, stubs: Stubs) -> None:
+def test_a_worker_joins_once_the_rebuilt_server_has_stored_its_token(run: Run, stubs: Stubs) -> None:
     stubs.on("aws", "get-secret-value", OLD_TOKEN, OLD_TOKEN, TOKEN)
     assert run().returncode == 0
     assert agent_was_started(stubs)
 
 
-def test_case_5_a_bundle_of_several_authorities_is_left_to_k3s(run: Run, stubs: Stubs) -> None:
+def test_k3s_itself_checks_a_bundle_of_several_authorities(run: Run, stubs: Stubs) -> None:
     stubs.on("curl", "cacerts", CERTIFICATE * 2)
     assert run().returncode == 0
     assert agent_was_started(stubs)

@@ -1,4 +1,4 @@
-"""79 pods that other drain implementations judge: ours follows the specification, and every difference is explained."""
+"""79 pods from tests of other drain implementations: verdicts follow the specification, differences are explained."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def keeps_worker(case: dict[str, Any]) -> bool:
 
 
 def documented_differences() -> dict[str, bool]:
-    """Case id -> our verdict, from the table of differences that people read."""
+    """Case id -> verdict of node-fleet, from the table of differences that people read."""
     text = (ROOT / "docs/scale-down.md").read_text()
     rows = re.findall(r"^\| `([a-z]{2}-\d\d-[a-z0-9-]+)` \| \w[\w -]* \| (kept|eligible) \|", text, re.MULTILINE)
     return {case: verdict == "kept" for case, verdict in rows}

@@ -1,4 +1,4 @@
-"""drain_node.sh: late, twice, called off, cordoned by others, blocked: it does nothing; else it empties the node."""
+"""drain_node.sh does nothing when it is late, repeated, rolled back or blocked; otherwise it empties the node."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_later_operation_may_drain_a_node_that_was_given_back(site: Site) -> N
 
 
 @pytest.mark.parametrize("owner", ["", "down-9-9"])
-def test_case_10_a_cordon_that_is_not_this_operations_is_respected(site: Site, owner: str) -> None:
+def test_a_cordon_that_is_not_this_operations_is_respected(site: Site, owner: str) -> None:
     site.world.cordon(FIRST)
     if owner:
         site.annotate(FIRST, cordoned_by=owner)
@@ -126,7 +126,7 @@ def test_force_is_used_only_when_every_bare_pod_says_it_may_go(site: Site) -> No
 
 
 @pytest.mark.parametrize(("name", "replicas"), [("web", 4), ("api", 6), ("cart", 8)])
-def test_case_9_a_budget_that_closes_during_the_drain_ends_it_at_its_timeout_naming_pod_and_budget(
+def test_a_budget_that_closes_during_the_drain_ends_it_at_its_timeout_naming_pod_and_budget(
     site: Site, name: str, replicas: int
 ) -> None:
     settle(site, ApplicationSpec(name=name, replicas=replicas, min_available=replicas - 1))
@@ -146,7 +146,7 @@ def test_case_9_a_budget_that_closes_during_the_drain_ends_it_at_its_timeout_nam
 
 
 @pytest.mark.parametrize("namespace", ["ci-588", "ci-589", "preview"])
-def test_case_14_pods_of_a_namespace_that_is_being_deleted_do_not_fail_the_drain(site: Site, namespace: str) -> None:
+def test_pods_of_a_namespace_that_is_being_deleted_do_not_fail_the_drain(site: Site, namespace: str) -> None:
     site.world.cordon(SECOND)
     settle(site, ApplicationSpec(name="x", namespace=namespace, replicas=3, grace_seconds=60, shutdown_seconds=40))
     site.world.uncordon(SECOND)
@@ -156,7 +156,7 @@ def test_case_14_pods_of_a_namespace_that_is_being_deleted_do_not_fail_the_drain
 
 
 @pytest.mark.parametrize("seconds", [1, 60, 200])
-def test_case_20_the_drain_ends_only_when_slow_pods_have_shut_down(site: Site, seconds: int) -> None:
+def test_the_drain_ends_only_when_slow_pods_have_shut_down(site: Site, seconds: int) -> None:
     settle(site, ApplicationSpec(name="cart", replicas=4, grace_seconds=250, shutdown_seconds=seconds))
     begun = site.clock.now()
     assert site.drain().exit_code == 0
@@ -172,7 +172,7 @@ def test_a_slower_pod_than_the_timeout_fails_the_drain(site: Site) -> None:
 
 
 @pytest.mark.parametrize("dead_seconds", [400, 900, 1500])
-def test_case_15_a_dead_node_is_drained_with_loss_and_does_not_hang(site: Site, dead_seconds: int) -> None:
+def test_a_dead_node_is_drained_with_loss_and_does_not_hang(site: Site, dead_seconds: int) -> None:
     settle(site, ApplicationSpec(name="web", replicas=4), ApplicationSpec(name="db", kind="StatefulSet", replicas=2))
     site.world.fail_node(FIRST)
     site.clock.advance(dead_seconds)
@@ -184,7 +184,7 @@ def test_case_15_a_dead_node_is_drained_with_loss_and_does_not_hang(site: Site, 
     assert (look.ready, look.pods_left) == (False, look.pods_terminating)
 
 
-def test_case_15_a_dead_node_with_a_volume_of_its_own_is_not_drained(site: Site) -> None:
+def test_a_dead_node_with_a_volume_of_its_own_is_not_drained(site: Site) -> None:
     site.world.cordon(SECOND)
     settle(site, ApplicationSpec(name="files", volume="local-path"))
     site.world.fail_node(FIRST)
@@ -205,9 +205,7 @@ def test_before_a_deadline_nothing_refuses_and_budgets_give_way_at_last(site: Si
 
 
 @pytest.mark.parametrize("after", [0, 20, None])
-def test_a_hand_that_lifts_its_own_cordon_during_a_deadline_drain_leaves_none_of_nobody(
-    site: Site, after: int | None
-) -> None:
+def test_an_uncordon_during_a_deadline_drain_leaves_no_cordon_without_an_owner(site: Site, after: int | None) -> None:
     settle(site, ApplicationSpec(name="web", replicas=2, min_available=2))
     site.world.cordon(FIRST, actor="mira")
     now = int(site.clock.now())

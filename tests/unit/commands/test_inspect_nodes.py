@@ -1,4 +1,4 @@
-"""inspect_nodes.sh: small, exact, and never to be mistaken for an empty cluster."""
+"""inspect_nodes.sh: its output is small and exact, and a cut output is never read as an empty cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_blockers_are_named_and_the_rest_is_counted(site: Site, kind: Any) -> No
 
 
 @pytest.mark.parametrize("names", [("haproxy-w1",), ("a", "b"), ("kube-proxy", "static", "etcd")])
-def test_case_12_mirror_and_daemonset_pods_do_not_block_and_are_not_load(site: Site, names: tuple[str, ...]) -> None:
+def test_mirror_and_daemonset_pods_do_not_block_and_are_not_load(site: Site, names: tuple[str, ...]) -> None:
     for name in names:
         site.pod(name, namespace="kube-system", annotations={"kubernetes.io/config.mirror": "x"})
     node = site.node(FIRST)
@@ -52,7 +52,7 @@ def test_case_12_mirror_and_daemonset_pods_do_not_block_and_are_not_load(site: S
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("owner", [None, "Job", "StatefulSet"])
-def test_case_13_finished_pods_never_block_and_are_not_load(site: Site, phase: str, owner: str | None) -> None:
+def test_finished_pods_never_block_and_are_not_load(site: Site, phase: str, owner: str | None) -> None:
     owners = [{"apiVersion": "batch/v1", "kind": owner, "name": "x", "uid": "u", "controller": True}] if owner else []
     site.pod("migrate-once", phase=phase, ownerReferences=owners)
     node = site.node(FIRST)
@@ -60,7 +60,7 @@ def test_case_13_finished_pods_never_block_and_are_not_load(site: Site, phase: s
 
 
 @pytest.mark.parametrize(("name", "minimum"), [("web", 2), ("api", "100%"), ("cart", 1)])
-def test_case_9_a_budget_without_room_is_seen_before_anybody_is_chosen(site: Site, name: str, minimum: Any) -> None:
+def test_an_exhausted_budget_is_reported_before_a_worker_is_selected(site: Site, name: str, minimum: Any) -> None:
     replicas = 1 if minimum == 1 else 2
     site.world.add_application(
         ApplicationSpec(
@@ -87,7 +87,7 @@ def test_a_volume_of_this_node_blocks_whatever_its_source_type(site: Site) -> No
     assert [b.letter for n in site.inspect().nodes for b in n.blockers if not n.server] == ["v"]
 
 
-def test_a_cordon_of_ours_is_told_from_somebody_elses(site: Site) -> None:
+def test_a_cordon_of_an_operation_differs_from_one_of_another_user(site: Site) -> None:
     site.world.cordon(FIRST)
     site.world.update(
         "nodes",
@@ -101,7 +101,7 @@ def test_a_cordon_of_ours_is_told_from_somebody_elses(site: Site) -> None:
     assert [site.node(FIRST).cordoned_by, site.node(SECOND).cordoned_by] == ["?", "down-7-1"]
 
 
-def test_a_hostile_annotation_is_shown_as_somebody_elses(site: Site) -> None:
+def test_a_hostile_annotation_counts_as_a_cordon_of_another_user(site: Site) -> None:
     site.world.update(
         "nodes",
         "",
@@ -115,7 +115,7 @@ def test_a_hostile_annotation_is_shown_as_somebody_elses(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "reported"),
     [
         ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true", True),
         ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "false", False),
@@ -124,13 +124,13 @@ def test_a_hostile_annotation_is_shown_as_somebody_elses(site: Site) -> None:
         ("karpenter.sh/do-not-disrupt", "59s", False),
     ],
 )
-def test_annotations_that_protect_a_node_are_told(site: Site, name: str, value: str, told: bool) -> None:
+def test_annotations_that_protect_a_node_are_reported(site: Site, name: str, value: str, reported: bool) -> None:
     site.world.update("nodes", "", FIRST, lambda n: n["metadata"].setdefault("annotations", {}).update({name: value}))
-    assert site.node(FIRST).protected_by == (name if told else "")
+    assert site.node(FIRST).protected_by == (name if reported else "")
 
 
 @pytest.mark.parametrize("names", [("gone-1",), ("gone-1", "gone-2"), ("i-0aaaaaaaaaaaaaaaa",)])
-def test_case_2_password_secrets_without_a_node_are_reported(site: Site, names: tuple[str, ...]) -> None:
+def test_password_secrets_without_a_node_are_reported(site: Site, names: tuple[str, ...]) -> None:
     for name in names:
         site.world.create(
             "secrets", {"metadata": {"name": f"{name}.node-password.k3s", "namespace": "kube-system"}, "type": "Opaque"}
@@ -147,7 +147,7 @@ def test_an_api_that_does_not_answer_gives_no_inspection(site: Site) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60, 200])
-def test_case_44_a_cut_answer_is_unknown(site: Site, cut: int) -> None:
+def test_a_cut_answer_is_unknown(site: Site, cut: int) -> None:
     text = site.run("inspect_nodes").stdout
     assert parse_inspection(text).known
     assert not parse_inspection(text[:-cut].rstrip()).known or text[:-cut].rstrip() == text.rstrip()
@@ -155,7 +155,7 @@ def test_case_44_a_cut_answer_is_unknown(site: Site, cut: int) -> None:
     assert not parse_inspection(text[:middle] + text[middle + cut :]).known
 
 
-def test_case_44_text_that_only_looks_complete_is_unknown(site: Site) -> None:
+def test_text_that_only_looks_complete_is_unknown(site: Site) -> None:
     body = "nf1 1 a"
     assert not parse_inspection(f"{body}\nend 1 00000000").known
     assert not parse_inspection(

@@ -16,7 +16,7 @@ OPERATION = "down-1-100"
 ALL = sorted(path.stem for path in COMMANDS.glob("*.sh"))
 
 
-def test_a_look_tells_cordon_owner_readiness_and_what_is_left(site: Site) -> None:
+def test_a_check_reports_cordon_owner_readiness_and_remaining_pods(site: Site) -> None:
     site.world.add_application(ApplicationSpec(name="web", replicas=4))
     site.clock.advance(60)
     look = site.look()
@@ -31,7 +31,7 @@ def test_a_look_tells_cordon_owner_readiness_and_what_is_left(site: Site) -> Non
 
 
 @pytest.mark.parametrize("pods", [1, 2, 3])
-def test_case_20_pods_that_still_shut_down_are_left(site: Site, pods: int) -> None:
+def test_pods_that_still_shut_down_are_counted_as_left(site: Site, pods: int) -> None:
     for n in range(pods):
         site.pod(f"cart-{n}")
     site.clock.advance(20)
@@ -74,7 +74,7 @@ def test_uncordon_takes_back_its_own_cordon_and_is_harmless_again(site: Site, ag
 
 
 @pytest.mark.parametrize("owner", ["", "down-2-2", "spot-i-1"])
-def test_case_10_somebody_elses_cordon_is_never_taken_back(site: Site, owner: str) -> None:
+def test_the_cordon_of_another_user_is_never_removed(site: Site, owner: str) -> None:
     site.world.cordon(FIRST)
     if owner:
         site.annotate(FIRST, cordoned_by=owner)
@@ -91,7 +91,7 @@ def test_a_person_who_uncordoned_and_cordoned_again_keeps_the_cordon_only_if_the
 
 
 @pytest.mark.parametrize("waits", [0, 60, 3600])
-def test_case_1_forgetting_removes_the_node_and_its_password(site: Site, waits: int) -> None:
+def test_forgetting_removes_the_node_and_its_password(site: Site, waits: int) -> None:
     site.world.instance_ended(FIRST)
     site.clock.advance(100 + waits)
     assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).exit_code == 0
@@ -100,7 +100,7 @@ def test_case_1_forgetting_removes_the_node_and_its_password(site: Site, waits: 
     assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).exit_code == 0
 
 
-def test_case_1_a_password_without_a_node_is_removed_too(site: Site) -> None:
+def test_a_password_without_a_node_is_removed_too(site: Site) -> None:
     site.world.create(
         "secrets", {"metadata": {"name": "old.node-password.k3s", "namespace": "kube-system"}, "type": "Opaque"}
     )
@@ -109,7 +109,7 @@ def test_case_1_a_password_without_a_node_is_removed_too(site: Site) -> None:
 
 
 @pytest.mark.parametrize("node", [FIRST, SECOND])
-def test_case_2_a_node_whose_agent_still_runs_is_not_forgotten(site: Site, node: str) -> None:
+def test_a_node_whose_agent_still_runs_is_not_forgotten(site: Site, node: str) -> None:
     assert site.run("forget_node", NODE_NAME=node, INSTANCE_ID=node).exit_code == 71
     assert site.world.find("nodes", "", node) is not None
 
