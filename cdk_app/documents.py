@@ -22,13 +22,10 @@ TIMEOUT_PARAMETER = "ExecutionTimeoutSeconds"
 
 def documents(settings: Settings) -> dict[str, dict[str, Any]]:
     """Document content by document name (prefix included), for every script present."""
-    scripts = sorted(COMMANDS.glob("*.sh"))
-    if not scripts:
-        return {}
     declared: dict[str, dict[str, dict[str, str]]] = json.loads(DECLARATIONS.read_text(encoding="utf-8"))
     return {
         settings.document_prefix + camel_case(script.stem): content(script, declared[camel_case(script.stem)])
-        for script in scripts
+        for script in sorted(COMMANDS.glob("*.sh"))
     }
 
 

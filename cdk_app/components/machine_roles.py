@@ -7,6 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
 from cdk_app.components.findings import accept_wildcards
+from cdk_app.components.resources import arn, secret_arn
 from cdk_app.config import ClusterConfig
 
 # The SSM agent needs these for commands and sessions; they take no resource.
@@ -37,18 +38,18 @@ DISCOVERY_ACTIONS = ("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones")
 
 def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset, alert_topic: str) -> iam.Role:
     """The K3s server: runs commands, finds workers, stores the join token, sends alerts."""
-    token = _secret(stack, config.server.token_secret)
+    token = secret_arn(stack, config.server.token_secret)
     role = _role(stack, "ServerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
     _allow(role, DISCOVERY_ACTIONS, ["*"])
     _allow(role, DASHBOARD_ACTIONS, ["*"])
     accept_wildcards(role, ["*"], "The actions of the SSM agent, of discovery and of Grafana support no resource")
-    logs = [_arn(stack, "logs", f"log-group:/aws/lambda/{config.cluster_id}-*")]
+    logs = [arn(stack, "logs", f"log-group:/aws/lambda/{config.cluster_id}-*")]
     _allow(role, ["logs:StartQuery"], logs)
     accept_wildcards(role, logs, "Grafana queries the logs of this cluster's functions, whose names have this prefix")
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
-    _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.settings.prometheus_secret)])
-    _allow(role, ["sns:Publish"], [_arn(stack, "sns", alert_topic)])
+    _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, config.settings.prometheus_secret)])
+    _allow(role, ["sns:Publish"], [arn(stack, "sns", alert_topic)])
     _allow(role, ["s3:GetObject"], [f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"])
     _report_own_error(role, stack)
     return role
@@ -59,7 +60,7 @@ def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
     role = _role(stack, "WorkerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
     accept_wildcards(role, ["*"], "The actions of the SSM agent support no resource")
-    _allow(role, ["secretsmanager:GetSecretValue"], [_secret(stack, config.server.token_secret)])
+    _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, config.server.token_secret)])
     _report_own_error(role, stack)
     return role
 
@@ -70,7 +71,7 @@ def _role(stack: cdk.Stack, construct_id: str) -> iam.Role:
 
 def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
     """One tag, only on the instance that makes the call."""
-    instances = [_arn(stack, "ec2", "instance/*")]
+    instances = [arn(stack, "ec2", "instance/*")]
     accept_wildcards(
         role, instances, "CreateTags: only the tag BootstrapError, only on the instance that makes the call"
     )
@@ -88,12 +89,3 @@ def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
 
 def _allow(role: iam.Role, actions: list[str] | tuple[str, ...], resources: list[str]) -> None:
     role.add_to_policy(iam.PolicyStatement(actions=list(actions), resources=resources))
-
-
-def _secret(stack: cdk.Stack, name: str) -> str:
-    # Secrets Manager adds a dash and six characters to the name.
-    return _arn(stack, "secretsmanager", f"secret:{name}-??????")
-
-
-def _arn(stack: cdk.Stack, service: str, rest: str) -> str:
-    return f"arn:{stack.partition}:{service}:{stack.region}:{stack.account}:{rest}"

@@ -7,6 +7,8 @@ from typing import Any
 
 import aws_cdk as cdk
 
+from cdk_app.components.facts import ClusterFacts
+from cdk_app.components.tables import FleetTables
 from cdk_app.config import ClusterConfig
 
 AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
@@ -23,13 +25,9 @@ class FleetResources:
 
     config: ClusterConfig
     stack: cdk.Stack
-    state_table_arn: str
-    history_table_arn: str
-    events_table_arn: str
+    tables: FleetTables
     topic_arn: str
-    launch_template_id: str
-    worker_role_arn: str
-    worker_subnets: tuple[tuple[str, str], ...]
+    facts: ClusterFacts
 
     @property
     def autoscaler_arn(self) -> str:
@@ -46,14 +44,14 @@ class FleetResources:
         settings = self.config.settings
         known = {
             "anything": ["*"],
-            "state_table": [self.state_table_arn],
-            "history_table": [self.history_table_arn],
-            "events_table": [self.events_table_arn],
+            "state_table": [self.tables.state.table_arn],
+            "history_table": [self.tables.history.table_arn],
+            "events_table": [self.tables.events.table_arn],
             "topic": [self.topic_arn],
             "autoscaler": [self.autoscaler_arn],
-            "prometheus_secret": [self._secret(settings.prometheus_secret)],
-            "slack_secret": [self._secret(settings.slack_secret)],
-            "worker_role": [self.worker_role_arn],
+            "prometheus_secret": [secret_arn(self.stack, settings.prometheus_secret)],
+            "slack_secret": [secret_arn(self.stack, settings.slack_secret)],
+            "worker_role": [self.facts.worker_role_arn],
             "launch_inputs": self._launch_inputs(),
             "image_parameter": [self._public(f"ssm:{self.stack.region}::parameter{AMAZON_LINUX}*")],
         }
@@ -77,8 +75,8 @@ class FleetResources:
         return known[name]
 
     def _launch_inputs(self) -> list[str]:
-        template = self._arn("ec2", f"launch-template/{self.launch_template_id}")
-        subnets = [self._arn("ec2", f"subnet/{subnet}") for _, subnet in self.worker_subnets]
+        template = self._arn("ec2", f"launch-template/{self.facts.launch_template_id}")
+        subnets = [self._arn("ec2", f"subnet/{subnet}") for _, subnet in self.facts.worker_subnets]
         return [
             template,
             *subnets,
@@ -86,12 +84,18 @@ class FleetResources:
             self._public(f"ec2:{self.stack.region}::image/*"),
         ]
 
-    def _secret(self, name: str) -> str:
-        # Secrets Manager adds a dash and six characters to the name.
-        return self._arn("secretsmanager", f"secret:{name}-??????")
-
     def _arn(self, service: str, rest: str) -> str:
-        return f"arn:{self.stack.partition}:{service}:{self.stack.region}:{self.stack.account}:{rest}"
+        return arn(self.stack, service, rest)
 
     def _public(self, rest: str) -> str:
         return f"arn:{self.stack.partition}:{rest}"
+
+
+def arn(stack: cdk.Stack, service: str, rest: str) -> str:
+    """The ARN of a resource in the account and region of the stack."""
+    return f"arn:{stack.partition}:{service}:{stack.region}:{stack.account}:{rest}"
+
+
+def secret_arn(stack: cdk.Stack, name: str) -> str:
+    """The ARN of a secret; Secrets Manager adds a dash and six characters to the name."""
+    return arn(stack, "secretsmanager", f"secret:{name}-??????")

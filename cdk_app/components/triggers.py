@@ -1,7 +1,4 @@
-"""What starts what: the schedule, alerts, EC2 notices, ended executions, messages to Slack, the weekly report.
-
-A function without a handler gets no trigger: the templates follow the files.
-"""
+"""What starts what: the schedule, alerts, EC2 notices, ended executions, messages to Slack, the weekly report."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ WEEKLY = {"week_day": "MON", "hour": "3", "minute": "0"}
 
 @dataclass(frozen=True, kw_only=True)
 class Triggers:
-    """Creates every rule and subscription whose target exists."""
+    """Creates every rule and subscription of a cluster."""
 
     stack: cdk.Stack
     config: ClusterConfig
@@ -41,9 +38,8 @@ class Triggers:
         self._start_ticks()
         self._clean_up_after_failures()
         self._handle_notices()
-        for name, topic in {"StartOnAlert": self.alerts, "SlackMessage": self.messages}.items():
-            if name in self.functions:
-                _subscribe(topic, self.functions[name])
+        _subscribe(self.alerts, self.functions["StartOnAlert"])
+        _subscribe(self.messages, self.functions["SlackMessage"])
         if self.config.alarm_email:
             self.messages.add_subscription(subscriptions.EmailSubscription(self.config.alarm_email))
         self._report_weekly()
@@ -52,9 +48,6 @@ class Triggers:
         return f"{self.config.cluster_id}-{purpose}"
 
     def _start_ticks(self) -> None:
-        machine = self.state_machines.get("autoscaler")
-        if machine is None:
-            return
         interval = cdk.Duration.seconds(self.config.settings.interval_seconds)
         rule = events.Rule(
             self.stack,
@@ -66,7 +59,7 @@ class Triggers:
         tick = {"trigger": "schedule", "scheduled_at": events.EventField.time}
         rule.add_target(
             targets.SfnStateMachine(
-                machine,
+                self.state_machines["autoscaler"],
                 input=events.RuleTargetInput.from_object(tick),
                 retry_attempts=2,
                 max_event_age=interval,
@@ -74,8 +67,6 @@ class Triggers:
         )
 
     def _clean_up_after_failures(self) -> None:
-        if "CleanUp" not in self.functions or not self.state_machines:
-            return
         rule = events.Rule(
             self.stack,
             "UncleanEnd",
@@ -105,9 +96,7 @@ class Triggers:
         )
 
     def _handle_notices(self) -> None:
-        machine = self.state_machines.get("interruption")
-        if machine is None:
-            return
+        machine = self.state_machines["interruption"]
         patterns = _notice_patterns()
         if not self.config.settings.handle_rebalance:
             del patterns["RebalanceRecommendation"]
@@ -122,8 +111,6 @@ class Triggers:
             rule.add_target(targets.SfnStateMachine(machine, retry_attempts=2, max_event_age=cdk.Duration.minutes(2)))
 
     def _report_weekly(self) -> None:
-        if "WeeklyReport" not in self.functions:
-            return
         rule = events.Rule(
             self.stack,
             "EveryWeek",

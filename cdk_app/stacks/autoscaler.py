@@ -16,6 +16,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from cdk_app import packages
+from cdk_app.components.facts import ClusterFacts, attached
 from cdk_app.components.function import FunctionNetwork, HandlerFunction, SharedParts
 from cdk_app.components.resources import FleetResources
 from cdk_app.components.state_machine import FleetStateMachine
@@ -24,7 +25,6 @@ from cdk_app.components.triggers import Triggers
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.documents import documents
 from cdk_app.permissions import NEEDS
-from cdk_app.stacks.facts import ClusterFacts, attached
 from cdk_app.workflow import Workflow, handlers, workflows
 
 # A function ends before its state times out: its own error is recorded, and a retry never overlaps it.
@@ -115,13 +115,9 @@ class AutoscalerStack(cdk.Stack):
         resources = FleetResources(
             config=self.config,
             stack=self,
-            state_table_arn=self.tables.state.table_arn,
-            history_table_arn=self.tables.history.table_arn,
-            events_table_arn=self.tables.events.table_arn,
+            tables=self.tables,
             topic_arn=self.topic.topic_arn,
-            launch_template_id=self.facts.launch_template_id,
-            worker_role_arn=self.facts.worker_role_arn,
-            worker_subnets=self.facts.worker_subnets,
+            facts=self.facts,
         )
         return SharedParts(
             code=lambda_.Code.from_asset(str(packages.FUNCTIONS), exclude=list(packages.NOT_SHIPPED)),

@@ -17,12 +17,12 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from cdk_app.components.facts import ClusterFacts
 from cdk_app.components.findings import accept
 from cdk_app.components.machine_roles import server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.config import ClusterConfig, architecture_of
 from cdk_app.scripts import read_script
-from cdk_app.stacks.facts import ClusterFacts
 from cdk_app.workflow import ROOT
 
 BUNDLE = ROOT / "cluster"

@@ -33,14 +33,10 @@ class ObservabilityStack(cdk.Stack):
         self.config = config
         self.autoscaler = autoscaler
         notify = actions.SnsAction(autoscaler.topic)
-        self.alarms = {rule.name: self._alarm(rule, notify) for rule in ALARMS if self._has_source(rule)}
+        self.alarms = {rule.name: self._alarm(rule, notify) for rule in ALARMS}
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=config.cluster_id)
         for row in rows(config, autoscaler.state_machines, list(self.alarms.values())):
             dashboard.add_widgets(*row)
-
-    def _has_source(self, rule: AlarmRule) -> bool:
-        known = {"": True, "states": "autoscaler" in self.autoscaler.state_machines}
-        return known.get(rule.log_of, rule.log_of in self.autoscaler.functions)
 
     def _alarm(self, rule: AlarmRule, notify: actions.SnsAction) -> cloudwatch.Alarm:
         settings = self.config.settings
