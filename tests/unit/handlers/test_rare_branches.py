@@ -187,7 +187,7 @@ def test_while_every_pool_rests_nothing_is_tried() -> None:
         assert operation is not None
     with bench() as made:
         memory = to_payload(Memory(dry_pools=operation.dry_pools))
-        with pytest.raises(NoCapacityError, match="back-off"):
+        with pytest.raises(NoCapacityError, match="asks the first of them again in 600 s"):
             launch_nodes.handler({**made.event(made.begin(), 1), "memory": memory}, None)
         assert made.cloud.recorder.of("RunInstances") == []
 
