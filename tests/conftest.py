@@ -1,4 +1,4 @@
-"""What all tests share: no test finds an account, CI is told from a laptop, functions stay within their roles."""
+"""For all tests: no AWS account is reachable, functions use only their grants, handlers run all their branches."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 
-from tests.support import branches
 from tests.support.file_order import distribute
+from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.recorded_calls import LEDGER, granted, judge
 
-# No test may find somebody's account: fakes and moto want credentials, and these are nobody's.
-NOBODY = {
+# Fakes and moto need credentials, and these belong to no account.
+NO_ACCOUNT = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
     "AWS_SESSION_TOKEN": "testing",
@@ -23,62 +24,71 @@ NOBODY = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-LEDGERS = "NODE_FLEET_TEST_LEDGERS"
+FOLDER = "NODE_FLEET_TEST_FOLDER"
+PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "main")
+COVERAGE = pytest.StashKey[Coverage]()
+FINDINGS = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
     os.environ.pop("AWS_PROFILE", None)
-    os.environ.update(NOBODY)
-    branches.install()
-    if LEDGERS not in os.environ:
-        os.environ[LEDGERS] = tempfile.mkdtemp(prefix="node-fleet-ledgers-")
+    os.environ.update(NO_ACCOUNT)
+    if FOLDER not in os.environ:
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="node-fleet-tests-")
+    config.stash[COVERAGE] = measurement(Path(os.environ[FOLDER]), PROCESS)
 
 
 def pytest_report_header() -> str:
-    """Say where this runs: in CI a missing tool is an error, on a laptop the test says what it lacks."""
-    return f"node-fleet: {'CI' if os.environ.get('CI') else 'laptop'}"
+    """Name the place of the run: in CI a missing program is an error, elsewhere the test that needs it is skipped."""
+    return f"node-fleet: {'CI' if os.environ.get('CI') else 'not CI'}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first."""
+    """Put the long files first."""
     distribute(items)
 
 
 def pytest_collection_finish() -> None:
-    """Listen before the first fixture calls anything: what many tests share is set up before any test's own."""
+    """Watch before the first fixture calls anything: fixtures of many tests come before those of one test."""
     LEDGER.watch()
 
 
 @pytest.fixture(autouse=True)
 def _functions_stay_within_their_roles() -> Iterator[None]:
-    LEDGER.watch()  # for a module that a fixture was the first to load
+    LEDGER.watch()  # a fixture may be the first to load the recorder
     yield
     assert LEDGER.new_wrongs() == []
 
 
+@pytest.fixture
+def handler_coverage(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Measure the branches of the handlers during the test."""
+    with pytestconfig.stash[COVERAGE].collect():
+        yield
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Each process leaves its ledger; the first one, which ends last, judges them all if everything ran and passed.
+    """Save the measurements of each process; the first one, which ends last, judges them if every test passed.
 
     In CI a finding fails the run.
     """
-    folder = Path(os.environ[LEDGERS])
-    LEDGER.write(folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json", branches.SEEN)
-    if "PYTEST_XDIST_WORKER" in os.environ or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
+    folder = Path(os.environ[FOLDER])
+    LEDGER.write(folder / f"{PROCESS}.json")
+    session.config.stash[COVERAGE].save()
+    if PROCESS != "main" or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
         return
-    session.config.stash[FINDINGS] = findings = judge(folder, granted(), branches.arms())
-    if findings and os.environ.get("CI"):  # a laptop may lack a program that some tests need
+    findings = judge(folder, granted()) + [f"no test of the handlers runs {b}" for b in branches_not_run(folder)]
+    session.config.stash[FINDINGS] = findings
+    if findings and os.environ.get("CI"):  # elsewhere a program that some tests need may be missing
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-FINDINGS = pytest.StashKey[list[str]]()
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what the whole suite never needed."""
+    """Print the findings about the whole suite."""
     for finding in config.stash.get(FINDINGS, []):
-        terminalreporter.write_line(f"ledger: {finding}", red=True)
+        terminalreporter.write_line(f"whole suite: {finding}", red=True)
 
 
 def _everything(config: pytest.Config) -> bool:

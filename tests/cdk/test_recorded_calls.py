@@ -1,14 +1,15 @@
-"""The ledger that every simulator test writes: it sees a call without leave, a grant without use, an idle function."""
+"""What the whole suite checks: no call without a grant, no grant without a use, no handler branch without a test."""
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simulator.aws.recorder import AwsCall
-from tests.support import branches
+from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.recorded_calls import Ledger, granted, judge, use_of
 
 
@@ -49,7 +50,7 @@ def test_calls_of_the_simulator_itself_belong_to_no_function() -> None:
     assert use_of(call("toy-function", "ec2", "RunInstances")) is None
 
 
-def test_a_suite_that_used_everything_is_content(tmp_path: Path) -> None:
+def test_a_suite_that_used_every_grant_has_no_finding(tmp_path: Path) -> None:
     Ledger(seen=granted()).write(tmp_path / "gw0.json")
     assert judge(tmp_path, granted()) == []
 
@@ -60,39 +61,49 @@ def test_an_unused_grant_and_an_idle_function_are_named(tmp_path: Path) -> None:
     Ledger(seen=set(half)).write(tmp_path / "gw0.json")
     Ledger(seen=used - set(half)).write(tmp_path / "gw1.json")
     assert judge(tmp_path, granted()) == [
-        "Notify was never exercised",
-        "UndoDrain may ssm:CancelCommand on anything, but no test ever needed it",
+        "Notify made no call in any test",
+        "UndoDrain may ssm:CancelCommand on anything, but no test uses it",
     ]
 
 
-def test_what_a_shared_fixture_did_without_leave_is_told_once() -> None:
+def test_a_call_without_a_grant_is_reported_once() -> None:
     ledger = Ledger()
     ledger.note(call("prod-Decide", "ec2", "DescribeInstances"))
     assert len(ledger.new_wrongs()) == 1
     assert ledger.new_wrongs() == []
 
 
-HANDLER = b"""
+TOY = """
 def handler(event):
-    \"\"\"Answers.\"\"\"
     if event:
         return 1
-    return 2 if event is None else 3
+    return 2
+
+def second(event):
+    return 3
 """
 
 
-def test_an_arm_that_never_ran_is_named_with_its_file_and_line(tmp_path: Path) -> None:
-    tree, arms = branches.marked(HANDLER, "toy.py")
-    ran: list[str] = []
-    space: dict[str, Any] = {branches.MARK: ran.append}
-    exec(compile(tree, "toy.py", "exec"), space)
-    assert (space["handler"](None), space["handler"](True)) == (2, 1)
-    Ledger(seen=granted()).write(tmp_path / "gw0.json", ran)
-    assert judge(tmp_path, granted(), arms) == [
-        "functions/handlers/toy.py:6 if-expression, when false: no test ran this branch"
-    ]
-
-
-def test_every_handler_has_its_arms_in_the_judgement() -> None:
-    files = {arm.partition(":")[0] for arm in branches.arms()}
-    assert files == {path.name for path in branches.FOLDER.glob("*.py")} - {"__init__.py"}
+@pytest.mark.parametrize(
+    ("calls_of_processes", "missing"),
+    [
+        ([[("handler", None)], [("handler", None)]], ["toy.py: line 4", "toy.py: line 3 -> line 4", "toy.py: line 8"]),
+        ([[("handler", None)], [("handler", 1)]], ["toy.py: line 8"]),
+        ([[("handler", None), ("second", 0)], [("handler", 1)]], []),
+    ],
+    ids=["two processes that run the same branch", "two that add up", "everything"],
+)
+def test_lines_and_branches_that_no_process_ran_are_named(
+    tmp_path: Path, calls_of_processes: list[list[tuple[str, Any]]], missing: list[str]
+) -> None:
+    module = tmp_path / "toy.py"
+    module.write_text(TOY, encoding="utf-8")
+    toy = runpy.run_path(str(module))
+    for number, calls in enumerate(calls_of_processes):
+        measured = measurement(tmp_path, f"gw{number}", source=tmp_path)
+        with measured.collect():
+            for function, event in calls:
+                toy[function](event)
+        measured.save()
+    findings = branches_not_run(tmp_path, source=tmp_path)
+    assert [finding.rpartition("/")[2] for finding in findings] == missing

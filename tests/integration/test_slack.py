@@ -21,6 +21,8 @@ from node_fleet.domain.notify.slack_blocks import FALLBACK_LIMIT
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("handler_coverage")
+
 HANG = 0
 
 

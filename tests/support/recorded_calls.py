@@ -1,7 +1,7 @@
-"""Holds every AWS call that any simulator test records against the permissions of the function that made it.
+"""Compares every AWS call that the simulator records in any test with the permissions of the function that made it.
 
-A call that no grant covers fails its test at once. What was granted and never used is known only when the whole suite
-has run: `judge` answers that, from what every test process has written down.
+A call that no grant covers fails its test at once. Grants that no test uses are known only after the whole suite:
+`judge` finds them in the uses that every test process has saved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cdk_app.permissions import NEEDS
 from cdk_app.workflow import handlers
 from node_fleet.settings import Settings
 
-Use = tuple[str, str, str]  # function, action, what the grant calls the resource
+Use = tuple[str, str, str]  # function, action, the resource as the grant names it
 DEFAULTS = Settings()
 TABLES = {getattr(DEFAULTS, f"{word}_table"): f"{word}_table" for word in ("state", "history", "events")}
 SECRETS = {DEFAULTS.prometheus_secret: "prometheus_secret", DEFAULTS.slack_secret: "slack_secret"}
@@ -33,13 +33,13 @@ FIXED = {
 
 
 def granted() -> set[Use]:
-    """Every use that code itself may make of a grant."""
+    """Every use that the code itself may make of a grant."""
     present = set(handlers()) & set(NEEDS)
     return {(f, a, g.resource) for f in present for g in NEEDS[f].grants if not g.by_aws for a in g.actions}
 
 
 def use_of(call: Any) -> Use | None:
-    """What a recorded call of one of our functions needs; None for anybody else's call."""
+    """What a recorded call of one of our functions needs; None for a call of any other caller."""
     function = next((name for name in NEEDS if (call.function or "").endswith(f"-{name}")), None)
     if function is None:
         return None
@@ -59,15 +59,15 @@ def _resource(action: str, parameters: Any) -> str:
 
 @dataclass
 class Ledger:
-    """What functions used, and what they used without leave."""
+    """The granted uses of the functions, and their calls without a grant."""
 
     seen: set[Use] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     allowed: set[Use] = field(default_factory=granted)
-    told: int = 0
+    reported: int = 0
 
     def watch(self) -> None:
-        """Listen to the simulator's recorder, once it is loaded."""
+        """Note every call of the simulator's recorder from here on, if its module is loaded."""
         module: Any = sys.modules.get("simulator.aws.recorder")
         if module is None or hasattr(module.Recorder, "watched"):
             return
@@ -81,7 +81,7 @@ class Ledger:
         module.Recorder.watched = True
 
     def note(self, call: Any) -> None:
-        """Write one call down."""
+        """Note one call."""
         use = use_of(call)
         if use is None:
             return
@@ -90,34 +90,31 @@ class Ledger:
             self.wrong.append("{} calls {} on {}, which cdk_app/permissions.py does not grant it".format(*use))
 
     def merge(self, other: Ledger) -> None:
-        """What a forked process, which had a copy of this, has noted since."""
+        """Add what a forked process, which began with a copy of this ledger, has noted."""
         self.seen |= other.seen
         self.wrong += other.wrong[len(self.wrong) :]
 
     def new_wrongs(self) -> list[str]:
-        """What was done without leave since this was last asked, by tests and by fixtures that many tests share."""
-        found = sorted(set(self.wrong[self.told :]))
-        self.told = len(self.wrong)
+        """Calls without a grant since the last question, of tests and of fixtures that many tests share."""
+        found = sorted(set(self.wrong[self.reported :]))
+        self.reported = len(self.wrong)
         return found
 
-    def write(self, file: Path, arms: Iterable[str] = ()) -> None:
-        """Leave what was seen for `judge`, with the arms of the handlers that ran."""
-        file.write_text(json.dumps({"uses": sorted(self.seen), "arms": sorted(arms)}), encoding="utf-8")
+    def write(self, file: Path) -> None:
+        """Save the uses for `judge`."""
+        file.write_text(json.dumps(sorted(self.seen)), encoding="utf-8")
 
 
 LEDGER = Ledger()
-"""This process's."""
+"""The ledger of this process."""
 
 
-def judge(folder: Path, allowed: Iterable[Use], arms: Iterable[str] = ()) -> list[str]:
-    """After a whole suite: grants that no recorded call used, functions that made no call, arms that never ran."""
-    left = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
-    seen = {tuple(use) for one in left for use in one["uses"]}
-    ran = {arm for one in left for arm in one["arms"]}
+def judge(folder: Path, allowed: Iterable[Use]) -> list[str]:
+    """After a whole suite: functions that made no call, and grants that no recorded call used."""
+    seen = {tuple(use) for file in folder.glob("*.json") for use in json.loads(file.read_text(encoding="utf-8"))}
     unused = sorted(set(allowed) - seen)
     idle = {function for function, _, _ in allowed} - {function for function, _, _ in seen}
     return [
-        *(f"{function} was never exercised" for function in sorted(idle)),
-        *("{} may {} on {}, but no test ever needed it".format(*use) for use in unused if use[0] not in idle),
-        *(f"functions/handlers/{arm}: no test ran this branch" for arm in sorted(set(arms) - ran)),
+        *(f"{function} made no call in any test" for function in sorted(idle)),
+        *("{} may {} on {}, but no test uses it".format(*use) for use in unused if use[0] not in idle),
     ]

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
-from tests.support import branches
 from tests.support.chaos.fleet import Fleet, theatre
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
@@ -167,14 +166,13 @@ class PreparedFleet:
         process.start()
         theirs.close()
         try:
-            account, ran, ledger, arms = mine.recv()
+            account, ran, ledger = mine.recv()
         except EOFError:
             raise AssertionError("the process that played it died without a word") from None
         finally:
             process.join()
             mine.close()
         LEDGER.merge(ledger)
-        branches.SEEN.update(arms)
         assert account == "", account
         return [Ran(*each) for each in ran]
 
@@ -188,7 +186,7 @@ class PreparedFleet:
         except BaseException:  # whatever it is, the test that waits must hear of it
             account = traceback.format_exc()
         ran = [(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.deployment.executions]
-        answer.send((account, ran, LEDGER, branches.SEEN))
+        answer.send((account, ran, LEDGER))
 
 
 @contextlib.contextmanager

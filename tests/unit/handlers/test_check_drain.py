@@ -66,6 +66,14 @@ def test_what_is_missing_withdraws_nothing(tools: Tools, missing: Any) -> None:
     assert call(event(tools))["drain"]["status"] == "waiting"
 
 
+def test_the_drain_of_a_worker_under_interruption_notice_is_left_to_the_interruption_workflow(tools: Tools) -> None:
+    tools.begun("draining", "selected")
+    tools.notice(A)
+    answered = call(event(tools))
+    assert (answered["drain"]["status"], answered["next"]) == ("skipped", "target")
+    assert "the interruption workflow drains it" in answered["drain"]["detail"]
+
+
 def test_a_pause_withdraws_it(tools: Tools) -> None:
     tools.begun("draining")
     tools.pause()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from handlers import notify
 from handlers.notify import message_of
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, usd_per_hour_after
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
@@ -13,6 +15,7 @@ from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.payload import known, to_payload
 from node_fleet.settings import Settings
+from tests.support.handlers.scale_up import FakePublisher
 
 SETTINGS = Settings()
 REGION = SETTINGS.region
@@ -87,7 +90,7 @@ def test_a_scale_up_costs_its_joined_workers_more() -> None:
     assert message.level == "success"
 
 
-def test_further_rounds_keep_what_the_run_began_with() -> None:
+def test_further_rounds_keep_the_counts_and_cost_from_before_the_first() -> None:
     event = payload(
         snapshot=snapshot(worker(1), worker(2), worker(3), worker(4)),
         operation=operation("scale_up", slots=(slot(1, "joined"),), workers_before=4),
@@ -100,7 +103,7 @@ def test_further_rounds_keep_what_the_run_began_with() -> None:
     assert message.cost_after_usd_per_hour == pytest.approx(4 * ON_DEMAND + SPOT)
 
 
-def test_a_scale_down_costs_less_by_who_went_and_not_by_who_was_given_back() -> None:
+def test_a_scale_down_costs_less_by_removed_workers_and_not_by_reinstated_ones() -> None:
     targets = (
         Target(instance_id="i-2", node_name="i-2", phase="forgotten"),
         Target(instance_id="i-1", node_name="i-1", phase="undone"),
@@ -123,7 +126,7 @@ def test_a_fleet_with_an_unknown_price_has_no_cost_instead_of_a_wrong_one(kind: 
 
 
 @pytest.mark.parametrize("broken", [{}, {"snapshot": {"at": "soon"}}, {"snapshot": None}])
-def test_a_payload_that_says_nothing_of_the_fleet_has_no_cost(broken: dict[str, Any]) -> None:
+def test_a_payload_without_a_usable_snapshot_has_no_cost(broken: dict[str, Any]) -> None:
     assert cost_after({**payload(), **broken}) is None
     assert cost_before({**payload(), **broken}) is None
 
@@ -140,3 +143,17 @@ def test_a_failure_leads_the_message_in_plain_words() -> None:
     event = {**payload(), "failure": {"Error": "QuotaExceededError", "Cause": cause}}
     message = message_of(event, SETTINGS)
     assert (message.level, message.what) == ("error", "vCPU quota L-1216C47A is used up [QuotaExceededError]")
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_the_message_is_published_and_a_failure_stays_in_the_payload_as_plain_text(
+    monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
+    publisher = FakePublisher()
+    monkeypatch.setattr(notify, "load_services", lambda: SimpleNamespace(settings=SETTINGS, publisher=publisher))
+    failure = {"failure": {"Error": "PausedError", "Cause": '{"errorMessage": "paused by ana: a sale"}'}}
+    event = {**payload(), **(failure if failed else {})}
+    answer = notify.handler(event, None)
+    ((subject, sent),) = publisher.messages
+    assert subject == sent["what"] and (sent["level"] == "error") is failed
+    assert "paused by ana: a sale" in str(answer["failure"]) if failed else answer == event
