@@ -38,6 +38,40 @@ TraceArgument = Annotated[
     str, typer.Argument(help="A CSV of time,value (.gz too), the URL of a Prometheus, or the word history.")
 ]
 
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings: cdk.json, or a YAML or JSON file of names and values.")
+]
+ChangedOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")]
+CompareOption = Annotated[bool, typer.Option("--compare", help="Also replay the presets and the reference policies.")]
+BesideOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="Also replay this policy, or the settings in this file; may be repeated."),
+]
+TuningOption = Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")]
+LimitOption = Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")]
+ShareOption = Annotated[float, typer.Option(min=0.1, max=0.9, help="With --tune: share of the trace that is searched.")]
+TriesOption = Annotated[int, typer.Option(min=1, help="With --tune: most configurations to try.")]
+PageOption = Annotated[Path | None, typer.Option("--page", help="Write the study as one HTML page.")]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+QueryOption = Annotated[str, typer.Option(help="With a Prometheus: the expression, one series.")]
+SinceOption = Annotated[str, typer.Option(help="Prometheus, history: start as an ISO time (UNTIL minus PAST).")]
+UntilOption = Annotated[str, typer.Option(help="Prometheus, history: end as an ISO time (now).")]
+PastOption = Annotated[str, typer.Option(help="Prometheus, history: how far back without --since.")]
+StepOption = Annotated[str, typer.Option(help="Prometheus: time between two readings.")]
+BootOption = Annotated[str, typer.Option(help="From launch to usable.")]
+DrainOption = Annotated[str, typer.Option(help="From the start of a drain to the end of the bill.")]
+JumpOption = Annotated[bool, typer.Option("--jump", help="The load jumps from reading to reading instead of ramping.")]
+StayUpOption = Annotated[str, typer.Option(help="Time that replicas stay up after the load has fallen.")]
+FullWorkersOption = Annotated[
+    float, typer.Option(min=0.1, help="Full workers that the trace's 99.5th percentile needs.")
+]
+UnitMilliOption = Annotated[
+    float, typer.Option(min=0, help="CPU milli that one unit of the trace needs, instead of --full-workers.")
+]
+ClusterOption = Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")]
+RegionOption = Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")]
+LocalOption = Annotated[bool, typer.Option("--local", help="With history: use the simulator.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -51,47 +85,30 @@ def register(app: typer.Typer) -> None:
 def backtest(
     trace: TraceArgument,
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="Settings: cdk.json, or a YAML or JSON file of names and values.")
-    ] = None,
-    changed: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
-    ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Also replay the presets and the reference policies.")
-    ] = False,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option("--with", help="Also replay this policy, or the settings in this file; may be repeated."),
-    ] = None,
-    tuning: Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")] = False,
-    limit: Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")] = 30.0,
-    share: Annotated[
-        float, typer.Option(min=0.1, max=0.9, help="With --tune: share of the trace that is searched.")
-    ] = 0.5,
-    tries: Annotated[int, typer.Option(min=1, help="With --tune: most configurations to try.")] = 60,
-    page: Annotated[Path | None, typer.Option("--page", help="Write the study as one HTML page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
-    query: Annotated[str, typer.Option(help="With a Prometheus: the expression, one series.")] = "",
-    since: Annotated[str, typer.Option(help="Prometheus, history: start as an ISO time (UNTIL minus PAST).")] = "",
-    until: Annotated[str, typer.Option(help="Prometheus, history: end as an ISO time (now).")] = "",
-    past: Annotated[str, typer.Option(help="Prometheus, history: how far back without --since.")] = "30d",
-    step: Annotated[str, typer.Option(help="Prometheus: time between two readings.")] = "1m",
-    boot: Annotated[str, typer.Option(help="From launch to usable.")] = "90s",
-    drain: Annotated[str, typer.Option(help="From the start of a drain to the end of the bill.")] = "60s",
-    jump: Annotated[
-        bool, typer.Option("--jump", help="The load jumps from reading to reading instead of ramping.")
-    ] = False,
-    stay_up: Annotated[str, typer.Option(help="Time that replicas stay up after the load has fallen.")] = "0s",
-    full_workers: Annotated[
-        float, typer.Option(min=0.1, help="Full workers that the trace's 99.5th percentile needs.")
-    ] = 8.0,
-    unit_milli: Annotated[
-        float, typer.Option(min=0, help="CPU milli that one unit of the trace needs, instead of --full-workers.")
-    ] = 0.0,
-    cluster: Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")] = "",
-    region: Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")] = "",
-    local: Annotated[bool, typer.Option("--local", help="With history: use the simulator.")] = False,
+    config: ConfigOption = None,
+    changed: ChangedOption = None,
+    compare: CompareOption = False,
+    beside: BesideOption = None,
+    tuning: TuningOption = False,
+    limit: LimitOption = 30.0,
+    share: ShareOption = 0.5,
+    tries: TriesOption = 60,
+    page: PageOption = None,
+    as_json: AsJsonOption = False,
+    query: QueryOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    past: PastOption = "30d",
+    step: StepOption = "1m",
+    boot: BootOption = "90s",
+    drain: DrainOption = "60s",
+    jump: JumpOption = False,
+    stay_up: StayUpOption = "0s",
+    full_workers: FullWorkersOption = 8.0,
+    unit_milli: UnitMilliOption = 0.0,
+    cluster: ClusterOption = "",
+    region: RegionOption = "",
+    local: LocalOption = False,
 ) -> None:
     """Replay a load trace through the deployed decision code: cost, waiting, overload and changes of direction."""
     raw = _settings_given(config, changed or [], region)
@@ -111,9 +128,8 @@ def backtest(
             ),
         )
         if trace == HISTORY:
-            found = _history(
-                open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local), since, until, past
-            )
+            opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
+            found = _history(opening, since, until, past)
             busy = assumptions.capacity.vcpus * 1000.0
             assumptions = replace(assumptions, scaling=replace(assumptions.scaling, milli_per_unit=busy))
         elif urlsplit(trace).scheme in ("http", "https"):

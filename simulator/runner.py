@@ -20,7 +20,6 @@ RUNNING = "RUNNING"
 FINISHED_KEPT = 200
 HISTORIES_KEPT = 20
 ENTERED = "StateEntered"
-EXITED = "StateExited"
 
 
 class RunnerError(RuntimeError):

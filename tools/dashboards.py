@@ -82,98 +82,107 @@ def event_panel(title: str) -> Panel:
     )
 
 
+NODES = f"max by (node) (kube_node_info) {NOT_SERVER}"
+
+
 def cluster_overview() -> Json:
-    nodes = f"max by (node) (kube_node_info) {NOT_SERVER}"
-    ready = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'
     return dashboard(
         uid="cluster-overview",
         title="Cluster Overview",
         description="How many workers there are and how busy they are.",
         variables=[cluster_variable()],
-        panels=[
-            Panel(
-                "Workers",
-                "Nodes known to K3s, without the server.",
-                kind="stat",
-                width=6,
-                targets=(query(f"count({nodes})", "workers"),),
-            ),
-            Panel(
-                "CPU",
-                "Mean over live workers; iowait and steal count as busy.",
-                targets=(query(f"avg({WORKER_CPU})", "CPU"),),
-                marks=CPU_MARKS,
-                unit="percent",
-                maximum=100,
-                kind="gauge",
-                width=6,
-            ),
-            Panel(
-                "Memory",
-                "Used memory of all workers together.",
-                targets=(query(memory(), "memory"),),
-                marks=MEMORY_MARKS,
-                unit="percent",
-                maximum=100,
-                kind="gauge",
-                width=6,
-            ),
-            Panel(
-                "Unschedulable pods",
-                "Pods that fit on no node. Pods with scheduling gates are left out.",
-                kind="stat",
-                width=6,
-                marks=(("yellow", 1), ("red", 6)),
-                targets=(
-                    query(
-                        f"count({UNSCHEDULABLE}) or 0 * count(max by ({POD}) (kube_pod_status_phase))", "unschedulable"
-                    ),
-                ),
-            ),
-            Panel(
-                "Workers over time",
-                "Nodes known to K3s, and nodes that are Ready.",
-                targets=(query(f"count({nodes})", "known"), query(f"sum({ready} {NOT_SERVER})", "ready")),
-            ),
-            event_panel("Scaling events timeline"),
-            Panel(
-                "CPU by worker",
-                "Busy share of each live worker.",
-                targets=(query(WORKER_CPU, "{{instance_id}}"),),
-                marks=CPU_MARKS,
-                unit="percent",
-                maximum=100,
-            ),
-            Panel(
-                "Memory by worker",
-                "Used share of each worker, without caches.",
-                targets=(query(memory(" by (instance_id) "), "{{instance_id}}"),),
-                marks=MEMORY_MARKS,
-                unit="percent",
-                maximum=100,
-            ),
-            bytes_panel(
-                "Network I/O",
-                "MB/s of each worker, without loopback and pod interfaces.",
-                f"{WORKERS},{NETWORK_DEVICES}",
-                **{"in": "node_network_receive_bytes_total", "out": "node_network_transmit_bytes_total"},
-            ),
-            bytes_panel(
-                "Disk I/O",
-                "MB/s of each worker.",
-                WORKERS,
-                read="node_disk_read_bytes_total",
-                written="node_disk_written_bytes_total",
-            ),
-            Panel(
-                "Pod distribution by node",
-                "Pods on each node. An even colour shows an even distribution.",
-                kind="heatmap",
-                width=24,
-                targets=(query(f'count by (node) (max by ({POD}, node) (kube_pod_info{{node!=""}}))', "{{node}}"),),
-            ),
-        ],
+        panels=[*_fleet_at_present(), *_fleet_over_time()],
     )
+
+
+def _fleet_at_present() -> list[Panel]:
+    return [
+        Panel(
+            "Workers",
+            "Nodes known to K3s, without the server.",
+            kind="stat",
+            width=6,
+            targets=(query(f"count({NODES})", "workers"),),
+        ),
+        Panel(
+            "CPU",
+            "Mean over live workers; iowait and steal count as busy.",
+            targets=(query(f"avg({WORKER_CPU})", "CPU"),),
+            marks=CPU_MARKS,
+            unit="percent",
+            maximum=100,
+            kind="gauge",
+            width=6,
+        ),
+        Panel(
+            "Memory",
+            "Used memory of all workers together.",
+            targets=(query(memory(), "memory"),),
+            marks=MEMORY_MARKS,
+            unit="percent",
+            maximum=100,
+            kind="gauge",
+            width=6,
+        ),
+        Panel(
+            "Unschedulable pods",
+            "Pods that fit on no node. Pods with scheduling gates are left out.",
+            kind="stat",
+            width=6,
+            marks=(("yellow", 1), ("red", 6)),
+            targets=(
+                query(f"count({UNSCHEDULABLE}) or 0 * count(max by ({POD}) (kube_pod_status_phase))", "unschedulable"),
+            ),
+        ),
+    ]
+
+
+def _fleet_over_time() -> list[Panel]:
+    ready = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'
+    return [
+        Panel(
+            "Workers over time",
+            "Nodes known to K3s, and nodes that are Ready.",
+            targets=(query(f"count({NODES})", "known"), query(f"sum({ready} {NOT_SERVER})", "ready")),
+        ),
+        event_panel("Scaling events timeline"),
+        Panel(
+            "CPU by worker",
+            "Busy share of each live worker.",
+            targets=(query(WORKER_CPU, "{{instance_id}}"),),
+            marks=CPU_MARKS,
+            unit="percent",
+            maximum=100,
+        ),
+        Panel(
+            "Memory by worker",
+            "Used share of each worker, without caches.",
+            targets=(query(memory(" by (instance_id) "), "{{instance_id}}"),),
+            marks=MEMORY_MARKS,
+            unit="percent",
+            maximum=100,
+        ),
+        bytes_panel(
+            "Network I/O",
+            "MB/s of each worker, without loopback and pod interfaces.",
+            f"{WORKERS},{NETWORK_DEVICES}",
+            **{"in": "node_network_receive_bytes_total", "out": "node_network_transmit_bytes_total"},
+        ),
+        bytes_panel(
+            "Disk I/O",
+            "MB/s of each worker.",
+            WORKERS,
+            read="node_disk_read_bytes_total",
+            written="node_disk_written_bytes_total",
+        ),
+        Panel(
+            "Pod distribution by node",
+            "Pods on each node. An even colour shows an even distribution.",
+            kind="heatmap",
+            width=24,
+            targets=(query(f'count by (node) (max by ({POD}, node) (kube_pod_info{{node!=""}}))', "{{node}}"),),
+        ),
+    ]
 
 
 def autoscaler_performance() -> Json:

@@ -362,9 +362,7 @@ def real_commands(commands: RunCommand) -> Iterator[None]:
         known = [{"InstanceId": i, "PingStatus": commands.ping(i)} for i in asked if commands.is_managed(i)]
         return ActionResult({"InstanceInformationList": known})
 
-    for name in ("cancel_command", "list_command_invocations", "describe_instance_information"):
-        if hasattr(Response, name):
-            raise PatchError(f"patch SSM: moto now has {name}; use its own")
+    _expect_none_of(Response, "cancel_command", "list_command_invocations", "describe_instance_information")
     with (
         swapped(Backend, "send_command", send_command),
         swapped(Backend, "create_document", create_document),
@@ -374,6 +372,13 @@ def real_commands(commands: RunCommand) -> Iterator[None]:
         mock.patch.object(Response, "describe_instance_information", describe_instance_information, create=True),
     ):
         yield
+
+
+def _expect_none_of(owner: type, *names: str) -> None:
+    """Raises PatchError when moto has gained one of these methods."""
+    for name in names:
+        if hasattr(owner, name):
+            raise PatchError(f"patch SSM: moto now has {name}; use its own")
 
 
 @contextlib.contextmanager
