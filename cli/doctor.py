@@ -20,7 +20,6 @@ from node_fleet.adapters.slack import address_in
 from node_fleet.domain.cost.fleet_cost import usd_per_hour
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.instance_types import offered
-from node_fleet.domain.scale_down.inspection import parse_inspection
 
 Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
@@ -149,12 +148,11 @@ def server(target: Target) -> Finding:
 
 def kubectl(target: Target) -> Finding:
     """Systems Manager reaches the server, and kubectl there lists nodes."""
-    result = target.call(lambda: target.services.server.run("InspectNodes", {}))
-    inspection = parse_inspection(result.stdout)
-    if result.succeeded and inspection.known:
+    inspection = target.call(target.services.server.inspect)
+    if inspection.known:
         return Finding(name="kubectl on the server", verdict="ok", saw=f"{len(inspection.nodes)} nodes listed")
-    saw = f"{result.status}: {inspection.detail or result.stderr.strip()[:160]}"
-    return Finding(name="kubectl on the server", verdict="fail", saw=saw, fix="run: sudo k3s kubectl get nodes")
+    fix = "run: sudo k3s kubectl get nodes"
+    return Finding(name="kubectl on the server", verdict="fail", saw=inspection.detail, fix=fix)
 
 
 def credentials(target: Target) -> Finding:

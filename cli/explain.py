@@ -24,7 +24,6 @@ from node_fleet.domain.model.errors import (
 )
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
-from node_fleet.domain.scale_down.inspection import parse_inspection
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, render
@@ -141,12 +140,11 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
     services = target.services
     state = services.state.load()
     try:
-        result = target.call(lambda: services.server.run("InspectNodes", {}))
+        inspection = target.call(services.server.inspect)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         return (), f"Which workers are eligible for removal is unknown: {error}"
-    inspection = parse_inspection(result.stdout)
-    if not result.succeeded or not inspection.known:
-        return (), f"Which workers are eligible for removal is unknown: {inspection.detail or result.stderr.strip()}"
+    if not inspection.known:
+        return (), f"Which workers are eligible for removal is unknown: {inspection.detail}"
     judged = judge_workers(
         inspection,
         services.ec2.instances(),
