@@ -1,29 +1,38 @@
-"""Prometheus' fast-path rule and Alertmanager as the deployed system has them: the alert topic hears of waiting pods.
+"""The alert path of a deployment: the rule of Prometheus, and Alertmanager, which publishes to the alert topic.
 
-Only the times of the path are modelled (scrape, evaluation, repetition); what a message starts is not decided here.
+Only the times of the path are modelled: scrape, evaluation, repetition. What a message starts is not decided here.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from node_fleet.domain.notify.alert_input import ALERT_NAME
-
-if TYPE_CHECKING:
-    from simulator.cluster.model import SimulatedCluster
-    from simulator.local_deployment import LocalDeployment
+from simulator.clock import VirtualClock
+from simulator.cluster.model import SimulatedCluster
 
 SCRAPE_SECONDS = 15.0
 EVALUATION_SECONDS = 5.0
 REPEAT_SECONDS = 120.0
 
 
+class AlertedDeployment(Protocol):
+    """What the alert path needs of a deployment: its clock, its settings, whether Prometheus answers, its topics."""
+
+    clock: VirtualClock
+    resources: Any
+    transport: Any
+
+    def publish(self, topic: str, message: str, subject: str = "") -> None:
+        """Publish a message to an SNS topic."""
+
+
 class FakeAlertmanager:
     """Checks every scrape for pods without a node; publishes as cluster/monitoring/alertmanager is configured."""
 
-    def __init__(self, deployment: LocalDeployment, cluster: SimulatedCluster) -> None:
+    def __init__(self, deployment: AlertedDeployment, cluster: SimulatedCluster) -> None:
         self._deployment = deployment
         self._cluster = cluster
         self._since: float | None = None
