@@ -39,7 +39,7 @@ class ClusterSide(InstanceListener, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LocalDeploymentOptions:
-    """How the simulator starts: the time, the seed, and what makes the cluster and its fakes from a clock."""
+    """How the simulator starts: time, seed, and the functions that make the cluster and its fakes from a clock."""
 
     start: float = DEFAULT_START
     seed: int = 0
@@ -169,7 +169,7 @@ class LocalDeployment:
         self._start_schedules()
 
     def _place_network(self) -> None:
-        """Where the template attaches to a network that exists elsewhere, the simulator makes one and says so."""
+        """Create a network where the template attaches to one that exists elsewhere, and note it."""
         ec2 = self.cloud.client("ec2")
         overrides: dict[str, str] = {}
         known = {subnet["SubnetId"] for subnet in ec2.describe_subnets()["Subnets"]}

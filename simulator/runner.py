@@ -113,7 +113,7 @@ class Execution:
 
 
 class Runner:
-    """The executions of all state machines, in the order they started, whoever started them."""
+    """The executions of all state machines, in the order of their start."""
 
     def __init__(self, clock: VirtualClock, client: Callable[[], Any]) -> None:
         self.executions: list[Execution] = []

@@ -25,7 +25,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Who hears of a topic."""
+    """The subscribers of a topic."""
 
     topic_arn: str
     protocol: str
@@ -43,7 +43,7 @@ class DeployedResources:
         self.subscriptions: list[Subscription] = []
         self.rules: list[RuleSpec] = []
         self.given_up: dict[str, str] = {}
-        """By function: the topic that hears of an asynchronous event when its last try has failed."""
+        """By function: the topic that gets an asynchronous event whose last try has failed."""
         self._environment = dict(environment or {})
         self._fake = FakeNames(cloud.region, cloud.account)
         self._made: dict[str, Made] = {}

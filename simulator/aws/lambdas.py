@@ -62,7 +62,7 @@ class LambdaReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One invocation as it was billed: who, for which state, when, how large, how it ended."""
+    """One invocation as it was billed: function, state, time, memory and result."""
 
     function: str
     state: str | None
@@ -250,7 +250,7 @@ class LambdaRuntime:
         )
 
     def environment_of(self, function: LambdaFunction) -> dict[str, str]:
-        """Its own variables and those that the Lambda runtime sets."""
+        """The variables of the function and those that the Lambda runtime sets."""
         return {
             "AWS_REGION": self._region,
             "AWS_DEFAULT_REGION": self._region,

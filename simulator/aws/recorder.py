@@ -1,4 +1,4 @@
-"""What every call to AWS was: by whom, when in virtual time, with what, and how it ended.
+"""Records every call to AWS: the caller, the virtual time, the parameters and the result.
 
 The recorder only watches. Hooks around the effect of a call may raise, to stand for a Lambda that dies there.
 """

@@ -23,7 +23,7 @@ FAKE_PARAMETERS = {
 
 
 class TemplateError(ValueError):
-    """A template says something that cannot be resolved here."""
+    """A template has a part that cannot be resolved here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

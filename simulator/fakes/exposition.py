@@ -101,14 +101,14 @@ def used_cpu_seconds(totals: Mapping[str, float]) -> float:
 
 
 def cadvisor(cluster: SimulatedCluster, machine: Machine) -> Iterator[Sample]:
-    """What the kubelet of one node says of the machine as a whole."""
+    """The metrics of one node's kubelet about the whole machine."""
     used = used_cpu_seconds(cluster.node_cpu_seconds(machine.node_name))
     yield Sample("container_cpu_usage_seconds_total", {"id": "/"}, used)
     yield Sample("machine_cpu_cores", {}, float(cluster.node_meter(machine.node_name).cores))
 
 
 def kube_state_metrics(cluster: SimulatedCluster) -> Iterator[Sample]:
-    """What one replica of kube-state-metrics says of nodes and pods."""
+    """The metrics of one replica of kube-state-metrics about nodes and pods."""
     for node in cluster.objects("nodes"):
         yield from _node_samples(node)
     for pod in cluster.objects("pods"):
@@ -171,7 +171,7 @@ def _pod_samples(pod: Obj) -> Iterator[Sample]:
 
 
 def not_scheduled(pod: Obj) -> bool:
-    """The scheduler, or a gate, said that this pod is not scheduled."""
+    """True for a pod that the scheduler or a scheduling gate keeps unscheduled."""
     return (condition(pod, "PodScheduled") or {}).get("status") == "False"
 
 

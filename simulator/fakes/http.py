@@ -1,4 +1,4 @@
-"""The HTTP that functions speak through requests, in process: Prometheus on the server, and Slack's webhook.
+"""The HTTP services that functions call through requests, in process: Prometheus on the server, and Slack's webhook.
 
 Every other host is refused: nothing that runs in the simulator reaches a network by accident.
 """
@@ -46,7 +46,7 @@ class WebRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Transport:
-    """Routes the requests library. fault makes Prometheus misbehave; slack_answers are used up one by one."""
+    """Routes the requests library. `fault` makes Prometheus fail; `slack_answers` are returned one after the other."""
 
     clock: VirtualClock
     prometheus: PrometheusHandler | None = None

@@ -59,7 +59,7 @@ class FakePrometheus:
         self._answers = self._known_queries()
 
     def handle(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> Response:
-        """Answer as Prometheus does: 401 without the right user, 400 for a query that is not ours, else JSON."""
+        """Answer as Prometheus does: 401 without the right user, 400 for a query that node-fleet does not use, else JSON."""
         sent = {name.lower(): value for name, value in headers.items()}.get("authorization", "")
         if sent != self._credentials:
             return 401, {"Content-Type": "text/plain", "WWW-Authenticate": "Basic"}, b"Unauthorized\n"
@@ -76,7 +76,7 @@ class FakePrometheus:
         return _reply(200, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
     def add_query(self, text: str, answer: Answer) -> None:
-        """Know one more query, such as a scenario's own metric."""
+        """Add a query, such as the metric of a scenario."""
         self._answers[text] = answer
 
     def _known_queries(self) -> dict[str, Answer]:

@@ -69,7 +69,7 @@ class Track:
 
 @dataclass(slots=True)
 class WorkerTrack:
-    """One worker's node-exporter and kubelet: their counters, and what their last scrape said."""
+    """One worker's node-exporter and kubelet: their counters and their last scrape."""
 
     machine: Machine
     cpu: Track = field(default_factory=Track)
@@ -83,7 +83,7 @@ class WorkerTrack:
 
 @dataclass(slots=True)
 class AppTrack:
-    """One application's counters and its queue; `queues` tells whether it has one."""
+    """One application's counters and its queue; `queues` is true where it has one."""
 
     queues: bool
     counters: Track = field(default_factory=Track)

@@ -1,1 +1,1 @@
-"""What a person looks at after a simulation: the story as rows, the workflow as a picture, one HTML page."""
+"""The results of a simulation: its runs as rows, the workflow as a picture, one HTML page."""

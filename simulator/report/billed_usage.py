@@ -52,7 +52,7 @@ def kind_of(execution: Execution) -> str:
 
 
 def _profile(simulation: Simulation, execution: Execution) -> RunUsage:
-    """Every function of a run ends before its state does, so time tells the runs apart; two never hold the lock."""
+    """Every function of a run ends before its state does, so the time separates the runs; two never hold the lock."""
     start, end = execution.started_at, execution.ended_at or execution.started_at
     lambdas = simulation.deployment.cloud.lambdas
     names = {visit.name for visit in execution.history if visit.type == "Task"}

@@ -22,7 +22,7 @@ BETWEEN = frozenset({"Choice", "Wait", "Pass"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One execution in one line. Times are epoch seconds; workers_after is None when the run did not say.
+    """One execution in one line. Times are epoch seconds; workers_after is None when the run did not report it.
 
     path has every state, tasks only those that work or end: without the choices and waits between them.
     """

@@ -23,7 +23,7 @@ from simulator.clock import VirtualClock
 
 
 class WatchedCalls:
-    """Every call of every client is recorded; every request may meet a fault; one request is handled at a time."""
+    """Every call of every client is recorded; a fault can be injected into every request; one request is handled at a time."""
 
     def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults, ec2: Ec2Side) -> None:
         self._clock = clock
@@ -110,7 +110,7 @@ class WatchedCalls:
         return response
 
     def _run_hooks(self, hooks: list[Hook], call: AwsCall) -> None:
-        """A virtual thread that dies in a hook stays dead: what its finally clauses still ask of AWS has no effect."""
+        """A virtual thread that ended in a hook stays ended: later AWS calls of its finally clauses have no effect."""
         thread = self._clock.current_thread()
         if thread is not None and thread.kill_error is not None:
             raise thread.kill_error

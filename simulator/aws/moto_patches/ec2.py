@@ -76,7 +76,7 @@ class Ec2Side:
         self._backend: Callable[[], Any] = _no_backend
 
     def connect(self, backend: Callable[[], Any]) -> None:
-        """Tells where moto keeps the instances."""
+        """Set the place where moto keeps the instances."""
         self._backend = backend
 
     def instances(self) -> list[Any]:
@@ -97,7 +97,7 @@ class Ec2Side:
         return [instance.id for instance in self.instances() if instance.state in ("pending", "running")]
 
     def pool_of(self, parameters: Mapping[str, Any]) -> Pool:
-        """The pool that the parameters of RunInstances ask for."""
+        """The capacity pool that the parameters of RunInstances name."""
         backend = self._backend()
         template = parameters.get("LaunchTemplate")
         data = backend._get_template_from_args(template).data if template else {}

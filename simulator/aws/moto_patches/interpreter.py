@@ -39,11 +39,11 @@ Invoke = Callable[[str, bytes, str | None], LambdaReply]
 
 
 class StoppedError(ThreadKilledError):
-    """Ends the virtual thread of a state whose execution was stopped, timed out or has gone on without it."""
+    """Ends the virtual thread of a state whose execution was stopped, timed out or continued without it."""
 
 
 class Listener(Protocol):
-    """Hears of every execution of moto's when it starts and when it has ended."""
+    """Is called with every execution of moto when it starts and when it has ended."""
 
     def started(self, execution: Any) -> None: ...
 

@@ -314,7 +314,7 @@ def parse_document(content: str | Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def real_commands(commands: RunCommand) -> Iterator[None]:
-    """Systems Manager runs commands for real; moto keeps the documents and answers the requests."""
+    """Systems Manager runs the scripts; moto keeps the documents and answers the requests."""
     from moto.core.responses import ActionResult, EmptyResult
     from moto.ssm.exceptions import SSMException
     from moto.ssm.models import SimpleSystemManagerBackend as Backend
