@@ -59,7 +59,7 @@ class FakePrometheus:
         self._answers = self._known_queries()
 
     def handle(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> Response:
-        """Answer as Prometheus does: 401 without the right user, 400 for a query that node-fleet does not use, else JSON."""
+        """Answer as Prometheus does: 401 without the right user, 400 for an unknown query, else JSON."""
         sent = {name.lower(): value for name, value in headers.items()}.get("authorization", "")
         if sent != self._credentials:
             return 401, {"Content-Type": "text/plain", "WWW-Authenticate": "Basic"}, b"Unauthorized\n"

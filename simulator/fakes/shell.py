@@ -131,7 +131,7 @@ class ServerShell:
         limit_seconds: float | None = None,
         shell: str = "sh",
     ) -> ShellResult:
-        """Run the text to its end. An error that `sleep` raises kills the script and its children, and is raised again."""
+        """Run the text to its end. An error that `sleep` raises kills the script and is raised again."""
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.directory) as name:
             run = _Run(self, Path(name), self._sleep, limit_seconds)
             return run.to_the_end(script, environment or {}, shell)

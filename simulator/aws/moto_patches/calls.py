@@ -23,7 +23,7 @@ from simulator.clock import VirtualClock
 
 
 class WatchedCalls:
-    """Every call of every client is recorded; a fault can be injected into every request; one request is handled at a time."""
+    """Records every call of every client, can inject a fault into every request, and handles one request at a time."""
 
     def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults, ec2: Ec2Side) -> None:
         self._clock = clock
