@@ -89,8 +89,8 @@ ALARMS = (
     AlarmRule(
         name="DrainFailures",
         description="A drain failed or timed out. node-fleet reinstates the worker, which then stays in back-off. The "
-        "message names the pod or budget that refused: loosen that budget, or annotate the node scale- "
-        "down- disabled.",
+        "message names the pod or budget that refused: loosen that budget, or annotate the node with "
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled=true.",
         metric="DrainFailures",
         log_of="Notify",
         pattern=_alert_pattern("drain_failed", "drain_unknown", "rbac"),

@@ -84,9 +84,10 @@ def _alarms() -> str:
     rows = []
     for rule in ALARMS:
         sign = "below" if "LESS" in rule.comparison.name else "at least"
-        limit = rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
+        limit = "MAX_NODES" if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
         minutes = rule.period_seconds * rule.periods // 60
-        rows.append((rule.name, f"{rule.metric} {sign} {limit} for {minutes} minutes", rule.description))
+        value = {"SampleCount": "samples of ", "Minimum": "lowest "}.get(rule.statistic, "") + rule.metric
+        rows.append((rule.name, f"{value} {sign} {limit} for {minutes} minutes", rule.description))
     return _table(("alarm", "fires when", "what it means and what to do"), rows)
 
 
