@@ -52,7 +52,7 @@ def test_a_dead_worker_is_forgotten_although_the_claim_answered_garbage(prepared
 def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_removal_sweeps_it(
     prepared: PreparedFleet,
 ) -> None:
-    def nobody_can_ask_the_server(play: Play) -> None:
+    def server_is_unreachable(play: Play) -> None:
         play.fleet.cloud.commands.offline.add(play.deployment.server_id)
 
     def people_hear_of_it(play: Play) -> None:
@@ -63,7 +63,7 @@ def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_r
         [
             lambda play: play.worker_dies(0),
             lambda play: play.time_passes(20),
-            nobody_can_ask_the_server,
+            server_is_unreachable,
             lambda play: play.stop_a_run(0),
             lambda play: play.time_passes(900),
             people_hear_of_it,
@@ -81,7 +81,7 @@ def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_r
 def test_a_spared_worker_that_had_no_room_works_again_once_the_fleet_has_shrunk(
     prepared: PreparedFleet, number: int
 ) -> None:
-    """A person cordoned it before the notice; the load fills the fleet while nobody knows yet that it stays."""
+    """A person cordoned it before the notice; the load fills the fleet before CheckOutcome sees the worker still run."""
     ran = prepared.perform(
         [
             *[lambda play: play.cordon_by_hand(number)] * 2,
@@ -103,14 +103,14 @@ def test_a_spared_worker_works_again_after_a_pause_that_outlasts_every_retry(pre
 def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_became_of_it(
     prepared: PreparedFleet,
 ) -> None:
-    blows: list[Injection] = []
+    injections: list[Injection] = []
 
     def it_struck(play: Play) -> None:
-        assert [state for state, _ in blows[0].struck] == ["CheckOutcome"]
+        assert [state for state, _ in injections[0].struck] == ["CheckOutcome"]
 
     ran = prepared.perform(
         [
-            lambda play: blows.append(THROTTLED.aim(play.fleet, "CheckOutcome")),
+            lambda play: injections.append(THROTTLED.aim(play.fleet, "CheckOutcome")),
             lambda play: play.notice(1, taken=False),
             lambda play: play.time_passes(AFTER_THE_OUTCOME),
             it_struck,

@@ -31,10 +31,10 @@ def test_nothing_is_lost(state: str, fault: Fault, record_property: pytest.Recor
     record_property("cell", cell)
     if result.not_applicable:
         return
-    told = "\n".join(result.paths)
-    assert result.struck, f"the fault never struck {state} in {result.story!r}:\n{told}"
+    story = "\n".join(result.paths)
+    assert result.struck, f"the fault never struck {state} in {result.story!r}:\n{story}"
     assert {where for where, _ in result.struck} == {state}
-    assert result.broken == (), f"{result.story}:\n{told}"
+    assert result.broken == (), f"{result.story}:\n{story}"
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)

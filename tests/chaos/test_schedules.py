@@ -25,7 +25,7 @@ SHARDS = max(10, RUNS // 100)
 """A shard ends with its first broken schedule, so a long run has more of them: each find costs it at most a hundred."""
 STEPS = 8
 DONE = {"schedules": 0, "steps": 0}
-TOLD: list[int] = []
+SHRUNK: list[int] = []
 """The shards that broke: the first one is shrunk to a short story, which takes minutes; the others only fail."""
 
 states = st.sampled_from(list(TASKS))
@@ -128,12 +128,12 @@ def test_any_schedule_keeps_every_invariant(
         database=None,
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
-        phases=[Phase.generate] if TOLD else [Phase.generate, Phase.shrink],
+        phases=[Phase.generate] if SHRUNK else [Phase.generate, Phase.shrink],
     )
     try:
         run_state_machine_as_test(machine, settings=chosen)
     except BaseException:
-        TOLD.append(shard)
+        SHRUNK.append(shard)
         raise
     schedules, steps = DONE["schedules"] - before["schedules"], DONE["steps"] - before["steps"]
     seconds = processor_seconds() - begun

@@ -82,7 +82,7 @@ def test_a_search_says_what_to_change_and_what_it_brings_elsewhere(
         (["nowhere.csv"], 1, "nowhere.csv: No such file"),
         (["TRACE", "--set", "idle_seconds=soon"], 1, "IDLE_SECONDS=soon"),
         (["TRACE", "--set", "idle_seconds"], 2, "--set idle_seconds=300"),
-        (["TRACE", "--with", "nobody"], 2, "unknown policy 'nobody'"),
+        (["TRACE", "--with", "unknown"], 2, "unknown policy 'unknown'"),
         (["TRACE", "--boot", "95s"], 1, "boot_seconds is 95, expected a multiple of 10"),
         (["TRACE", "--boot", "6m"], 1, "join limit"),
         (["http://127.0.0.1:9"], 2, "--query"),

@@ -133,7 +133,7 @@ def test_the_time_to_ready_is_the_longest_way_from_launch_to_joined_in_the_histo
                 assert begun is not None and visit.exited_at is not None
                 longest = max(longest, visit.exited_at - begun)
     assert demo.figures.slowest_ready_seconds == pytest.approx(longest, abs=1)
-    assert longest < 180, "the seeds promise Ready within three minutes of the decision"
+    assert longest < 180, "a worker must be Ready within three minutes of the decision"
 
 
 def test_cost_is_the_price_of_every_workers_hours_as_ec2_was_asked(demo: Demo) -> None:

@@ -1,4 +1,4 @@
-"""The four Grafana dashboards: the seeds' addresses and panels, and every Prometheus query run for its answer.
+"""The four Grafana dashboards: their addresses and panels, and every Prometheus query run for its answer.
 
 The real Prometheus has received nothing but the simulated world's exposition.
 """

@@ -32,7 +32,7 @@ def _full_name(fleet: Stage, function: str) -> str:
     return next(key for key in fleet.cloud.lambdas.functions if key.endswith(f"-{function}"))
 
 
-def told(fleet: Stage) -> str:
+def messages(fleet: Stage) -> str:
     return "\n".join(record["Message"] for record in fleet.deployment.messages)
 
 
@@ -96,28 +96,28 @@ def test_an_aborted_run_has_its_running_drain_cancelled_by_the_clean_up() -> Non
         assert (fleet.cordoned(), fleet.state().lease, fleet.state().operation) == ([], None, None)
 
 
-def spare(fleet: Stage) -> str:
+def warn_without_reclaim(fleet: Stage) -> str:
     """AWS announces to take a Spot worker and does not; its id once that is settled."""
-    spared = next(i.id for i in fleet.cloud.ec2.instances() if i.state == "running" and i.lifecycle == "spot")
-    fleet.cloud.ec2.warn_spot(spared, reclaim=False)
+    not_reclaimed = next(i.id for i in fleet.cloud.ec2.instances() if i.state == "running" and i.lifecycle == "spot")
+    fleet.cloud.ec2.warn_spot(not_reclaimed, reclaim=False)
     assert fleet.deployment.run_until(lambda: answered(fleet, "ReinstateWorker") is not None, limit_seconds=3600)
-    return spared
+    return not_reclaimed
 
 
 def test_a_spared_worker_serves_again() -> None:
     with stage(workers=3, market="spot", max_workers=4) as fleet:
-        spared = spare(fleet)
+        not_reclaimed = warn_without_reclaim(fleet)
         assert documents(fleet, "ReinstateWorker") == {"UncordonNode"}
         assert fleet.cordoned() == []
-        assert spared in fleet.workers()
+        assert not_reclaimed in fleet.workers()
 
 
 def test_a_spared_worker_goes_when_its_replacement_has_filled_the_fleet() -> None:
     with stage(workers=3, market="spot", min_workers=3, max_workers=3) as fleet:
-        spared = spare(fleet)
+        not_reclaimed = warn_without_reclaim(fleet)
         assert documents(fleet, "ReinstateWorker") == {"CheckNode"}
         assert calls(fleet, "ReinstateWorker", "TerminateInstances") == 1
-        assert spared not in fleet.workers()
+        assert not_reclaimed not in fleet.workers()
         assert len(fleet.workers()) == 3
 
 
@@ -129,7 +129,7 @@ def test_a_worker_that_somebody_stopped_is_told_of() -> None:
         fleet.deployment.put_event("aws.ec2", "EC2 Instance State-change Notification", detail, [])
         fleet.deployment.run_until(lambda: calls(fleet, "CloseNotice", "Publish") > 0, limit_seconds=600)
         assert calls(fleet, "CloseNotice", "Publish") == 1
-        assert f"worker_stopped:{stopped}" in told(fleet)
+        assert f"worker_stopped:{stopped}" in messages(fleet)
 
 
 def test_the_weekly_report_comes_by_its_rule_with_what_the_week_cost() -> None:

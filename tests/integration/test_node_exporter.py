@@ -19,7 +19,7 @@ MEMORY_TOLERANCE_BYTES = 256 * 1024 * 1024
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
-    """A node-exporter of this machine, and one target that nobody answers for."""
+    """A node-exporter of this machine, and one target that does not answer."""
     folder = tmp_path_factory.mktemp("node-exporter")
     port, silent = free_port(), free_port()
     command = [

@@ -369,7 +369,7 @@ def _story(fleet: Fleet) -> list[Callable[[], None]]:
         cluster.add_application(shop)
         cluster.add_application(ApplicationSpec(name="api", replicas=1, curve=constant(300), cpu_milli_per_request=5))
 
-    def wait_for_room() -> None:
+    def wait_for_capacity() -> None:
         cluster.create("pods", pod_object("gated", schedulingGates=gates))
         for number in range(3):
             cluster.create("pods", pod_object(f"big-{number}", cpu_milli=5000, memory_mib=100 + number))
@@ -399,7 +399,7 @@ def _story(fleet: Fleet) -> list[Callable[[], None]]:
         cluster.recover_node("i-0c")
         cluster.delete("nodes", "", "i-0a")
 
-    return [begin, wait_for_room, join, disturb, die, leave, revive]
+    return [begin, wait_for_capacity, join, disturb, die, leave, revive]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Scenarios of growing and of losing machines, with the template that would be deployed: how each ends and is told."""
+"""Scenarios of scale-up and of lost workers, with the real template: how each ends and which messages it sends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def accounted_for(watch: FleetWatch) -> None:
 
 
 def says(watch: FleetWatch, *words: str) -> bool:
-    return any(all(word in sentence for word in words) for sentence in watch.told())
+    return any(all(word in sentence for word in words) for sentence in watch.messages())
 
 
 def flash_sale(watch: FleetWatch) -> None:
@@ -56,7 +56,7 @@ def spot_storm(watch: FleetWatch) -> None:
     assert not watch.never_joined
     assert watch.sim.points[-1].workers_usable == 6
     assert watch.sim.points[-1].unschedulable_pods == 0
-    for sentence in [s for s in watch.told() if "AWS reclaims this Spot instance" in s]:
+    for sentence in [s for s in watch.messages() if "AWS reclaims this Spot instance" in s]:
         assert "drain drained" in sentence and "replacement launched" in sentence
 
 

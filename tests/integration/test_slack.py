@@ -1,4 +1,4 @@
-"""The Slack function against a fake Slack over real HTTP: 429, 500, 400, 404, one that hangs, none at all (case 58)."""
+"""The Slack function against a fake Slack over real HTTP: 429, 500, 400, 404, one that hangs, none at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HANG = 0
 
 @dataclass(slots=True)
 class Slack:
-    """Answers as it is told, one answer for each request, then 200; keeps what it got."""
+    """Gives each request the next of its answers, and 200 after the last; keeps the bodies."""
 
     answers: list[tuple[int, dict[str, str], str]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -151,14 +151,14 @@ def test_a_run_with_12_alerts_is_one_message_with_all_of_them(bench: Bench) -> N
     assert all(f"kind{n}: text {n}" in json.dumps(body) for n in range(12))
 
 
-def test_case_58_a_429_waits_as_long_as_slack_says_and_the_message_arrives(bench: Bench) -> None:
+def test_a_429_waits_as_long_as_slack_says_and_the_message_arrives(bench: Bench) -> None:
     bench.slack.answers = [(429, {"Retry-After": "7"}, "ratelimited")]
     assert bench.send(run_message()) == "sent"
     assert bench.clock.slept == [7.0]
     assert bench.slack.bodies[0] == bench.slack.bodies[1]
 
 
-def test_case_58_a_429_that_asks_for_more_than_the_time_left_is_logged_and_fails_nothing(bench: Bench) -> None:
+def test_a_429_that_asks_for_more_than_the_time_left_is_logged_and_fails_nothing(bench: Bench) -> None:
     bench.slack.answers = [(429, {"Retry-After": "30"}, "ratelimited")]
     assert bench.send(run_message()) == "failed"
     logged = bench.logged()
@@ -167,7 +167,7 @@ def test_case_58_a_429_that_asks_for_more_than_the_time_left_is_logged_and_fails
     assert bench.clock.slept == [] and len(bench.slack.bodies) == 1
 
 
-def test_case_58_slack_is_asked_four_times_at_most(bench: Bench) -> None:
+def test_slack_is_asked_four_times_at_most(bench: Bench) -> None:
     bench.slack.answers = [(429, {"Retry-After": "1"}, "ratelimited")] * 10
     assert bench.send(run_message()) == "failed"
     assert len(bench.slack.bodies) == slack_adapter.TRIES
@@ -181,7 +181,7 @@ def test_a_429_without_a_readable_time_waits_five_seconds(bench: Bench, header: 
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_case_58_a_server_fault_is_not_sent_again_because_it_may_have_arrived(bench: Bench, status: int) -> None:
+def test_a_server_fault_is_not_sent_again_because_it_may_have_arrived(bench: Bench, status: int) -> None:
     bench.slack.answers = [(status, {}, "oops")]
     assert bench.send(run_message()) == "failed"
     assert len(bench.slack.bodies) == 1
@@ -189,7 +189,7 @@ def test_case_58_a_server_fault_is_not_sent_again_because_it_may_have_arrived(be
 
 
 @pytest.mark.parametrize("word", ["invalid_blocks", "invalid_payload"])
-def test_case_59_a_refused_form_becomes_one_short_plain_message(bench: Bench, word: str) -> None:
+def test_a_refused_form_becomes_one_short_plain_message(bench: Bench, word: str) -> None:
     bench.slack.answers = [(400, {}, word)]
     assert bench.send(run_message(what="x" * 5400)) == "sent_plain"
     assert "blocks" in bench.slack.bodies[0]
@@ -198,7 +198,7 @@ def test_case_59_a_refused_form_becomes_one_short_plain_message(bench: Bench, wo
     assert word in bench.logged()["detail"]
 
 
-def test_case_59_when_the_plain_message_is_refused_too_that_is_the_end(bench: Bench) -> None:
+def test_a_refused_plain_message_is_not_sent_again(bench: Bench) -> None:
     bench.slack.answers = [(400, {}, "invalid_blocks"), (400, {}, "no_text")]
     assert bench.send(run_message()) == "failed"
     assert len(bench.slack.bodies) == 2

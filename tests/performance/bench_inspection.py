@@ -144,8 +144,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serving(room: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(room)))
+def serving(folder: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -161,7 +161,7 @@ esac
 """
 STAND_IN = """#!/bin/sh
 case "$2" in
-  --raw) exec cat "{room}/$(printf '%s' "$3" | tr / _)" ;;
+  --raw) exec cat "{folder}/$(printf '%s' "$3" | tr / _)" ;;
 esac
 """
 
@@ -174,12 +174,12 @@ def find_kubectl() -> str:
 def inspect(workers: int, pods: int) -> tuple[float, str]:
     """(CPU seconds of the script and its children, what it printed)."""
     with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:
-        room, kubectl = Path(name), find_kubectl()
+        folder, kubectl = Path(name), find_kubectl()
         for kind, items in cluster(workers, pods).items():
-            (room / PATHS[kind].replace("/", "_")).write_text(json.dumps({"items": items}))
+            (folder / PATHS[kind].replace("/", "_")).write_text(json.dumps({"items": items}))
         text = REAL if kubectl else STAND_IN
-        shim = room / "kubectl"
-        shim.write_text(text.replace("{room}", name).replace("{kubectl}", kubectl).replace("{server}", server))
+        shim = folder / "kubectl"
+        shim.write_text(text.replace("{folder}", name).replace("{kubectl}", kubectl).replace("{server}", server))
         shim.chmod(0o755)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         environment = {**os.environ, "PATH": f"{name}:{os.environ['PATH']}"}

@@ -22,7 +22,7 @@ NOW = 1_780_300_800
 
 @dataclass
 class StepClock:
-    """Time that moves when told to, or when somebody sleeps."""
+    """Time that moves only by `advance` and `sleep`."""
 
     at: int = NOW
     slept: list[float] = field(default_factory=list)

@@ -90,5 +90,5 @@ def commands(made: Bench) -> list[str]:
     return [document for document, _ in made.server.commands]
 
 
-def told(made: Bench) -> str:
+def messages(made: Bench) -> str:
     return "\n".join(message["what"] for _, message in made.publisher.messages)

@@ -146,7 +146,7 @@ def _score(called: list[HourlyLoad], by_hour: dict[int, float], mark: float) -> 
 
 
 def _plain_mean(past: list[HourlyLoad], hour_epoch: int) -> float:
-    """Seed 000: the mean of that hour of day over the last seven days."""
+    """The mean of that hour of day over the last seven days."""
     alike = [
         h.cpu_percent for h in past if h.hour_epoch >= hour_epoch - 7 * DAY and (hour_epoch - h.hour_epoch) % DAY == 0
     ]

@@ -59,7 +59,7 @@ class RealPrometheus:
 
 @contextlib.contextmanager
 def real_prometheus(folder: Path, scrape_configs: list[dict[str, Any]] | None = None) -> Iterator[RealPrometheus]:
-    """Start it on a free loopback port; it scrapes nothing unless told to."""
+    """Start it on a free loopback port; it scrapes nothing unless a configuration says so."""
     path = tool("prometheus")
     (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": scrape_configs or []}))
     (folder / "web.yml").write_text(yaml.safe_dump({"basic_auth_users": {USERNAME: PASSWORD_HASH}}))

@@ -1,4 +1,4 @@
-"""Watches a simulated fleet: every launch, join and end, the count after each change, and what people were told."""
+"""Watches a simulated fleet: every launch, join and end, the count after each change, and the messages sent."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class FleetWatch:
     def visits(self, state: str) -> list[StateVisit]:
         return [visit for run in self.runs() for visit in run.history if visit.name == state]
 
-    def told(self) -> list[str]:
-        """Every sentence that people were sent: what happened, alerts and details."""
+    def messages(self) -> list[str]:
+        """Every sentence of the messages: what happened, alerts and details."""
         found: list[str] = []
         for record in self.sim.deployment.messages:
             message = _json(record.get("Message", record.get("message", "")))

@@ -154,7 +154,7 @@ class Stage:
             function, handler=lambda event, context: change(function.handler(event, context))
         )
 
-    def mend(self) -> None:
+    def clear_faults(self) -> None:
         """Put the shipped handlers back."""
         for key, function in SHIPPED[id(self)].items():
             self.cloud.lambdas.functions[key] = function

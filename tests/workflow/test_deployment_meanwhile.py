@@ -48,10 +48,10 @@ def deploy(fleet: Stage) -> list[str]:
             version=NEW,
         )
     for machine in machines.list_state_machines()["stateMachines"]:
-        told = machines.describe_state_machine(stateMachineArn=machine["stateMachineArn"])["definition"]
+        definition = machines.describe_state_machine(stateMachineArn=machine["stateMachineArn"])["definition"]
         for name in lambdas.functions:
-            told = told.replace(f":function:{name}:{OLD}", f":function:{name}:{NEW}")
-        machines.update_state_machine(stateMachineArn=machine["stateMachineArn"], definition=told)
+            definition = definition.replace(f":function:{name}:{OLD}", f":function:{name}:{NEW}")
+        machines.update_state_machine(stateMachineArn=machine["stateMachineArn"], definition=definition)
     return ran
 
 

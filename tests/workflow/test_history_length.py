@@ -1,4 +1,4 @@
-"""Case 54: the longest history that any allowed settings make, computed from the definitions, stays below its end.
+"""The longest history that any allowed settings make, computed from the definitions, stays below its end.
 
 The relation among the settings uses a few numbers of its own; here they are held to the definition and to real runs.
 """

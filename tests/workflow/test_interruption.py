@@ -19,11 +19,11 @@ from tests.support.interruptions import (
     commands,
     event,
     finish,
+    messages,
     prepare,
     replacements,
     scheduled,
     start,
-    told,
     worker,
 )
 
@@ -44,7 +44,7 @@ def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Benc
     assert parameters["DrainMode"] == "deadline" and int(parameters["NotAfter"]) <= noticed_at + 105
     assert not fleet.state().notices
     assert [kind for kind, _ in fleet.records.events] == ["interruption", "interruption_end"]
-    assert "drained after 60 s" in told(fleet) and replacement[0].instance_id in told(fleet)
+    assert "drained after 60 s" in messages(fleet) and replacement[0].instance_id in messages(fleet)
 
 
 def test_the_node_is_drained_under_the_name_that_the_cluster_shows_for_its_provider_id(fleet: Bench) -> None:
@@ -139,7 +139,7 @@ def test_a_notice_for_the_worker_being_drained_takes_over_its_drain_and_replaces
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert commands(fleet)[:2] == ["cancel", "DrainNode"]
     assert not replacements(fleet, taken.instance_id)
-    assert "already removes this worker" in told(fleet)
+    assert "already removes this worker" in messages(fleet)
 
 
 def test_the_scale_down_leaves_a_worker_that_aws_takes_to_the_interruption(fleet: Bench) -> None:
@@ -188,7 +188,7 @@ def test_a_pause_withholds_drain_and_replacement_and_says_so(fleet: Bench) -> No
     fleet.tools.state.set_pause(Pause(reason="maintenance", by="ann", since=now, until=now + 100))
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "DrainNode" not in commands(fleet) and not replacements(fleet, taken.instance_id)
-    assert "maintenance" in told(fleet)
+    assert "maintenance" in messages(fleet)
 
 
 def test_without_capacity_the_drain_goes_on_and_people_hear_of_it(fleet: Bench) -> None:
@@ -196,7 +196,7 @@ def test_without_capacity_the_drain_goes_on_and_people_hear_of_it(fleet: Bench) 
     fleet.cloud.ec2.dry_pool()
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "DrainNode" in commands(fleet)
-    assert "every pool is out of capacity" in told(fleet)
+    assert "every pool is out of capacity" in messages(fleet)
 
 
 def test_an_unreachable_server_does_not_stop_the_replacement(fleet: Bench) -> None:
@@ -205,7 +205,7 @@ def test_an_unreachable_server_does_not_stop_the_replacement(fleet: Bench) -> No
     fleet.cloud.ec2.warn_spot(taken.instance_id)
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert len(replacements(fleet, taken.instance_id)) == 1
-    assert "drain failed" in told(fleet)
+    assert "drain failed" in messages(fleet)
 
 
 def test_a_third_of_the_fleet_at_once_is_drained_and_replaced_within_the_maximum() -> None:
@@ -308,7 +308,7 @@ def test_a_terminated_instance_is_forgotten_in_the_cluster(fleet: Bench) -> None
 def test_a_stopped_worker_is_told_of_and_nothing_else(fleet: Bench) -> None:
     taken = worker(fleet)
     finish(fleet, start(fleet, event(fleet, STATE_CHANGE, taken.instance_id, state="stopped")))
-    assert not fleet.server.commands and "stopped outside node-fleet" in told(fleet)
+    assert not fleet.server.commands and "stopped outside node-fleet" in messages(fleet)
 
 
 @pytest.mark.parametrize("state", ["running", "pending", "shutting-down", "stopping"])

@@ -222,7 +222,7 @@ def test_a_lock_that_cannot_be_released_is_named_and_expires(fleet: Stage) -> No
     assert struck
     assert run.path[-3:] == ["ReleaseLock", "FirstFailure", "ReleaseFailed"]
     assert run.error == "StateStoreError"
-    fleet.mend()
+    fleet.clear_faults()
     assert fleet.tick_until(lambda e: e.path == QUIET)
     nothing_left_behind(fleet)
 
@@ -254,7 +254,7 @@ def test_while_pods_still_wait_the_same_run_goes_round_again(fleet: Stage) -> No
     fleet.load(900)
     run = fleet.tick_until(lambda e: e.path.count("LaunchNodes") > 1)
     assert "WaitForScheduling" in run.path
-    assert run.path[-2:] == ["Notify", "ReleaseLock"], "what the earlier rounds did must be told"
+    assert run.path[-2:] == ["Notify", "ReleaseLock"], "the message must name the work of the earlier rounds"
     assert run.path.count("LaunchNodes") <= 3
     nothing_left_behind(fleet)
 
@@ -377,7 +377,7 @@ def test_a_fault_in_a_scale_up_keeps_the_instances_and_frees_the_lock(fleet: Sta
     assert run.path[-3:] == ["Notify", "ReleaseLock", "RunFailed"]
     assert ("FailScaleUp" in run.path) is (state != "CompleteScaleUp")
     assert (run.error, run.cause) == ("LaunchError", "it broke")
-    fleet.mend()
+    fleet.clear_faults()
     fleet.ticks(4)
     assert len(fleet.workers()) > 2
     nothing_left_behind(fleet)
@@ -391,7 +391,7 @@ def test_a_fault_while_giving_up_is_told_and_the_next_run_goes_on() -> None:
         assert struck
         assert run.path[-5:] == ["AbandonUnjoined", "FailScaleUp", "Notify", "ReleaseLock", "RunFailed"]
         assert run.error == "Ec2Error"
-        fleet.mend()
+        fleet.clear_faults()
         nothing_left_behind(fleet)
         collect(fleet)
 
@@ -480,7 +480,7 @@ def test_a_target_that_cannot_go_does_not_stop_the_other(pair: Stage) -> None:
         if refused:
             return event
         refused.append(event["drain"]["status"])
-        return {**event, "drain": {**event["drain"], "status": "failed", "detail": "a budget has no room"}}
+        return {**event, "drain": {**event["drain"], "status": "failed", "detail": "a budget allows no disruption"}}
 
     pair.answer_state("CheckDrain", refuse_the_first)
     run = pair.tick_until(scaled_down)
@@ -645,7 +645,7 @@ def test_a_second_fault_while_undoing_does_not_hide_the_first(idle: Stage, state
     run = idle.tick_until(scaled_down)
     assert (run.error, run.cause) == ("DrainFailedError", "the first")
     assert run.path[-3:] == ["Notify", "ReleaseLock", "RunFailed"]
-    idle.mend()
+    idle.clear_faults()
     idle.ticks(12)
     assert idle.cordoned() == []
 

@@ -1,4 +1,4 @@
-"""Case 53: no state's input or output comes near the limit, with 100 workers, 2,000 waiting pods and a long memory.
+"""No state's input or output comes near the limit, with 100 workers, 2,000 waiting pods and a long memory.
 
 The real workflow runs with what such a fleet would bring into it: only the first looks are made larger than life.
 """
@@ -67,7 +67,7 @@ def crowded_inspection(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def long_memory(now: int) -> Memory:
-    """A memory after bad days: back-offs, dry pools, alerts told and the readings of the last ticks."""
+    """A memory after bad days: back-offs, dry pools, alerts sent and the readings of the last ticks."""
     return Memory(
         last_action="scale_up",
         last_action_at=now - 7200,
@@ -117,7 +117,7 @@ def shrinking(error: Exception | None = None, state: str = "CheckDrain") -> dict
         return sizes_of(f)
 
 
-def test_case_53_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
+def test_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
     stories = (
         growing(),
         growing(boot=("boot:", "  - {kind: never_joins}")),

@@ -15,9 +15,9 @@ from tests.support.interruptions import (
     commands,
     event,
     finish,
+    messages,
     replacements,
     start,
-    told,
     worker,
 )
 
@@ -60,7 +60,7 @@ def test_a_worker_with_pods_in_a_full_fleet_is_left_to_an_operator_in_the_end(fl
     assert execution.path.count("ReinstateWorker") == len(CAPACITY_WAITS) + 1
     assert sum(CAPACITY_WAITS) - 60 <= fleet.clock.now() - begun <= sum(CAPACITY_WAITS) + 60
     assert taken.instance_id in {i.instance_id for i in fleet.instances()}
-    assert "pods run on the worker" in told(fleet)
+    assert "pods run on the worker" in messages(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
 
 
@@ -70,7 +70,7 @@ def test_a_worker_is_reinstated_as_soon_as_there_is_capacity(fleet: Bench) -> No
     fleet.cloud.ec2.reclaim(others[0].instance_id)
     finish(fleet, execution)
     assert execution.path.count("WaitForCapacity") == 1 and commands(fleet)[-1] == "UncordonNode"
-    assert not fleet.state().notices and "pods run on the worker" not in told(fleet)
+    assert not fleet.state().notices and "pods run on the worker" not in messages(fleet)
 
 
 def test_a_worker_that_ends_while_it_waits_for_capacity_is_forgotten(fleet: Bench) -> None:

@@ -1,6 +1,6 @@
 """The faults: each is aimed at one task state, strikes when that state's function runs, and says when it did.
 
-A blow does to the fleet what the world would do; it never reaches into the product.
+A fault changes the simulated AWS or cluster, and never the product.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ class Fault:
 
 def _around(fleet: Fleet, state: str, act: Callable[[Handler, Any, Any], Any]) -> Injection:
     """Strikes the first time that the state's function runs."""
-    blow = Injection(state)
+    injection = Injection(state)
 
     def around(handler: Handler, event: Any, context: Any) -> Any:
-        if blow.struck:
+        if injection.struck:
             return handler(event, context)
-        blow.struck.append((state, fleet.deployment.clock.now()))
+        injection.struck.append((state, fleet.deployment.clock.now()))
         return act(handler, event, context)
 
     fleet.surround(state, around)
-    return blow
+    return injection
 
 
 def raises_before(fleet: Fleet, state: str) -> Injection:
@@ -116,11 +116,13 @@ def throttled(times: int) -> Aim:
     """The Lambda service refuses the invocation before the code runs."""
 
     def aim(fleet: Fleet, state: str) -> Injection:
-        blow, name = Injection(state), fleet.function(state).name
+        injection, name = Injection(state), fleet.function(state).name
         fleet.cloud.lambdas.faults.append(
-            _Throttle(error="Lambda.TooManyRequestsException", function=name, count=times, fleet=fleet, blow=blow)
+            _Throttle(
+                error="Lambda.TooManyRequestsException", function=name, count=times, fleet=fleet, injection=injection
+            )
         )
-        return blow
+        return injection
 
     return aim
 
@@ -128,11 +130,11 @@ def throttled(times: int) -> Aim:
 @dataclass(slots=True, kw_only=True)
 class _Throttle(ServiceFault):
     fleet: Fleet
-    blow: Injection
+    injection: Injection
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "count" and value < getattr(self, "count", value):
-            self.blow.struck.append((self.blow.state, self.fleet.deployment.clock.now()))
+            self.injection.struck.append((self.injection.state, self.fleet.deployment.clock.now()))
         object.__setattr__(self, name, value)
 
 
@@ -175,16 +177,16 @@ def machine_times_out(fleet: Fleet, state: str) -> Injection:
 
 
 def condition_fails(fleet: Fleet, state: str) -> Injection:
-    name, blow = fleet.function(state).name, Injection(state)
+    name, injection = fleet.function(state).name, Injection(state)
 
     def mine(parameters: Any) -> bool:
         found = current_function.get() == name and "ConditionExpression" in parameters
         if found:
-            blow.struck.append((state, fleet.deployment.clock.now()))
+            injection.struck.append((state, fleet.deployment.clock.now()))
         return found
 
     fleet.cloud.faults.conditional_check_failed(when=mine, count=1)
-    return blow
+    return injection
 
 
 def _outage(seconds: float, begin: Callable[[Fleet, Injection], Callable[[], object]]) -> Aim:
@@ -193,29 +195,29 @@ def _outage(seconds: float, begin: Callable[[Fleet, Injection], Callable[[], obj
     def aim(fleet: Fleet, state: str) -> Injection:
         def act(handler: Handler, event: Any, context: Any) -> Any:
             now = fleet.deployment.clock.now()
-            end = begin(fleet, blow)
-            blow.lasts_until = now + seconds
+            end = begin(fleet, injection)
+            injection.lasts_until = now + seconds
             fleet.deployment.clock.at(now + seconds, end)
             return handler(event, context)
 
-        blow = _around(fleet, state, act)
-        return blow
+        injection = _around(fleet, state, act)
+        return injection
 
     return aim
 
 
-def _no_dynamodb(fleet: Fleet, blow: Injection) -> Callable[[], object]:
+def _no_dynamodb(fleet: Fleet, injection: Injection) -> Callable[[], object]:
     rule = fleet.cloud.faults.dynamodb_unavailable()
     return lambda: fleet.cloud.faults.remove(rule)
 
 
-def _busy_ec2(fleet: Fleet, blow: Injection) -> Callable[[], object]:
+def _busy_ec2(fleet: Fleet, injection: Injection) -> Callable[[], object]:
     rule = FaultRule(service="ec2", operation="*", code="RequestLimitExceeded", status=503)
     fleet.cloud.faults.inject(rule)
     return lambda: fleet.cloud.faults.remove(rule)
 
 
-def _no_ssm(fleet: Fleet, blow: Injection) -> Callable[[], object]:
+def _no_ssm(fleet: Fleet, injection: Injection) -> Callable[[], object]:
     """The agent is gone: commands are accepted and never arrive, until AWS notices after a minute."""
     commands, server = fleet.cloud.commands, fleet.deployment.server_id
     commands.offline.add(server)
@@ -229,12 +231,12 @@ def _no_ssm(fleet: Fleet, blow: Injection) -> Callable[[], object]:
     return back
 
 
-def _no_prometheus(fleet: Fleet, blow: Injection) -> Callable[[], object]:
+def _no_prometheus(fleet: Fleet, injection: Injection) -> Callable[[], object]:
     fleet.deployment.transport.fault = "down"
     return lambda: setattr(fleet.deployment.transport, "fault", "")
 
 
-def _no_slack(fleet: Fleet, blow: Injection) -> Callable[[], object]:
+def _no_slack(fleet: Fleet, injection: Injection) -> Callable[[], object]:
     fleet.deployment.transport.slack_answers.extend([(500, {})] * 200)
     return fleet.deployment.transport.slack_answers.clear
 

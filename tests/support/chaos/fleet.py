@@ -1,6 +1,6 @@
 """A small fleet in the simulator in which every function can be interfered with, and every caller is known.
 
-It drives and looks. What may never happen is said in `invariants`, what is done to the fleet in `blows`.
+It drives and looks. What may never happen is said in `invariants`, what is done to the fleet in `faults`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Fleet(Stage):
         inner = function.handler
         self.functions[function.name] = replace(function, handler=lambda event, context: around(inner, event, context))
 
-    def mend(self) -> None:
+    def clear_faults(self) -> None:
         self.functions.update(self._traced)
 
     def state_of(self, function_name: str | None) -> str:
@@ -91,7 +91,7 @@ class Fleet(Stage):
     def tick(self) -> Execution | None:  # type: ignore[override]
         """The next scheduled run, to the end of all that runs; None when the autoscaler did not start.
 
-        A spared worker may wait for room for hours, which the next ticks make: nobody waits for that.
+        A worker that was not reclaimed may wait hours for capacity, which later ticks create; this does not wait for it.
         """
         known = len(self.deployment.executions)
         wanted = len(self.deployment.ticks) + 1
@@ -178,7 +178,7 @@ def _traced(handler: Handler) -> Handler:
 
 
 @contextmanager
-def theatre(
+def simulated_fleet(
     *, workers: int = 2, market: str = "on-demand", boot: tuple[str, ...] = (), **settings: Any
 ) -> Iterator[Fleet]:
     """A fleet of that many workers, before its first tick."""

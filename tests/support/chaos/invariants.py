@@ -24,7 +24,7 @@ FORGET = "ForgetNode"
 ONE_HOLDER = "at most one lease holder"
 ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
 NOBODY_FORGOTTEN = "every launched instance is joined, reaped or adopted in time"
-DRAINED_FIRST = "nobody is terminated who was not drained empty"
+DRAINED_FIRST = "no worker is terminated that was not drained empty"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
 CORDONS_END = "no cordon outlives its operation by more than one"
@@ -217,7 +217,7 @@ class Watch:
         gained = [i for i, at in self.launched.items() if i in self.was_usable and at > 0]
         changes = gained if action == "scale_up" else [i for i, at in self.terminated.items() if at > 0]
         if not changes:
-            self.wrong(HONEST_STAMP, f"{action} was stamped, and nobody came or went")
+            self.wrong(HONEST_STAMP, f"{action} was stamped, but no worker joined or ended")
         self.stamped_at = self._now()
 
     # every few seconds ---------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Watch:
         self.was_usable |= {n.instance_id for n in self.fleet.sim.cluster.nodes() if n.ready and not n.unschedulable}
 
     def _forgotten(self, now: float) -> None:
-        """A worker that nobody counts: it never joined, lives on, and no decision has seen it."""
+        """A worker outside every count: it never joined, still runs, and no decision has seen it."""
         settings = self.fleet.settings
         limit = settings.join_limit_seconds + 2 * settings.interval_seconds
         for instance in self.fleet.cloud.ec2.instances():

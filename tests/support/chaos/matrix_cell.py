@@ -36,39 +36,39 @@ def play(state: str, fault: Fault, story: Story | None = None) -> Result:
     if why:
         return Result(state=state, fault=fault.name, story=story.name, not_applicable=why)
     with on_stage(story) as (fleet, watch):
-        blow = fault.aim(fleet, state)
+        injection = fault.aim(fleet, state)
         story.begin(fleet)
-        _until_struck(fleet, watch, blow, story)
-        home = _come_home(fleet, watch, blow, course(story).workers) if blow.struck else 0
+        _until_struck(fleet, watch, injection, story)
+        home = _come_home(fleet, watch, injection, course(story).workers) if injection.struck else 0
         watch.finish()
         return Result(
             state=state,
             fault=fault.name,
             story=story.name,
-            struck=tuple(blow.struck),
+            struck=tuple(injection.struck),
             broken=tuple(watch.broken),
             ticks_to_come_home=home,
             paths=tuple(f"{e.machine} {e.status} {e.error or ''}: {' > '.join(e.path)}" for e in fleet.sim.executions),
         )
 
 
-def _until_struck(fleet: Fleet, watch: Watch, blow: Injection, story: Story) -> None:
+def _until_struck(fleet: Fleet, watch: Watch, injection: Injection, story: Story) -> None:
     for _ in range(story.ticks + 1):
         fleet.tick()
-        if blow.struck:
-            watch.disturbed(max(0.0, blow.lasts_until - fleet.deployment.clock.now()))
+        if injection.struck:
+            watch.disturbed(max(0.0, injection.lasts_until - fleet.deployment.clock.now()))
             return
 
 
-def _come_home(fleet: Fleet, watch: Watch, blow: Injection, workers: int) -> int:
+def _come_home(fleet: Fleet, watch: Watch, injection: Injection, workers: int) -> int:
     """Clean ticks until all is settled as in the undisturbed course; the number that it took."""
     settings = fleet.settings
     cooldown = max(settings.cooldown_up_seconds, settings.cooldown_down_seconds)
     limit = settings.lease_seconds + FAILED_AFTER_SECONDS + cooldown
-    while not blow.over(fleet.deployment.clock.now()):
+    while not injection.over(fleet.deployment.clock.now()):
         fleet.tick()
     begun, ticks = fleet.deployment.clock.now(), 0
-    fleet.mend()
+    fleet.clear_faults()
     while unsettled := not_home(fleet, workers):
         if fleet.deployment.clock.now() - begun > limit:
             watch.wrong(COMES_HOME, f"after {ticks} clean ticks {unsettled}")
@@ -90,7 +90,7 @@ def not_settled(fleet: Fleet) -> str:
     item = fleet.raw()
     nodes = fleet.sim.cluster.nodes()
     found = {
-        "somebody holds the lock": item.get("lock_owner"),
+        "the lock is held": item.get("lock_owner"),
         "an operation is open": (item.get("operation") or {}).get("operation_id"),
         "room is still promised": _promised(item, fleet.workers(), fleet.now()),
         "instances are under notice": [name for name in item if name.startswith("notice#")],

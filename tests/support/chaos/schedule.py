@@ -1,7 +1,7 @@
 """A schedule on a fleet of three workers, at least two, at most five: what is done to it, and clean ticks after that.
 
 To make the fleet takes longer than to play most schedules. So it is made once, and each schedule is played in a forked
-process, on a copy that nobody else sees: whatever it does, the next one finds the same instant of the same fleet.
+process, on a copy of its own: whatever it does, the next one finds the same instant of the same fleet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
-from tests.support.chaos.fleet import Fleet, theatre
+from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
 from tests.support.recorded_calls import LEDGER
@@ -27,8 +27,8 @@ BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
 FORK = multiprocessing.get_context("fork")
 Step = Callable[["Play"], Any]
-TOLD_TO_TRY_LATER = contextlib.suppress(StateStoreError)
-"""A person reads the error; the fleet must do without what he wanted."""
+STORE_ERRORS_IGNORED = contextlib.suppress(StateStoreError)
+"""The operator sees the error; the fleet works on without the change."""
 
 
 @dataclass(slots=True)
@@ -69,15 +69,15 @@ class Play:
 
     def pause(self, seconds: int) -> None:
         now = self.fleet.now()
-        with TOLD_TO_TRY_LATER:
+        with STORE_ERRORS_IGNORED:
             self.fleet.store.set_pause(Pause(reason="a look", by="mira", since=now, until=now + seconds))
 
     def resume(self) -> None:
-        with TOLD_TO_TRY_LATER:
+        with STORE_ERRORS_IGNORED:
             self.fleet.store.clear_pause()
 
     def unlock(self) -> None:
-        with TOLD_TO_TRY_LATER:
+        with STORE_ERRORS_IGNORED:
             lease = self.fleet.store.load().lease
             if lease is not None:
                 self.fleet.store.force_unlock(lease)
@@ -101,8 +101,8 @@ class Play:
             self._check()
 
     def clean_ticks(self, *, to_the_minimum: bool) -> None:
-        """No more faults, nobody's hand, little load: the fleet settles in time, and shrinks to its minimum."""
-        self._calm()
+        """Without faults and manual changes, at little load, the fleet settles in time and shrinks to its minimum."""
+        self._clear_faults()
         settings = self.fleet.settings
         limit = settings.lease_seconds + FAILED_AFTER_SECONDS + settings.cooldown_up_seconds
         self._tick_until(limit, lambda: not_settled(self.fleet))
@@ -115,14 +115,14 @@ class Play:
         assert self.watch.broken == [], "\n".join([*self.watch.broken, self._story()])
 
     def _tick_until(self, limit_seconds: float, still: Callable[[], str]) -> None:
-        begun, told = self.deployment.clock.now(), "no tick yet"
-        while told and self.deployment.clock.now() - begun <= limit_seconds:
+        begun, unsettled = self.deployment.clock.now(), "no tick yet"
+        while unsettled and self.deployment.clock.now() - begun <= limit_seconds:
             self.fleet.tick()
-            told = still()
-        assert told == "", f"after {limit_seconds:.0f} s of clean ticks: {told}\n{self._story()}"
+            unsettled = still()
+        assert unsettled == "", f"after {limit_seconds:.0f} s of clean ticks: {unsettled}\n{self._story()}"
 
-    def _calm(self) -> None:
-        self.fleet.mend()
+    def _clear_faults(self) -> None:
+        self.fleet.clear_faults()
         self.fleet.cloud.faults.rules.clear()
         self.fleet.cloud.lambdas.faults.clear()
         self.fleet.cloud.commands.offline.clear()
@@ -209,7 +209,7 @@ def prepared_fleet() -> Iterator[PreparedFleet]:
 
 @contextlib.contextmanager
 def _fleet() -> Iterator[Play]:
-    with theatre(workers=3, market="spot", interruption_settle_seconds=60, join_limit_seconds=120) as fleet:
+    with simulated_fleet(workers=3, market="spot", interruption_settle_seconds=60, join_limit_seconds=120) as fleet:
         fleet.deployment.clock.advance(BOOTED_SECONDS)
         watch = Watch(fleet)
         watch.begin()

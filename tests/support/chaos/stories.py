@@ -13,7 +13,7 @@ from typing import Any
 
 from node_fleet.domain.model.operation import Operation, Target
 from tests.support.chaos.faults import Uses
-from tests.support.chaos.fleet import Fleet, theatre
+from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
 
@@ -47,7 +47,7 @@ class Course:
 @contextmanager
 def on_stage(story: Story) -> Iterator[tuple[Fleet, Watch]]:
     """The fleet just before the story begins, watched from here on."""
-    with theatre(workers=story.workers, market=story.market, boot=story.boot, **story.settings) as fleet:
+    with simulated_fleet(workers=story.workers, market=story.market, boot=story.boot, **story.settings) as fleet:
         for _ in range(story.warm_ticks):
             fleet.tick()
         watch = Watch(fleet)
@@ -175,6 +175,6 @@ STORIES = (QUIET, GROWING, SHRINKING, UNDOING, UNJOINED, STRAYING, WARNED, SPARE
 
 
 def story_of(state: str) -> Story | None:
-    """The first story whose undisturbed course runs through that state; what a notice begins is told by a notice."""
+    """The first story whose course without faults has that state; the story of an interruption begins with a notice."""
     order = STORIES if TASKS[state] == AUTOSCALER else (WARNED, SPARED, *STORIES)
     return next((story for story in order if state in course(story).uses), None)

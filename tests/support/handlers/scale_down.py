@@ -67,7 +67,7 @@ class Clock:
 
 @dataclass
 class State:
-    """The state item as StateStore shows it; lost: the lease is somebody else's."""
+    """The state item as StateStore shows it; lost: another run holds the lease."""
 
     clock: Clock
     item: FleetState = field(default_factory=lambda: FleetState(cluster_id="c"))

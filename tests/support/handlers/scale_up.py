@@ -30,7 +30,7 @@ ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
 
 
 class FakePrometheus:
-    """Nodes and pods as told; `down` makes every question fail as the real reader does."""
+    """Returns the given nodes and pods; `down` makes every query fail as the real reader does."""
 
     def __init__(self) -> None:
         self.down = False
@@ -51,7 +51,7 @@ class FakePrometheus:
 
 
 class FakeServer(ServerCommands):
-    """Records the commands; answers each document with the text told, or cannot be reached. A drain takes its time."""
+    """Records the commands; returns the given text of each document, or is unreachable. A drain takes `drain_seconds`."""
 
     def __init__(self, clock: VirtualClock | None = None) -> None:  # nothing of SSM is used
         self.clock = clock

@@ -27,7 +27,7 @@ plain = st.recursive(
 )
 
 
-class TestCase51:
+class TestClient:
     @pytest.mark.parametrize("value", [30.4, 0.1, 1e-9, 42.3, 1.5, -0.25, 1 / 3, 123456789.123456, 4.94e-114])
     def test_a_float_comes_back_as_the_same_float(self, value: float) -> None:
         back = from_attributes(to_attributes({"x": value}))["x"]

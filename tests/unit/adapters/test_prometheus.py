@@ -58,7 +58,7 @@ def test_the_server_is_in_no_figure() -> None:
     assert reading.missing == ()
 
 
-def test_case_22_the_mean_is_weighted_by_cores() -> None:
+def test_the_mean_is_weighted_by_cores() -> None:
     found = bench()
     found.session.figures = fleet_rows(worker_rows("a", cpu=90, cores=8), worker_rows("n", cpu=0, cores=2))
     reading = found.reader.read(NOW)
@@ -77,7 +77,7 @@ def test_memory_is_summed_and_not_averaged() -> None:
     assert reading.memory_max_percent == pytest.approx(90)
 
 
-def test_case_24_a_pod_shown_by_two_exporters_waits_once() -> None:
+def test_a_pod_shown_by_two_exporters_waits_once() -> None:
     twice = [(pod(1) | {"instance": "10.42.0.5:8080"}, 40), (pod(1) | {"instance": "10.42.1.7:8080"}, 41)]
     pending = bench(age=twice).reader.pending(NOW)
     assert pending is not None
@@ -90,7 +90,7 @@ def test_two_pods_of_one_name_are_two_by_their_uid() -> None:
     assert pending[0].count == 2
 
 
-def test_case_30_an_empty_answer_is_missing_and_never_zero() -> None:
+def test_an_empty_answer_is_missing_and_never_zero() -> None:
     found = Bench()
     reading = found.reader.read(NOW)
     assert (reading.cpu_percent, reading.memory_percent, reading.pending, reading.nodes) == (None, None, None, ())
@@ -102,13 +102,13 @@ def test_no_waiting_pod_is_none_waiting_while_the_exporter_lives() -> None:
     assert bench(pods_known=[]).reader.pending(NOW) is None
 
 
-def test_case_25_and_27_the_query_counts_only_what_the_scheduler_could_not_place_and_no_gate_holds() -> None:
+def test_the_query_counts_only_what_the_scheduler_could_not_place_and_no_gate_holds() -> None:
     assert "kube_pod_status_unschedulable" in queries.PENDING_AGE
     assert 'kube_pod_status_reason{reason="SchedulingGated"} == 1' in queries.PENDING_AGE
     assert 'phase="Pending"' not in queries.PENDING.text
 
 
-def test_case_21_the_cpu_query_divides_by_all_modes_and_takes_live_targets_only() -> None:
+def test_the_cpu_query_divides_by_all_modes_and_takes_live_targets_only() -> None:
     assert 'mode="idle"' in queries.WORKER_CPU
     assert 'mode!="idle"' not in queries.WORKER_CPU
     assert 'up{job="node-exporter"' in queries.WORKER_CPU
@@ -133,7 +133,7 @@ def _quiet_forms() -> list[dict[str, str]]:
     return found.session.forms
 
 
-def test_case_28_a_pod_too_large_for_any_worker_keeps_its_size_and_name() -> None:
+def test_a_pod_too_large_for_any_worker_keeps_its_size_and_name() -> None:
     requests_: Rows = [(pod(1) | {"resource": "cpu"}, 8), (pod(1) | {"resource": "memory"}, 4096 * 2**20)]
     pending = bench(age=[(pod(1), 40)], pending_requests=requests_).reader.pending(NOW)
     assert pending is not None

@@ -247,7 +247,7 @@ def test_reservations_count_until_the_maximum_and_are_given_back(store: StateSto
     assert store.reserve("a", count, maximum=2, until=until) is True
     store.confirm("a", "i-0aaa")
     assert [(r.key, r.instance_id) for r in store.load().reservations] == [("a", "i-0aaa"), ("b", "")]
-    store.unreserve(["a", "nobody"])
+    store.unreserve(["a", "unknown"])
     assert store.reserve("c", count, maximum=2, until=until) is True
     assert [r.key for r in store.load().reservations] == ["b", "c"]
 
@@ -296,7 +296,7 @@ def test_a_notice_written_before_changes_had_names_is_still_read(store: StateSto
 
 def test_the_clean_up_takes_over_only_from_the_dead_owner(store: StateStore) -> None:
     dead = held(store, a_run("dead"))
-    assert store.take_over("somebody else", "clean-up") is None
+    assert store.take_over("another owner", "clean-up") is None
     taken = store.take_over("dead", "clean-up")
     assert taken is not None
     assert taken.fence == dead.fence + 1

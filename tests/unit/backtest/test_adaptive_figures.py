@@ -87,13 +87,13 @@ def mean_of(policy: str, model: str) -> Figures:
     for name in traces():
         sizer = REFERENCES[policy]() if policy in REFERENCES else Deployed(SETTINGS.policy(), capacity)
         found.append(reached(trace_of(name), sizer, capacity, scaling))
-        told(f"{name} {policy}", found[-1])
+        report(f"{name} {policy}", found[-1])
     figures = (fmean(f[0] for f in found), fmean(f[1] for f in found), fmean(f[2] for f in found))
-    told(f"mean {policy}, {model}", figures)
+    report(f"mean {policy}, {model}", figures)
     return figures
 
 
-def told(label: str, figures: Figures) -> None:
+def report(label: str, figures: Figures) -> None:
     print(f"{label:40} cost {figures[0]:.3f}  waiting {figures[1]:6.1f}  changes {figures[2]:5.1f}")
 
 

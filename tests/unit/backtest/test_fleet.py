@@ -117,10 +117,10 @@ def test_over_a_gap_nothing_is_counted() -> None:
         st.tuples(st.sampled_from(["want", "launch", "drain", "withdraw"]), st.integers(0, 40)), min_size=1, max_size=40
     )
 )
-def test_pods_are_never_lost_and_no_worker_holds_too_many(happenings: list[tuple[str, int]]) -> None:
+def test_pods_are_never_lost_and_no_worker_holds_too_many(changes: list[tuple[str, int]]) -> None:
     fleet = fleet_of(3, 10)
     wanted = 10
-    for what, number in happenings:
+    for what, number in changes:
         if what == "want":
             wanted = number
         elif what == "launch" and fleet.size < 10:

@@ -54,28 +54,28 @@ KUBECTL = '#!/bin/sh\nprintf "%s\\n" "$@" >>"$CALLS"\nexit 1\n'
 
 
 @pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a kubectl that only notes its arguments and fails."""
-    room = tmp_path_factory.mktemp("shell")
-    (room / "kubectl").write_text(KUBECTL)
-    (room / "kubectl").chmod(0o755)
-    return room
+    folder = tmp_path_factory.mktemp("shell")
+    (folder / "kubectl").write_text(KUBECTL)
+    (folder / "kubectl").chmod(0o755)
+    return folder
 
 
 def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
 
 
-def run_script(room: Path, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+def run_script(folder: Path, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
     for left in ("canary", "calls"):
-        (room / left).unlink(missing_ok=True)
+        (folder / left).unlink(missing_ok=True)
     basic = {
-        "PATH": f"{room}:{os.environ['PATH']}",
-        "CALLS": str(room / "calls"),
-        "NODE_FLEET_LOCK_DIRECTORY": str(room),
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "CALLS": str(folder / "calls"),
+        "NODE_FLEET_LOCK_DIRECTORY": str(folder),
     }
     return subprocess.run(
-        ["sh", "-c", text], cwd=room, env={**basic, **environment}, capture_output=True, timeout=60, check=False
+        ["sh", "-c", text], cwd=folder, env={**basic, **environment}, capture_output=True, timeout=60, check=False
     )
 
 
@@ -90,9 +90,9 @@ def rendered(document: str, values: dict[str, str]) -> str:
     return text
 
 
-def assert_nothing_ran(room: Path) -> None:
-    assert not (room / "canary").exists()
-    assert "canary" not in ((room / "calls").read_text() if (room / "calls").exists() else "")
+def assert_nothing_ran(folder: Path) -> None:
+    assert not (folder / "canary").exists()
+    assert "canary" not in ((folder / "calls").read_text() if (folder / "calls").exists() else "")
 
 
 def test_the_patterns_of_adapter_and_documents_are_the_same() -> None:
@@ -108,23 +108,23 @@ def test_the_patterns_of_adapter_and_documents_are_the_same() -> None:
 @example(value="a\n")
 @example(value="'; touch canary; '")
 @example(value="$(touch canary)")
-def test_no_hostile_value_is_ever_run(room: Path, document: str, name: str, value: str) -> None:
+def test_no_hostile_value_is_ever_run(folder: Path, document: str, name: str, value: str) -> None:
     accepted = PATTERNS[name].fullmatch(value) is not None
     if not accepted:
         with pytest.raises(InvalidInputError, match=name):
             check_parameters({name: value})
     if re.search(DECLARED[document][name]["pattern"], value):
-        run_script(room, rendered(document, {**GOOD, name: value}), {})
-        assert_nothing_ran(room)
+        run_script(folder, rendered(document, {**GOOD, name: value}), {})
+        assert_nothing_ran(folder)
     if "\x00" in value:
         return
     environment = {snake(n).upper(): v for n, v in {**GOOD, name: value}.items() if n in DECLARED[document]}
     text = script(snake(document).lower())
-    done = run_script(room, text, environment)
-    assert_nothing_ran(room)
+    done = run_script(folder, text, environment)
+    assert_nothing_ran(folder)
     if not accepted and value:
         assert done.returncode == 64
-        assert not (room / "calls").exists()
+        assert not (folder / "calls").exists()
 
 
 @settings(max_examples=300, deadline=None)

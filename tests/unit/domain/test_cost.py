@@ -83,7 +83,7 @@ def test_money_is_shown_in_the_configured_currency(money: Currency, usd: float, 
 
 
 def test_seed_004s_own_arithmetic_holds_with_its_own_prices() -> None:
-    """0.70 x 0.0070 + 0.30 x 0.0232 = 0.0118: the seed rounds down what is 0.01186."""
+    """0.70 x 0.0070 + 0.30 x 0.0232 = 0.0118: the exact value is 0.01186."""
     rate = 0.70 * 0.0070 + 0.30 * 0.0232
     assert round(rate, 5) == 0.01186
     assert round(saved_percent(rate, 0.0232)) == 49

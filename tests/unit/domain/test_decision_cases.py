@@ -196,9 +196,9 @@ class TestPodsThatLaunchesDoNotHelp:
     def test_cause_no_third_worker(self) -> None:
         decisions = self.rounds()
         assert sum(d.count for d in decisions) == 2
-        told = [a for d in decisions for a in d.alerts]
-        assert [a.kind for a in told] == ["pods_not_helped"]
-        assert "batch/exec-5" in told[0].text
+        alerts = [a for d in decisions for a in d.alerts]
+        assert [a.kind for a in alerts] == ["pods_not_helped"]
+        assert "batch/exec-5" in alerts[0].text
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_the_number_of_useless_launches_is_a_setting(self, limit: int) -> None:

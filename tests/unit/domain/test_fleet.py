@@ -93,7 +93,7 @@ def test_workers_are_joined_by_provider_id_whatever_the_node_is_called() -> None
     assert found.workers[0].cpu_percent == 50
 
 
-def test_case_38_a_node_without_a_running_instance_of_ours_is_unmanaged_and_in_no_figure() -> None:
+def test_a_node_without_a_running_instance_of_the_fleet_is_unmanaged_and_not_counted() -> None:
     found = snapshot([instance()], node(), node("i-x", cpu_percent=100.0), node("", provider_id="k3s://home"))
     assert found.unmanaged == ("node-", "node-i-x")
     assert found.cpu_percent == 50

@@ -35,17 +35,17 @@ def test_a_value_that_is_no_epoch_is_named_and_counts_as_expired(name: str, wron
     assert "corrupt lock of exec-a" in describe_takeover(lock(**{name: wrong}), "me", NOW)
 
 
-def test_case_48_an_expiry_in_milliseconds_is_corrupt_and_told() -> None:
+def test_an_expiry_in_milliseconds_is_corrupt_and_reported() -> None:
     text = describe_takeover(lock(lock_expires_at=1_767_225_600_000), "me", NOW)
     assert "corrupt lock of exec-a" in text and "over a day ahead" in text
 
 
 @pytest.mark.parametrize(("ahead", "corrupt"), [(CORRUPT_AHEAD_SECONDS, False), (CORRUPT_AHEAD_SECONDS + 1, True)])
-def test_case_48_the_border_is_one_day(ahead: int, corrupt: bool) -> None:
+def test_an_expiry_more_than_one_day_ahead_is_corrupt(ahead: int, corrupt: bool) -> None:
     assert ("corrupt" in describe_takeover(lock(lock_expires_at=NOW + ahead), "me", NOW)) is corrupt
 
 
-def test_case_49_a_takeover_names_the_old_owner_and_how_long_its_lease_is_over() -> None:
+def test_a_takeover_names_the_old_owner_and_how_long_its_lease_is_over() -> None:
     assert describe_takeover(lock(), "me", NOW) == "took over the lock of exec-a, which expired 40 s ago"
 
 

@@ -1,4 +1,4 @@
-"""Slack's form: payloads within Block Kit's limits, escaped, without secrets (case 59), held to golden files."""
+"""Slack's form: payloads within Block Kit's limits, escaped, without secrets, held to golden files."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ def test_a_header_of_exactly_150_characters_is_left_as_it_is(length: int, kept: 
 
 
 def test_an_entity_is_never_cut_in_the_middle() -> None:
-    for spare in range(8):
-        text = cut("x" * spare + "&amp;" * 40, 60)
+    for before in range(8):
+        text = cut("x" * before + "&amp;" * 40, 60)
         assert len(text) <= 60
         assert text.removesuffix(CUT).replace("&amp;", "").strip("x") == ""
 

@@ -167,6 +167,6 @@ def test_the_headline_and_the_lines_speak_the_configured_currency() -> None:
         headline(found, FACTS, money)
         == "workers cost 1,893.83 BDT this week, 30 % less than 5 fixed workers (2,705.47 BDT)"
     )
-    told = lines(found, facts(scale_ups=14, scale_downs=13, failures=1), money)
-    assert told[1] == "scale-ups: 14, scale-downs: 13, failed runs: 1, interruptions: 0"
-    assert any("BDT a month [SPOT_PERCENTAGE=90]" in line for line in told)
+    shown = lines(found, facts(scale_ups=14, scale_downs=13, failures=1), money)
+    assert shown[1] == "scale-ups: 14, scale-downs: 13, failed runs: 1, interruptions: 0"
+    assert any("BDT a month [SPOT_PERCENTAGE=90]" in line for line in shown)

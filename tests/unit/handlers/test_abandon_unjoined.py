@@ -1,4 +1,4 @@
-"""AbandonUnjoined: what is known to be lost goes, what nobody can see stays."""
+"""AbandonUnjoined: terminates what is known to be lost and keeps instances of unknown status."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_retried_invocation_of_the_same_execution_gets_it_again(tools: Tools) 
     assert again["run"]["fence"] == first["run"]["fence"] + 1
 
 
-def test_case_49_a_dead_owners_lock_is_taken_on_the_first_try_after_its_lease_and_people_are_told(tools: Tools) -> None:
+def test_a_dead_owners_lock_is_taken_on_the_first_try_after_its_lease_with_an_alert(tools: Tools) -> None:
     held(tools, "exec-dead")
     tools.clock.time += SETTINGS.lease_seconds + SETTINGS.lease_skew_seconds
     assert ask("next")["status"] == "held", "within the margin for clocks that differ"
@@ -99,14 +99,14 @@ def test_case_49_a_dead_owners_lock_is_taken_on_the_first_try_after_its_lease_an
     assert answer["alerts"]["rows"][0][0] == "lock_taken_over"
 
 
-def test_case_49_a_held_lock_is_a_clean_answer_and_no_error(tools: Tools) -> None:
+def test_a_held_lock_is_an_answer_and_no_error(tools: Tools) -> None:
     held(tools, "exec-a")
     answer = ask("exec-b")
     assert answer["status"] == "held" and "exec-a" in answer["detail"]
     assert tools.state.load().lease is not None
 
 
-def test_case_48_an_expiry_in_milliseconds_stops_nobody_and_is_alerted(tools: Tools) -> None:
+def test_an_expiry_in_milliseconds_blocks_no_run_and_is_alerted(tools: Tools) -> None:
     put(tools, lock_owner="exec-a", lock_fence=4, lock_acquired_at=START, lock_expires_at=1_767_225_600_000)
     answer = ask("exec-b")
     assert (answer["status"], answer["run"]["fence"]) == ("acquired", 5)

@@ -39,7 +39,7 @@ class Clock:
 
 @dataclass
 class Server(ServerCommands):
-    """Notes what it is told, and how the state item stood when it was told."""
+    """Records its commands, and the state item at the time of each."""
 
     store: StateStore
     word: str = "uncordoned"
@@ -66,7 +66,7 @@ class Server(ServerCommands):
         state = self.store.load()
         self.log.append(f"{document} {parameters['NodeName']} of {parameters['OperationId']}")
         self.phases.append(state.operation.phase if state.operation else "closed")
-        self.owners.append(state.lease.owner if state.lease else "nobody")
+        self.owners.append(state.lease.owner if state.lease else "no owner")
         return CommandResult(status="Success", exit_code=0, stdout=f"result: {self.word} x\n", final=True, known=True)
 
 

@@ -26,7 +26,7 @@ def fleet() -> Iterator[Bench]:
 
 
 def ended(begun_with: Any) -> dict[str, Any]:
-    """EventBridge's event about an execution that somebody stopped."""
+    """EventBridge's event about a stopped execution."""
     return {"id": "e-1", "detail": {"executionArn": DEAD, "status": "ABORTED", "input": begun_with}}
 
 

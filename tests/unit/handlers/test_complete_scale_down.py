@@ -1,4 +1,4 @@
-"""CompleteScaleDown: stamps the cooldown once, and only if somebody went."""
+"""CompleteScaleDown: stamps the cooldown once, and only if a worker was removed."""
 
 from __future__ import annotations
 

@@ -173,8 +173,8 @@ def test_when_nothing_waits_any_more_nobody_is_asked_again(fleet: Bench) -> None
 
 def test_a_scale_up_that_gained_nobody_is_not_stamped(fleet: Bench) -> None:
     waiting = check_join.handler(launch_nodes.handler(fleet.event(fleet.begin(), 1), None), None)
-    told = complete_scale_up.handler(waiting, None)
-    assert told["outcome"]["kind"] == "none"
+    answered = complete_scale_up.handler(waiting, None)
+    assert answered["outcome"]["kind"] == "none"
     assert fleet.state().memory.last_action_at == 0
 
 

@@ -1,4 +1,4 @@
-"""ReapUnjoined: one a run, past the limit, missed by kubectl on two runs in a row; in doubt nobody."""
+"""ReapUnjoined: terminates one orphan a run, past the limit, missing in kubectl in two runs in a row; none in doubt."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def test_an_unknown_inspection_removes_nobody_and_is_told_when_it_is_news(tools:
     unknown = {"known": False, "detail": "server_not_managed: x", "lines": []}
     answered = call(event(tools, inspection=unknown))
     assert (answered["selection"]["status"], answered["selection"]["notify"]) == ("none", False)
-    told = event(tools, inspection=unknown, alerts=(Alert(kind="server_unreachable", text="x"),))
-    assert call(told)["selection"]["notify"] is True
+    alerted = event(tools, inspection=unknown, alerts=(Alert(kind="server_unreachable", text="x"),))
+    assert call(alerted)["selection"]["notify"] is True
     assert tools.state.calls == []
 
 

@@ -1,4 +1,4 @@
-"""TerminateNodes: looks again, records the intent, and terminates nobody it has not seen empty."""
+"""TerminateNodes: checks again, records the intent, and terminates only workers that it saw empty."""
 
 from __future__ import annotations
 

@@ -119,11 +119,11 @@ def test_it_works_under_a_pause_and_twice(tools: Tools) -> None:
     assert len(tools.server.sent) == 1
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(3599, 0), (3600, 1), (60, 0)])
-def test_a_worker_is_told_of_at_most_once_in_the_quiet_time(tools: Tools, seconds: int, told: int) -> None:
+@pytest.mark.parametrize(("seconds", "alerts"), [(3599, 0), (3600, 1), (60, 0)])
+def test_a_worker_is_alerted_at_most_once_in_the_quiet_time(tools: Tools, seconds: int, alerts: int) -> None:
     quiet = tools.settings.policy().alert_quiet_seconds
     tools.begun("draining")
     before = NOW - quiet * seconds // 3600
     memory = Memory(alerted={f"drain_failed:{A}": before})
     answered = call(event(tools, memory=memory, drain={"status": "failed", "detail": "x"}))
-    assert len(answered["alerts"]["rows"] if answered["alerts"] else []) == told
+    assert len(answered["alerts"]["rows"] if answered["alerts"] else []) == alerts

@@ -38,16 +38,16 @@ class SimulatedCluster:
     """Records what EC2 tells the cluster."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def add_server(self, instance_id: str, az: str) -> None:
-        self.told.append(("server", az))
+        self.calls.append(("server", az))
 
     def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None:
-        self.told.append(("started", instance_type, az, market))
+        self.calls.append(("started", instance_type, az, market))
 
     def instance_ended(self, instance_id: str) -> None:
-        self.told.append(("gone",))
+        self.calls.append(("gone",))
 
 
 class Handlers:
@@ -177,7 +177,7 @@ def test_the_cluster_learns_of_workers_and_not_of_other_instances(deployment: Lo
         )
     deployment.run_until(deployment.clock.now() + 60)
     ec2.terminate_instances(InstanceIds=deployment.cloud.ec2.live_ids()[1:])
-    assert deployment.cluster.told == [
+    assert deployment.cluster.calls == [
         ("server", "ap-southeast-1a"),
         ("started", "t3.small", "ap-southeast-1b", "spot"),
         ("gone",),

@@ -400,7 +400,7 @@ DOCUMENT = {
 
 
 class Commands:
-    """A server with a document and a runner that answers as it is told."""
+    """A server with a document and a runner with given answers."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud

@@ -1,4 +1,4 @@
-"""Scenario files: what they may say, and how every mistake is told."""
+"""Scenario files: what they may contain, and the message for every mistake."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ events:
 
 
 @pytest.mark.parametrize(
-    ("addition", "told"),
+    ("addition", "message"),
     [
         ("settings: {max_worker: 3}", "line 6: settings.max_worker: max_worker is not a setting"),
         ("settings: {max_workers: 0}", "line 6: settings.max_workers: MAX_NODES=0: expected 1 to 1000"),
@@ -151,8 +151,8 @@ events:
         ("pods: {name: x}", "pods: expected a list, found a mapping"),
     ],
 )  # fmt: skip
-def test_a_mistake_names_the_line_the_key_and_what_would_be_right(addition: str, told: str) -> None:
-    assert told in only_mistake(f"{SMALLEST}{addition}\n")
+def test_a_mistake_names_the_line_the_key_and_what_would_be_right(addition: str, message: str) -> None:
+    assert message in only_mistake(f"{SMALLEST}{addition}\n")
 
 
 def test_what_is_not_yaml_is_told_with_its_line() -> None:
