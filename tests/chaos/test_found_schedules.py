@@ -81,7 +81,7 @@ def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_r
 def test_a_spared_worker_that_had_no_room_works_again_once_the_fleet_has_shrunk(
     prepared: PreparedFleet, number: int
 ) -> None:
-    """A person cordoned it before the notice; the load fills the fleet before CheckOutcome sees the worker still run."""
+    """A person cordoned it before the notice; the load fills the fleet before CheckOutcome sees that it runs."""
     ran = prepared.perform(
         [
             *[lambda play: play.cordon_by_hand(number)] * 2,

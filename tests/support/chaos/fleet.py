@@ -91,7 +91,7 @@ class Fleet(Stage):
     def tick(self) -> Execution | None:  # type: ignore[override]
         """The next scheduled run, to the end of all that runs; None when the autoscaler did not start.
 
-        A worker that was not reclaimed may wait hours for capacity, which later ticks create; this does not wait for it.
+        A worker that was not reclaimed may wait hours for capacity, which later ticks free; this does not wait for it.
         """
         known = len(self.deployment.executions)
         wanted = len(self.deployment.ticks) + 1

@@ -51,7 +51,7 @@ class FakePrometheus:
 
 
 class FakeServer(ServerCommands):
-    """Records the commands; returns the given text of each document, or is unreachable. A drain takes `drain_seconds`."""
+    """Records the commands; returns the given text of each, or is unreachable. A drain takes `drain_seconds`."""
 
     def __init__(self, clock: VirtualClock | None = None) -> None:  # nothing of SSM is used
         self.clock = clock
