@@ -1,6 +1,6 @@
-"""The clairvoyant lower bound: the cheapest fleet that knows the load beforehand and never lets an avoidable pod wait.
+"""The clairvoyant lower bound: the cheapest fleet that knows the load beforehand and has no avoidable waiting.
 
-It pays the same boot and drain as everybody. The figure is exact for this model: see docs/backtest.md.
+It pays for boots and drains like every policy. The figure is exact for this model: see docs/backtest.md.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from backtest.trace import DAY_SECONDS
 
 
 def clairvoyant(load: Load, capacity: Capacity) -> Measures:
-    """Each k-th worker on its own: it runs while k workers are needed, and through pauses shorter than a restart.
+    """Computes each k-th worker by itself: it runs while k workers are needed, and through pauses up to one restart.
 
-    Workers are alike and pods move freely, so keeping the k-th worker through a pause costs the pause and replacing
-    it costs one boot and one drain; taking the cheaper of the two, level by level, is the cheapest of all schedules.
+    Workers are alike and pods move freely. Keeping the k-th worker through a pause costs the length of the pause, and
+    replacing it costs one boot and one drain. The cheaper of the two at each level gives the cheapest schedule.
     """
     needs, end = _needs(load)
     restart = capacity.boot_seconds + capacity.drain_seconds
-    seconds = load.seconds * load.least_workers
+    seconds = load.seconds * load.min_workers
     actions: list[Action] = []
-    for level in range(load.least_workers + 1, load.most_workers + 1):
-        for since, until in _kept(_intervals(needs, level, end), restart):
+    for level in range(load.min_workers + 1, load.max_workers + 1):
+        for since, until in _with_short_pauses(_intervals(needs, level, end), restart):
             first, last = since == 0, until == end
             seconds += until - since + (0 if first else min(since, capacity.boot_seconds))
             seconds += 0 if last else min(end - until, capacity.drain_seconds)
@@ -37,12 +37,12 @@ def clairvoyant(load: Load, capacity: Capacity) -> Measures:
         pending_pod_minutes=beyond / 60,
         avoidable_pod_minutes=0.0,
         overload_minutes=0.0,
-        actions=tuple(sorted(_merged(actions), key=lambda action: action.at)),
+        actions=tuple(sorted(_combined(actions), key=lambda action: action.at)),
     )
 
 
 def _needs(load: Load) -> tuple[list[tuple[int, int]], int]:
-    """(second of covered time, workers needed), gaps taken out; and the whole covered time."""
+    """(second of the covered time, workers needed), and the covered time in seconds; gaps are left out."""
     found: list[tuple[int, int]] = []
     offset = 0
     for phase in load.phases:
@@ -55,7 +55,7 @@ def _needs(load: Load) -> tuple[list[tuple[int, int]], int]:
 
 
 def _intervals(needs: list[tuple[int, int]], level: int, end: int) -> list[tuple[int, int]]:
-    """When at least `level` workers are needed."""
+    """The intervals in which at least `level` workers are needed."""
     found: list[tuple[int, int]] = []
     since = -1
     for at, workers in needs:
@@ -69,8 +69,8 @@ def _intervals(needs: list[tuple[int, int]], level: int, end: int) -> list[tuple
     return found
 
 
-def _kept(intervals: list[tuple[int, int]], restart: int) -> list[tuple[int, int]]:
-    """The intervals, with pauses that cost no more than a restart filled."""
+def _with_short_pauses(intervals: list[tuple[int, int]], restart: int) -> list[tuple[int, int]]:
+    """The intervals, joined where the pause between them is not longer than a restart."""
     found: list[tuple[int, int]] = []
     for since, until in intervals:
         if found and since - found[-1][1] <= restart:
@@ -80,8 +80,8 @@ def _kept(intervals: list[tuple[int, int]], restart: int) -> list[tuple[int, int
     return found
 
 
-def _merged(actions: list[Action]) -> list[Action]:
-    """Actions of several levels at one moment are one action."""
+def _combined(actions: list[Action]) -> list[Action]:
+    """Actions of several levels at one time are one action."""
     total: dict[int, int] = {}
     for action in actions:
         total[action.at] = total.get(action.at, 0) + action.change
@@ -89,10 +89,10 @@ def _merged(actions: list[Action]) -> list[Action]:
 
 
 def _pod_seconds_beyond(load: Load) -> int:
-    """Pods that not even the largest fleet could hold, times their seconds."""
+    """Pod-seconds of pods that exceed the capacity of the largest fleet."""
     total = 0
     for phase in load.phases:
         ends = [at for at, _ in phase.changes[1:]] + [phase.end]
         for (at, replicas), until in zip(phase.changes, ends, strict=True):
-            total += max(0, replicas - load.holdable) * (until - at)
+            total += max(0, replicas - load.max_running_pods) * (until - at)
     return total

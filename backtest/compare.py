@@ -1,6 +1,6 @@
-"""Puts policies side by side on one load: the configuration at hand, the presets, the references, the lower bound.
+"""Replays one load under several policies: a configuration, the presets, the references, and the lower bound.
 
-It composes; each policy's rules stand elsewhere.
+The rules of each policy are in other modules.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from backtest.bound import clairvoyant
 from backtest.deployed import Deployed, Workflow
-from backtest.load import Load, plan_load, unit_of
+from backtest.load import Load, cpu_milli_per_unit, plan_load
 from backtest.measures import Measures
 from backtest.model import Capacity, Scaling
 from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, TargetTracking
@@ -21,7 +21,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 
-MINE = "this configuration"
+CONFIGURED = "this configuration"
 FIXED = 5
 REFERENCES: dict[str, Callable[[], Sizer]] = {
     f"fixed-{FIXED}": lambda: FixedFleet(FIXED),
@@ -33,21 +33,21 @@ REFERENCES: dict[str, Callable[[], Sizer]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """The model of one study, beside the settings."""
+    """The model of one study, in addition to the settings."""
 
     capacity: Capacity = field(default_factory=Capacity)
     scaling: Scaling = field(default_factory=Scaling)
     workflow: Workflow = field(default_factory=Workflow)
 
-    def fixed_to(self, trace: Trace) -> Assumptions:
-        """The same with the trace's unit stated outright, so that parts of the trace keep the whole one's scale."""
-        scaling = replace(self.scaling, milli_per_unit=unit_of(trace, self.capacity, self.scaling))
+    def with_unit_of(self, trace: Trace) -> Assumptions:
+        """The same assumptions with the CPU of one unit of this trace, so that parts of the trace keep its scale."""
+        scaling = replace(self.scaling, milli_per_unit=cpu_milli_per_unit(trace, self.capacity, self.scaling))
         return replace(self, scaling=scaling)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Policies on one trace. usd_per_hour: one worker at the configured share of Spot; None without a price."""
+    """Policies on one trace. usd_per_hour: one worker at the configured Spot share; None if a price is unknown."""
 
     load: Load
     assumptions: Assumptions
@@ -56,27 +56,26 @@ class Study:
     usd_per_hour: float | None
 
     @property
-    def mine(self) -> Measures:
-        """The configuration that was asked about."""
+    def configured(self) -> Measures:
+        """The measures of the configuration that the study is about."""
         return self.results[0]
 
     def usd(self, measures: Measures) -> float | None:
         return None if self.usd_per_hour is None else measures.worker_hours * self.usd_per_hour
 
     def times_bound(self, measures: Measures) -> float:
-        """Worker-hours against the clairvoyant fleet's."""
+        """Worker-hours as a multiple of those of the clairvoyant fleet."""
         return measures.worker_hours / self.bound.worker_hours
 
     @property
     def cheapest_without_more_pending(self) -> Measures:
-        """The cheapest policy whose pods wait no longer than those of the configuration that was asked about."""
-        mine = self.mine
-        fair = [m for m in self.results if m.pending_pod_minutes <= mine.pending_pod_minutes]
-        return min(fair, key=lambda m: m.worker_hours)
+        """The cheapest policy with at most as many pending pod-minutes as the configuration."""
+        limit = self.configured.pending_pod_minutes
+        return min((m for m in self.results if m.pending_pod_minutes <= limit), key=lambda m: m.worker_hours)
 
 
 def policy_names() -> tuple[str, ...]:
-    """Everything that can be put beside the configuration."""
+    """Every policy that a configuration can be compared with."""
     return (*PRESETS, *REFERENCES)
 
 
@@ -89,18 +88,18 @@ def study(
     configurations: Mapping[str, Settings] | None = None,
     chart_seconds: int = 0,
 ) -> Study:
-    """Replay the trace under the settings, under other configurations by their names, and under each policy named.
+    """Replay the trace under the settings, under other configurations by name, and under each named policy.
 
-    Everybody moves between the minimum and maximum of the settings that were asked about.
+    Every policy keeps the minimum and the maximum of `settings`.
     """
     capacity = assumptions.capacity
     load = plan_load(
-        trace, capacity, assumptions.scaling, least_workers=settings.min_workers, most_workers=settings.max_workers
+        trace, capacity, assumptions.scaling, min_workers=settings.min_workers, max_workers=settings.max_workers
     )
     workflow = replace(assumptions.workflow, spot_percent=settings.spot_percent)
     sizers: list[Sizer] = [
-        Deployed(_between(one.policy(), settings), capacity, workflow, name=name)
-        for name, one in {MINE: settings, **(configurations or {})}.items()
+        Deployed(_within_bounds(one.policy(), settings), capacity, workflow, name=name)
+        for name, one in {CONFIGURED: settings, **(configurations or {})}.items()
     ]
     sizers += [_sizer(name, settings, capacity, workflow) for name in names]
     return Study(
@@ -113,7 +112,7 @@ def study(
 
 
 def mixed_price(settings: Settings, instance_type: str) -> float | None:
-    """USD per hour of one worker at the configured share of Spot; None when the price table lacks one of the two."""
+    """USD/h of one worker at the configured Spot share; None when the price table lacks one of the two prices."""
     spot = usd_per_hour(settings.region, instance_type, "spot")
     on_demand = usd_per_hour(settings.region, instance_type, "on-demand")
     if spot is None or on_demand is None:
@@ -122,12 +121,12 @@ def mixed_price(settings: Settings, instance_type: str) -> float | None:
 
 
 def preset_settings(name: str, settings: Settings) -> Settings:
-    """That preset between the same minimum and maximum, in the same region and zone."""
+    """The preset with the same minimum, maximum, region, time zone, instance types and Spot share."""
     kept = ("min_workers", "max_workers", "region", "timezone", "instance_types", "spot_percent")
     return Settings.from_mapping({"preset": name, **{field: getattr(settings, field) for field in kept}})
 
 
-def _between(policy: Policy, settings: Settings) -> Policy:
+def _within_bounds(policy: Policy, settings: Settings) -> Policy:
     return replace(policy, min_workers=settings.min_workers, max_workers=settings.max_workers)
 
 

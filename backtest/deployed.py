@@ -1,6 +1,6 @@
-"""The deployed autoscaler in a replay: the same decide(), placement and selection, and the timing of the workflow.
+"""The deployed autoscaler in a replay: the deployed decide(), placement and selection, and the times of the workflow.
 
-One execution holds the lock from its decision to its end; ticks and alerts that come meanwhile do nothing.
+One execution holds the lock from its decision to its end; ticks and alerts in between have no effect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backtest.measures import Action
 from backtest.model import Capacity, ModelError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import HourlyLoad, Instance, Market, PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, Worker
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_down.selection import choose
@@ -27,29 +27,28 @@ from node_fleet.domain.scaling.tick import make_tick
 
 HISTORY_DAYS = 14
 HOUR = 3600
-STUCK_POD = "shop/web"
+PENDING_POD = "shop/web"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """The workflow's own times, as the settings name them. sight_seconds: until Prometheus shows a joined worker."""
+    """The settings of the workflow that are not part of the policy."""
 
     max_rounds: int = 3
     join_poll_seconds: int = 10
     drain_poll_seconds: int = 10
-    sight_seconds: int = 0
     spot_percent: int = 70
     on_demand_minimum: int = 0
 
 
 class Deployed:
-    """Sizes the fleet as the deployed workflow would: on ticks, on the alert, and at the polls of an execution."""
+    """Sizes the fleet as the deployed workflow does: on ticks, on the alert, and at the polls of an execution."""
 
     def __init__(self, policy: Policy, capacity: Capacity, workflow: Workflow | None = None, *, name: str = "") -> None:
         if capacity.boot_seconds >= policy.join_limit_seconds:
             raise ModelError(
                 f"boot_seconds is {capacity.boot_seconds}, expected less than the join limit of "
-                f"{policy.join_limit_seconds}: no worker would ever be counted as joined"
+                f"{policy.join_limit_seconds}: otherwise no worker joins in time"
             )
         self.name = name or policy.preset
         self.actions: list[Action] = []
@@ -67,7 +66,7 @@ class Deployed:
         self._alert_at = NEVER
         self._episode = NEVER
         self._execution: Iterator[int] | None = None
-        self._wakes_at = NEVER
+        self._resumes_at = NEVER
         self._hours = _Hours(policy)
 
     def start(self, fleet: Fleet) -> None:
@@ -75,14 +74,14 @@ class Deployed:
         interval = self.policy.interval_seconds
         self._tick = -(-fleet.now // interval) * interval
 
-    def next_turn(self) -> int:
-        return min(self._tick, self._alert_at, self._wakes_at)
+    def wakes_at(self) -> int:
+        return min(self._tick, self._alert_at, self._resumes_at)
 
     def act(self, fleet: Fleet) -> None:
         now = fleet.now
-        self._watch_alert(fleet)
-        if self._wakes_at <= now:
-            self._go_on()
+        self._update_alert(fleet)
+        if self._resumes_at <= now:
+            self._resume()
         fires = self._alert_at <= now
         if fires:
             self._alert_at = NEVER
@@ -92,23 +91,23 @@ class Deployed:
             self._tick += self.policy.interval_seconds
         if fires and self._execution is None:
             self._execution = self._run(fleet)
-            self._go_on()
+            self._resume()
 
-    def _watch_alert(self, fleet: Fleet) -> None:
-        """One alert for each episode of waiting pods, as Alertmanager names them by their start."""
+    def _update_alert(self, fleet: Fleet) -> None:
+        """Plan one alert for each episode of pending pods, as Alertmanager sends one for each start of the alert."""
         if fleet.pending_since == self._episode:
             return
         self._episode = fleet.pending_since
         self._alert_at = NEVER if self._episode == NEVER else self._episode + fleet.capacity.alert_seconds
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         assert self._execution is not None
-        self._wakes_at = next(self._execution, NEVER)
-        if self._wakes_at == NEVER:
+        self._resumes_at = next(self._execution, NEVER)
+        if self._resumes_at == NEVER:
             self._execution = None
 
     def _run(self, fleet: Fleet) -> Iterator[int]:
-        """One execution: yields the time at which it wakes up again."""
+        """One execution: yields each time at which it continues."""
         for number in range(1, self._workflow.max_rounds + 1):
             snapshot = self.snapshot(fleet)
             self.decisions += 1
@@ -132,7 +131,7 @@ class Deployed:
         while len(joined) < len(launched):
             yield fleet.now + self._workflow.join_poll_seconds
             for machine in launched:
-                if machine.joined_at + self._workflow.sight_seconds <= fleet.now:
+                if machine.joined_at <= fleet.now:
                     joined.setdefault(machine.instance_id, fleet.now)
         self.memory = record_success(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
 
@@ -140,9 +139,9 @@ class Deployed:
         before, removed, began = fleet.pending, 0, fleet.now
         for machine in self._chosen(fleet, snapshot, decision):
             fleet.drain(machine)
-            while machine.gone_at > fleet.now:
-                yield min(machine.gone_at, fleet.now + self._workflow.drain_poll_seconds)
-                if machine.gone_at > fleet.now and fleet.pending > before:
+            while machine.ends_at > fleet.now:
+                yield min(machine.ends_at, fleet.now + self._workflow.drain_poll_seconds)
+                if machine.ends_at > fleet.now and fleet.pending > before:
                     fleet.withdraw(machine)
                     key = f"node:{machine.instance_id}"
                     self.memory = record_failure(self.memory, key, fleet.now, self.policy)
@@ -156,13 +155,13 @@ class Deployed:
             self.actions.append(Action(at=began, change=-removed, rule=decision.rule))
 
     def _chosen(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> list[Machine]:
-        resting = {b.key for b in self.memory.back_offs if b.until > fleet.now}
+        in_back_off = {b.key for b in self.memory.back_offs if b.until > fleet.now}
         usable = fleet.usable()
         cpu = {w.instance_id: w.cpu_percent for w in snapshot.workers}
         candidates = tuple(
             Candidate(instance=_instance(m, fleet), node=_inspected(m, fleet), cpu_percent=cpu.get(m.instance_id))
             for m in usable
-            if f"node:{m.instance_id}" not in resting
+            if f"node:{m.instance_id}" not in in_back_off
         )
         plan = choose(
             Eligibility(candidates=candidates, kept=(), usable=tuple(m.instance_id for m in usable)),
@@ -175,7 +174,7 @@ class Deployed:
         return [by_id[target.instance.instance_id] for target in plan.targets]
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
-        """What CollectMetrics would read of this fleet now."""
+        """The snapshot that CollectMetrics makes of this fleet."""
         now, capacity = fleet.now, fleet.capacity
         workers = tuple(_worker(m, fleet) for m in fleet.machines)
         loads = [w.cpu_percent for w in workers if w.phase == "usable" and w.cpu_percent is not None]
@@ -191,13 +190,13 @@ class Deployed:
             memory_max_percent=100 * max(memory) / capacity.memory_mib if memory else None,
             pending=_pending(fleet),
             workers=workers,
-            hourly=self._hours.asked_for(now),
+            hourly=self._hours.hourly_means(now),
             read_at=now,
         )
 
 
 class _Hours:
-    """Hourly means, kept and handed out as CollectMetrics does: only at the minutes at which prediction asks."""
+    """The hourly means that CollectMetrics adds to a snapshot, from the minute at which the next hour is predicted."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -207,7 +206,7 @@ class _Hours:
         self._hour, self._cpu, self._workers, self._count = 0, 0.0, 0, 0
 
     def add(self, now: int, cpu: float | None, workers: int) -> None:
-        """One reading; ignored while prediction is off."""
+        """Add one reading; without effect while prediction is off."""
         if not self._policy.predictive or cpu is None:
             return
         hour = now - now % HOUR
@@ -218,7 +217,7 @@ class _Hours:
         self._workers += workers
         self._count += 1
 
-    def asked_for(self, now: int) -> tuple[HourlyLoad, ...]:
+    def hourly_means(self, now: int) -> tuple[HourlyLoad, ...]:
         policy = self._policy
         if not policy.predictive or datetime.fromtimestamp(now, self._zone).minute < policy.predictive_minute:
             return ()
@@ -243,30 +242,25 @@ def _pending(fleet: Fleet) -> tuple[PodShape, ...]:
         memory_mib=capacity.pod_memory_mib,
         count=fleet.pending,
         oldest_seconds=fleet.oldest_seconds(),
-        example=STUCK_POD,
+        example=PENDING_POD,
     )
     return (shape,)
 
 
 def _worker(machine: Machine, fleet: Fleet) -> Worker:
     capacity = fleet.capacity
-    market: Market = "spot" if machine.market == "spot" else "on-demand"
-    if machine.state == "joining":
-        return Worker(
-            instance_id=machine.instance_id,
-            zone=machine.zone,
-            market=market,
-            instance_type=capacity.instance_type,
-            phase="joining",
-            launched_at=machine.launched_at,
-        )
-    return Worker(
+    worker = Worker(
         instance_id=machine.instance_id,
         zone=machine.zone,
-        market=market,
+        market=machine.market,
         instance_type=capacity.instance_type,
-        phase="usable" if machine.state == "usable" else "cordoned",
+        phase=machine.state,
         launched_at=machine.launched_at,
+    )
+    if machine.state == "joining":
+        return worker
+    return replace(
+        worker,
         node_name=machine.instance_id,
         cores=capacity.vcpus,
         cpu_percent=machine.cpu_milli(fleet.now) / (capacity.vcpus * 10),
@@ -277,7 +271,7 @@ def _worker(machine: Machine, fleet: Fleet) -> Worker:
         memory_allocatable_mib=capacity.allocatable_memory_mib,
         memory_requested_mib=capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib,
         pods=machine.pods + 1,
-        pods_allocatable=capacity.pods_most,
+        pods_allocatable=capacity.max_pods,
     )
 
 
@@ -286,7 +280,7 @@ def _instance(machine: Machine, fleet: Fleet) -> Instance:
         instance_id=machine.instance_id,
         zone=machine.zone,
         instance_type=fleet.capacity.instance_type,
-        market="spot" if machine.market == "spot" else "on-demand",
+        market=machine.market,
         state="running",
         launched_at=machine.launched_at,
     )

@@ -1,15 +1,17 @@
-"""Workers and pods of one replay: boots, drains, placement by requests, CPU use, and what is counted of them.
+"""Workers and pods of one replay: boots, drains, placement by requests, CPU use, and the counts of them.
 
-It obeys whoever sizes the fleet and decides nothing. Pods are all of one shape, so they are counted, not listed.
+It carries out what a policy decides. All pods have one shape, so they are counted, not listed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Literal
 
 from backtest.load import Load
 from backtest.model import Capacity
+from node_fleet.domain.model.snapshot import Market
 
 NEVER = 1 << 60
 CPU_WINDOW_SECONDS = 300
@@ -19,11 +21,11 @@ State = Literal["joining", "usable", "cordoned"]
 
 
 class Machine:
-    """One worker. busy: milli-core-seconds used since it joined; history: (time, busy) back to the CPU window."""
+    """One worker. busy: milli-core-seconds since it joined; history: (time, busy) within the CPU window."""
 
     __slots__ = (
         "busy",
-        "gone_at",
+        "ends_at",
         "history",
         "instance_id",
         "joined_at",
@@ -35,12 +37,12 @@ class Machine:
         "zone",
     )
 
-    def __init__(self, number: int, now: int, joins_at: int, zone: str, market: str) -> None:
+    def __init__(self, number: int, now: int, joins_at: int, zone: str, market: Market) -> None:
         self.instance_id = f"i-{number:017x}"
         self.launched_at = now
         self.joins_at = joins_at
         self.joined_at = NEVER
-        self.gone_at = NEVER
+        self.ends_at = NEVER
         self.zone = zone
         self.market = market
         self.state: State = "joining"
@@ -49,7 +51,7 @@ class Machine:
         self.history: deque[tuple[int, float]] = deque()
 
     def cpu_milli(self, now: int) -> float:
-        """Mean use over the last CPU window, or since it joined when that is shorter."""
+        """Mean use over the last CPU window, or since it joined if that is shorter."""
         since = max(now - CPU_WINDOW_SECONDS, self.joined_at)
         if since >= now:
             return 0.0
@@ -63,25 +65,18 @@ class Machine:
         return (self.busy - busy) / (now - since)
 
 
+@dataclass(slots=True)
 class Counts:
-    """What is counted while a replay runs: seconds, and pod-seconds."""
+    """The sums of a replay."""
 
-    __slots__ = (
-        "avoidable_pod_seconds",
-        "machine_seconds",
-        "overload_seconds",
-        "pending_pod_seconds",
-    )
-
-    def __init__(self) -> None:
-        self.machine_seconds = 0
-        self.pending_pod_seconds = 0
-        self.avoidable_pod_seconds = 0
-        self.overload_seconds = 0
+    machine_seconds: int = 0
+    pending_pod_seconds: int = 0
+    avoidable_pod_seconds: int = 0
+    overload_seconds: int = 0
 
 
 class Fleet:
-    """The machines, the pods on them and the pods that wait."""
+    """The machines, the pods on them and the pending pods. waiting: [pending since, number of pods], oldest first."""
 
     def __init__(self, capacity: Capacity, load: Load, start: int, workers: int) -> None:
         self.capacity = capacity
@@ -93,63 +88,63 @@ class Fleet:
         self.waiting: deque[list[int]] = deque()
         self.pending = 0
         self.pending_since = NEVER
-        self.next_due = NEVER
+        self.next_event_at = NEVER
         self.counts = Counts()
-        self._made = 0
+        self._created = 0
         for number in range(workers):
-            machine = self._make(start, start, ZONES[number % len(ZONES)], "on-demand")
+            machine = self._create(start, start, ZONES[number % len(ZONES)], "on-demand")
             self._join(machine)
 
     @property
     def size(self) -> int:
-        """Machines that are paid for."""
+        """Machines on the bill."""
         return len(self.machines)
 
     def usable(self) -> list[Machine]:
         return [m for m in self.machines if m.state == "usable"]
 
-    def launch(self, *, zone: str = "a", market: str = "on-demand") -> Machine:
-        """Start one machine; it joins after the boot delay."""
-        return self._make(self.now, self.now + self.capacity.boot_seconds, zone, market)
+    def launch(self, *, zone: str = "a", market: Market = "on-demand") -> Machine:
+        """Launch one machine; it joins after the boot delay."""
+        return self._create(self.now, self.now + self.capacity.boot_seconds, zone, market)
 
     def drain(self, machine: Machine) -> None:
-        """Cordon it and let its pods look for room elsewhere; it is gone after the drain time."""
+        """Cordon the machine and move its pods; it ends after the drain time."""
         machine.state = "cordoned"
-        machine.gone_at = self.now + self.capacity.drain_seconds
+        machine.ends_at = self.now + self.capacity.drain_seconds
         self._evict(machine)
-        self._set_due()
+        self._set_next_event()
 
     def withdraw(self, machine: Machine) -> None:
-        """Take it back: pods may come again."""
-        machine.state, machine.gone_at = "usable", NEVER
-        self._set_due()
+        """Uncordon the machine, so that pods can be placed on it."""
+        machine.state, machine.ends_at = "usable", NEVER
+        self._set_next_event()
         self._place()
 
-    def room_without(self, machine: Machine) -> int:
-        """Free places on the other usable workers."""
+    def free_capacity_without(self, machine: Machine) -> int:
+        """The number of pods that fit on the other usable workers."""
         most = self.capacity.pods_per_worker
         return sum(most - m.pods for m in self.machines if m.state == "usable" and m is not machine)
 
     def oldest_seconds(self) -> int:
-        """How long the pod that waits longest has waited; 0 when none does."""
+        """How long the oldest pending pod is pending; 0 without pending pods."""
         return self.now - self.waiting[0][0] if self.waiting else 0
 
-    def pass_time(self, until: int, used_milli_seconds: float) -> None:
-        """Count everything that lasts until then, and move the clock there."""
+    def advance(self, until: int, used_milli_seconds: float) -> None:
+        """Advance the clock to `until`, and count what lasts until then."""
         seconds = until - self.now
         counts = self.counts
         counts.machine_seconds += seconds * len(self.machines)
         if self.pending:
-            beyond = max(0, self.wanted - self.load.holdable)
+            beyond = max(0, self.wanted - self.load.max_running_pods)
             counts.pending_pod_seconds += seconds * self.pending
             counts.avoidable_pod_seconds += seconds * max(0, self.pending - beyond)
         if used_milli_seconds > self.running * self.capacity.pod_cpu_milli * seconds * 1.000001:
             counts.overload_seconds += seconds
-        self._burn(until, seconds, used_milli_seconds)
+        self._use_cpu(until, seconds, used_milli_seconds)
         self.now = until
 
     def skip_to(self, start: int) -> None:
-        """Pass over a gap of the trace: nothing is counted, and CPU history starts again."""
+        """Skip a gap of the trace: nothing is counted, and the CPU history starts again."""
         self.now = start
         for machine in self.machines:
             machine.history.clear()
@@ -162,47 +157,47 @@ class Fleet:
             self.pending_since = start
 
     def settle(self, wanted: int) -> None:
-        """Let joins and ends that are due happen, then bring the pods to the wanted number and place them."""
-        if self.next_due <= self.now:
-            self._happen()
+        """Apply joins and ends that are due, then change the number of pods to `wanted` and place the pending pods."""
+        if self.next_event_at <= self.now:
+            self._apply_due()
         change = wanted - self.wanted
         self.wanted = wanted
         if change > 0:
-            self._wait(change)
+            self._queue(change)
         elif change < 0:
             self._stop(-change)
         if self.pending:
             self._place()
 
-    def _make(self, now: int, joins_at: int, zone: str, market: str) -> Machine:
-        self._made += 1
-        machine = Machine(self._made, now, joins_at, zone, market)
+    def _create(self, now: int, joins_at: int, zone: str, market: Market) -> Machine:
+        self._created += 1
+        machine = Machine(self._created, now, joins_at, zone, market)
         self.machines.append(machine)
-        self.next_due = min(self.next_due, joins_at)
+        self.next_event_at = min(self.next_event_at, joins_at)
         return machine
 
     def _join(self, machine: Machine) -> None:
         machine.state, machine.joined_at, machine.joins_at = "usable", self.now, NEVER
         machine.history.append((self.now, 0.0))
 
-    def _happen(self) -> None:
+    def _apply_due(self) -> None:
         now = self.now
         for machine in self.machines:
             if machine.joins_at <= now:
                 self._join(machine)
-        self.machines = [m for m in self.machines if m.gone_at > now]
-        self._set_due()
+        self.machines = [m for m in self.machines if m.ends_at > now]
+        self._set_next_event()
 
-    def _set_due(self) -> None:
-        self.next_due = min((min(m.joins_at, m.gone_at) for m in self.machines), default=NEVER)
+    def _set_next_event(self) -> None:
+        self.next_event_at = min((min(m.joins_at, m.ends_at) for m in self.machines), default=NEVER)
 
     def _evict(self, machine: Machine) -> None:
         moved, machine.pods = machine.pods, 0
         self.running -= moved
-        self._wait(moved)
+        self._queue(moved)
         self._place()
 
-    def _wait(self, pods: int) -> None:
+    def _queue(self, pods: int) -> None:
         if not pods:
             return
         self.waiting.append([self.now, pods])
@@ -211,7 +206,7 @@ class Fleet:
         self.pending += pods
 
     def _place(self) -> None:
-        """As the scheduler does: each pod onto the worker with the least asked of it."""
+        """Place each pod on the usable worker with the lowest requests, as the scheduler does."""
         most, placed = self.capacity.pods_per_worker, 0
         open_machines = [m for m in self.machines if m.state == "usable" and m.pods < most]
         while open_machines and placed < self.pending:
@@ -221,17 +216,17 @@ class Fleet:
             if best.pods == most:
                 open_machines.remove(best)
         self.running += placed
-        self._no_longer_wait(placed, newest=False)
+        self._dequeue(placed, newest=False)
 
     def _stop(self, pods: int) -> None:
-        """As a ReplicaSet does: waiting pods first, then one from the worker that has most of them."""
+        """Remove pending pods first, then a pod of the worker with most pods each time, as a ReplicaSet does."""
         unplaced = min(pods, self.pending)
-        self._no_longer_wait(unplaced, newest=True)
+        self._dequeue(unplaced, newest=True)
         for _ in range(pods - unplaced):
             max(self.machines, key=_pods_of).pods -= 1
         self.running -= pods - unplaced
 
-    def _no_longer_wait(self, pods: int, *, newest: bool) -> None:
+    def _dequeue(self, pods: int, *, newest: bool) -> None:
         self.pending -= pods
         while pods:
             cohort = self.waiting[-1 if newest else 0]
@@ -243,8 +238,8 @@ class Fleet:
         if not self.pending:
             self.pending_since = NEVER
 
-    def _burn(self, until: int, seconds: int, used_milli_seconds: float) -> None:
-        """Spread the demand over the running pods; a pod stops at its limit, a worker at its cores."""
+    def _use_cpu(self, until: int, seconds: int, used_milli_seconds: float) -> None:
+        """Spread the demand over the running pods, up to the limit of each pod and the cores of each worker."""
         capacity = self.capacity
         limit = capacity.pod_cpu_limit_milli * seconds
         idle = capacity.pod_idle_cpu_milli * seconds

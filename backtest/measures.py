@@ -1,4 +1,4 @@
-"""What a replay amounts to: worker-hours, money, waiting, overload, actions and how often they changed direction."""
+"""The results of a replay: worker-hours, waiting, overload, actions and their changes of direction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One completed change of the fleet: when it began, and by how many workers (below 0: fewer)."""
+    """One completed change of the fleet: when it began, and the number of workers added (below 0: removed)."""
 
     at: int
     change: int
@@ -17,7 +17,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One stretch of a chart that begins at `at`: the highest workers and pending in it, running as it began."""
+    """One interval of a chart: the most workers and pending pods in it, and the running pods at its start `at`."""
 
     at: int
     workers: int
@@ -27,7 +27,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet would not have had."""
+    """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet does not have."""
 
     policy: str
     trace: str
@@ -41,7 +41,7 @@ class Measures:
 
     @property
     def changes_of_direction(self) -> int:
-        """How often an action up followed one down, or the other way round."""
+        """How often a scale-up follows a scale-down, or the reverse."""
         signs = [action.change > 0 for action in self.actions]
         return sum(a != b for a, b in pairwise(signs))
 

@@ -1,7 +1,4 @@
-"""What the back-test assumes: one kind of worker, one kind of pod, and how replicas follow the load.
-
-Numbers only; fleet.py moves pods and workers by them.
-"""
+"""The assumptions of the back-test: one type of worker, one type of pod, and how replicas follow the load."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ Interpolation = Literal["ramp", "jump"]
 
 
 class ModelError(ValueError):
-    """An assumption that the model cannot work with: its name, its value, what would be right."""
+    """An assumption that the model does not support; the message has its name, its value and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """Workers and pods. Every time is a whole number of STEP_SECONDS.
 
-    daemon_*: what the DaemonSets of one worker ask for. system_*: what a worker uses without any pod.
-    drain_seconds: from the start of a drain until the instance is no longer paid for.
+    daemon_*: requests of the DaemonSet pods of one worker. system_*: usage of a worker without pods.
+    drain_seconds: from the start of a drain to the end of the bill.
     """
 
     instance_type: str = "t3.small"
@@ -34,7 +31,7 @@ class Capacity:
     daemon_memory_mib: int = 32
     system_cpu_milli: int = 48
     system_memory_mib: int = 320
-    pods_most: int = 110
+    max_pods: int = 110
     pod_cpu_milli: int = 250
     pod_memory_mib: int = 128
     pod_cpu_limit_milli: int = 500
@@ -54,27 +51,26 @@ class Capacity:
 
     @property
     def pods_per_worker(self) -> int:
-        """Pods that one empty worker holds by their requests."""
+        """The number of pods that fit on one worker by their requests."""
         by_cpu = (self.allocatable_cpu_milli - self.daemon_cpu_milli) // self.pod_cpu_milli
         by_memory = (self.allocatable_memory_mib - self.daemon_memory_mib) // self.pod_memory_mib
-        return min(by_cpu, by_memory, self.pods_most - 1)
+        return min(by_cpu, by_memory, self.max_pods - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """How a trace becomes pods: the value at `quantile` of the trace needs `workers_at_quantile` full workers.
 
-    target_percent, tolerance_percent and stay_up_seconds are those of a HorizontalPodAutoscaler. most_replicas 0:
-    as many as the largest fleet can hold. milli_per_unit, when not 0, states the trace's unit outright.
+    target_percent, tolerance_percent and stabilization_seconds are those of a HorizontalPodAutoscaler. max_replicas 0:
+    the pods that fit on the largest fleet. milli_per_unit: CPU of one unit of the trace; 0: by the quantile.
     """
 
     milli_per_unit: float = 0.0
-
     quantile: float = 0.995
     workers_at_quantile: float = 8.0
     interpolation: Interpolation = "ramp"
     target_percent: float = 70.0
     tolerance_percent: float = 0.0
-    stay_up_seconds: int = 0
-    least_replicas: int = 2
-    most_replicas: int = 0
+    stabilization_seconds: int = 0
+    min_replicas: int = 2
+    max_replicas: int = 0

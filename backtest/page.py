@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a study: the answer, the table, linked charts. It asks no network for anything."""
+"""One HTML page of a study: the answer, the table, and linked charts. It loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from backtest.summary import COLUMNS, answer, rows
 COLOURS = ("#0b6e4f", "#c1121f", "#4361ee", "#e07a1f", "#7b2cbf", "#00838f", "#8d6e63", "#ad1457", "#546e7a", "#9e9d24")
 NEED = "workers needed"
 CHECKED = (
-    "The model was checked against full simulations of the shipped workflow: on five scenarios the same actions, and "
-    "worker-hours within 3 %. What it leaves out, interruptions and blocked removals above all, is listed in "
-    "docs/backtest.md."
+    "The model was checked against simulations of the shipped workflow: on five scenarios the same actions, and "
+    "worker-hours within 3 %. It has no interruptions and no blocked removals; docs/backtest.md lists all its limits."
 )
 
 STYLE = """
@@ -37,16 +36,16 @@ SCRIPT = """
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const ink = () => dark.matches ? '#eae8e2' : '#1b2227', rule = () => dark.matches ? '#2f373d' : '#e2ded3';
 const paper = {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)'};
-const dress = layout => {
+const styled = layout => {
   const axes = Object.keys(layout).filter(name => /^[xy]axis/.test(name));
   axes.forEach(name => Object.assign(layout[name], {gridcolor: rule(), zerolinecolor: rule()}));
   return Object.assign(layout, paper, {font: {color: ink(), family: 'system-ui, sans-serif'}});
 };
 const charts = JSON.parse(document.getElementById('charts').textContent);
 const options = {responsive: true, displaylogo: false};
-for (const [name, chart] of Object.entries(charts)) Plotly.newPlot(name, chart.data, dress(chart.layout), options);
+for (const [name, chart] of Object.entries(charts)) Plotly.newPlot(name, chart.data, styled(chart.layout), options);
 dark.addEventListener('change', () => Object.entries(charts).forEach(
-  ([name, chart]) => Plotly.react(name, document.getElementById(name).data, dress(chart.layout), options)));
+  ([name, chart]) => Plotly.react(name, document.getElementById(name).data, styled(chart.layout), options)));
 const time = document.getElementById('time'), map = document.getElementById('map');
 const isolate = policy => Plotly.restyle(time, {
   visible: time.data.map(t => [policy, charts.need].includes(t.legendgroup) || 'legendonly')});
@@ -56,7 +55,7 @@ document.querySelectorAll('tbody tr').forEach(row => row.addEventListener('click
 
 
 def render(study: Study) -> str:
-    """The page as text. The study must have been made with chart points."""
+    """The page as text. The study needs points for charts (chart_seconds)."""
     from plotly.offline import get_plotlyjs
 
     charts = {"time": _over_time(study), "map": _map(study)}
@@ -71,9 +70,9 @@ def render(study: Study) -> str:
 <p class="soft">{CHECKED}</p>
 <h2>Policies</h2><div class="scroll">{_table(study)}</div>
 <h2>Over time</h2><p class="soft">Both charts share their time axis: zoom one and the other follows.
-A click on a row above, or on a point below, shows that policy alone; the legend brings the others back.</p>
+A click on a row above or on a point below shows that policy alone; a click in the legend shows the others again.</p>
 <div class="chart" id="time"></div>
-<h2>What waiting costs</h2><div class="chart" id="map"></div>
+<h2>Cost and waiting</h2><div class="chart" id="map"></div>
 </main>
 <script type="application/json" id="charts">{_inline(charts)}</script>
 <script>{get_plotlyjs()}</script><script>{script}</script></body></html>
@@ -84,10 +83,10 @@ def _assumed(study: Study) -> str:
     capacity, scaling = study.assumptions.capacity, study.assumptions.scaling
     load = study.load
     return (
-        f"{load.seconds / 86400:.1f} days; {load.least_workers} to {load.most_workers} workers of type "
+        f"{load.seconds / 86400:.1f} days; {load.min_workers} to {load.max_workers} workers of type "
         f"{capacity.instance_type} with {load.pods_per_worker} pods each; boot {capacity.boot_seconds} s, drain "
-        f"{capacity.drain_seconds} s; load {scaling.interpolation}s between readings; autoscaler target "
-        f"{scaling.target_percent:g} %. Bound: the cheapest fleet that knows the load beforehand."
+        f"{capacity.drain_seconds} s; the load {scaling.interpolation}s between readings; CPU target of the pod "
+        f"autoscaler {scaling.target_percent:g} %. Bound: the cheapest fleet that knows the load beforehand."
     )
 
 
@@ -103,11 +102,11 @@ def _table(study: Study) -> str:
 
 
 def _over_time(study: Study) -> dict[str, Any]:
-    """Workers above, pending pods below, on one time axis."""
+    """The workers, and below them the pending pods, on one time axis."""
     need = _need(study)
     traces = [need]
     for number, measures in enumerate(study.results):
-        visible = True if measures in (study.mine, study.cheapest_without_more_pending) else "legendonly"
+        visible = True if measures in (study.configured, study.cheapest_without_more_pending) else "legendonly"
         traces += _lines(measures, COLOURS[number % len(COLOURS)], visible)
     layout = {
         "height": 620,
@@ -122,8 +121,8 @@ def _over_time(study: Study) -> dict[str, Any]:
 
 
 def _need(study: Study) -> dict[str, Any]:
-    """What the load needs at the moments at which the first policy was drawn."""
-    load, at = study.load, [point.at for point in study.mine.points]
+    """The workers that the load needs at the points of the first policy."""
+    load, at = study.load, [point.at for point in study.configured.points]
     changes = [change for phase in load.phases for change in phase.changes]
     needed, index = [], 0
     for moment in at:
@@ -148,7 +147,7 @@ def _lines(measures: Measures, colour: str, visible: bool | str) -> list[dict[st
 
 
 def _map(study: Study) -> dict[str, Any]:
-    """Each policy as a point: cost against waiting."""
+    """Each policy as a point of cost and waiting."""
     every = (*study.results, study.bound)
     points = {
         "x": [study.times_bound(m) for m in every],
@@ -163,7 +162,7 @@ def _map(study: Study) -> dict[str, Any]:
         "height": 420,
         "margin": {"l": 64, "r": 16, "t": 16, "b": 48},
         "showlegend": False,
-        "xaxis": {"title": {"text": "worker-hours, times the clairvoyant fleet's"}},
+        "xaxis": {"title": {"text": "worker-hours, times those of the clairvoyant fleet"}},
         "yaxis": {"title": {"text": "avoidable pending pod-minutes a day"}, "rangemode": "tozero"},
     }
     return {"data": [points], "layout": layout}
@@ -174,5 +173,5 @@ def _times(at: list[int]) -> list[str]:
 
 
 def _inline(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element that contains it."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

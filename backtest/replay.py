@@ -1,6 +1,6 @@
-"""Runs one policy over one load: the clock, the pods' wishes, and the turns of whoever sizes the fleet.
+"""Replays one load under one policy: it advances the clock, changes the pods, and calls the policy.
 
-It knows no policy; a Sizer says when it wants a turn and what it does with it.
+It knows no policy: a Sizer names the times at which it acts.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from backtest.trace import DAY_SECONDS
 
 
 class Sizer(Protocol):
-    """Whoever sizes the fleet. It is asked at every change of pods or workers, and at the times it names."""
+    """A policy that sizes the fleet. It acts at every change of pods or workers, and at the times that it names."""
 
     @property
     def name(self) -> str: ...
     @property
     def actions(self) -> list[Action]: ...
     def start(self, fleet: Fleet) -> None:
-        """See the fleet for the first time."""
+        """Prepare for the first time at which the fleet exists."""
         ...
 
-    def next_turn(self) -> int:
-        """The next time at which it wants to act; NEVER when only changes matter."""
+    def wakes_at(self) -> int:
+        """The next time at which it acts; NEVER if it acts at changes only."""
         ...
 
     def act(self, fleet: Fleet) -> None:
-        """One turn at fleet.now. Called again only after time has passed."""
+        """Change the fleet at fleet.now. Called again only at a later time."""
         ...
 
 
 def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int = 0, start_workers: int = 0) -> Measures:
-    """Replay the load. start_workers 0: the fleet starts with what the first moment needs.
+    """Replay the load. start_workers 0: the fleet starts with the workers that the first replicas need.
 
-    chart_seconds above 0 keeps a point for charts that often.
+    chart_seconds: the interval of the points for charts; 0: no points.
     """
     first = load.phases[0]
     workers = start_workers or load.workers_for(first.changes[0][1])
@@ -65,15 +65,15 @@ def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int =
 
 
 class _Points:
-    """For charts: what lasted at each beginning of a step, and the highest of what came within it."""
+    """Points for charts: the fleet at the start of each interval, and the highest values within it."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
         self._ends = 0
         self.found: list[Point] = []
 
-    def see(self, fleet: Fleet) -> None:
-        """Look at the fleet after a change."""
+    def record(self, fleet: Fleet) -> None:
+        """Record the fleet after a change."""
         if not self._seconds:
             return
         now, last = fleet.now, self.found[-1] if self.found else None
@@ -90,10 +90,10 @@ def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: _Points) -> None:
     now, end, wanted = phase.start, phase.end, phase.changes[0][1]
     while now < end:
         sizer.act(fleet)
-        points.see(fleet)
+        points.record(fleet)
         change_at = changes[index + 1][0] if index + 1 < count else end
-        until = max(now + 1, min(change_at, fleet.next_due, sizer.next_turn(), end))
-        fleet.pass_time(until, phase.used_between(now, until))
+        until = max(now + 1, min(change_at, fleet.next_event_at, sizer.wakes_at(), end))
+        fleet.advance(until, phase.used_between(now, until))
         now = until
         if index + 1 < count and changes[index + 1][0] <= now:
             index += 1

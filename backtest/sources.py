@@ -1,4 +1,4 @@
-"""Traces from where loads are kept: a live Prometheus, and our own history table. Gaps stay gaps.
+"""Reads traces from a Prometheus server and from the history table. Gaps stay gaps.
 
 Clients are passed in; nothing here reads a clock.
 """
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What to ask of Prometheus: one expression that yields one series, from `since` to `until`, every step."""
+    """One query of Prometheus: an expression that gives one series, from `since` to `until`, every step."""
 
     query: str
     since: int
@@ -27,16 +27,16 @@ class Range:
 
 
 class Readings(Protocol):
-    """The history table, as far as it is needed here."""
+    """The history table."""
 
     def readings(self, since: int, until: int) -> tuple[dict[str, Any], ...]: ...
 
 
 def from_prometheus(session: Any, url: str, asked: Range) -> Trace:
-    """The range as a trace; a value that is missing or not finite leaves a gap.
+    """The trace of a range; a value that is missing or not finite leaves a gap.
 
     Raises:
-        TraceError: Prometheus cannot be reached, refuses the query, or answers no series or several.
+        TraceError: Prometheus cannot be reached or refuses the query, or the answer has no series or several.
     """
     if asked.step_seconds < 1 or asked.until <= asked.since:
         text = f"range {asked.since} to {asked.until} every {asked.step_seconds} s"
@@ -48,9 +48,9 @@ def from_prometheus(session: Any, url: str, asked: Range) -> Trace:
 
 
 def from_history(records: Readings, since: int, until: int) -> Trace:
-    """Busy workers over time: mean CPU times usable workers. One unit is one worker's CPU in full use.
+    """The number of busy workers over time: mean CPU times usable workers. One unit is the whole CPU of one worker.
 
-    A saturated fleet shows no more than its own size, so what was not served is not in it.
+    A saturated fleet uses no more than its own CPU, so the trace does not contain demand that was not served.
     """
     rows = [
         (int(reading["at"]), float(reading["cpu_percent"]) / 100 * int(reading["usable"]))
@@ -61,7 +61,7 @@ def from_history(records: Readings, since: int, until: int) -> Trace:
 
 
 def _parts(asked: Range) -> Iterator[tuple[int, int]]:
-    """The range in parts that Prometheus answers in one piece (it refuses more than 11,000 points)."""
+    """The range in parts of at most POINTS_AT_ONCE points (Prometheus refuses more than 11,000)."""
     length = POINTS_AT_ONCE * asked.step_seconds
     for since in range(asked.since, asked.until, length):
         yield since, min(asked.until, since + length - asked.step_seconds)
@@ -79,7 +79,7 @@ def _ask(session: Any, url: str, asked: Range, since: int, until: int) -> list[d
     except requests.RequestException as error:
         raise TraceError(f"Prometheus at {url} cannot be read: {type(error).__name__}") from None
     if answer.get("status") != "success":
-        raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'no reason given')}")
+        raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'without a reason')}")
     found: list[dict[str, Any]] = answer["data"]["result"]
     return found
 

@@ -1,4 +1,4 @@
-"""A study in words, rows and plain data: the same figures for the terminal, for machines and for the page."""
+"""A study as a sentence, as rows and as plain data: the same figures for the terminal, for JSON and for the page."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from backtest.compare import Study
 from backtest.measures import Measures
 from backtest.tune import Tuned, waiting_per_day
 
-COLUMNS = ("policy", "hours", "USD", "/ bound", "pending", "avoidable/d", "overload", "actions", "turns/d")
-"""Worker-hours, USD, worker-hours against the bound, pending pod-minutes, those a day that could have been avoided,
-minutes of overload, completed actions, changes of direction a day."""
+COLUMNS = ("policy", "hours", "USD", "/ bound", "pending", "avoidable/d", "overload", "actions", "changes/d")
+"""Worker-hours, USD, worker-hours as a multiple of the bound, pending pod-minutes, avoidable ones a day, minutes of
+overload, completed actions, changes of direction a day."""
 
 
 def answer(study: Study) -> str:
-    """The question answered first: what this configuration costs and hurts, and what would be cheaper."""
+    """The cost and waiting of the configuration, and the cheapest policy with no more waiting, in one sentence."""
     best = study.cheapest_without_more_pending
-    text = f"{study.mine.policy}: {_costs(study, study.mine)}"
+    text = f"{study.configured.policy}: {_costs(study, study.configured)}"
     if len(study.results) == 1:
-        return f"{text}; the cheapest that knows the load beforehand: {_costs(study, study.bound)}"
-    if best is study.mine:
-        return f"{text}; nothing compared is cheaper without more pending"
-    return f"{text}; cheapest without more pending: {best.policy}, {_costs(study, best)}"
+        return f"{text}; lower bound, with the load known beforehand: {_costs(study, study.bound)}"
+    if best is study.configured:
+        return f"{text}; no compared policy is cheaper without more pending pod-minutes"
+    return f"{text}; cheapest without more pending pod-minutes: {best.policy}, {_costs(study, best)}"
 
 
 def rows(study: Study) -> list[tuple[object, ...]]:
-    """One row for each policy in the order asked for, the lower bound last."""
+    """One row for each policy in the given order, the lower bound last."""
     return [_row(study, measures) for measures in (*study.results, study.bound)]
 
 
 def as_data(study: Study) -> dict[str, Any]:
-    """Everything for machines; hours, minutes and USD as numbers."""
+    """The whole study for JSON; hours, minutes and USD as numbers."""
     return {
         "trace": study.load.name,
         "days": round(study.load.seconds / 86400, 3),
         "answer": answer(study),
         "usd_per_worker_hour": study.usd_per_hour,
-        "workers": [study.load.least_workers, study.load.most_workers],
+        "workers": [study.load.min_workers, study.load.max_workers],
         "pods_per_worker": study.load.pods_per_worker,
         "cpu_milli_per_unit": round(study.load.milli_per_unit, 6),
         "policies": [_data(study, measures) for measures in (*study.results, study.bound)],
@@ -44,7 +44,7 @@ def as_data(study: Study) -> dict[str, Any]:
 
 
 def tuned_data(tuned: Tuned) -> dict[str, Any]:
-    """What a search found, for machines."""
+    """The result of a search for JSON."""
     return {
         "changes": dict(tuned.changes),
         "limit_pending_pod_minutes_per_day": tuned.limit_per_day,
@@ -66,16 +66,16 @@ def tuned_data(tuned: Tuned) -> dict[str, Any]:
 
 
 def tuned_sentence(tuned: Tuned) -> str:
-    """The search in one sentence; the figures are those of the part that was not searched."""
+    """The result of a search in one sentence; the figures are those of the part that was not searched."""
     changes = ", ".join(f"{name}={value:g}" for name, value in tuned.changes.items()) or "no change"
     saved = 100 * (1 - tuned.after.worker_hours / tuned.before.worker_hours)
     kept = "kept" if tuned.within_limit else "NOT kept"
     hours = f"{tuned.after.worker_hours:.0f} worker-hours instead of {tuned.before.worker_hours:.0f}"
-    now, then = waiting_per_day(tuned.after), waiting_per_day(tuned.before)
-    waiting = f"{now:.1f} pending pod-minutes a day instead of {then:.1f}"
+    after, before = waiting_per_day(tuned.after), waiting_per_day(tuned.before)
+    waiting = f"{after:.1f} pending pod-minutes a day instead of {before:.1f}"
     return (
         f"{changes}: on the part that was not searched {hours} ({saved:+.1f} % saved), {waiting}; "
-        f"limit of {tuned.limit_per_day:g} {kept}"
+        f"the limit of {tuned.limit_per_day:g} is {kept}"
     )
 
 

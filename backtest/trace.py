@@ -1,6 +1,6 @@
-"""Load traces: reads time,value rows and refuses what is not a trace, with the row and the reason.
+"""Load traces: reads rows of time,value and rejects an invalid row with its number and the reason.
 
-A gap stays a gap: it divides the trace into stretches, and nothing is invented between them.
+A gap divides the trace into stretches; no value is assumed within a gap.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,25 +24,20 @@ EXAMPLE = "expected two columns, e.g. 2026-06-01T00:00:00Z,17.5"
 
 
 class TraceError(ValueError):
-    """A trace that cannot be used; the message names the source, the row and the reason."""
+    """An invalid trace; the message names the source, the row and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Readings without a gap between them: epoch seconds, growing, and their values."""
+    """Readings without a gap between them: increasing epoch seconds, and their values."""
 
     times: tuple[int, ...]
     values: tuple[float, ...]
 
-    @property
-    def seconds(self) -> int:
-        """From the first to the last reading."""
-        return self.times[-1] - self.times[0]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A load over time. interval_seconds is the usual distance of two readings; values have the trace's own unit."""
+    """A load over time. interval_seconds: the median time between two readings. Values have any unit."""
 
     name: str
     interval_seconds: int
@@ -60,11 +55,6 @@ class Trace:
     @property
     def end(self) -> int:
         return self.stretches[-1].times[-1]
-
-    @property
-    def days(self) -> float:
-        """Days that are covered; gaps do not count."""
-        return sum(stretch.seconds for stretch in self.stretches) / DAY_SECONDS
 
     def between(self, since: int, until: int) -> Trace:
         """The readings in [since, until); raises TraceError when fewer than two are left."""
@@ -90,12 +80,12 @@ def read_csv(path: Path) -> Trace:
 
 
 def parse_csv(text: str, *, name: str) -> Trace:
-    """The trace in a CSV text; its header is optional, times are ISO with one zone, or epoch seconds."""
+    """The trace in a CSV text. The header is optional; times are ISO times with one zone, or epoch seconds."""
     return _checked(_parsed(text, name), name)
 
 
 def from_rows(rows: Iterable[tuple[int, float]], *, name: str) -> Trace:
-    """The trace of (epoch seconds, value) rows; order and values are checked, the first row is row 1."""
+    """The trace of (epoch seconds, value) rows, checked for order and values; the first row is row 1."""
     return _checked(((number, at, value) for number, (at, value) in enumerate(rows, 1)), name)
 
 
@@ -109,7 +99,7 @@ def _checked(rows: Iterable[tuple[int, int, float]], name: str) -> Trace:
             raise TraceError(f"trace {name}: row {number}: {value:g} is negative, a load is 0 or more")
         if times and at <= times[-1]:
             what = "the same time as the row before" if at == times[-1] else "earlier than the row before"
-            raise TraceError(f"trace {name}: row {number}: {_shown(at)} is {what}, times must grow")
+            raise TraceError(f"trace {name}: row {number}: {_shown(at)} is {what}, times must increase")
         times.append(at)
         values.append(value)
     if len(times) < 2:
@@ -119,7 +109,7 @@ def _checked(rows: Iterable[tuple[int, int, float]], name: str) -> Trace:
 
 
 def _stretches(times: list[int], values: list[float], interval: int) -> Iterator[Stretch]:
-    """Cut where a reading comes later than the gap allows; a reading all by itself covers no time and is dropped."""
+    """Divide the readings at each gap. A single reading between two gaps covers no time and is left out."""
     limit, begin = interval * GAP_INTERVALS, 0
     for index in range(1, len(times) + 1):
         if index == len(times) or times[index] - times[index - 1] > limit:
@@ -129,7 +119,7 @@ def _stretches(times: list[int], values: list[float], interval: int) -> Iterator
 
 
 def _parsed(text: str, name: str) -> Iterator[tuple[int, int, float]]:
-    """Row number in the file, time and value."""
+    """The row number in the file, the time and the value of each row."""
     zone: timedelta | str | None = None
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
         if not row or (number == 1 and _is_header(row, name)):
@@ -144,7 +134,7 @@ def _parsed(text: str, name: str) -> Iterator[tuple[int, int, float]]:
 
 
 def _is_header(row: list[str], name: str) -> bool:
-    """Whether the first row names the columns; wrong names are refused."""
+    """Whether the first row names the columns; other names raise TraceError."""
     names = [cell.strip().lower() for cell in row]
     if not any(cell and cell[0].isalpha() and cell not in ("nan", "inf", "infinity") for cell in names):
         return False
@@ -154,7 +144,7 @@ def _is_header(row: list[str], name: str) -> bool:
 
 
 def _time(text: str, name: str, number: int) -> tuple[int, timedelta | str]:
-    """Epoch seconds, and the zone the text names: its offset, or "epoch"."""
+    """Epoch seconds, and the zone in the text: its offset, or "epoch"."""
     cell = text.strip()
     try:
         return int(float(cell)), "epoch"
@@ -178,7 +168,4 @@ def _value(text: str, name: str, number: int) -> float:
 
 
 def _shown(at: int) -> str:
-    return datetime.fromtimestamp(at, tz=_UTC).isoformat().replace("+00:00", "Z")
-
-
-_UTC = datetime.fromisoformat("1970-01-01T00:00:00Z").tzinfo
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

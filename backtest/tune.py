@@ -1,6 +1,6 @@
-"""Searches settings on one part of a trace for the cheapest fleet whose pods wait no longer than allowed.
+"""Searches, on one part of a trace, for the settings with the lowest cost within a limit of waiting.
 
-The other part is not looked at until the search is over; its figures are the ones to believe.
+The result is measured on the other part, which the search does not use.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
         "max_targets": (1, 2, 5),
     },
 }
-"""Rule set -> the settings that the search may change and the values it tries, the most telling ones first."""
+"""Strategy -> the settings that the search may change and the values it tries, those with the largest effect first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
-    """One configuration on the part that is searched."""
+class Trial:
+    """One configuration on the searched part."""
 
     changes: Mapping[str, Any]
     worker_hours: float
     waiting_per_day: float
 
-    def beats(self, other: Try, limit: float) -> bool:
-        """Cheaper within the limit; while neither is within it, the one whose pods wait less."""
-        mine, theirs = max(self.waiting_per_day, limit), max(other.waiting_per_day, limit)
-        return (mine, self.worker_hours) < (theirs, other.worker_hours)
+    def is_better_than(self, other: Trial, limit: float) -> bool:
+        """True for a cheaper trial within the limit; while neither is within the limit, for one with less waiting."""
+        waiting, others_waiting = max(self.waiting_per_day, limit), max(other.waiting_per_day, limit)
+        return (waiting, self.worker_hours) < (others_waiting, other.worker_hours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What the search found. before and after are measured on the part that was not searched."""
+    """The result of the search. before and after are measured on the part that was not searched."""
 
     changes: Mapping[str, Any]
     limit_per_day: float
-    searched: Try
+    searched: Trial
     tries: int
     before: Measures
     after: Measures
 
     @property
     def within_limit(self) -> bool:
-        """Whether the limit holds on the part that was not searched."""
+        """True when the limit holds on the part that was not searched."""
         return waiting_per_day(self.after) <= self.limit_per_day
 
 
@@ -76,16 +76,16 @@ def tune(
     *,
     limit_per_day: float,
     share: float = 0.5,
-    most_tries: int = 60,
+    max_tries: int = 60,
 ) -> Tuned:
-    """Change one setting at a time, keep what is better, until nothing is or the tries are used up.
+    """Change one setting at a time and keep improvements, until a round has none or max_tries is reached.
 
-    raw: the settings to start from, by field name. share: how much of the trace's span is searched.
+    raw: the initial settings, by field name. share: the searched share of the trace.
     """
-    stated = assumptions.fixed_to(trace)
+    stated = assumptions.with_unit_of(trace)
     middle = int(trace.start + (trace.end - trace.start) * share)
     searched, other = trace.between(trace.start, middle), trace.between(middle, trace.end + 1)
-    search = _Search(searched, raw, stated, limit_per_day, most_tries)
+    search = _Search(searched, raw, stated, limit_per_day, max_tries)
     best = search.run()
     return Tuned(
         changes=best.changes,
@@ -98,21 +98,21 @@ def tune(
 
 
 def waiting_per_day(measures: Measures) -> float:
-    """Pending pod-minutes a day, avoidable or not: what the limit is held against."""
+    """All pending pod-minutes a day, avoidable or not; the limit applies to them."""
     return measures.pending_pod_minutes / measures.days
 
 
 class _Search:
-    """Coordinate by coordinate, round after round, until a whole round brought nothing better."""
+    """Changes one setting after the other, in rounds, until a whole round has no improvement."""
 
     def __init__(
-        self, trace: Trace, raw: Mapping[str, Any], assumptions: Assumptions, limit: float, most_tries: int
+        self, trace: Trace, raw: Mapping[str, Any], assumptions: Assumptions, limit: float, max_tries: int
     ) -> None:
         self._trace, self._raw, self._assumptions = trace, raw, assumptions
-        self._limit, self._most = limit, most_tries
+        self._limit, self._most = limit, max_tries
         self.tries = 0
 
-    def run(self) -> Try:
+    def run(self) -> Trial:
         best = self._try({})
         before = None
         while best is not before and self.tries < self._most:
@@ -121,24 +121,24 @@ class _Search:
                 best = self._along(name, values, best)
         return best
 
-    def _along(self, name: str, values: Sequence[Any], best: Try) -> Try:
-        """The best of this one setting's values, the others left as they are."""
+    def _along(self, name: str, values: Sequence[Any], best: Trial) -> Trial:
+        """The best value of one setting, with the other settings of `best`."""
         for value in values:
             changes = {**best.changes, name: value}
             if self.tries >= self._most or changes == best.changes or not _valid({**self._raw, **changes}):
                 continue
             tried = self._try(changes)
-            best = tried if tried.beats(best, self._limit) else best
+            best = tried if tried.is_better_than(best, self._limit) else best
         return best
 
-    def _try(self, changes: Mapping[str, Any]) -> Try:
+    def _try(self, changes: Mapping[str, Any]) -> Trial:
         self.tries += 1
         found = _measured(self._trace, {**self._raw, **changes}, self._assumptions)
-        return Try(changes=changes, worker_hours=found.worker_hours, waiting_per_day=waiting_per_day(found))
+        return Trial(changes=changes, worker_hours=found.worker_hours, waiting_per_day=waiting_per_day(found))
 
 
 def _searched(settings: Settings) -> Mapping[str, Sequence[Any]]:
-    """What the rule set of these settings looks at; what the settings have already is not tried again."""
+    """The settings of this strategy with the values to try, without the present values."""
     names = SEARCHED.get(settings.policy().strategy, {})
     return {name: [v for v in values if v != getattr(settings, name)] for name, values in names.items()}
 
@@ -152,4 +152,4 @@ def _valid(raw: Mapping[str, Any]) -> bool:
 
 
 def _measured(trace: Trace, raw: Mapping[str, Any], assumptions: Assumptions) -> Measures:
-    return study(trace, Settings.from_mapping(raw), assumptions).mine
+    return study(trace, Settings.from_mapping(raw), assumptions).configured

@@ -122,7 +122,7 @@ def backtest(
             ),
             scaling=Scaling(
                 interpolation="jump" if jump else "ramp",
-                stay_up_seconds=seconds_of(stay_up, "--stay-up"),
+                stabilization_seconds=seconds_of(stay_up, "--stay-up"),
                 workers_at_quantile=full_workers,
                 milli_per_unit=unit_milli,
             ),
@@ -176,7 +176,7 @@ def _tune(
     tries: int,
     as_json: bool,
 ) -> None:
-    tuned = tune(found, raw, assumptions, limit_per_day=limit, share=share, most_tries=tries)
+    tuned = tune(found, raw, assumptions, limit_per_day=limit, share=share, max_tries=tries)
     if as_json:
         print_json(tuned_data(tuned))
     else:

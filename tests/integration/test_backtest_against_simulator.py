@@ -1,10 +1,10 @@
-"""The back-test's model against the shipped workflow in the simulator: the same actions, the same worker-hours."""
+"""The model of the back-test and the shipped workflow in the simulator: the same actions, the same worker-hours."""
 
 from __future__ import annotations
 
 import pytest
 
-from backtest.simulator_check import by_model, by_workflow, check_names, check_scenario
+from tests.support.backtest_check import by_model, by_workflow, check_names, check_scenario
 
 WITHIN = 0.03
 SECONDS_APART = 60

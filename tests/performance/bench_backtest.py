@@ -45,7 +45,7 @@ def main() -> None:
     capacity, settings = Capacity(), Settings()
     began = time.process_time()
     trace = month()
-    load = plan_load(trace, capacity, Scaling(), least_workers=2, most_workers=10)
+    load = plan_load(trace, capacity, Scaling(), min_workers=2, max_workers=10)
     print(f"{'trace and load':20} {time.process_time() - began:6.2f} s")
     began = time.process_time()
     clairvoyant(load, capacity)

@@ -30,4 +30,4 @@ def load_of(
     capacity: Capacity = CAPACITY,
     most: int = 10,
 ) -> Load:
-    return plan_load(trace_of(values, step=step), capacity, scaling, least_workers=2, most_workers=most)
+    return plan_load(trace_of(values, step=step), capacity, scaling, min_workers=2, max_workers=most)

@@ -35,7 +35,7 @@ MODELS = {
     "default": (Capacity(), Scaling()),
     "slow boot": (Capacity(boot_seconds=180), Scaling()),
     "demand that jumps": (Capacity(), Scaling(interpolation="jump")),
-    "replicas that stay up": (Capacity(), Scaling(stay_up_seconds=300)),
+    "replicas that stay up": (Capacity(), Scaling(stabilization_seconds=300)),
 }
 PLAYED = list(MODELS) if WHOLE else ["default", "demand that jumps"]
 SYNTHETIC = "made"
@@ -73,7 +73,7 @@ def made_trace() -> Trace:
 
 def reached(trace: Trace, sizer: Sizer, capacity: Capacity, scaling: Scaling) -> Figures:
     """Cost against the clairvoyant bound, avoidable pending pod-minutes a day, changes of direction a day."""
-    load = plan_load(trace, capacity, scaling, least_workers=SETTINGS.min_workers, most_workers=SETTINGS.max_workers)
+    load = plan_load(trace, capacity, scaling, min_workers=SETTINGS.min_workers, max_workers=SETTINGS.max_workers)
     measures = replay(load, capacity, sizer)
     hours = clairvoyant(load, capacity).worker_hours
     return measures.worker_hours / hours, measures.avoidable_per_day, measures.changes_per_day

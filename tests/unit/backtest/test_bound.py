@@ -58,7 +58,7 @@ def cheapest_by_trying_all(load: Load, capacity: Capacity) -> float:
     ends = [at for at, _ in phase.changes[1:]] + [phase.end]
     needs = [(at, until, load.workers_for(n)) for (at, n), until in zip(phase.changes, ends, strict=True)]
     total = 0.0
-    for level in range(1, load.most_workers + 1):
+    for level in range(1, load.max_workers + 1):
         spans = [(a, b) for a, b, need in needs if need >= level]
         joined: list[list[int]] = []
         for a, b in spans:
@@ -97,11 +97,11 @@ def everybody(load: Load) -> list[Measures]:
 def test_nobody_is_cheaper_without_letting_avoidable_pods_wait(values: list[float]) -> None:
     load = load_of(values, step=900)
     bound = clairvoyant(load, CAPACITY)
-    least = load.least_workers * load.seconds / HOUR
+    least = load.min_workers * load.seconds / HOUR
     assert bound.worker_hours >= least
     for found in everybody(load):
         # A worker that is still in its drain, or booting, at the end of the trace is cut off there for everybody.
-        slack = load.most_workers * STEP_SECONDS / HOUR
+        slack = load.max_workers * STEP_SECONDS / HOUR
         if found.avoidable_pod_minutes == 0:
             assert found.worker_hours >= bound.worker_hours - slack, found.policy
         assert found.pending_pod_minutes >= bound.pending_pod_minutes

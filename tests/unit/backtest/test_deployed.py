@@ -70,7 +70,7 @@ def test_a_drain_is_withdrawn_when_load_comes_back_and_its_worker_stays() -> Non
     sizer.act(fleet)
     cordoned = [machine for machine in fleet.machines if machine.state == "cordoned"]
     assert len(cordoned) == 1
-    fleet.pass_time(START + 10, 0.0)
+    fleet.advance(START + 10, 0.0)
     fleet.settle(21)
     sizer.act(fleet)
     assert cordoned[0].state == "usable"
@@ -92,7 +92,7 @@ def test_the_snapshot_is_what_the_fleet_is() -> None:
     fleet = Fleet(CAPACITY, load_of([2.0, 2.0]), START, 2)
     fleet.settle(16)
     fleet.launch()
-    fleet.pass_time(START + 30, 14 * 100.0 * 30)
+    fleet.advance(START + 30, 14 * 100.0 * 30)
     snapshot = Deployed(policy, CAPACITY).snapshot(fleet)
     assert [worker.phase for worker in snapshot.workers] == ["usable", "usable", "joining"]
     assert snapshot.pending_count == 2

@@ -18,7 +18,7 @@ def fleet_of(workers: int, wanted: int) -> Fleet:
 
 
 def later(fleet: Fleet, seconds: int, wanted: int | None = None, used: float = 0.0) -> None:
-    fleet.pass_time(fleet.now + seconds, used)
+    fleet.advance(fleet.now + seconds, used)
     fleet.settle(fleet.wanted if wanted is None else wanted)
 
 

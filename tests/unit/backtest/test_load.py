@@ -18,15 +18,15 @@ def replicas_at(values: list[float], at: int, scaling: Scaling = BY_WORKERS, ste
 
 def test_the_stated_quantile_needs_the_stated_number_of_full_workers() -> None:
     trace = trace_of([float(value) for value in range(1001)], step=60)
-    load = plan_load(trace, CAPACITY, Scaling(), least_workers=2, most_workers=10)
+    load = plan_load(trace, CAPACITY, Scaling(), min_workers=2, max_workers=10)
     high = quantile(trace.values, 0.995)
     pods = high * load.milli_per_unit / (CAPACITY.pod_cpu_milli * 0.7)
     assert pods == pytest.approx(8 * CAPACITY.pods_per_worker)
 
 
 def test_a_trace_of_zeros_wants_the_fewest_replicas() -> None:
-    load = plan_load(trace_of([0.0, 0.0, 0.0]), CAPACITY, Scaling(), least_workers=2, most_workers=10)
-    assert [count for _, count in load.phases[0].changes] == [Scaling().least_replicas]
+    load = plan_load(trace_of([0.0, 0.0, 0.0]), CAPACITY, Scaling(), min_workers=2, max_workers=10)
+    assert [count for _, count in load.phases[0].changes] == [Scaling().min_replicas]
 
 
 def test_seven_pods_of_250m_fit_a_small_worker() -> None:
@@ -53,7 +53,7 @@ def test_replicas_at_most_double_at_a_look_and_looks_are_fifteen_seconds_apart()
 def test_replicas_go_down_at_once_unless_told_to_stay_up() -> None:
     values = [2.0, 1.0, 1.0]
     assert replicas_at(values, 620) == 7
-    stay = replace(BY_WORKERS, stay_up_seconds=300)
+    stay = replace(BY_WORKERS, stabilization_seconds=300)
     assert replicas_at(values, 890, stay) == 14
     assert replicas_at(values, 900, stay) == 7
 

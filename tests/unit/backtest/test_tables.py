@@ -1,4 +1,4 @@
-"""The tables of the document: written between their marks, one policy at a time or all, and nothing else touched."""
+"""The tables of the document: written between their marks, for one policy or all, without any other change."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from backtest.__main__ import BEGIN, END, TABLES, Figure, main, means, write_bet
 
 
 def figure(policy: str, trace: str, value: float) -> Figure:
-    return Figure(trace=trace, policy=policy, times_bound=value, avoidable=value, turns=value, overload=value)
+    return Figure(
+        trace=trace, policy=policy, times_bound=value, avoidable=value, changes_of_direction=value, overload=value
+    )
 
 
-def test_the_mean_counts_each_trace_the_same() -> None:
+def test_each_trace_has_the_same_weight_in_the_mean() -> None:
     (mean,) = means([figure("karpenter", "a", 1.0), figure("karpenter", "b", 2.0)])
-    assert (mean.trace, mean.times_bound, mean.turns) == ("mean", 1.5, 1.5)
+    assert (mean.trace, mean.times_bound, mean.changes_of_direction) == ("mean", 1.5, 1.5)
 
 
-def test_only_what_stands_between_the_marks_changes_and_other_policies_keep_their_rows(tmp_path: Path) -> None:
+def test_only_text_between_the_marks_changes_and_other_policies_keep_their_rows(tmp_path: Path) -> None:
     path = tmp_path / "doc.md"
     path.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
     write_between_marks(path, [figure("karpenter", "nab_x", 1.0), figure("adaptive", "nab_x", 2.0)])
@@ -33,7 +35,7 @@ def test_only_what_stands_between_the_marks_changes_and_other_policies_keep_thei
     assert text.index("| adaptive |") < text.index("| karpenter |")
 
 
-def test_a_folder_is_gone_through_and_a_variant_gives_other_figures(
+def test_every_trace_of_a_folder_is_replayed_and_a_variant_gives_other_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"{1_780_272_000 + k * 300},{40 + 30 * (k // 12 % 2)}" for k in range(100)]

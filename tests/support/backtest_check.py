@@ -1,6 +1,6 @@
-"""Holds the model to the simulator: one scenario as a back-test, and acted out in full by the shipped workflow.
+"""Runs one scenario twice: as a back-test, and with the shipped workflow in the simulator.
 
-Only scenarios with one autoscaled application and workers of one type can be put to both.
+Only scenarios with one autoscaled application and workers of one type can be run by both.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from simulator.scenario.files import load_scenario
 from simulator.scenario.model import Scenario
 from simulator.simulation import Simulation
 
-SCENARIOS = Path(__file__).parent / "scenarios"
+SCENARIOS = Path(__file__).parents[1] / "fixtures" / "backtest_scenarios"
 ALERT_SECONDS = 10
 DAEMON_CPU_MILLI, DAEMON_MEMORY_MIB = 20, 32
 DAEMON_USES_CPU_MILLI, DAEMON_USES_MEMORY_MIB = 8, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acted:
-    """What came of a scenario: changes of the worker count in order, each with the second it began, and the hours."""
+class Outcome:
+    """The outcome of a scenario: (second, change of the worker count) of each change, and the worker-hours."""
 
     changes: tuple[tuple[int, int], ...]
     worker_hours: float
@@ -53,7 +53,7 @@ def check_scenario(name: str) -> Scenario:
     return load_scenario(str(own) if own.exists() else name)
 
 
-def by_model(scenario: Scenario) -> Acted:
+def by_model(scenario: Scenario) -> Outcome:
     """The scenario as a back-test."""
     settings = Settings.from_mapping(scenario.settings)
     assumptions = assumptions_of(scenario)
@@ -61,17 +61,17 @@ def by_model(scenario: Scenario) -> Acted:
         load_trace(scenario),
         assumptions.capacity,
         assumptions.scaling,
-        least_workers=settings.min_workers,
-        most_workers=settings.max_workers,
+        min_workers=settings.min_workers,
+        max_workers=settings.max_workers,
     )
     sizer = Deployed(settings.policy(), assumptions.capacity, assumptions.workflow)
     found = replay(load, assumptions.capacity, sizer, start_workers=scenario.worker_count)
     start = load.phases[0].start
-    return Acted(changes=tuple((a.at - start, a.change) for a in found.actions), worker_hours=found.worker_hours)
+    return Outcome(changes=tuple((a.at - start, a.change) for a in found.actions), worker_hours=found.worker_hours)
 
 
-def by_workflow(scenario: Scenario) -> Acted:
-    """The scenario acted out by the shipped state machine and handlers; worker-hours up to the scenario's end."""
+def by_workflow(scenario: Scenario) -> Outcome:
+    """The scenario run by the shipped state machine and handlers; worker-hours up to the end of the scenario."""
     with Simulation(scenario) as simulation:
         simulation.run()
         end = scenario.start_at + scenario.duration_seconds
@@ -83,7 +83,7 @@ def by_workflow(scenario: Scenario) -> Acted:
                 if change := len(operation.joined) - len(operation.forgotten):
                     began = operation.started_at - int(scenario.start_at)
                     changes[operation.operation_id] = (began, change)
-    return Acted(changes=tuple(sorted(changes.values())), worker_hours=hours)
+    return Outcome(changes=tuple(sorted(changes.values())), worker_hours=hours)
 
 
 def load_trace(scenario: Scenario) -> Trace:
@@ -94,9 +94,9 @@ def load_trace(scenario: Scenario) -> Trace:
 
 
 def assumptions_of(scenario: Scenario) -> Assumptions:
-    """The model's numbers as the scenario has them; raises ModelError for what the model cannot show."""
+    """The assumptions with the numbers of the scenario; raises ModelError for one that the model does not support."""
     if len(scenario.applications) != 1 or scenario.applications[0].autoscale is None:
-        raise ModelError(f"scenario {scenario.name}: the model knows one application with an autoscaler")
+        raise ModelError(f"scenario {scenario.name}: the model supports one application with an autoscaler")
     app, cluster = scenario.applications[0].spec(), scenario.cluster_settings()
     autoscale, kind = app.autoscale, machine_type(scenario.workers[0].instance_type)
     assert autoscale is not None
@@ -124,8 +124,8 @@ def assumptions_of(scenario: Scenario) -> Assumptions:
         interpolation="jump",
         target_percent=autoscale.target_percent,
         tolerance_percent=10.0,
-        stay_up_seconds=int(autoscale.scale_down_stabilisation_seconds),
-        least_replicas=autoscale.min_replicas,
-        most_replicas=autoscale.max_replicas,
+        stabilization_seconds=int(autoscale.scale_down_stabilisation_seconds),
+        min_replicas=autoscale.min_replicas,
+        max_replicas=autoscale.max_replicas,
     )
     return Assumptions(capacity=capacity, scaling=scaling, workflow=Workflow())
