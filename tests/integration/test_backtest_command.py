@@ -1,4 +1,4 @@
-"""node-fleet backtest as people type it: a file, a live Prometheus, our history table; a page, JSON, mistakes."""
+"""The command backtest: a file, a real Prometheus, the history table; a page, JSON, and wrong use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_answer_comes_first_and_then_the_table(trace: Path, capsys: pytest.C
     assert all(name in out for name in ("fixed-5", "karpenter", "clairvoyant", "USD"))
 
 
-def test_settings_come_from_a_file_and_from_words(
+def test_settings_come_from_a_file_and_from_options(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "settings.yaml"
@@ -56,17 +56,17 @@ def test_settings_come_from_a_file_and_from_words(
     assert json.loads(out)["workers"] == [2, 10]
 
 
-def test_other_configurations_stand_beside_it_by_the_names_of_their_files(
+def test_other_configurations_have_the_names_of_their_files(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "calm.yaml").write_text("idle_seconds: 3600\n")
-    _, out, _ = typed(capsys, trace, "--with", tmp_path / "calm.yaml", "--with", "fixed-5", "--json")
+    (tmp_path / "slow.yaml").write_text("idle_seconds: 3600\n")
+    _, out, _ = typed(capsys, trace, "--with", tmp_path / "slow.yaml", "--with", "fixed-5", "--json")
     found = {policy["policy"]: policy for policy in json.loads(out)["policies"]}
-    assert list(found) == ["this configuration", "calm", "fixed-5", "clairvoyant"]
-    assert found["calm"]["worker_hours"] > found["this configuration"]["worker_hours"]
+    assert list(found) == ["this configuration", "slow", "fixed-5", "clairvoyant"]
+    assert found["slow"]["worker_hours"] > found["this configuration"]["worker_hours"]
 
 
-def test_a_search_says_what_to_change_and_what_it_brings_elsewhere(
+def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = typed(capsys, trace, "--tune", "--limit", 60, "--tries", 8, "--json")
@@ -134,7 +134,7 @@ def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()
 
 
-def test_our_own_history_is_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_history_table_is_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = typed(capsys, "history", "--local", "--past", "2h", "--json")
     assert code == 0, err
     found = json.loads(out.split("\n", 1)[1] if not out.startswith("{") else out)
@@ -149,7 +149,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield session
 
 
-def test_the_page_renders_with_linked_charts_and_the_console_is_silent(
+def test_the_page_renders_with_linked_charts_and_without_console_messages(
     trace: Path, tmp_path: Path, desk: Browser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "study.html"

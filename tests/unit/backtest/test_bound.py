@@ -26,27 +26,27 @@ def hours(*seconds: int) -> float:
     return sum(seconds) / 3600
 
 
-def test_a_steady_load_costs_its_workers_and_nothing_more() -> None:
+def test_a_steady_load_costs_only_its_workers() -> None:
     bound = clairvoyant(load_of([3.0] * 6), CAPACITY)
     assert bound.worker_hours == pytest.approx(hours(3 * 3600))
     assert bound.actions == ()
 
 
-def test_a_rise_pays_one_boot_ahead_and_a_fall_one_drain_after() -> None:
+def test_a_rise_costs_one_boot_before_it_and_a_fall_one_drain_after_it() -> None:
     load = load_of([2.0, 3.0, 2.0, 2.0])
     bound = clairvoyant(load, CAPACITY)
     assert bound.worker_hours == pytest.approx(hours(2 * 2400, 600, RESTART), abs=hours(40))
     assert [action.change for action in bound.actions] == [1, -1]
 
 
-def test_a_pause_no_longer_than_a_restart_is_waited_out() -> None:
+def test_a_worker_runs_through_a_pause_that_is_not_longer_than_a_restart() -> None:
     short = load_of([3.0, 2.0, 3.0, 3.0], step=RESTART - 10)
     assert clairvoyant(short, CAPACITY).actions == ()
     longer = load_of([3.0, 2.0, 3.0, 3.0], step=RESTART + 60)
     assert len(clairvoyant(longer, CAPACITY).actions) == 2
 
 
-def test_beyond_the_maximum_pods_wait_even_for_who_knew() -> None:
+def test_above_the_maximum_pods_are_pending_even_in_the_clairvoyant_fleet() -> None:
     bound = clairvoyant(load_of([4.0, 4.0], most=3), CAPACITY)
     assert (bound.avoidable_pod_minutes, bound.overload_minutes) == (0.0, 0.0)
     assert bound.worker_hours == pytest.approx(hours(3 * 1200))
@@ -94,7 +94,7 @@ def everybody(load: Load) -> list[Measures]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 9), min_size=3, max_size=12))
-def test_nobody_is_cheaper_without_letting_avoidable_pods_wait(values: list[float]) -> None:
+def test_no_policy_without_avoidable_waiting_is_cheaper(values: list[float]) -> None:
     load = load_of(values, step=900)
     bound = clairvoyant(load, CAPACITY)
     least = load.min_workers * load.seconds / HOUR

@@ -22,20 +22,20 @@ def ran(values: list[float], *, step: int = 600, capacity: Capacity = CAPACITY, 
     return replay(load_of(values, step=step, capacity=capacity), capacity, Deployed(policy, capacity))
 
 
-def test_a_steady_load_causes_nothing() -> None:
+def test_a_steady_load_causes_no_action() -> None:
     found = ran([2.0] * 12)
     assert found.actions == ()
     assert found.worker_hours == pytest.approx(2 * 11 * 600 / 3600, abs=0.4)
 
 
-def test_the_alert_starts_a_run_twenty_seconds_after_pods_begin_to_wait() -> None:
+def test_the_alert_starts_a_run_twenty_seconds_after_pods_become_pending() -> None:
     found = ran([2.0, 2.4, 2.4], step=630)
     pods_wait_at = START + 650
     assert found.actions[0].at == pods_wait_at + CAPACITY.alert_seconds
     assert found.actions[0].rule == "pending"
 
 
-def test_the_same_execution_goes_round_again_while_pods_wait_at_most_three_times() -> None:
+def test_one_execution_has_up_to_three_rounds_while_pods_are_pending() -> None:
     found = ran([2.0, 9.9, 9.9], step=3600)
     ups = [action for action in found.actions if action.change > 0]
     again = CAPACITY.boot_seconds + Settings().policy().scheduling_grace_seconds
@@ -43,7 +43,7 @@ def test_the_same_execution_goes_round_again_while_pods_wait_at_most_three_times
     assert ups[3].at - ups[2].at > CAPACITY.boot_seconds
 
 
-def test_one_execution_holds_the_lock_ticks_meanwhile_decide_nothing() -> None:
+def test_ticks_decide_nothing_while_an_execution_holds_the_lock() -> None:
     slow = replace(CAPACITY, boot_seconds=240)
     policy = Settings().policy()
     sizer = Deployed(policy, slow)
@@ -60,7 +60,7 @@ def test_a_scale_down_waits_for_the_cooldown_after_the_last_success() -> None:
     assert all(b - a >= rest + CAPACITY.drain_seconds for a, b in pairwise(downs))
 
 
-def test_a_drain_is_withdrawn_when_load_comes_back_and_its_worker_stays() -> None:
+def test_a_drain_is_withdrawn_when_load_returns_and_its_worker_stays() -> None:
     policy = Settings.from_mapping({"idle_seconds": 0, "cooldown_down_seconds": 0}).policy()
     load = load_of([3.0, 0.5, 3.0, 3.0], step=600)
     sizer = Deployed(policy, CAPACITY)
@@ -79,7 +79,7 @@ def test_a_drain_is_withdrawn_when_load_comes_back_and_its_worker_stays() -> Non
     assert [b.key for b in sizer.memory.back_offs] == [f"node:{cordoned[0].instance_id}"]
 
 
-def test_it_never_goes_beyond_the_maximum_nor_under_the_minimum() -> None:
+def test_the_fleet_stays_between_minimum_and_maximum() -> None:
     policy = Settings.from_mapping({"min_workers": 3, "max_workers": 5}).policy()
     load = load_of([0.0, 9.0, 9.0, 0.0, 0.0, 0.0], step=2400, most=5)
     found = replay(load, CAPACITY, Deployed(policy, CAPACITY), chart_seconds=60, start_workers=3)
@@ -87,7 +87,7 @@ def test_it_never_goes_beyond_the_maximum_nor_under_the_minimum() -> None:
     assert all(3 <= point.workers <= 5 for point in found.points)
 
 
-def test_the_snapshot_is_what_the_fleet_is() -> None:
+def test_the_snapshot_describes_the_fleet() -> None:
     policy = Settings().policy()
     fleet = Fleet(CAPACITY, load_of([2.0, 2.0]), START, 2)
     fleet.settle(16)
@@ -107,7 +107,7 @@ def test_a_boot_longer_than_the_join_limit_is_refused() -> None:
         Deployed(Settings().policy(), replace(CAPACITY, boot_seconds=300))
 
 
-def test_predictive_scaling_sees_the_hours_that_the_replay_has_been_through() -> None:
+def test_predictive_scaling_uses_the_hours_of_the_replay() -> None:
     policy = Settings.from_mapping({"predictive": True}).policy()
     sizer = Deployed(policy, CAPACITY)
     seen: list[int] = []

@@ -22,12 +22,12 @@ def later(fleet: Fleet, seconds: int, wanted: int | None = None, used: float = 0
     fleet.settle(fleet.wanted if wanted is None else wanted)
 
 
-def test_pods_go_to_the_worker_with_least_asked_of_it() -> None:
+def test_pods_are_placed_on_the_worker_with_the_lowest_requests() -> None:
     fleet = fleet_of(3, 8)
     assert sorted(machine.pods for machine in fleet.machines) == [2, 3, 3]
 
 
-def test_what_fits_nowhere_waits_and_is_oldest_first() -> None:
+def test_pods_that_fit_nowhere_are_pending_and_the_oldest_counts_first() -> None:
     fleet = fleet_of(2, 14)
     later(fleet, 10, 16)
     later(fleet, 20, 17)
@@ -45,7 +45,7 @@ def test_a_launched_worker_takes_pods_after_the_boot_delay_and_not_before() -> N
     assert fleet.counts.pending_pod_seconds == 6 * CAPACITY.boot_seconds
 
 
-def test_a_drained_workers_pods_move_at_once_and_it_is_paid_for_until_the_drain_is_over() -> None:
+def test_pods_of_a_drained_worker_move_at_once_and_the_bill_ends_with_the_drain() -> None:
     fleet = fleet_of(3, 12)
     fleet.drain(fleet.machines[0])
     assert (fleet.running, fleet.pending, fleet.size) == (12, 0, 3)
@@ -54,7 +54,7 @@ def test_a_drained_workers_pods_move_at_once_and_it_is_paid_for_until_the_drain_
     assert fleet.counts.machine_seconds == 3 * CAPACITY.drain_seconds
 
 
-def test_pods_of_a_drain_that_fit_nowhere_wait_until_it_is_withdrawn() -> None:
+def test_pods_of_a_drain_that_fit_nowhere_are_pending_until_it_is_withdrawn() -> None:
     fleet = fleet_of(2, 12)
     machine = fleet.machines[0]
     fleet.drain(machine)
@@ -65,13 +65,13 @@ def test_pods_of_a_drain_that_fit_nowhere_wait_until_it_is_withdrawn() -> None:
     assert fleet.size == 2
 
 
-def test_fewer_pods_leave_the_queue_first_and_then_the_fullest_worker() -> None:
+def test_pending_pods_are_removed_first_and_then_those_of_the_fullest_worker() -> None:
     fleet = fleet_of(2, 16)
     later(fleet, 10, 13)
     assert (fleet.pending, [machine.pods for machine in fleet.machines]) == (0, [6, 7])
 
 
-def test_pods_beyond_the_largest_fleet_wait_but_could_not_be_avoided() -> None:
+def test_waiting_of_pods_above_the_largest_fleet_is_not_avoidable() -> None:
     fleet = fleet_of(10, 75)
     later(fleet, 60)
     assert fleet.counts.pending_pod_seconds == 5 * 60
@@ -97,7 +97,7 @@ def test_a_worker_never_uses_more_than_its_cores_nor_a_pod_more_than_its_limit()
     assert full.machines[0].cpu_milli(full.now) == CAPACITY.vcpus * 1000
 
 
-def test_overload_is_time_in_which_the_load_needs_more_than_running_pods_asked_for() -> None:
+def test_overload_is_time_in_which_the_load_needs_more_cpu_than_running_pods_request() -> None:
     fleet = fleet_of(2, 14)
     later(fleet, 100, used=14 * 250 * 100.0)
     assert fleet.counts.overload_seconds == 0
@@ -105,7 +105,7 @@ def test_overload_is_time_in_which_the_load_needs_more_than_running_pods_asked_f
     assert fleet.counts.overload_seconds == 100
 
 
-def test_over_a_gap_nothing_is_counted() -> None:
+def test_nothing_is_counted_in_a_gap() -> None:
     fleet = fleet_of(2, 16)
     fleet.skip_to(START + 9000)
     assert (fleet.counts.machine_seconds, fleet.oldest_seconds()) == (0, 0)
@@ -117,7 +117,7 @@ def test_over_a_gap_nothing_is_counted() -> None:
         st.tuples(st.sampled_from(["want", "launch", "drain", "withdraw"]), st.integers(0, 40)), min_size=1, max_size=40
     )
 )
-def test_pods_are_never_lost_and_no_worker_holds_too_many(changes: list[tuple[str, int]]) -> None:
+def test_no_pod_is_lost_and_no_worker_has_too_many(changes: list[tuple[str, int]]) -> None:
     fleet = fleet_of(3, 10)
     wanted = 10
     for what, number in changes:

@@ -24,7 +24,7 @@ def test_the_stated_quantile_needs_the_stated_number_of_full_workers() -> None:
     assert pods == pytest.approx(8 * CAPACITY.pods_per_worker)
 
 
-def test_a_trace_of_zeros_wants_the_fewest_replicas() -> None:
+def test_a_trace_of_zeros_has_the_minimum_of_replicas() -> None:
     load = plan_load(trace_of([0.0, 0.0, 0.0]), CAPACITY, Scaling(), min_workers=2, max_workers=10)
     assert [count for _, count in load.phases[0].changes] == [Scaling().min_replicas]
 
@@ -45,12 +45,12 @@ def test_a_ramp_rises_between_readings_and_a_jump_does_not() -> None:
     assert replicas_at([1.0, 3.0, 3.0], 300) == 7
 
 
-def test_replicas_at_most_double_at_a_look_and_looks_are_fifteen_seconds_apart() -> None:
+def test_replicas_at_most_double_in_one_sync_and_syncs_are_fifteen_seconds_apart() -> None:
     changes = load_of([1.0, 8.0, 8.0]).phases[0].changes
     assert changes == ((START, 7), (START + 620, 14), (START + 630, 28), (START + 650, 56))
 
 
-def test_replicas_go_down_at_once_unless_told_to_stay_up() -> None:
+def test_replicas_are_removed_at_once_without_a_stabilization_window() -> None:
     values = [2.0, 1.0, 1.0]
     assert replicas_at(values, 620) == 7
     stay = replace(BY_WORKERS, stabilization_seconds=300)
@@ -58,7 +58,7 @@ def test_replicas_go_down_at_once_unless_told_to_stay_up() -> None:
     assert replicas_at(values, 900, stay) == 7
 
 
-def test_within_the_tolerance_nothing_moves() -> None:
+def test_replicas_do_not_change_within_the_tolerance() -> None:
     tolerant = replace(BY_WORKERS, tolerance_percent=10.0)
     assert replicas_at([2.0, 2.15, 2.15], 900, tolerant) == 14
     assert replicas_at([2.0, 2.25, 2.25], 900, tolerant) == 16
@@ -81,7 +81,7 @@ def test_demand_between_two_steps_is_the_sum_of_the_load() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("boot_seconds", 0), ("boot_seconds", 95), ("drain_seconds", -10)])
-def test_times_off_the_grid_are_refused_by_name(name: str, value: int) -> None:
+def test_times_that_are_no_whole_steps_are_refused_by_name(name: str, value: int) -> None:
     with pytest.raises(ModelError, match=f"{name} is {value}"):
         Capacity(**{name: value})
 

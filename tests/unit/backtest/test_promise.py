@@ -37,24 +37,24 @@ def saved_usd(found: Study, policy: str) -> float:
     return 100 - (100 - saved_hours(found, policy)) * found.usd_per_hour / on_demand
 
 
-def test_five_workers_hold_the_day_and_two_the_night(found: Study) -> None:
+def test_the_load_needs_five_workers_by_day_and_two_at_night(found: Study) -> None:
     fixed = next(m for m in found.results if m.policy == f"fixed-{FIXED}")
     assert fixed.pending_pod_minutes == 0
     assert found.load.workers_for(max(count for _, count in found.load.phases[0].changes)) == FIXED
 
 
-def test_in_money_the_promise_of_40_percent_is_kept(found: Study) -> None:
+def test_savings_in_money_are_at_least_40_percent(found: Study) -> None:
     assert saved_usd(found, "node-fleet") >= 40
     assert saved_usd(found, "adaptive") >= 40
 
 
-def test_in_worker_hours_nobody_could_keep_it_on_this_load(found: Study) -> None:
+def test_no_policy_can_save_40_percent_of_the_worker_hours_of_this_load(found: Study) -> None:
     assert saved_hours(found, "clairvoyant") < 40
     assert saved_hours(found, "node-fleet") < saved_hours(found, "adaptive") < saved_hours(found, "clairvoyant") + 1
 
 
 @pytest.mark.parametrize("policy", ["node-fleet", "adaptive", "clairvoyant"])
-def test_the_document_states_these_numbers_to_the_percent(found: Study, policy: str) -> None:
+def test_the_document_has_these_figures_to_the_percent(found: Study, policy: str) -> None:
     text = (ROOT / "docs" / "backtest.md").read_text(encoding="utf-8")
     stated = re.search(rf"^\| {policy} \| (\d+) % \| (\d+) % \|$", text, re.MULTILINE)
     assert stated is not None

@@ -48,7 +48,7 @@ def stated(policy: str, name: str) -> list[float]:
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_the_document_states_what_the_short_traces_give(name: str) -> None:
+def test_the_document_has_the_figures_of_the_short_traces(name: str) -> None:
     trace = real_trace(name)
     found = study(trace, Settings(), Assumptions().with_unit_of(trace), QUICK)
     for measures in found.results[1:]:

@@ -56,7 +56,7 @@ def test_one_series_is_a_trace_and_what_is_not_finite_is_a_gap() -> None:
     ]
 
 
-def test_a_long_range_is_asked_in_parts_that_prometheus_answers() -> None:
+def test_a_long_range_is_queried_in_parts_that_prometheus_accepts() -> None:
     until = POINTS_AT_ONCE * 60 * 2 + 600
     session = Session([series((0, "1"), (60, "1")), series(), series((until, "1"))])
     from_prometheus(session, URL, Range(query="x", since=0, until=until))
@@ -75,13 +75,13 @@ def test_a_long_range_is_asked_in_parts_that_prometheus_answers() -> None:
         (Reply(requests.exceptions.JSONDecodeError("no", "", 0), 401), "status 401, the answer is not JSON"),
     ],
 )
-def test_what_is_no_trace_is_told_in_words(reply: Any, words: str) -> None:
+def test_an_answer_without_a_trace_is_refused_with_the_reason(reply: Any, words: str) -> None:
     with pytest.raises(TraceError, match=words):
         from_prometheus(Session([reply]), URL, ASKED)
 
 
 @pytest.mark.parametrize(("until", "step"), [(0, 60), (600, 0)])
-def test_a_range_that_is_none_is_refused(until: int, step: int) -> None:
+def test_an_invalid_range_is_refused(until: int, step: int) -> None:
     with pytest.raises(TraceError, match="expected an end after the start"):
         from_prometheus(Session([]), URL, Range(query="x", since=0, until=until, step_seconds=step))
 
@@ -94,7 +94,7 @@ class Table:
         return tuple(one for one in self._readings if since <= one["at"] < until)
 
 
-def test_history_is_busy_workers_and_what_was_missing_is_no_reading() -> None:
+def test_history_is_the_number_of_busy_workers_without_missing_readings() -> None:
     table = Table(
         {"at": 0, "cpu_percent": 50.0, "usable": 4},
         {"at": 120, "cpu_percent": 60.0, "usable": 5},

@@ -27,7 +27,7 @@ def test_epoch_seconds_are_times_too() -> None:
     assert parse_csv("1780272000,1\n1780272060,2\n", name="t").start == 1780272000
 
 
-def test_times_may_have_any_one_zone() -> None:
+def test_times_can_have_any_single_zone() -> None:
     text = rows("2026-06-01T06:00:00+06:00,1", "2026-06-01T06:01:00+06:00,2")
     assert parse_csv(text, name="t").start == 1780272000
 
@@ -54,7 +54,7 @@ def test_times_may_have_any_one_zone() -> None:
         (rows("2026-06-01T00:00:00Z,lots"), 2, "'lots' is not a number"),
     ],
 )
-def test_what_is_no_trace_is_refused_with_row_and_reason(text: str, row: int, reason: str) -> None:
+def test_an_invalid_trace_is_refused_with_row_and_reason(text: str, row: int, reason: str) -> None:
     with pytest.raises(TraceError) as caught:
         parse_csv(text, name="t")
     assert reason in str(caught.value)
@@ -62,7 +62,7 @@ def test_what_is_no_trace_is_refused_with_row_and_reason(text: str, row: int, re
         assert f"row {row}" in str(caught.value)
 
 
-def test_a_gap_divides_the_trace_and_nothing_is_invented_in_it() -> None:
+def test_a_gap_divides_the_trace_and_has_no_values() -> None:
     at = [0, 60, 120, 600, 660]
     trace = from_rows([(second, 1.0) for second in at], name="t")
     assert [stretch.times for stretch in trace.stretches] == [(0, 60, 120), (600, 660)]
@@ -80,7 +80,7 @@ def test_a_part_of_a_trace_has_its_readings_only() -> None:
         trace.between(0, 60)
 
 
-def test_a_file_may_be_gzipped(tmp_path: Path) -> None:
+def test_a_file_can_be_gzipped(tmp_path: Path) -> None:
     path = tmp_path / "load.csv.gz"
     path.write_bytes(gzip.compress(GOOD.encode()))
     trace = read_csv(path)
