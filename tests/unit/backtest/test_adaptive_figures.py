@@ -37,7 +37,7 @@ MODELS = {
     "demand that jumps": (Capacity(), Scaling(interpolation="jump")),
     "replicas that stay up": (Capacity(), Scaling(stabilization_seconds=300)),
 }
-PLAYED = list(MODELS) if WHOLE else ["default", "demand that jumps"]
+MODELS = list(MODELS) if WHOLE else ["default", "demand that jumps"]
 SYNTHETIC = "made"
 
 Figures = tuple[float, float, float]
@@ -106,17 +106,15 @@ def test_cost_waiting_and_changes_of_direction_meet_their_targets_with_one_set_o
 
 
 @pytest.mark.parametrize("reference", ["cluster-autoscaler", "target-tracking-50"])
-@pytest.mark.parametrize("model", PLAYED)
-def test_it_is_better_in_two_of_three_measures_and_at_most_slightly_worse_in_the_third(
-    model: str, reference: str
-) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_it_is_better_in_two_of_three_measures_and_hardly_worse_in_the_third(model: str, reference: str) -> None:
     pairs = list(zip(mean_of("adaptive", model), mean_of(reference, model), strict=True))
     assert sum(mine < theirs for mine, theirs in pairs) >= 2
     if traces() != [SYNTHETIC]:
         assert all(mine <= 1.05 * theirs for mine, theirs in pairs)
 
 
-@pytest.mark.parametrize("model", PLAYED)
+@pytest.mark.parametrize("model", MODELS)
 def test_it_has_less_waiting_and_fewer_changes_than_the_cheapest(model: str) -> None:
     mine, karpenter = mean_of("adaptive", model), mean_of("karpenter", model)
     assert mine[1] < karpenter[1]

@@ -1,4 +1,4 @@
-"""The clairvoyant lower bound: exact on small loads, and never above what anybody reaches without avoidable waiting."""
+"""The clairvoyant lower bound: exact on small loads, and never above a policy without avoidable waiting."""
 
 from __future__ import annotations
 

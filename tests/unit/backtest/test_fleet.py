@@ -1,4 +1,4 @@
-"""The capacity model: boots, drains, placement by requests, waiting pods, CPU, and what is counted."""
+"""The capacity model: boots, drains, placement by requests, pending pods, CPU, and the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to pods: the stated scale, ramps and jumps, and replicas that move as Kubernetes lets them."""
+"""From a trace to pods: the stated scale, ramps and jumps, and replicas with the limits of Kubernetes."""
 
 from __future__ import annotations
 

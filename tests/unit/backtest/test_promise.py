@@ -1,4 +1,4 @@
-"""What is saved against five fixed workers on the load that the promise is about, as docs/backtest.md states it."""
+"""The savings against five fixed workers on the load of the original design, as docs/backtest.md states them."""
 
 from __future__ import annotations
 

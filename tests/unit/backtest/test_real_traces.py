@@ -1,4 +1,4 @@
-"""docs/backtest.md's figures against the real traces, where these are; the quick policies on the short traces."""
+"""The figures of docs/backtest.md against the real traces, if they are present; quick policies on short traces."""
 
 from __future__ import annotations
 
