@@ -86,8 +86,7 @@ def mean_of(policy: str, model: str) -> Figures:
     found = []
     for name in traces():
         sizer = REFERENCES[policy]() if policy in REFERENCES else Deployed(SETTINGS.policy(), capacity)
-<<<<<<< HEAD
-        found.append(reached(trace_of(name), sizer, capacity, scaling))
+        found.append(figures_of(trace_of(name), sizer, capacity, scaling))
         report(f"{name} {policy}", found[-1])
     figures = (fmean(f[0] for f in found), fmean(f[1] for f in found), fmean(f[2] for f in found))
     report(f"mean {policy}, {model}", figures)
@@ -95,16 +94,6 @@ def mean_of(policy: str, model: str) -> Figures:
 
 
 def report(label: str, figures: Figures) -> None:
-=======
-        found.append(figures_of(trace_of(name), sizer, capacity, scaling))
-        show(f"{name} {policy}", found[-1])
-    figures = (fmean(f[0] for f in found), fmean(f[1] for f in found), fmean(f[2] for f in found))
-    show(f"mean {policy}, {model}", figures)
-    return figures
-
-
-def show(label: str, figures: Figures) -> None:
->>>>>>> 044f785 (Name the figures of adaptive in the tests of the back-test)
     print(f"{label:40} cost {figures[0]:.3f}  waiting {figures[1]:6.1f}  changes {figures[2]:5.1f}")
 
 
