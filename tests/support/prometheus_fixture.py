@@ -15,8 +15,11 @@ from typing import Any
 import requests
 import yaml
 
+from node_fleet.domain.model.snapshot import Instance
 from simulator.clock import VirtualClock
 from simulator.cluster.model import SimulatedCluster
+from simulator.cluster.objects import LABEL_HOSTNAME, USAGE_CPU_MILLI, USAGE_MEMORY_MIB
+from simulator.cluster.workloads import pod_object
 from simulator.fakes.exposition import SCRAPE_SECONDS, Targets, scrape
 from simulator.fakes.scrapes import PHASE_SECONDS
 from tests.support.real_servers import free_port, process, tool, wait_until
@@ -151,3 +154,43 @@ def _snappy(data: bytes) -> bytes:
         chunk = data[start : start + 0x10000]
         found += b"\xf4" + struct.pack("<H", len(chunk) - 1) + chunk
     return bytes(found)
+
+
+@dataclass
+class Fleet:
+    """A simulated cluster whose load is set worker by worker, recorded for the real Prometheus."""
+
+    server: RealPrometheus
+    replicas: int = 1
+    clock: VirtualClock = field(init=False)
+    cluster: SimulatedCluster = field(init=False)
+    history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock(self.server.next_start())
+        self.cluster = SimulatedCluster(self.clock)
+        self.cluster.add_server("i-0server", "us-east-1a", "t3.medium")
+        self.history = History(self.cluster, self.clock, replicas=self.replicas)
+
+    def worker(self, name: str, *, instance_type: str = "t3.medium", cpu_milli: int = 0, memory_mib: int = 64) -> None:
+        self.cluster.add_worker(name, instance_type=instance_type)
+        self.load(name, cpu_milli, memory_mib)
+
+    def load(self, node: str, cpu_milli: int, memory_mib: int = 64) -> None:
+        usage = {USAGE_CPU_MILLI: str(cpu_milli), USAGE_MEMORY_MIB: str(memory_mib)}
+        pod = pod_object(f"load-{node}", annotations=usage, nodeSelector={LABEL_HOSTNAME: node})
+        self.cluster.create("pods", pod)
+
+    def instances(self) -> tuple[Instance, ...]:
+        return tuple(
+            Instance(
+                instance_id=machine.instance_id,
+                zone=machine.az,
+                instance_type=machine.type.name,
+                market="on-demand",
+                state="running",
+                launched_at=int(machine.started_at),
+            )
+            for machine in self.cluster.state.machines.values()
+            if machine.role == "worker" and machine.powered
+        )
