@@ -137,7 +137,7 @@ def test_a_launch_that_fell_back_to_other_pools_is_repeated_in_the_pool_it_had_r
     rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot")
     for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
         if operation in ("RunInstances", "UpdateItem"):
-            where = f"killed before call {index} ({operation}) with a dry pool"
+            where = f"killed before call {index} ({operation}) with a pool without capacity"
             reset(fleet)
             event = fleet.event(fleet.begin(where), WANTED)
             die_at(fleet, index, "before", event)

@@ -67,7 +67,7 @@ def _post(url: str, body: dict[str, Any]) -> Any:
 
 
 def programs() -> tuple[str, str]:
-    """Chromium and its driver; without them a laptop skips by name and CI fails."""
+    """Chromium and its driver; without them the tests are skipped by name, and fail in CI."""
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if all(found):
         return str(found[0]), str(found[1])

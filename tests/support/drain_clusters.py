@@ -79,7 +79,7 @@ def movable(dice: random.Random, name: str, quick: bool) -> ApplicationSpec:
 
 
 def random_plan(number: int, quick: bool) -> Plan:
-    """Every number its own cluster; most have at least one worker that may go, and reasons why others may not."""
+    """Every number its own cluster; most have at least one eligible worker, and reasons that keep others."""
     dice = random.Random(number)
     movables = [movable(dice, f"app-{n}", quick) for n in range(dice.randint(1, 3))]
     kept = [

@@ -459,7 +459,7 @@ def unfolded(run: Execution) -> list[str]:
 
 @pytest.fixture
 def pair() -> Iterator[Stage]:
-    """Five idle workers of which two may go in one operation."""
+    """Five idle workers of which two can be removed in one operation."""
     with stage(workers=5, warm_up=1, max_targets=2, **SOON_IDLE) as made:
         yield made
         collect(made)

@@ -191,7 +191,7 @@ class PreparedFleet:
 
 @contextlib.contextmanager
 def prepared_fleet() -> Iterator[PreparedFleet]:
-    """Three workers, all of them Spot: each may go at any time.
+    """Three workers, all of them Spot: each can be reclaimed at any time.
 
     A rehearsal comes first: what it leaves in the caches of this process, no copy has to work out again.
     """

@@ -50,7 +50,7 @@ def instance(instance_id: str = ID, **changed: object) -> Instance:
 
 
 def reason(seen: InspectedNode, *, machine: Instance | None = None, **rules: object) -> str:
-    """The reason for the one worker; empty when it may go."""
+    """The reason for the one worker; empty when it is eligible."""
     given: dict[str, object] = {"under_notice": frozenset(), "back_offs": (), "now": NOW, **rules}
     machines = (machine or instance(),) if machine is not None or "machines" not in rules else ()
     given.pop("machines", None)

@@ -1,0 +1,74 @@
+"""The vocabulary: words that are never right in text, and words that name no module, class, function or parameter.
+
+docs/glossary.md has the terms to use instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = re.compile(
+    r"\b(blows|dry pool|foreseen|happenings|laptop|may go|mend(?:s|ed|ing)?|nobody|ran dry|runs dry|seams|sick"
+    r"|somebody|survivors?|taken back|theatre|told)\b",
+    re.IGNORECASE,
+)
+IN_NAMES = frozenset(
+    {
+        *("blow", "blows", "calm", "face", "foreseen", "happenings", "laptop", "mend", "nobody", "remembering"),
+        *("room", "seams", "spare", "survivor", "survivors", "theatre", "told", "wiring", "world"),
+    }
+)
+ALLOWED_TEXT: dict[str, frozenset[str]] = {
+    "tests/fixtures/drain_cases.json": frozenset({"may go"}),  # the verdicts of the source document
+}
+THIS = Path(__file__).resolve().relative_to(ROOT).as_posix()
+
+
+def tracked(*endings: str) -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    return [name for name in listed if name.endswith(endings) and (ROOT / name).exists() and name != THIS]
+
+
+@pytest.mark.parametrize(
+    "name", tracked(".py", ".sh", ".md", ".yaml", ".yml", ".toml", "drain_cases.json", "node-fleet")
+)
+def test_no_text_has_a_word_that_is_never_right(name: str) -> None:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    allowed = ALLOWED_TEXT.get(name, frozenset())
+    found = [
+        f"{name}:{number}: {match[0]}"
+        for number, line in enumerate(lines, 1)
+        for match in TEXT.finditer(line)
+        if match[0].lower() not in allowed
+    ]
+    assert found == []
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a snake_case or CamelCase name, in lower case."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def names_in(path: Path) -> Iterator[tuple[int, str]]:
+    """The module's own name, and every class, function and parameter that it defines."""
+    yield 1, path.stem
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("test_"):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+@pytest.mark.parametrize("name", tracked(".py"))
+def test_no_module_class_function_or_parameter_is_named_with_such_a_word(name: str) -> None:
+    found = [f"{name}:{line}: {defined}" for line, defined in names_in(ROOT / name) if words_of(defined) & IN_NAMES]
+    assert found == []
