@@ -63,14 +63,14 @@ class TestAlgorithmScenarios:
         were followed. Row 20:30 and row 20:40 stand ten minutes apart, so the load is low for longer than its window.
         """
         rows: tuple[tuple[str, int, float, int, str], ...] = (
-            ("000:scenario-1:20:00", 0, 35.0, 0, "none"),
-            ("000:scenario-1:20:02", 2, 65.0, 0, "none"),
-            ("000:scenario-1:20:04", 4, 82.0, 3, "scale_up"),
-            ("000:scenario-1:20:06", 6, 85.0, 8, "none"),
-            ("000:scenario-1:20:08", 8, 78.0, 2, "none"),
-            ("000:scenario-1:20:10", 10, 68.0, 0, "none"),
-            ("000:scenario-1:20:30", 30, 40.0, 0, "none"),
-            ("000:scenario-1:20:40", 40, 28.0, 0, "scale_down"),
+            ("algorithm:scenario-1:20:00", 0, 35.0, 0, "none"),
+            ("algorithm:scenario-1:20:02", 2, 65.0, 0, "none"),
+            ("algorithm:scenario-1:20:04", 4, 82.0, 3, "scale_up"),
+            ("algorithm:scenario-1:20:06", 6, 85.0, 8, "none"),
+            ("algorithm:scenario-1:20:08", 8, 78.0, 2, "none"),
+            ("algorithm:scenario-1:20:10", 10, 68.0, 0, "none"),
+            ("algorithm:scenario-1:20:30", 30, 40.0, 0, "none"),
+            ("algorithm:scenario-1:20:40", 40, 28.0, 0, "scale_down"),
         )
         timeline = tuple((minute, {"cpu_percent": value, "pending": pods(p)}) for _, minute, value, p, _ in rows)
         decisions = walk("algorithm", timeline, 4)
@@ -88,15 +88,15 @@ class TestAlgorithmScenarios:
         next_cycle = decide(snapshot(workers=light(3)), Memory(), policy("algorithm", **minimum), START)
         restored = decide(snapshot(workers=light(4)), Memory(), policy("algorithm", **minimum), START)
         rows = {
-            "000:scenario-2:10:00": (quiet.action, quiet.count),
-            "000:scenario-2:10:02": (warned.action, warned.count),
-            "000:scenario-2:10:04": (next_cycle.action, next_cycle.count),
-            "000:scenario-2:10:07": (restored.action, restored.count),
+            "algorithm:scenario-2:10:00": (quiet.action, quiet.count),
+            "algorithm:scenario-2:10:02": (warned.action, warned.count),
+            "algorithm:scenario-2:10:04": (next_cycle.action, next_cycle.count),
+            "algorithm:scenario-2:10:07": (restored.action, restored.count),
         }
         assert list(rows.values()) == [("none", 0), ("scale_up", 1), ("scale_up", 1), ("none", 0)]
 
     def test_prediction_at_minute_50(self) -> None:
-        """Row 000:up:5. The document's plain mean of seven days is replaced by the specification's robust average."""
+        """Row algorithm:up:5. The specification's robust average replaces the document's plain mean of seven days."""
         now = 1_789_948_800 + 8 * 3600 + 50 * 60
         hourly = tuple(
             HourlyLoad(hour_epoch=h, cpu_percent=80.0 if 9 <= h % 86400 // 3600 < 17 else 20.0, readings=30, workers=4)
@@ -110,7 +110,7 @@ class TestAlgorithmScenarios:
         """The document's parameter table gives each direction its own cooldown; its function chooses by the last
         action. The function was followed: it is what ran."""
         rows = {row.id: row for row in ALGORITHM}
-        for name in ("000:safety:4-down-300-after-up", "000:safety:4-up-under-600-after-down"):
+        for name in ("algorithm:safety:4-down-300-after-up", "algorithm:safety:4-up-under-600-after-down"):
             check("algorithm", rows[name])
 
 
@@ -119,8 +119,8 @@ class TestFlowchartNotes:
         """The criteria say "for 3 consecutive minutes", the history code looks at the last three readings of two
         minutes each, which is four minutes: the readings were followed, as the specification does."""
         rows = {row.id: row for row in FLOWCHART}
-        check("flowchart", rows["002:chart:cpu-70-for-3"])
-        check("flowchart", rows["002:chart:cpu-only-2"])
+        check("flowchart", rows["flowchart:chart:cpu-70-for-3"])
+        check("flowchart", rows["flowchart:chart:cpu-only-2"])
 
     def test_cooldown_comes_before_every_trigger(self) -> None:
         """The chart ends at an active cooldown before it evaluates anything, so pending pods do not bypass it; below
