@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from coverage import Coverage
 
+from cdk_app.workflow import definitions
 from tests.support.file_order import distribute
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.recorded_calls import LEDGER, granted, judge
@@ -79,7 +80,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[COVERAGE].save()
     if PROCESS != "main" or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
         return
-    findings = judge(folder, granted()) + [f"no test of the handlers runs {b}" for b in branches_not_run(folder)]
+    from simulator.runner import all_edges  # the simulator is loaded only for the whole suite
+
+    findings = judge(folder, granted(), all_edges(definitions()["autoscaler"]))
+    findings += [f"no test of the handlers runs {b}" for b in branches_not_run(folder)]
     session.config.stash[FINDINGS] = findings
     if findings and os.environ.get("CI"):  # elsewhere a program that some tests need may be missing
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

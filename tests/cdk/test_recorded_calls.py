@@ -73,6 +73,13 @@ def test_a_call_without_a_grant_is_reported_once() -> None:
     assert ledger.new_wrongs() == []
 
 
+def test_edges_that_no_process_took_are_named(tmp_path: Path) -> None:
+    Ledger(seen=granted(), edges={("A", "B")}).write(tmp_path / "gw0.json")
+    Ledger(edges={("B", "C")}).write(tmp_path / "gw1.json")
+    edges = {("A", "B"), ("B", "C"), ("C", "D")}
+    assert judge(tmp_path, granted(), edges) == ["no test takes the edge C -> D of the autoscaler"]
+
+
 TOY = """
 def handler(event):
     if event:

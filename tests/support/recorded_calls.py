@@ -65,6 +65,8 @@ class Ledger:
     wrong: list[str] = field(default_factory=list)
     allowed: set[Use] = field(default_factory=granted)
     reported: int = 0
+    edges: set[tuple[str, str]] = field(default_factory=set)
+    """Edges of the autoscaler's definition that executions took."""
 
     def watch(self) -> None:
         """Note every call of the simulator's recorder from here on, if its module is loaded."""
@@ -101,20 +103,23 @@ class Ledger:
         return found
 
     def write(self, file: Path) -> None:
-        """Save the uses for `judge`."""
-        file.write_text(json.dumps(sorted(self.seen)), encoding="utf-8")
+        """Save uses and edges for `judge`."""
+        file.write_text(json.dumps({"uses": sorted(self.seen), "edges": sorted(self.edges)}), encoding="utf-8")
 
 
 LEDGER = Ledger()
 """The ledger of this process."""
 
 
-def judge(folder: Path, allowed: Iterable[Use]) -> list[str]:
-    """After a whole suite: functions that made no call, and grants that no recorded call used."""
-    seen = {tuple(use) for file in folder.glob("*.json") for use in json.loads(file.read_text(encoding="utf-8"))}
+def judge(folder: Path, allowed: Iterable[Use], edges: Iterable[tuple[str, str]] = ()) -> list[str]:
+    """After a whole suite: idle functions, grants that no recorded call used, and edges that no execution took."""
+    saved = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
+    seen = {tuple(use) for one in saved for use in one["uses"]}
+    taken = {tuple(edge) for one in saved for edge in one["edges"]}
     unused = sorted(set(allowed) - seen)
     idle = {function for function, _, _ in allowed} - {function for function, _, _ in seen}
     return [
         *(f"{function} made no call in any test" for function in sorted(idle)),
         *("{} may {} on {}, but no test uses it".format(*use) for use in unused if use[0] not in idle),
+        *("no test takes the edge {} -> {} of the autoscaler".format(*edge) for edge in sorted(set(edges) - taken)),
     ]

@@ -19,6 +19,7 @@ from simulator.cluster.model import BootRule
 from simulator.runner import Execution
 from simulator.scenario.files import parse_scenario
 from simulator.simulation import Simulation, synthesised_template
+from tests.support.recorded_calls import LEDGER
 
 SCENARIO = """
 name: stage
@@ -223,6 +224,9 @@ def stage(
         made.ticks(warm_up)
         yield made
         del SHIPPED[id(made)]
+        for execution in sim.executions:
+            if execution.machine.endswith("autoscaler"):
+                LEDGER.edges.update(execution.edges)
 
 
 def _yaml(value: Any) -> str:

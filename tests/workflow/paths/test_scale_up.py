@@ -1,0 +1,200 @@
+"""Runs that launch workers or terminate instances that never became nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from node_fleet.domain.model.errors import (
+    Ec2Error,
+    LaunchError,
+    StateStoreError,
+)
+from simulator.aws.faults import FaultRule
+from tests.support.workflow_harness import BUSY, Stage, stage
+from tests.support.workflow_paths import QUIET, a_slot, an_operation, nothing_left_behind
+
+
+def test_unschedulable_pods_launch_workers_that_join_and_take_them(fleet: Stage) -> None:
+    fleet.load(BUSY)
+    run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+    assert run.path[:8] == [*QUIET[:5], "LaunchNodes", "LaunchStatus", "WaitForJoin"]
+    assert {"CheckJoin", "JoinStatus", "CompleteScaleUp", "MoreDemand", "Notify"} <= set(run.path)
+    assert run.status == "SUCCEEDED"
+    state = fleet.state()
+    assert state.memory.last_action == "scale_up"
+    assert len(fleet.workers()) > 2
+    nothing_left_behind(fleet)
+
+
+def test_while_pods_still_wait_the_same_run_goes_round_again(fleet: Stage) -> None:
+    fleet.load(900)
+    run = fleet.tick_until(lambda e: e.path.count("LaunchNodes") > 1)
+    assert "WaitForScheduling" in run.path
+    assert run.path[-2:] == ["Notify", "ReleaseLock"], "the message must name the work of the earlier rounds"
+    assert run.path.count("LaunchNodes") <= 3
+    nothing_left_behind(fleet)
+
+
+def test_the_cooldown_is_the_reason_when_the_load_alone_would_ask(fleet: Stage) -> None:
+    fleet.load(BUSY)
+    fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+    following = fleet.tick()
+    assert "LaunchNodes" not in following.path
+    assert following.status == "SUCCEEDED"
+
+
+def test_at_the_maximum_a_message_is_sent_and_nothing_is_launched() -> None:
+    with stage(workers=2, max_workers=2) as fleet:
+        fleet.load(BUSY)
+        run = fleet.tick_until(lambda e: "Notify" in e.path)
+        assert run.path == [*QUIET[:5], "Notify", "ReleaseLock"]
+        assert "maximum" in json.dumps(run.output_of("Decide")["decision"])
+        assert len(fleet.workers()) == 2
+        nothing_left_behind(fleet)
+
+
+def test_a_dry_run_says_what_it_would_launch_and_launches_nothing(fleet: Stage) -> None:
+    fleet.cloud.ec2.reclaim(fleet.workers()[0])
+    run = fleet.dry_run_until("LaunchNodes")
+    assert run.path[-4:] == ["LaunchNodes", "LaunchStatus", "Notify", "ReleaseLock"]
+    assert run.output_of("LaunchNodes")["launch"]["status"] == "dry_run"
+    assert len(fleet.workers()) == 1
+    nothing_left_behind(fleet)
+
+
+def test_a_dry_run_resumes_nothing_and_leaves_the_operation_to_the_next_run(fleet: Stage) -> None:
+    fleet.leave(an_operation(fleet, slots=(a_slot(fleet),)))
+    before = fleet.state()
+    run = fleet.run(dry_run=True)
+    assert run.path == QUIET
+    assert len(fleet.workers()) == 2
+    after = fleet.state()
+    assert (after.operation, after.memory, after.lease) == (before.operation, before.memory, None)
+
+
+def test_capacity_that_another_workflow_reserved_meanwhile_is_not_used_twice() -> None:
+    with stage(workers=2, max_workers=3) as fleet:
+        assert fleet.store.reserve("replacement", lambda state: 2, maximum=3, until=fleet.now() + 3600)
+        fleet.load(BUSY)
+        run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+        assert run.path[-5:] == ["LaunchNodes", "LaunchStatus", "FailScaleUp", "Notify", "ReleaseLock"]
+        assert run.status == "SUCCEEDED"
+        assert len(fleet.workers()) == 2
+        fleet.store.unreserve(["replacement"])
+        nothing_left_behind(fleet)
+
+
+def test_a_launch_that_finds_no_capacity_fails_and_says_so(fleet: Stage) -> None:
+    fleet.cloud.ec2.dry_pool()
+    fleet.load(BUSY)
+    run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+    assert "FailScaleUp" in run.path
+    assert run.path[-3:] == ["Notify", "ReleaseLock", "RunFailed"]
+    assert "capacity" in (run.cause or "").lower()
+    assert len(fleet.workers()) == 2
+    nothing_left_behind(fleet)
+
+
+def test_a_missing_launch_template_is_named(fleet: Stage) -> None:
+    template_id = fleet.settings.launch_template_id
+    text = f"The specified launch template, with template ID {template_id}, does not exist."
+    fault = FaultRule(operation="RunInstances", code="InvalidLaunchTemplateId.NotFound", message=text)
+    fleet.cloud.faults.inject(fault)
+    fleet.load(BUSY)
+    run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+    assert fault.hits > 0
+    assert run.error == "LaunchConfigurationError"
+    assert template_id in (run.cause or "")
+    nothing_left_behind(fleet)
+
+
+def boot(*rules: str) -> list[str]:
+    return ["boot:", *(f"  - {rule}" for rule in rules)]
+
+
+def test_workers_that_never_join_are_terminated_and_the_run_fails() -> None:
+    with stage(workers=2, more=boot("{kind: never_joins}")) as fleet:
+        fleet.load(BUSY)
+        run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+        assert run.path.count("CheckJoin") >= 29
+        assert run.path[-6:] == [
+            "AbandonUnjoined", "AbandonStatus", "FailScaleUp", "Notify", "ReleaseLock", "RunFailed",
+        ]  # fmt: skip
+        assert run.error == "NothingJoinedError"
+        assert len(fleet.workers()) == 2
+        assert fleet.state().memory.last_action != "scale_up"
+        nothing_left_behind(fleet)
+
+
+def test_a_scale_up_is_complete_with_what_joined() -> None:
+    with stage(workers=2, step_normal=2, more=boot("{kind: never_joins, first: 2, count: 1}")) as fleet:
+        fleet.load(BUSY)
+        run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+        assert run.path[run.path.index("AbandonUnjoined") : run.path.index("AbandonUnjoined") + 3] == [
+            "AbandonUnjoined",
+            "AbandonStatus",
+            "CompleteScaleUp",
+        ]
+        assert run.status == "SUCCEEDED"
+        assert len(fleet.workers()) >= 3
+        nothing_left_behind(fleet)
+
+
+@pytest.mark.parametrize("state", ["LaunchNodes", "CheckJoin", "CompleteScaleUp"])
+def test_a_fault_in_a_scale_up_keeps_the_instances_and_frees_the_lock(fleet: Stage, state: str) -> None:
+    struck = fleet.break_state(state, LaunchError("it broke"), after=True)
+    fleet.load(BUSY)
+    run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+    assert struck
+    assert run.path[-3:] == ["Notify", "ReleaseLock", "RunFailed"]
+    assert ("FailScaleUp" in run.path) is (state != "CompleteScaleUp")
+    assert (run.error, run.cause) == ("LaunchError", "it broke")
+    fleet.clear_faults()
+    fleet.ticks(4)
+    assert len(fleet.workers()) > 2
+    nothing_left_behind(fleet)
+
+
+def test_a_fault_while_giving_up_is_told_and_the_next_run_goes_on() -> None:
+    with stage(workers=2, more=boot("{kind: never_joins, count: 1}")) as fleet:
+        struck = fleet.break_state("AbandonUnjoined", Ec2Error("it broke"))
+        fleet.load(BUSY)
+        run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+        assert struck
+        assert run.path[-5:] == ["AbandonUnjoined", "FailScaleUp", "Notify", "ReleaseLock", "RunFailed"]
+        assert run.error == "Ec2Error"
+        fleet.clear_faults()
+        nothing_left_behind(fleet)
+
+
+def test_a_second_fault_while_closing_a_failed_scale_up_does_not_hide_the_first(fleet: Stage) -> None:
+    fleet.break_state("LaunchNodes", LaunchError("the first"))
+    fleet.break_state("FailScaleUp", StateStoreError("the second"))
+    fleet.load(BUSY)
+    run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+    assert (run.error, run.cause) == ("LaunchError", "the first")
+    assert run.path[-4:] == ["FailScaleUp", "Notify", "ReleaseLock", "RunFailed"]
+
+
+def test_an_instance_that_never_became_a_node_is_reaped_when_kubectl_missed_it_twice(fleet: Stage) -> None:
+    lost = fleet.lost_instance()
+    first = fleet.tick_until(lambda e: "ReapUnjoined" in e.path)
+    assert first.path[-3:] == ["ReapUnjoined", "ReapStatus", "ReleaseLock"]
+    assert lost in fleet.workers()
+    second = fleet.tick_until(lambda e: e.path[-3:] == ["ReapStatus", "Notify", "ReleaseLock"])
+    assert second.status == "SUCCEEDED"
+    assert lost not in fleet.workers()
+    assert len(fleet.workers()) == 2
+    nothing_left_behind(fleet)
+
+
+def test_a_fault_while_reaping_is_reported(fleet: Stage) -> None:
+    lost = fleet.lost_instance()
+    struck = fleet.break_state("ReapUnjoined", Ec2Error("it broke"))
+    run = fleet.tick_until(lambda e: "ReapUnjoined" in e.path)
+    assert struck
+    assert run.path[-4:] == ["ReapUnjoined", "Notify", "ReleaseLock", "RunFailed"]
+    assert lost in fleet.workers()
+    nothing_left_behind(fleet)
