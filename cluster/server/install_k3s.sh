@@ -41,7 +41,15 @@ kubelet-arg:
 CONFIG
 }
 
+# What a running K3s has read at its start. Without a change the server is not restarted, because the bootstrap runs again
+# after every failure.
+start_input() {
+  installed_version
+  cat "$ROOT/etc/rancher/k3s/config.yaml" "$ROOT/etc/systemd/system/k3s.service" 2>/dev/null || true
+}
+
 mkdir -p "$ROOT/etc/rancher/k3s"
+before="$(start_input)"
 if [ "$(installed_version)" != "$K3S_VERSION" ]; then
   download_k3s 300 5 || {
     echo "$PROBLEM" >&2
@@ -54,4 +62,8 @@ write_config
 write_k3s_unit k3s server
 systemctl daemon-reload
 systemctl enable k3s
-systemctl restart --no-block k3s
+if [ "$(start_input)" = "$before" ]; then
+  systemctl start --no-block k3s
+else
+  systemctl restart --no-block k3s
+fi

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Server bootstrap, first part: reads the identity of this machine, fetches the cluster bundle (the folder cluster/, which
 # the deployment uploads) and runs its server/install.sh. It runs again at every boot, so a restart of the machine applies
-# a changed bundle. It must not hold secrets: every principal with ec2:DescribeInstanceAttribute can read user data.
+# a changed bundle, and one minute after every failure. It must not hold secrets: every principal with
+# ec2:DescribeInstanceAttribute can read user data.
 #
 # The deployment inserts the files that lines "insert: FILE" name, and replaces these placeholders in the text:
 #   CLUSTER_ID            id of the cluster, as in the workers' tag Cluster
@@ -49,37 +50,58 @@ read_identity() {
   INSTANCE_ID="$id"
 }
 
+# The earlier bundle stays until the new one is complete.
 fetch_bundle() {
   local archive
   archive="$(mktemp)"
   PROBLEM="the bundle s3://$BUNDLE_BUCKET/$BUNDLE_KEY could not be fetched; check the route to S3 and the role of the server"
   aws s3 cp --only-show-errors --region "$AWS_REGION" "s3://$BUNDLE_BUCKET/$BUNDLE_KEY" "$archive" || return 1
   PROBLEM="the bundle s3://$BUNDLE_BUCKET/$BUNDLE_KEY is not a zip archive"
-  rm -rf "$BUNDLE"
-  mkdir -p "$BUNDLE"
-  python3 -m zipfile -e "$archive" "$BUNDLE" || return 1
-  rm -f "$archive"
+  rm -rf "$BUNDLE.new"
+  mkdir -p "$BUNDLE.new"
+  python3 -m zipfile -e "$archive" "$BUNDLE.new" || return 1
+  rm -rf "$archive" "$BUNDLE"
+  mv "$BUNDLE.new" "$BUNDLE"
 }
 
-# EC2 runs user data only at the first boot; this unit runs the current user data at every later boot.
+# EC2 runs user data only at the first boot. This unit runs the current user data at every later boot, and again after a
+# failure until a run succeeds.
 write_boot_unit() {
-  mkdir -p "$ROOT/etc/systemd/system"
+  mkdir -p "$ROOT/etc/systemd/system" "$ROOT/opt/node-fleet"
+  cat >"$ROOT/opt/node-fleet/rerun_user_data.sh" <<'RERUN'
+# insert: rerun_user_data.sh
+RERUN
   cat >"$ROOT/etc/systemd/system/node-fleet-bootstrap.service" <<'UNIT'
 [Unit]
-Description=node-fleet server bootstrap, repeated at every boot
+Description=node-fleet server bootstrap, repeated at every boot and after a failure
 Wants=network-online.target
 After=network-online.target cloud-final.service
+StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
-ExecStart=/bin/bash /opt/node-fleet/cluster/server/rerun_user_data.sh
+Environment=STARTED_BY_BOOT_UNIT=yes
+ExecStart=/bin/bash /opt/node-fleet/rerun_user_data.sh
+Restart=on-failure
+RestartSec=60s
 
 [Install]
 WantedBy=multi-user.target
 UNIT
+  systemctl daemon-reload
+  systemctl enable node-fleet-bootstrap
+}
+
+# systemd repeats only what it started itself. The unit waits until cloud-init, which runs this first attempt, has ended.
+start_boot_unit_after_failure() {
+  if [ "$?" = "0" ] || [ -n "${STARTED_BY_BOOT_UNIT:-}" ]; then return 0; fi
+  say "the unit node-fleet-bootstrap repeats the bootstrap every minute until it succeeds; see journalctl -u node-fleet-bootstrap"
+  systemctl start --no-block node-fleet-bootstrap
 }
 
 require_tools curl aws python3 sha256sum systemctl
+write_boot_unit
+trap start_boot_unit_after_failure EXIT
 retry 10 3 read_identity || fail "$PROBLEM; K3s was not started"
 say "this is $INSTANCE_ID in $ZONE"
 retry 6 10 fetch_bundle || fail "$PROBLEM"
@@ -87,7 +109,4 @@ export CLUSTER_ID AWS_REGION TOKEN_SECRET_ID PROMETHEUS_SECRET_ID ALERT_TOPIC_AR
 export INSTANCE_ID ZONE PRIVATE_ADDRESS NODE_FLEET_ROOT="$ROOT" NODE_FLEET_BUNDLE="$BUNDLE"
 trap - ERR
 bash "$BUNDLE/server/install.sh" || fail "server/install.sh ended with status $?; the console output above this line gives the reason"
-write_boot_unit
-systemctl daemon-reload
-systemctl enable node-fleet-bootstrap
 say "ready: K3s, monitoring and the join token are in place"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import configparser
 import hashlib
 import json
 import os
@@ -94,9 +95,31 @@ def stubs(tmp_path: Path, bundle: Path) -> Stubs:
 def run(stubs: Stubs, root: Path, cluster: Path, filled: Callable[[Path, dict[str, str]], Path]) -> Run:
     def start(**changed: str) -> subprocess.CompletedProcess[str]:
         script = filled(cluster / "server/user_data.sh", {**VALUES, **changed})
+        stubs.on("curl", f"{SESSION}latest/user-data$", script.read_text())
         return stubs.run(script, {"NODE_FLEET_ROOT": str(root)})
 
     return start
+
+
+@pytest.fixture
+def repeat(stubs: Stubs, root: Path) -> Run:
+    """Runs the boot unit as systemd does: its command in its environment."""
+
+    def start() -> subprocess.CompletedProcess[str]:
+        unit = boot_unit(root)
+        command = unit.get("Service", "ExecStart").split()
+        assert command[0] == "/bin/bash"
+        name, _, value = unit.get("Service", "Environment").partition("=")
+        return stubs.run(Path(f"{root}{command[1]}"), {"NODE_FLEET_ROOT": str(root), name: value})
+
+    return start
+
+
+def boot_unit(root: Path) -> configparser.RawConfigParser:
+    unit = configparser.RawConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(root / "etc/systemd/system/node-fleet-bootstrap.service")
+    return unit
 
 
 def failure_tag(stubs: Stubs) -> str:
@@ -258,7 +281,72 @@ def test_without_a_proper_identity_k3s_is_never_started(run: Run, stubs: Stubs, 
     result = run()
     assert result.returncode != 0
     assert "K3s was not started" in result.stderr
-    assert not stubs.calls("systemctl") and not stubs.calls("aws", "s3 cp")
+    assert not stubs.calls("systemctl", "k3s$") and not stubs.calls("aws", "s3 cp")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("curl", "k3s-io.*/sha256sum-amd64.txt$", NO_ANSWER),
+        ("kubectl", "readyz", Reply(exit=1)),
+        ("aws", "s3 cp", DENIED),
+        ("curl", "meta-data/instance-id$", NO_ANSWER),
+    ],
+    ids=["K3s download", "Kubernetes API", "bundle", "identity"],
+)
+def test_systemd_repeats_a_failed_first_bootstrap_until_one_succeeds(
+    run: Run, repeat: Run, stubs: Stubs, root: Path, fault: tuple[str, str, Reply]
+) -> None:
+    stubs.on(*fault)
+    failure = stubs.rules[-1]
+    assert run().returncode != 0
+    unit = boot_unit(root)
+    assert unit.get("Service", "Restart") == "on-failure"
+    assert unit.get("Unit", "StartLimitIntervalSec") == "0"
+    assert "cloud-final.service" in unit.get("Unit", "After")
+    started = stubs.calls("systemctl", "node-fleet-bootstrap")
+    assert started == [
+        ["systemctl", "enable", "node-fleet-bootstrap"],
+        ["systemctl", "start", "--no-block", "node-fleet-bootstrap"],
+    ]
+    assert repeat().returncode != 0
+    assert len(stubs.calls("systemctl", "start --no-block node-fleet-bootstrap")) == 1, "systemd itself repeats it"
+    stubs.rules.remove(failure)
+    result = repeat()
+    assert result.returncode == 0, result.stderr
+    assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
+
+
+def test_a_first_bootstrap_that_succeeds_is_not_repeated(run: Run, stubs: Stubs) -> None:
+    assert run().returncode == 0
+    assert not stubs.calls("systemctl", "start .*node-fleet-bootstrap")
+
+
+def test_systemd_accepts_the_boot_unit(run: Run, root: Path) -> None:
+    run()
+    verifier = shutil.which("systemd-analyze")
+    if verifier is None:
+        pytest.skip("systemd-analyze is not on this machine")
+    unit = root / "etc/systemd/system/node-fleet-bootstrap.service"
+    result = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert "node-fleet-bootstrap.service" not in result.stderr, result.stderr
+
+
+def test_a_run_without_a_change_leaves_k3s_running(run: Run, repeat: Run, stubs: Stubs) -> None:
+    run()
+    assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
+    assert repeat().returncode == 0
+    assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
+    assert len(stubs.calls("systemctl", " start --no-block k3s$")) == 1
+
+
+def test_a_failed_download_keeps_the_earlier_bundle(
+    run: Run, repeat: Run, stubs: Stubs, cluster: Path, root: Path
+) -> None:
+    assert run().returncode == 0
+    stubs.on("aws", "s3 cp", Reply(copy=str(cluster / "versions.env")))
+    assert repeat().returncode != 0
+    assert (root / "opt/node-fleet/cluster/server/install.sh").exists()
 
 
 def test_a_bundle_that_cannot_be_fetched_is_named(run: Run, stubs: Stubs) -> None:
