@@ -151,7 +151,7 @@ def kubectl(target: Target) -> Finding:
     inspection = target.call(target.services.server.inspect)
     if inspection.known:
         return Finding(name="kubectl on the server", verdict="ok", saw=f"{len(inspection.nodes)} nodes listed")
-    fix = "run: sudo k3s kubectl get nodes"
+    fix = "run on the server: sudo /usr/local/bin/k3s kubectl get nodes"
     return Finding(name="kubectl on the server", verdict="fail", saw=inspection.detail, fix=fix)
 
 

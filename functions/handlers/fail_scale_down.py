@@ -55,7 +55,7 @@ def _cordon_alerts(operation: Operation) -> tuple[Alert, ...]:
         Alert(
             kind=f"may_be_cordoned:{t.instance_id}",
             text=f"node {t.node_name} may still be cordoned by operation {operation.operation_id}, which is closed;"
-            f" uncordon it: kubectl uncordon {t.node_name}",
+            f" uncordon it on the server: sudo /usr/local/bin/k3s kubectl uncordon {t.node_name}",
         )
         for t in operation.targets
         if t.phase in ("draining", "drained")

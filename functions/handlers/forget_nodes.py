@@ -30,7 +30,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     except (ServerUnreachableError, ServerNotFoundError) as error:
         detail = "drained and terminated, its node is still to be deleted"
         text = f"node {target.node_name} of {target.instance_id} remains in the cluster; a later removal deletes it,"
-        text += f" or delete it by hand: kubectl delete node {target.node_name}: {error}"
+        text += " or delete it by hand on the server: sudo /usr/local/bin/k3s kubectl delete node"
+        text += f" {target.node_name}: {error}"
         alerts.append(Alert(kind=f"not_forgotten:{target.instance_id}", text=text))
     operation = moved(operation, "forgotten", now, detail=detail)
     services.state.save_operation(run, operation)

@@ -1,0 +1,49 @@
+"""The commands that the documentation, the messages and the fixes give to an operator."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = [path for part in ("cli", "functions", "cdk_app") for path in sorted((ROOT / part).rglob("*.py"))]
+FULL_PATH = "/usr/local/bin/k3s kubectl"
+# docs/scale-down.md quotes the drain that node-fleet itself runs.
+OPERATOR_KUBECTL = re.compile(
+    r"(?<!/usr/local/bin/k3s )kubectl (-n \S+ )?(get|apply|delete|cordon|uncordon|drain(?=`)) ?"
+)
+
+
+def literals(path: Path) -> Iterator[str]:
+    """The texts of a program without its docstrings. A placeholder of an f-string reads as {}."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Everything that an operator may copy a command from, with the name of its file."""
+    for document in DOCUMENTS:
+        yield document.name, document.read_text(encoding="utf-8")
+    for program in PROGRAMS:
+        for literal in literals(program):
+            yield program.name, literal
+
+
+def test_kubectl_has_its_complete_path_because_sudo_does_not_search_usr_local_bin() -> None:
+    short = [(name, found[0]) for name, text in texts() for found in OPERATOR_KUBECTL.finditer(text)]
+    assert not short
+    assert not [name for name, text in texts() if re.search(r"sudo (k3s|kubectl)\b", text)]
+    assert sum(text.count(FULL_PATH) for _, text in texts()) >= 9
