@@ -24,6 +24,7 @@ from node_fleet.domain.model.instance_types import offered
 Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
 LATE_TICKS = 3
+AGENT_TOKEN = "file:///var/lib/rancher/k3s/server/agent-token"
 ON_DEMAND_QUOTA, SPOT_QUOTA = "L-1216C47A", "L-34B43A08"
 
 
@@ -91,19 +92,22 @@ def examine(target: Target, token_secret: str) -> Iterator[Finding]:
 def checks(target: Target, token_secret: str) -> Iterator[tuple[str, Callable[[], Finding], str]]:
     """Name, check, and the fix when the check itself cannot be made."""
     settings = target.services.settings
-    write = "aws secretsmanager put-secret-value --secret-id"
+    write, from_file = "aws secretsmanager put-secret-value --secret-id", "--secret-string file://FILE"
     yield "state table", lambda: state(target), "run cdk deploy; the table's name is DYNAMODB_TABLE"
     yield "history and events", lambda: tables(target), "run cdk deploy"
     yield "ticks", lambda: ticks(target), "enable the rule that starts the workflow"
     yield "K3s server", lambda: server(target), f"tag the server Role={settings.server_role_tag} and start it"
     agent = "start the SSM agent on the server; its role needs AmazonSSMManagedInstanceCore"
     yield "kubectl on the server", lambda: kubectl(target), agent
-    login = f'{write} {settings.prometheus_secret} --secret-string \'{{"username":"...","password":"..."}}\''
+    login = (
+        f"write the JSON object with username and password to FILE: {write} {settings.prometheus_secret} {from_file}"
+    )
     yield "Prometheus login", lambda: credentials(target), login
     reach = f"allow port {settings.prometheus_port} from the functions to the server; check that Prometheus runs"
     yield "Prometheus queries", lambda: prometheus(target), reach
-    yield "join token", lambda: token(target, token_secret), f"{write} {token_secret} --secret-string TOKEN"
-    yield "Slack webhook", lambda: slack(target), f"{write} {settings.slack_secret} --secret-string https://hooks..."
+    join = f"run on the server: sudo {write} {token_secret} --region {settings.region} --secret-string {AGENT_TOKEN}"
+    yield "join token", lambda: token(target, token_secret), join
+    yield "Slack webhook", lambda: slack(target), f"write the URL to FILE: {write} {settings.slack_secret} {from_file}"
     yield "launch template", lambda: launch_template(target), "run cdk deploy; it publishes the workers' template"
     yield "subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy"
     yield "quotas", lambda: quotas(target), "request an increase in Service Quotas, EC2"
@@ -181,7 +185,10 @@ def token(target: Target, name: str) -> Finding:
 def slack(target: Target) -> Finding:
     """Without a webhook there are no Slack messages; scaling is not affected."""
     name = target.services.settings.slack_secret
-    fix = f"aws secretsmanager put-secret-value --secret-id {name} --secret-string https://hooks.slack.com/..."
+    fix = (
+        "write the URL https://hooks.slack.com/... to FILE:"
+        f" aws secretsmanager put-secret-value --secret-id {name} --secret-string file://FILE"
+    )
     try:
         address_in(target.services.secrets.text(name))
     except (SecretError, NodeFleetError) as error:

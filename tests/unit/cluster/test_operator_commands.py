@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = [path for part in ("cli", "functions", "cdk_app") for path in sorted((ROOT / part).rglob("*.py"))]
+SCRIPTS = sorted((ROOT / "cluster").rglob("*.sh"))
 FULL_PATH = "/usr/local/bin/k3s kubectl"
 # docs/scale-down.md quotes the drain that node-fleet itself runs.
 OPERATOR_KUBECTL = re.compile(
@@ -47,3 +48,21 @@ def test_kubectl_has_its_complete_path_because_sudo_does_not_search_usr_local_bi
     assert not short
     assert not [name for name, text in texts() if re.search(r"sudo (k3s|kubectl)\b", text)]
     assert sum(text.count(FULL_PATH) for _, text in texts()) >= 9
+
+
+def test_a_secret_reaches_secrets_manager_from_a_file_and_never_on_a_command_line() -> None:
+    everything = [*texts(), *((script.name, script.read_text(encoding="utf-8")) for script in SCRIPTS)]
+    values = [(name, found[1]) for name, text in everything for found in re.finditer(r"--secret-string\s+(\S*)", text)]
+    assert len(values) >= 5
+    assert not [(name, value) for name, value in values if not re.match(r"[\"\'{]*(file://|\}?$)", value)]
+
+
+def test_workers_receive_the_token_of_agents_and_never_the_token_of_the_server() -> None:
+    publish = (ROOT / "cluster/server/publish_token.sh").read_text(encoding="utf-8")
+    assert 'TOKEN_FILE="$NODE_FLEET_ROOT/var/lib/rancher/k3s/server/agent-token"' in publish
+    install = (ROOT / "cluster/server/install_k3s.sh").read_text(encoding="utf-8")
+    assert 'agent-token-file: "/etc/rancher/k3s/agent-token"' in install
+    everything = [*texts(), *((script.name, script.read_text(encoding="utf-8")) for script in SCRIPTS)]
+    assert not [name for name, text in everything if re.search(r"server/(node-token|token)\b", text)]
+    assert not [name for name, text in everything if re.search(r"\$\((sudo )?cat [^)]*token\)", text)]
+    assert not [name for name, text in everything if re.search(r"--(agent-)?token[ =]", text)]
