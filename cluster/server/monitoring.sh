@@ -65,10 +65,22 @@ for manifest in "$WORK"/rendered/manifests/*.yaml; do
   install -m 0600 "$manifest" "$MANIFESTS/node-fleet-$(basename "$manifest")"
 done
 
+# The manifest of Flux gets every right in the cluster, so it is applied only if it is the pinned file.
+fetch_flux() {
+  curl -fsSL --retry 5 --max-time 120 -o "$WORK/flux-install.yaml" \
+    "https://github.com/fluxcd/flux2/releases/download/$FLUX_VERSION/install.yaml" || {
+    echo "Flux $FLUX_VERSION could not be downloaded, so Flux was not installed; check the route to github.com" >&2
+    return 1
+  }
+  echo "$FLUX_SHA256  $WORK/flux-install.yaml" | sha256sum -c --status || {
+    echo "the manifest of Flux $FLUX_VERSION does not have the checksum FLUX_SHA256 of versions.env, so Flux was not installed" >&2
+    return 1
+  }
+}
+
 if [ -n "$FLUX_GIT_URL" ]; then
   python3 "$BUNDLE/render.py" "$BUNDLE/demo/flux" "$WORK/rendered/flux"
-  curl -fsSL --retry 5 --max-time 120 -o "$WORK/flux-install.yaml" \
-    "https://github.com/fluxcd/flux2/releases/download/$FLUX_VERSION/install.yaml"
+  fetch_flux
   kubectl apply --server-side --force-conflicts --field-manager=flux-install -f "$WORK/flux-install.yaml" >/dev/null
   kubectl wait --for=condition=Established --timeout=120s \
     crd/gitrepositories.source.toolkit.fluxcd.io crd/kustomizations.kustomize.toolkit.fluxcd.io >/dev/null

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import runpy
 import subprocess
@@ -239,3 +240,32 @@ def test_a_missing_value_is_named_and_nothing_is_rendered_half() -> None:
 @pytest.mark.parametrize("part", ["server", "worker"])
 def test_user_data_stays_under_what_ec2_takes(part: str) -> None:
     assert len(read_script(CLUSTER / part / "user_data.sh").encode()) < 16 * 1024
+
+
+SUPPORTED = {
+    "K3s": "K3S_VERSION",
+    "Prometheus": "PROMETHEUS_IMAGE",
+    "Alertmanager": "ALERTMANAGER_IMAGE",
+    "Grafana": "GRAFANA_IMAGE",
+}
+
+
+def end_of_support(name: str) -> datetime.date:
+    """The date that docs/cluster.md gives for the shipped minor version."""
+    version = re.search(r"(\d+\.\d+)\.\d+", versions()[SUPPORTED[name]])
+    assert version
+    documented = (CLUSTER.parent / "docs/cluster.md").read_text()
+    row = re.search(rf"^\| {name} {re.escape(version[1])} \| ([0-9-]{{10}}) \| .*https://", documented, re.M)
+    assert row, f"docs/cluster.md gives no end of support with its source for {name} {version[1]}"
+    return datetime.date.fromisoformat(row[1])
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_a_shipped_version_is_supported_today(name: str) -> None:
+    end = end_of_support(name)
+    today = datetime.datetime.now(datetime.UTC).date()
+    assert today <= end, f"{name} has had no support since {end}: ship a later version and correct docs/cluster.md"
+
+
+def test_the_manifest_of_flux_is_pinned_by_its_checksum() -> None:
+    assert re.fullmatch(r"[0-9a-f]{64}", versions()["FLUX_SHA256"])

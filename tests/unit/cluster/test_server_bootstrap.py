@@ -411,11 +411,36 @@ def test_k3s_that_writes_no_token_is_reported(run: Run, root: Path) -> None:
     assert "wrote no join token" in result.stderr
 
 
-def test_flux_is_installed_only_when_a_repository_is_given(run: Run, stubs: Stubs) -> None:
+def pin_flux(stubs: Stubs, bundle: Path, folder: Path, checksum: str) -> None:
+    """Serves a bundle that pins this checksum of Flux's manifest."""
+    changed = folder / "pinned.zip"
+    with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(changed, "w") as target:
+        for name in source.namelist():
+            text = source.read(name)
+            if name == "versions.env":
+                text = re.sub(rb"(?m)^FLUX_SHA256=.*$", f"FLUX_SHA256={checksum}".encode(), text)
+            target.writestr(name, text)
+    stubs.on("aws", "s3 cp", Reply(copy=str(changed)))
+
+
+def test_a_flux_manifest_without_the_pinned_checksum_is_never_applied(run: Run, stubs: Stubs) -> None:
+    stubs.on("curl", "fluxcd.*install.yaml$", "kind: ClusterRoleBinding\n")
+    result = run(FLUX_GIT_URL="https://example.com/fleet.git")
+    assert result.returncode != 0
+    assert "does not have the checksum FLUX_SHA256" in result.stderr
+    assert not stubs.calls("kubectl", "field-manager=flux-install")
+    assert not stubs.calls("aws", "put-secret-value")
+
+
+def test_flux_is_installed_only_when_a_repository_is_given(
+    run: Run, stubs: Stubs, bundle: Path, tmp_path: Path
+) -> None:
     assert run().returncode == 0
     assert not stubs.calls("curl", "fluxcd")
-    stubs.on("curl", "fluxcd.*install.yaml$", "kind: Fake\n")
+    manifest = "kind: Fake\n"
+    stubs.on("curl", "fluxcd.*install.yaml$", manifest)
     stubs.on("kubectl", "flux-system get deployments", "source-controller kustomize-controller")
+    pin_flux(stubs, bundle, tmp_path, hashlib.sha256(manifest.encode()).hexdigest())
     assert run(FLUX_GIT_URL="https://example.com/fleet.git").returncode == 0
     assert stubs.calls("curl", "fluxcd/flux2/releases/download/v[0-9.]+/install.yaml")
     bound = [json.loads(call[-1]) for call in stubs.calls("kubectl", "flux-system patch deployment")]
