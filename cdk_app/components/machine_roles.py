@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
@@ -36,7 +38,14 @@ DASHBOARD_ACTIONS = (
 DISCOVERY_ACTIONS = ("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones")
 
 
-def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset, alert_topic: str) -> iam.Role:
+def dashboards_parameter(config: ClusterConfig) -> str:
+    """The name of the SSM parameter with the S3 URL of the dashboards; cluster/server/monitoring.sh reads it."""
+    return f"/node-fleet/{config.cluster_id}/dashboards"
+
+
+def server_role(
+    stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_assets.Asset], alert_topic: str
+) -> iam.Role:
     """The K3s server: runs commands, finds workers, stores the join token, sends alerts."""
     token = secret_arn(stack, config.server.token_secret)
     role = _role(stack, "ServerRole")
@@ -50,7 +59,8 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, bundle: s3_assets.Asset
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, config.settings.prometheus_secret)])
     _allow(role, ["sns:Publish"], [arn(stack, "sns", alert_topic)])
-    _allow(role, ["s3:GetObject"], [f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"])
+    _allow(role, ["ssm:GetParameter"], [arn(stack, "ssm", f"parameter{dashboards_parameter(config)}")])
+    _allow(role, ["s3:GetObject"], [f"{one.bucket.bucket_arn}/{one.s3_object_key}" for one in downloads])
     _report_own_error(role, stack)
     return role
 

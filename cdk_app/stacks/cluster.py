@@ -1,7 +1,9 @@
 """The machines of a new cluster: the K3s server, the workers' launch template, their roles, groups and secrets.
 
 A deployment creates the server once and never replaces it: its image is chosen at creation, its address is fixed, and a
-changed bundle reaches it by a restart. The autoscaler launches the workers from the launch template.
+changed bundle reaches it by a restart. What changes often and needs no restart is not in the bundle: the SSM documents,
+the workers' user data, and the dashboards, whose location the server reads from a parameter. The autoscaler launches
+the workers from the launch template.
 """
 
 from __future__ import annotations
@@ -15,18 +17,20 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from cdk_app.components.facts import ClusterFacts
 from cdk_app.components.findings import accept
-from cdk_app.components.machine_roles import server_role, worker_role
+from cdk_app.components.machine_roles import dashboards_parameter, server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.config import ClusterConfig, architecture_of
 from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT
 
 BUNDLE = ROOT / "cluster"
-NOT_IN_BUNDLE = ("**/__pycache__", "**/*.pyc", "demo/load")
+DASHBOARDS = "monitoring/grafana/dashboards"
+NOT_IN_BUNDLE = ("**/__pycache__", "**/*.pyc", "commands", "demo/load", DASHBOARDS, "worker")
 DEVICE = "/dev/xvda"
 USER_DATA_LIMIT_BYTES = 16 * 1024
 
@@ -42,9 +46,10 @@ class ClusterStack(cdk.Stack):
         self.vpc = vpc
         self._secrets()
         self.bundle = s3_assets.Asset(self, "Bundle", path=str(BUNDLE), exclude=list(NOT_IN_BUNDLE))
+        self.dashboards = s3_assets.Asset(self, "Dashboards", path=str(BUNDLE / DASHBOARDS))
         self.server_group, self.worker_group = self._groups()
         self.worker_role = worker_role(self, config)
-        self._server(server_role(self, config, self.bundle, config.alert_topic_name))
+        self._server(server_role(self, config, (self.bundle, self.dashboards), config.alert_topic_name))
         self.facts = self._workers()
 
     def _secrets(self) -> None:
@@ -110,6 +115,14 @@ class ClusterStack(cdk.Stack):
             ),
         )
         profile = iam.CfnInstanceProfile(self, "ServerProfile", roles=[role.role_name])
+        location = ssm.CfnParameter(
+            self,
+            "DashboardsLocation",
+            name=dashboards_parameter(config),
+            type="String",
+            value=self.dashboards.s3_object_url,
+            description="node-fleet: zip of Grafana's dashboards, which the server reads at every bootstrap",
+        )
         instance = ec2.CfnInstance(
             self,
             "Server",
@@ -133,6 +146,7 @@ class ClusterStack(cdk.Stack):
             ],
             user_data=cdk.Fn.base64(self._server_user_data()),
         )
+        instance.add_dependency(location)
         accept(instance, "EC28", "Prometheus scrapes the server every 15 s; one-minute CloudWatch metrics cost extra")
         for key, value in {
             "Name": f"{config.cluster_id}-server",

@@ -24,6 +24,21 @@ fetch_credentials() {
   return 1
 }
 
+# The dashboards are not in the bundle: a changed dashboard must not change the user data, which restarts the server.
+fetch_dashboards() {
+  local attempt location parameter="/node-fleet/$CLUSTER_ID/dashboards"
+  for ((attempt = 1; attempt <= 6; attempt++)); do
+    if location="$(aws ssm get-parameter --region "$AWS_REGION" --name "$parameter" --query Parameter.Value --output text)" &&
+      aws s3 cp --only-show-errors --region "$AWS_REGION" "$location" "$WORK/dashboards.zip" &&
+      python3 -m zipfile -e "$WORK/dashboards.zip" "$WORK/dashboards"; then
+      return 0
+    fi
+    sleep 10
+  done
+  echo "the dashboards could not be fetched from the location in the parameter $parameter, so Grafana was not installed; check the route to S3 and the role of the server" >&2
+  return 1
+}
+
 apply() {
   kubectl apply --server-side --force-conflicts --field-manager=node-fleet -f "$1" >/dev/null
 }
@@ -39,19 +54,20 @@ put() {
 }
 
 # The pods carry this hash as an annotation, so they restart exactly when the configuration changes. The hash covers the
-# password instead of the web file, whose salt differs in every run.
+# password instead of the web file, whose salt differs in every run. Only Grafana carries the hash of the dashboards.
 config_hash() {
-  (cd "$WORK" && cat secret.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/* &&
-    cat "$BUNDLE"/monitoring/grafana/dashboards/*.json) | sha256sum | cut -c1-16
+  (cd "$WORK" && cat secret.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/*) | sha256sum | cut -c1-16
 }
 
 apply "$BUNDLE/monitoring/manifests/00-namespace.yaml"
 fetch_credentials
+fetch_dashboards
 for part in prometheus alertmanager grafana; do
   python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/$part" "$WORK/rendered/$part"
 done
 CONFIG_HASH="$(config_hash)"
-export CONFIG_HASH
+DASHBOARDS_HASH="$(cat "$WORK"/dashboards/*.json | sha256sum | cut -c1-16)"
+export CONFIG_HASH DASHBOARDS_HASH
 python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/manifests" "$WORK/rendered/manifests"
 
 put secret prometheus-web "$WORK/credentials/web.yml"
@@ -59,7 +75,7 @@ put secret prometheus-auth "$WORK/credentials/username" "$WORK/credentials/passw
 put configmap prometheus-config "$WORK/rendered/prometheus"
 put configmap alertmanager-config "$WORK/rendered/alertmanager"
 put configmap grafana-provisioning "$WORK/rendered/grafana"
-put configmap grafana-dashboards "$BUNDLE/monitoring/grafana/dashboards"
+put configmap grafana-dashboards "$WORK/dashboards"
 mkdir -p "$MANIFESTS"
 for manifest in "$WORK"/rendered/manifests/*.yaml; do
   install -m 0600 "$manifest" "$MANIFESTS/node-fleet-$(basename "$manifest")"

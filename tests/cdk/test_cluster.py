@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
+import aws_cdk as cdk
 import pytest
 
 from cdk_app.components.machine_roles import AGENT_ACTIONS
-from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES
+from cdk_app.config import read_clusters
+from cdk_app.stacks import cluster
+from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack
+from cdk_app.stacks.network import NetworkStack
+from cdk_app.synth import project_context
 from tests.cdk.conftest import ATTACHED, NEW, App
 
 STACK = f"{NEW}-cluster"
@@ -62,6 +69,44 @@ def test_a_deployment_never_replaces_the_server(app: App) -> None:
     assert server(app)["LaunchTemplate"]["Version"] == "1"
     assert server(app)["DisableApiTermination"] is True
     assert "ImageId" not in server(app)
+
+
+def server_user_data(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server's user data in a synth of the cluster with the contents of this folder."""
+    monkeypatch.setattr(cluster, "BUNDLE", bundle)
+    (config,) = read_clusters(project_context()["clusters"])
+    app, env = cdk.App(analytics_reporting=False), cdk.Environment(region=config.region)
+    network = NetworkStack(app, f"{NEW}-network", config=config, env=env)
+    stack = ClusterStack(app, STACK, config=config, vpc=network.vpc, env=env)
+    template = app.synth().get_stack_by_name(stack.stack_name).template
+    (found,) = [r for r in template["Resources"].values() if r["Type"] == "AWS::EC2::Instance"]
+    return json.dumps(found["Properties"]["UserData"])
+
+
+def test_a_changed_ssm_script_or_dashboard_does_not_restart_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "cluster"
+    shutil.copytree(BUNDLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = server_user_data(copy, monkeypatch)
+    for part in ("commands/drain_node.sh", "monitoring/grafana/dashboards/app-metrics.json", "worker/user_data.sh"):
+        (copy / part).write_text((copy / part).read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert server_user_data(copy, monkeypatch) == before
+    (copy / "server/install.sh").write_text("exit 0\n", encoding="utf-8")
+    assert server_user_data(copy, monkeypatch) != before, "a changed install script must reach the server"
+
+
+def test_the_server_reads_the_location_of_the_dashboards_from_a_parameter(app: App) -> None:
+    (parameter,) = app.resources(STACK, "AWS::SSM::Parameter").values()
+    assert parameter["Name"] == f"/node-fleet/{NEW}/dashboards"
+    assert re.search(r"s3://.*\.zip", json.dumps(parameter["Value"]))
+    script = (BUNDLE / "server/monitoring.sh").read_text(encoding="utf-8")
+    assert "/node-fleet/$CLUSTER_ID/dashboards" in script
+    policies = app.resources(STACK, "AWS::IAM::Policy").values()
+    (policy,) = [p for p in policies if p["PolicyName"].startswith("ServerRole")]
+    allowed = {str(s["Action"]): json.dumps(s["Resource"]) for s in policy["PolicyDocument"]["Statement"]}
+    assert f"parameter/node-fleet/{NEW}/dashboards" in allowed["ssm:GetParameter"]
+    assert allowed["s3:GetObject"].count(".zip") == 2
 
 
 def test_a_worker_never_carries_a_spot_request_of_its_template(app: App) -> None:

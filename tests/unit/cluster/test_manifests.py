@@ -35,6 +35,7 @@ def values() -> dict[str, str]:
     return {
         **versions(),
         "CONFIG_HASH": "0123456789abcdef",
+        "DASHBOARDS_HASH": "fedcba9876543210",
         "CLUSTER_ID": "node-fleet-prod",
         "AWS_REGION": "ap-southeast-1",
         "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",

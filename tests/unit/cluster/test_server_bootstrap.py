@@ -20,6 +20,7 @@ import bcrypt
 import pytest
 import yaml
 
+from cdk_app.stacks.cluster import DASHBOARDS, NOT_IN_BUNDLE
 from tests.support.stub_commands import Reply, Stubs
 
 AGENT_TOKEN = f"K10{'a' * 64}::node:agentSecretPart"
@@ -44,12 +45,23 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
-    """The bundle as the deployment uploads it: a zip of the contents of cluster/."""
+    """The bundle as the deployment uploads it: a zip of what the server installs from cluster/."""
     target = tmp_path_factory.mktemp("bundle") / "cluster.zip"
     with zipfile.ZipFile(target, "w") as archive:
         for file in sorted(cluster.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                archive.write(file, file.relative_to(cluster))
+            name = str(file.relative_to(cluster))
+            left_out = "__pycache__" in file.parts or name.startswith(tuple(f"{part}/" for part in NOT_IN_BUNDLE))
+            if file.is_file() and not left_out:
+                archive.write(file, name)
+    return target
+
+
+@pytest.fixture(scope="session")
+def dashboards(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
+    target = tmp_path_factory.mktemp("dashboards") / "dashboards.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted((cluster / DASHBOARDS).iterdir()):
+            archive.write(file, file.name)
     return target
 
 
@@ -63,7 +75,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stubs(tmp_path: Path, bundle: Path) -> Stubs:
+def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
     commands = ("curl", "aws", "systemctl", "sleep", "uname", "kubectl")
     stubs = Stubs(tmp_path / "stubs", commands)
     # The real download makes kubectl a name of K3s; here both names lead to the stub.
@@ -82,7 +94,9 @@ def stubs(tmp_path: Path, bundle: Path) -> Stubs:
     stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(binary.encode()).hexdigest()}  k3s\n")
     stubs.on("kubectl", ".*", "kind: Fake\n")
     stubs.on("kubectl", "--version", "k3s version v1.35.5+k3s1 (abc)\n")
-    stubs.on("aws", "s3 cp", Reply(copy=str(bundle)))
+    stubs.on("aws", "s3 cp .*s3://assets/cluster.zip", Reply(copy=str(bundle)))
+    stubs.on("aws", "ssm get-parameter .*/node-fleet/node-fleet-prod/dashboards ", "s3://assets/dashboards.zip\n")
+    stubs.on("aws", "s3 cp .*s3://assets/dashboards.zip", Reply(copy=str(dashboards)))
     stubs.on("aws", "ec2 create-tags")
     stubs.on("aws", "get-secret-value .*k3s-token", "set-by-the-server-at-first-boot")
     stubs.on("aws", "put-secret-value", "version-1", keeps="stored-token")
@@ -420,7 +434,7 @@ def pin_flux(stubs: Stubs, bundle: Path, folder: Path, checksum: str) -> None:
             if name == "versions.env":
                 text = re.sub(rb"(?m)^FLUX_SHA256=.*$", f"FLUX_SHA256={checksum}".encode(), text)
             target.writestr(name, text)
-    stubs.on("aws", "s3 cp", Reply(copy=str(changed)))
+    stubs.on("aws", "s3 cp .*cluster.zip", Reply(copy=str(changed)))
 
 
 def test_a_flux_manifest_without_the_pinned_checksum_is_never_applied(run: Run, stubs: Stubs) -> None:
@@ -430,6 +444,35 @@ def test_a_flux_manifest_without_the_pinned_checksum_is_never_applied(run: Run, 
     assert "does not have the checksum FLUX_SHA256" in result.stderr
     assert not stubs.calls("kubectl", "field-manager=flux-install")
     assert not stubs.calls("aws", "put-secret-value")
+
+
+@pytest.mark.parametrize(
+    ("match", "reply"),
+    [("ssm get-parameter", DENIED), ("s3 cp .*dashboards.zip", DENIED)],
+    ids=["parameter", "archive"],
+)
+def test_dashboards_that_cannot_be_fetched_are_reported(run: Run, stubs: Stubs, match: str, reply: Reply) -> None:
+    stubs.on("aws", match, reply)
+    result = run()
+    assert result.returncode != 0
+    assert "location in the parameter /node-fleet/node-fleet-prod/dashboards, so Grafana was not" in result.stderr
+    assert len(stubs.calls("aws", match)) == 6
+
+
+def test_a_changed_dashboard_restarts_grafana_and_leaves_k3s_running(
+    run: Run, repeat: Run, stubs: Stubs, root: Path, tmp_path: Path
+) -> None:
+    run()
+    manifests = root / "var/lib/rancher/k3s/server/manifests"
+    before = {manifest.name: manifest.read_text() for manifest in manifests.iterdir()}
+    changed = tmp_path / "changed.zip"
+    with zipfile.ZipFile(changed, "w") as archive:
+        archive.writestr("cluster-overview.json", "{}")
+    stubs.on("aws", "s3 cp .*dashboards.zip", Reply(copy=str(changed)))
+    assert repeat().returncode == 0
+    changed_manifests = [m.name for m in manifests.iterdir() if m.read_text() != before[m.name]]
+    assert changed_manifests == ["node-fleet-grafana.yaml"]
+    assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
 
 
 def test_flux_is_installed_only_when_a_repository_is_given(
