@@ -126,7 +126,7 @@ class Attachment(_Section):
         min_length=1, description="a list of subnet ids such as subnet-0123456789abcdef0"
     )
     function_egress: Literal["ipv6", "existing"] = Field(
-        description="ipv6 (egress-only gateway) or existing (NAT or endpoints)"
+        description="ipv6 (egress-only gateway, gateway endpoint for DynamoDB) or existing (NAT or endpoints)"
     )
     worker_subnets: dict[Zone, SubnetId] = Field(
         min_length=1, description='one subnet for each zone: {"ap-southeast-1a": "subnet-0123456789abcdef0"}'

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from node_fleet.adapters.sns import Publisher
     from node_fleet.adapters.state_store import StateStore
 
+ORDINARY_NAMES_ONLY = ("dynamodb",)
+"""AWS publishes dual-stack names of DynamoDB in few regions; the gateway endpoint serves the ordinary name."""
+
 
 class Services:
     """The services of one function. A client that cannot connect fails within seconds and names its service."""
@@ -124,6 +127,7 @@ def _client(service: str, region: str, attempts: int) -> Any:
         connect_timeout=4,
         read_timeout=10,
         retries={"total_max_attempts": attempts, "mode": "standard"},
+        use_dualstack_endpoint=False if service in ORDINARY_NAMES_ONLY else None,
     )
     make: Any = boto3.client
     return make(service, region_name=region, config=config)
