@@ -90,7 +90,7 @@ def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
             actions=["ec2:CreateTags"],
             resources=instances,
             conditions={
-                "StringEquals": {"ec2:InstanceID": "${ec2:SourceInstanceID}"},
+                "ArnLike": {"ec2:SourceInstanceARN": f"arn:{stack.partition}:ec2:*:*:instance/${{ec2:InstanceId}}"},
                 "ForAllValues:StringEquals": {"aws:TagKeys": ["BootstrapError"]},
             },
         )
