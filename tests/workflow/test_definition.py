@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
 
+from cdk_app.permissions import NEEDS
 from cdk_app.workflow import definitions
 from node_fleet.domain.model import errors
 
@@ -19,6 +21,14 @@ TRANSIENT = {
     "Lambda.SdkClientException",
     "Lambda.TooManyRequestsException",
     "Lambda.ClientExecutionTimeoutException",
+}
+# What Lambda's Invoke answers while a function in a VPC has no network interface (botocore's model of the service).
+VPC_NOT_READY = {
+    "Lambda.ResourceNotReadyException",
+    "Lambda.ENINotReadyException",
+    "Lambda.EC2ThrottledException",
+    "Lambda.ENILimitReachedException",
+    "Lambda.SubnetIPAddressLimitReachedException",
 }
 BEFORE_THE_LOCK = {"AcquireLock"}
 FUNCTION_SOURCES = [p for p in (ROOT / "functions").rglob("*.py")]
@@ -78,6 +88,23 @@ def test_every_lambda_task_retries_all_transient_errors_with_back_off_and_jitter
     assert retry["BackoffRate"] > 1
     assert retry["JitterStrategy"] == "FULL"
     assert retry["MaxAttempts"] >= 3
+
+
+@named(LAMBDAS)
+def test_exactly_the_tasks_in_the_vpc_wait_for_their_network_interfaces(
+    file: str, name: str, state: dict[str, Any]
+) -> None:
+    waiting = [r for r in state["Retry"] if VPC_NOT_READY & set(r["ErrorEquals"])]
+    assert bool(waiting) == NEEDS[name].prometheus
+    for retry in waiting:
+        assert set(retry["ErrorEquals"]) == VPC_NOT_READY
+        assert (retry["IntervalSeconds"], retry["MaxAttempts"]) == (15, 6)
+
+
+def test_the_errors_of_the_network_are_those_of_lambdas_invoke() -> None:
+    model = botocore.session.get_session().get_service_model("lambda")
+    possible = {f"Lambda.{shape.name}" for shape in model.operation_model("Invoke").error_shapes}
+    assert possible >= VPC_NOT_READY
 
 
 @named(LAMBDAS)

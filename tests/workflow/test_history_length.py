@@ -23,6 +23,9 @@ from node_fleet.settings.validation import (
     HISTORY_LIMIT,
     LONGEST_STEP_SECONDS,
     MACHINE_SECONDS,
+    NETWORK_RETRIES,
+    NETWORK_RETRY_EVENTS,
+    NETWORK_RETRY_SECONDS,
     POLL_EVENTS,
     RETRIED_POLL_EVENTS,
     ROUND_EVENTS,
@@ -74,12 +77,23 @@ def _reached(start: str, ahead: dict[str, set[str]]) -> set[str]:
     return found
 
 
+def network_retries(state: dict[str, Any]) -> list[dict[str, Any]]:
+    return [rule for rule in state.get("Retry", ()) if "Lambda.ENINotReadyException" in rule["ErrorEquals"]]
+
+
+def longest_seconds(state: dict[str, Any]) -> int:
+    """The limit of one try and the pauses between network retries, whose tries fail at once."""
+    pauses = sum(rule["IntervalSeconds"] * rule["MaxAttempts"] for rule in network_retries(state))
+    return int(state.get("TimeoutSeconds", 0)) + pauses
+
+
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 def test_one_look_is_a_wait_a_task_and_a_choice(loop: tuple[str, ...]) -> None:
     edges = all_edges(AUTOSCALER)
     assert {(loop[0], loop[1]), (loop[1], loop[2]), (loop[2], loop[0])} <= edges
     assert events(loop) == POLL_EVENTS
-    tries = sum(rule["MaxAttempts"] for rule in AUTOSCALER["States"][loop[1]]["Retry"])
+    rules = AUTOSCALER["States"][loop[1]]["Retry"]
+    tries = sum(rule["MaxAttempts"] for rule in rules if rule not in network_retries(AUTOSCALER["States"][loop[1]]))
     assert events(loop) + tries * EVENTS_OF_A_FAILED_TRY == RETRIED_POLL_EVENTS
 
 
@@ -98,15 +112,29 @@ def test_the_relations_numbers_are_those_of_the_definition() -> None:
     states = AUTOSCALER["States"]
     assert events(states) + 2 <= BESIDE_EVENTS
     assert AUTOSCALER["TimeoutSeconds"] == MACHINE_SECONDS
-    assert max(state.get("TimeoutSeconds", 0) for state in states.values()) == LONGEST_STEP_SECONDS
-    assert sum(states[name]["TimeoutSeconds"] for name in ("CollectMetrics", "Decide")) == UNRENEWED_SECONDS
+    assert max(longest_seconds(state) for state in states.values()) == LONGEST_STEP_SECONDS
+    assert sum(longest_seconds(states[name]) for name in ("CollectMetrics", "Decide")) == UNRENEWED_SECONDS
+
+
+def test_network_retries_have_a_fixed_pause_so_that_a_run_has_time_for_few_of_them() -> None:
+    """They come on top of the other retries, so the relation counts as many as the longest run has time for."""
+    rules = [rule for state in AUTOSCALER["States"].values() for rule in network_retries(state)]
+    assert len(rules) == 4
+    for rule in rules:
+        assert (rule["IntervalSeconds"], rule["MaxAttempts"], rule["BackoffRate"]) == (
+            NETWORK_RETRY_SECONDS,
+            NETWORK_RETRIES,
+            1,
+        )
+        assert "JitterStrategy" not in rule
+    assert NETWORK_RETRY_EVENTS == MACHINE_SECONDS / NETWORK_RETRY_SECONDS * EVENTS_OF_A_FAILED_TRY
 
 
 def test_the_longest_run_by_default_is_far_below_the_limit() -> None:
     settings = Settings()
     longest = max_history_events(settings)
     assert longest < HISTORY_LIMIT
-    assert max_history_events(settings, poll_events=RETRIED_POLL_EVENTS) < AWS_HISTORY_LIMIT
+    assert max_history_events(settings, with_retries=True) < AWS_HISTORY_LIMIT
 
 
 polls = st.integers(2, 60)
@@ -129,7 +157,7 @@ polls = st.integers(2, 60)
 def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given: dict[str, Any]) -> None:
     settings = Settings(**given)
     long = max_history_events(settings) >= HISTORY_LIMIT
-    long = long or max_history_events(settings, poll_events=RETRIED_POLL_EVENTS) >= AWS_HISTORY_LIMIT
+    long = long or max_history_events(settings, with_retries=True) >= AWS_HISTORY_LIMIT
     if not long:
         assert Settings.from_mapping(given).join_poll_seconds == given["join_poll_seconds"]
         return
@@ -143,14 +171,14 @@ def test_looking_every_two_seconds_for_half_an_hour_at_ten_workers_is_refused() 
         Settings.from_mapping(wild)
 
 
-@pytest.mark.parametrize(("lease", "right"), [(185, False), (186, True)])
+@pytest.mark.parametrize(("lease", "right"), [(245, False), (246, True)])
 def test_a_lease_that_a_long_step_could_outlast_is_refused(lease: int, right: bool) -> None:
-    """120 s for the longest step, 60 s for the longest pause, 5 s for clocks that differ."""
+    """90 s for CheckDrain and 90 s of network retries, 60 s for the longest pause, 5 s for clocks that differ."""
     given = {"lease_seconds": lease, "join_poll_seconds": 60}
     if right:
         assert Settings.from_mapping(given).lease_seconds == lease
     else:
-        with pytest.raises(InvalidSettingsError, match="LEASE_SECONDS=185 must be above 185"):
+        with pytest.raises(InvalidSettingsError, match="LEASE_SECONDS=245 must be above 245"):
             Settings.from_mapping(given)
 
 

@@ -12,15 +12,19 @@ POLL_EVENTS = 9
 """History events of one round of a polling loop: Wait 2, Task 5, Choice 2."""
 RETRIED_POLL_EVENTS = 27
 """The same when every attempt of the Task but the last fails: 6 retries of 3 events."""
+NETWORK_RETRY_SECONDS, NETWORK_RETRIES = 15, 6
+"""While Lambda recreates the network interfaces of a function in the VPC, its state is retried after this pause."""
+NETWORK_RETRY_EVENTS = MACHINE_SECONDS // NETWORK_RETRY_SECONDS * 3
+"""As many of these retries as a run has time for, of 3 events each."""
 BESIDE_EVENTS = 200
 """Upper limit of history events when every state of the machine runs once."""
 ROUND_EVENTS = 80
 """Upper limit of history events of one more round or target, in which each of its states runs once."""
 HISTORY_LIMIT, AWS_HISTORY_LIMIT = 10_000, 25_000
-LONGEST_STEP_SECONDS = 120
-"""The longest TimeoutSeconds of a state that holds the lock."""
-UNRENEWED_SECONDS = 75
-"""CollectMetrics and Decide follow a wait and do not renew the lease: their TimeoutSeconds together."""
+LONGEST_STEP_SECONDS = 90 + NETWORK_RETRIES * NETWORK_RETRY_SECONDS
+"""The longest TimeoutSeconds of a state that holds the lock, with the pauses of its network retries."""
+UNRENEWED_SECONDS = 75 + NETWORK_RETRIES * NETWORK_RETRY_SECONDS
+"""CollectMetrics and Decide follow a wait and do not renew the lease: the same for both together."""
 
 
 def contradictions(s: SettingValues) -> list[str]:
@@ -62,7 +66,7 @@ def contradictions(s: SettingValues) -> list[str]:
     return found
 
 
-def max_history_events(s: SettingValues, *, poll_events: int = POLL_EVENTS) -> int:
+def max_history_events(s: SettingValues, *, with_retries: bool = False) -> int:
     """History events of the longest run that these settings allow: every loop reaches its limit, within the hour."""
     drain = s.drain_timeout_seconds + 60 + s.delivery_timeout_seconds + 30
     loops = (
@@ -72,12 +76,14 @@ def max_history_events(s: SettingValues, *, poll_events: int = POLL_EVENTS) -> i
     )
     polls = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)
     within_the_hour = MACHINE_SECONDS // min(poll for *_, poll in loops) + 1
-    return BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets) + poll_events * min(polls, within_the_hour)
+    poll_events, network_events = (RETRIED_POLL_EVENTS, NETWORK_RETRY_EVENTS) if with_retries else (POLL_EVENTS, 0)
+    rounds = BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets)
+    return rounds + poll_events * min(polls, within_the_hour) + network_events
 
 
 def _history_problems(s: SettingValues) -> list[str]:
     """Step Functions ends a run at 25,000 events: the longest run stays below 10,000, with all retries below 25,000."""
-    plain, retried = max_history_events(s), max_history_events(s, poll_events=RETRIED_POLL_EVENTS)
+    plain, retried = max_history_events(s), max_history_events(s, with_retries=True)
     if plain < HISTORY_LIMIT and retried < AWS_HISTORY_LIMIT:
         return []
     return [

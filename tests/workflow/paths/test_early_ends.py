@@ -177,3 +177,14 @@ def test_when_both_the_work_and_the_release_fail_the_first_fault_is_shown(fleet:
     run = fleet.tick()
     assert run.path[-3:] == ["ReleaseLock", "FirstFailure", "RunFailed"]
     assert (run.error, run.cause) == ("RuntimeError", "the first")
+
+
+def test_a_function_whose_network_is_recreated_is_retried_for_90_seconds(fleet: Stage) -> None:
+    not_ready = type("Lambda.ENINotReadyException", (Exception,), {})
+    struck = fleet.break_state("CollectMetrics", not_ready("the network interfaces are not ready"), times=6)
+    begun = fleet.now()
+    run = fleet.run()
+    assert len(struck) == 6
+    assert (run.status, run.path) == ("SUCCEEDED", QUIET)
+    assert fleet.now() - begun >= 90
+    nothing_left_behind(fleet)
