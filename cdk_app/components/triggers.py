@@ -99,7 +99,7 @@ class Triggers:
         machine = self.state_machines["interruption"]
         patterns = _notice_patterns()
         if not self.config.settings.handle_rebalance:
-            del patterns["RebalanceRecommendation"]
+            del patterns["Rebalance"]
         for construct_id, pattern in patterns.items():
             rule = events.Rule(
                 self.stack,
@@ -130,7 +130,7 @@ def _subscribe(topic: sns.Topic, handler: HandlerFunction) -> None:
 def _notice_patterns() -> dict[str, events.EventPattern]:
     ec2 = {
         "SpotInterruption": "EC2 Spot Instance Interruption Warning",
-        "RebalanceRecommendation": "EC2 Instance Rebalance Recommendation",
+        "Rebalance": "EC2 Instance Rebalance Recommendation",
     }
     found = {name: events.EventPattern(source=["aws.ec2"], detail_type=[kind]) for name, kind in ec2.items()}
     found["InstanceStateChange"] = events.EventPattern(
