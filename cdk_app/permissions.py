@@ -54,18 +54,45 @@ START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the
 READ_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads the outcome of a command")
 CANCEL_COMMAND = Grant(("ssm:CancelCommand",), "anything", "stops a command whose outcome is unknown")
 TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", condition="our_worker")
-TAG_WORKER = Grant(("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker")
+TAG_WORKER = Grant(
+    ("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker_join_failed"
+)
 LAUNCH = (
-    Grant(("ec2:RunInstances",), "launch_inputs", "launches from the named template into the named subnets"),
+    Grant(
+        ("ec2:RunInstances",),
+        "launch_inputs",
+        "launches from the named template into the named subnets",
+        condition="our_template",
+    ),
+    Grant(
+        ("ec2:RunInstances",),
+        "template_parts",
+        "image, security group and key pair are those of the template",
+        condition="set_by_our_template",
+        by_aws=True,
+    ),
     Grant(
         ("ec2:RunInstances",),
         "instances",
-        "the instance must carry the tags of the fleet",
+        "the instance must carry the tags of a worker of the fleet",
         condition="tagged_as_ours",
         by_aws=True,
     ),
-    Grant(("ec2:RunInstances",), "launch_parts", "an instance has a volume and a network interface", by_aws=True),
-    Grant(("ec2:CreateTags",), "launched_kinds", "the launch sets the tags", condition="while_launching", by_aws=True),
+    Grant(
+        ("ec2:RunInstances",),
+        "launch_parts",
+        "an instance has a volume and a network interface",
+        condition="our_template",
+        by_aws=True,
+    ),
+    Grant(("ec2:CreateTags",), "launched_kinds", "the launch sets the tags", condition="worker_tags", by_aws=True),
+    Grant(
+        ("ec2:CreateTags",),
+        "interfaces",
+        "the template of an attached cluster may tag network interfaces",
+        condition="while_launching",
+        by_aws=True,
+    ),
     Grant(
         ("iam:PassRole",),
         "worker_role",

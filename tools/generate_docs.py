@@ -27,7 +27,11 @@ _BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:]+) -->\n).*?(<!
 _CONDITIONS = {
     "own_items": "only items of this cluster",
     "our_worker": "only instances tagged ManagedBy=node-fleet and Cluster=this one",
-    "tagged_as_ours": "only with our tags in the same call",
+    "our_worker_join_failed": "only the tag JoinFailed, only instances with the tags of this cluster",
+    "our_template": "only from that template",
+    "set_by_our_template": "only those that the launch template names",
+    "tagged_as_ours": "only from that template, only with the tags of a worker in the same call",
+    "worker_tags": "only inside RunInstances, only the tags of a worker of this cluster",
     "while_launching": "only inside RunInstances",
     "to_ec2": "only to EC2",
     "the_server": "only the instance with the server's tag",
@@ -39,7 +43,9 @@ _RESOURCES = {
     "image_parameter": "Amazon Linux's public parameter",
     "launch_inputs": "the launch template and the workers' subnets",
     "launch_parts": "volumes and network interfaces",
-    "launched_kinds": "what the launch creates",
+    "launched_kinds": "the launched instance and its volumes",
+    "template_parts": "images, security groups (mode attach: key pairs)",
+    "interfaces": "network interfaces",
 }
 
 

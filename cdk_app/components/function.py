@@ -20,11 +20,13 @@ ENVIRONMENT_LIMIT_BYTES = 4096
 WILDCARD_LIMITS = {
     "anything": "AWS supports no resource for this action",
     "our_worker": "Only instances with the tags of this cluster",
-    "tagged_as_ours": "Only if the launched instance gets the tags of this cluster",
+    "our_worker_join_failed": "Only the tag JoinFailed of instances with the tags of this cluster",
+    "our_template": "Only from the launch template of the workers",
+    "set_by_our_template": "Only what the launch template of the workers names",
+    "tagged_as_ours": "Only from the workers' launch template, and only with the tags of a worker of this cluster",
+    "worker_tags": "Only as part of RunInstances, and only the tags of a worker of this cluster",
     "while_launching": "Only as part of RunInstances",
     "the_server": "Only the instance with the tag of the server",
-    "launch_inputs": "Image and group come from the named launch template",
-    "launch_parts": "A volume and an interface have no name before they exist",
     "image_parameter": "Public parameters of Amazon Linux 2023, read only",
 }
 

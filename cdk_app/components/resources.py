@@ -15,8 +15,11 @@ AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
 _EC2_KINDS = {
     "instances": ("instance",),
     "launch_parts": ("volume", "network-interface"),
-    "launched_kinds": ("instance", "volume", "network-interface"),
+    "launched_kinds": ("instance", "volume"),
+    "interfaces": ("network-interface",),
 }
+LAUNCH_TAG_KEYS = ("Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion")
+"""Every tag of a launch; a test compares them with the request of the code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,7 @@ class FleetResources:
             "slack_secret": [secret_arn(self.stack, settings.slack_secret)],
             "worker_role": [self.facts.worker_role_arn],
             "launch_inputs": self._launch_inputs(),
+            "template_parts": self._template_parts(),
             "image_parameter": [self._public(f"ssm:{self.stack.region}::parameter{AMAZON_LINUX}*")],
         }
         return known[name]
@@ -60,29 +64,48 @@ class FleetResources:
     def condition(self, name: str) -> dict[str, dict[str, Any]]:
         """The policy condition of a Grant."""
         ours = {"ManagedBy": "node-fleet", "Cluster": self.config.cluster_id}
+        owned = {f"aws:ResourceTag/{key}": value for key, value in ours.items()}
+        requested = {f"aws:RequestTag/{key}": value for key, value in {**ours, "Role": "k3s-worker"}.items()}
+        template = {"ArnLike": {"ec2:LaunchTemplate": self._template_arn}}
         server = {"ssm:resourceTag/Role": self.config.settings.server_role_tag}
         if self.config.mode == "new":
             server["ssm:resourceTag/Cluster"] = self.config.cluster_id
+        launching = {"ec2:CreateAction": "RunInstances"}
         known: dict[str, dict[str, dict[str, Any]]] = {
             "": {},
             "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
-            "our_worker": {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in ours.items()}},
-            "tagged_as_ours": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in ours.items()}},
-            "while_launching": {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+            "our_worker": {"StringEquals": owned},
+            "our_worker_join_failed": {
+                "StringEquals": {**owned, "aws:RequestTag/JoinFailed": "true"},
+                "ForAllValues:StringEquals": {"aws:TagKeys": ["JoinFailed"]},
+            },
+            "our_template": template,
+            "set_by_our_template": {**template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+            "tagged_as_ours": {**template, "StringEquals": requested},
+            "worker_tags": {"StringEquals": {**launching, **requested}, **self._launch_tag_keys},
+            "while_launching": {"StringEquals": launching},
             "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
             "the_server": {"StringEquals": server},
         }
         return known[name]
 
+    @property
+    def _launch_tag_keys(self) -> dict[str, dict[str, Any]]:
+        """The launch template of an attached cluster may add tags of its own."""
+        if self.config.mode == "attach":
+            return {}
+        return {"ForAllValues:StringEquals": {"aws:TagKeys": list(LAUNCH_TAG_KEYS)}}
+
+    @property
+    def _template_arn(self) -> str:
+        return self._arn("ec2", f"launch-template/{self.facts.launch_template_id}")
+
     def _launch_inputs(self) -> list[str]:
-        template = self._arn("ec2", f"launch-template/{self.facts.launch_template_id}")
-        subnets = [self._arn("ec2", f"subnet/{subnet}") for _, subnet in self.facts.worker_subnets]
-        return [
-            template,
-            *subnets,
-            self._arn("ec2", "security-group/*"),
-            self._public(f"ec2:{self.stack.region}::image/*"),
-        ]
+        return [self._template_arn, *(self._arn("ec2", f"subnet/{subnet}") for _, subnet in self.facts.worker_subnets)]
+
+    def _template_parts(self) -> list[str]:
+        parts = [self._arn("ec2", "security-group/*"), self._public(f"ec2:{self.stack.region}::image/*")]
+        return [*parts, self._arn("ec2", "key-pair/*")] if self.config.mode == "attach" else parts
 
     def _arn(self, service: str, rest: str) -> str:
         return arn(self.stack, service, rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.session
@@ -11,7 +12,11 @@ import pytest
 
 from cdk_app.permissions import NEEDS
 from cdk_app.workflow import handlers
+from node_fleet.adapters.ec2 import MANAGED_BY, WORKER_ROLE, Ec2Fleet
+from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.support.iam_reference import text
 
 CLUSTERS = [NEW, ATTACHED]
 # IAM's prefix where botocore's service has another name.
@@ -82,20 +87,92 @@ def test_terminating_is_limited_to_this_clusters_tags(app: App, cluster: str, fu
     }
 
 
-@pytest.mark.parametrize("function", [name for name, needs in NEEDS.items() if "ec2:RunInstances" in str(needs)])
+LAUNCHERS = [name for name, needs in NEEDS.items() if "ec2:RunInstances" in str(needs)]
+TAGGERS = [name for name, needs in NEEDS.items() if "our_worker_join_failed" in str(needs)]
+
+
+def kinds(statement: dict[str, Any]) -> set[str]:
+    """The resource types of EC2 that a statement names."""
+    return {text(resource).split(":", 5)[5].partition("/")[0] for resource in listed(statement["Resource"])}
+
+
+@pytest.mark.parametrize("function", LAUNCHERS)
 def test_launching_is_limited_to_template_subnets_tags_and_role(app: App, function: str) -> None:
     found = role_statements(app, ATTACHED, function)
-    launches = with_action(found, "ec2:RunInstances")
-    text = json.dumps(launches)
-    assert "launch-template/lt-0123456789abcdef0" in text
-    assert "subnet/subnet-0bbbbbbbbbbbbbbb1" in text
-    assert "subnet/*" not in text
-    tagged = [s for s in launches if "Condition" in s]
-    assert [s["Condition"]["StringEquals"]["aws:RequestTag/Cluster"] for s in tagged] == [ATTACHED]
+    launches = json.dumps(with_action(found, "ec2:RunInstances"))
+    assert "launch-template/lt-0123456789abcdef0" in launches
+    assert "subnet/subnet-0bbbbbbbbbbbbbbb1" in launches
+    assert "subnet/*" not in launches
     (passing,) = with_action(found, "iam:PassRole")
     assert passing["Resource"] == "arn:aws:iam::123456789012:role/shop-k3s-worker"
-    (tagging,) = [s for s in with_action(found, "ec2:CreateTags")]
-    assert tagging["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("function", LAUNCHERS)
+def test_instances_are_launched_from_our_template_only(app: App, cluster: str, function: str) -> None:
+    """Every resource of a launch that knows the key ec2:LaunchTemplate must come with our template."""
+    launches = with_action(role_statements(app, cluster, function), "ec2:RunInstances")
+    launched = {"launch-template", "subnet", "image", "security-group", "instance", "volume", "network-interface"}
+    assert set().union(*map(kinds, launches)) == launched | ({"key-pair"} if cluster == ATTACHED else set())
+    for statement in launches:
+        (template,) = statement["Condition"]["ArnLike"].items()
+        assert template[0] == "ec2:LaunchTemplate"
+        assert ":launch-template/" in text(template[1])
+        assert "*" not in json.dumps(template[1])
+        from_template = {"ec2:IsLaunchTemplateResource": "true"} if "image" in kinds(statement) else None
+        assert statement["Condition"].get("Bool") == from_template
+    (parts,) = [s for s in launches if "image" in kinds(s)]
+    assert kinds(parts) >= {"image", "security-group"}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("function", LAUNCHERS)
+def test_a_launched_worker_can_never_carry_the_tags_of_the_server(app: App, cluster: str, function: str) -> None:
+    worker = {"ManagedBy": MANAGED_BY, "Cluster": cluster, "Role": WORKER_ROLE}
+    requested = {f"aws:RequestTag/{key}": value for key, value in worker.items()}
+    found = role_statements(app, cluster, function)
+    (launching,) = [s for s in with_action(found, "ec2:RunInstances") if "instance" in kinds(s)]
+    assert launching["Condition"]["StringEquals"] == requested
+    (tagging,) = [s for s in with_action(found, "ec2:CreateTags") if "instance" in kinds(s)]
+    assert kinds(tagging) == {"instance", "volume"}
+    assert tagging["Condition"]["StringEquals"] == {"ec2:CreateAction": "RunInstances", **requested}
+    (interfaces,) = [s for s in with_action(found, "ec2:CreateTags") if "instance" not in kinds(s)]
+    assert kinds(interfaces) == {"network-interface"}
+    assert interfaces["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+
+
+@pytest.mark.parametrize("function", LAUNCHERS)
+def test_a_launch_sets_exactly_the_tags_that_its_role_allows(app: App, function: str) -> None:
+    sent: list[dict[str, Any]] = []
+    settings = Settings.from_mapping({"launch_template_id": "lt-0123456789abcdef0", "cluster_id": NEW})
+    launcher = SimpleNamespace(
+        run_instances=lambda **request: sent.append(request) or {"Instances": [{"InstanceId": "i"}]}
+    )
+    slot = LaunchSlot(number=0, zone="ap-southeast-1a", subnet_id="subnet-1", instance_type="t3.small", market="spot")
+    Ec2Fleet(None, settings, launcher=launcher).launch(slot, operation_id="up-1", token="token")
+    (tagging,) = [
+        s for s in with_action(role_statements(app, NEW, function), "ec2:CreateTags") if "instance" in kinds(s)
+    ]
+    allowed = set(tagging["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"])
+    for specification in sent[0]["TagSpecifications"]:
+        tags = {tag["Key"]: tag["Value"] for tag in specification["Tags"]}
+        assert specification["ResourceType"] in kinds(tagging)
+        assert set(tags) == allowed
+        assert (tags["Role"], tags["ManagedBy"], tags["Cluster"]) == (WORKER_ROLE, MANAGED_BY, NEW)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("function", TAGGERS)
+def test_a_running_worker_can_get_the_tag_join_failed_and_no_other(app: App, cluster: str, function: str) -> None:
+    (tagging,) = with_action(role_statements(app, cluster, function), "ec2:CreateTags")
+    assert tagging["Condition"] == {
+        "StringEquals": {
+            "aws:ResourceTag/ManagedBy": MANAGED_BY,
+            "aws:ResourceTag/Cluster": cluster,
+            "aws:RequestTag/JoinFailed": "true",
+        },
+        "ForAllValues:StringEquals": {"aws:TagKeys": ["JoinFailed"]},
+    }
 
 
 @pytest.mark.parametrize("function", [name for name, needs in NEEDS.items() if "ssm:SendCommand" in str(needs)])
