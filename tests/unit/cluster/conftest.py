@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cdk_app.scripts import read_script
+from cdk_app.stacks.cluster import DASHBOARDS, NOT_IN_BUNDLE
+from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, PASSWORD, SESSION, VALUES, Run, boot_unit
+from tests.support.stub_commands import Reply, Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
 
@@ -31,3 +38,89 @@ def filled(tmp_path: Path) -> Callable[[Path, dict[str, str]], Path]:
         return target
 
     return fill
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
+    """The bundle as the deployment uploads it: a zip of what the server installs from cluster/."""
+    target = tmp_path_factory.mktemp("bundle") / "cluster.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted(cluster.rglob("*")):
+            name = str(file.relative_to(cluster))
+            left_out = "__pycache__" in file.parts or name.startswith(tuple(f"{part}/" for part in NOT_IN_BUNDLE))
+            if file.is_file() and not left_out:
+                archive.write(file, name)
+    return target
+
+
+@pytest.fixture(scope="session")
+def dashboards(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
+    target = tmp_path_factory.mktemp("dashboards") / "dashboards.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted((cluster / DASHBOARDS).iterdir()):
+            archive.write(file, file.name)
+    return target
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A machine on which K3s, once started, has written the agents' token."""
+    token = tmp_path / "root/var/lib/rancher/k3s/server/agent-token"
+    token.parent.mkdir(parents=True)
+    token.write_text(AGENT_TOKEN + "\n")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
+    commands = ("curl", "aws", "systemctl", "sleep", "uname", "kubectl")
+    stubs = Stubs(tmp_path / "stubs", commands)
+    # The real download makes kubectl a name of K3s; here both names lead to the stub.
+    binary = f'#!/bin/sh\nexec {stubs.home}/bin/kubectl "$@"\n'
+    stubs.on("uname", "-m", "x86_64\n")
+    stubs.on("systemctl", "")
+    stubs.on("curl", "meta-data", Reply(exit=22, stderr="401\n"))
+    for path, answer in {
+        "instance-id": INSTANCE,
+        "placement/availability-zone": "ap-southeast-1b",
+        "local-ipv4": "10.0.1.10",
+    }.items():
+        stubs.on("curl", f"{SESSION}meta-data/{path}$", answer)
+    stubs.on("curl", "-X PUT .*api/token", "session")
+    stubs.on("curl", "k3s-io.*/k3s$", binary)
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(binary.encode()).hexdigest()}  k3s\n")
+    stubs.on("kubectl", ".*", "kind: Fake\n")
+    stubs.on("kubectl", "--version", "k3s version v1.35.5+k3s1 (abc)\n")
+    stubs.on("aws", "s3 cp .*s3://assets/cluster.zip", Reply(copy=str(bundle)))
+    stubs.on("aws", "ssm get-parameter .*/node-fleet/node-fleet-prod/dashboards ", "s3://assets/dashboards.zip\n")
+    stubs.on("aws", "s3 cp .*s3://assets/dashboards.zip", Reply(copy=str(dashboards)))
+    stubs.on("aws", "ec2 create-tags")
+    stubs.on("aws", "get-secret-value .*k3s-token", "set-by-the-server-at-first-boot")
+    stubs.on("aws", "put-secret-value", "version-1", keeps="stored-token")
+    secret = json.dumps({"username": "prometheus", "password": PASSWORD})
+    stubs.on("aws", "get-secret-value .*prometheus-auth", secret)
+    return stubs
+
+
+@pytest.fixture
+def run(stubs: Stubs, root: Path, cluster: Path, filled: Callable[[Path, dict[str, str]], Path]) -> Run:
+    def start(**changed: str) -> subprocess.CompletedProcess[str]:
+        script = filled(cluster / "server/user_data.sh", {**VALUES, **changed})
+        stubs.on("curl", f"{SESSION}latest/user-data$", script.read_text())
+        return stubs.run(script, {"NODE_FLEET_ROOT": str(root)})
+
+    return start
+
+
+@pytest.fixture
+def repeat(stubs: Stubs, root: Path) -> Run:
+    """Runs the boot unit as systemd does: its command in its environment."""
+
+    def start() -> subprocess.CompletedProcess[str]:
+        unit = boot_unit(root)
+        command = unit.get("Service", "ExecStart").split()
+        assert command[0] == "/bin/bash"
+        name, _, value = unit.get("Service", "Environment").partition("=")
+        return stubs.run(Path(f"{root}{command[1]}"), {"NODE_FLEET_ROOT": str(root), name: value})
+
+    return start

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import configparser
 import hashlib
 import json
 import os
@@ -11,8 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,131 +17,17 @@ import bcrypt
 import pytest
 import yaml
 
-from cdk_app.stacks.cluster import DASHBOARDS, NOT_IN_BUNDLE
+from tests.support.server_bootstrap import (
+    AGENT_TOKEN,
+    INSTANCE,
+    PASSWORD,
+    VALUES,
+    Run,
+    failure_tag,
+    k3s_config,
+    pin_flux,
+)
 from tests.support.stub_commands import Reply, Stubs
-
-AGENT_TOKEN = f"K10{'a' * 64}::node:agentSecretPart"
-PASSWORD = "pa55wordOfPrometheus"
-INSTANCE = "i-0aaaabbbbccccdddd"
-SESSION = "X-aws-ec2-metadata-token: session .*"
-VALUES = {
-    "CLUSTER_ID": "node-fleet-prod",
-    "AWS_REGION": "ap-southeast-1",
-    "BUNDLE_BUCKET": "assets",
-    "BUNDLE_KEY": "cluster.zip",
-    "TOKEN_SECRET_ID": "node-fleet/k3s-token",
-    "PROMETHEUS_SECRET_ID": "node-fleet/prometheus-auth",
-    "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",
-    "FLUX_GIT_URL": "",
-}
-NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
-DENIED = Reply(exit=254, stderr="AccessDeniedException\n")
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
-    """The bundle as the deployment uploads it: a zip of what the server installs from cluster/."""
-    target = tmp_path_factory.mktemp("bundle") / "cluster.zip"
-    with zipfile.ZipFile(target, "w") as archive:
-        for file in sorted(cluster.rglob("*")):
-            name = str(file.relative_to(cluster))
-            left_out = "__pycache__" in file.parts or name.startswith(tuple(f"{part}/" for part in NOT_IN_BUNDLE))
-            if file.is_file() and not left_out:
-                archive.write(file, name)
-    return target
-
-
-@pytest.fixture(scope="session")
-def dashboards(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
-    target = tmp_path_factory.mktemp("dashboards") / "dashboards.zip"
-    with zipfile.ZipFile(target, "w") as archive:
-        for file in sorted((cluster / DASHBOARDS).iterdir()):
-            archive.write(file, file.name)
-    return target
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A machine on which K3s, once started, has written the agents' token."""
-    token = tmp_path / "root/var/lib/rancher/k3s/server/agent-token"
-    token.parent.mkdir(parents=True)
-    token.write_text(AGENT_TOKEN + "\n")
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
-    commands = ("curl", "aws", "systemctl", "sleep", "uname", "kubectl")
-    stubs = Stubs(tmp_path / "stubs", commands)
-    # The real download makes kubectl a name of K3s; here both names lead to the stub.
-    binary = f'#!/bin/sh\nexec {stubs.home}/bin/kubectl "$@"\n'
-    stubs.on("uname", "-m", "x86_64\n")
-    stubs.on("systemctl", "")
-    stubs.on("curl", "meta-data", Reply(exit=22, stderr="401\n"))
-    for path, answer in {
-        "instance-id": INSTANCE,
-        "placement/availability-zone": "ap-southeast-1b",
-        "local-ipv4": "10.0.1.10",
-    }.items():
-        stubs.on("curl", f"{SESSION}meta-data/{path}$", answer)
-    stubs.on("curl", "-X PUT .*api/token", "session")
-    stubs.on("curl", "k3s-io.*/k3s$", binary)
-    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(binary.encode()).hexdigest()}  k3s\n")
-    stubs.on("kubectl", ".*", "kind: Fake\n")
-    stubs.on("kubectl", "--version", "k3s version v1.35.5+k3s1 (abc)\n")
-    stubs.on("aws", "s3 cp .*s3://assets/cluster.zip", Reply(copy=str(bundle)))
-    stubs.on("aws", "ssm get-parameter .*/node-fleet/node-fleet-prod/dashboards ", "s3://assets/dashboards.zip\n")
-    stubs.on("aws", "s3 cp .*s3://assets/dashboards.zip", Reply(copy=str(dashboards)))
-    stubs.on("aws", "ec2 create-tags")
-    stubs.on("aws", "get-secret-value .*k3s-token", "set-by-the-server-at-first-boot")
-    stubs.on("aws", "put-secret-value", "version-1", keeps="stored-token")
-    secret = json.dumps({"username": "prometheus", "password": PASSWORD})
-    stubs.on("aws", "get-secret-value .*prometheus-auth", secret)
-    return stubs
-
-
-@pytest.fixture
-def run(stubs: Stubs, root: Path, cluster: Path, filled: Callable[[Path, dict[str, str]], Path]) -> Run:
-    def start(**changed: str) -> subprocess.CompletedProcess[str]:
-        script = filled(cluster / "server/user_data.sh", {**VALUES, **changed})
-        stubs.on("curl", f"{SESSION}latest/user-data$", script.read_text())
-        return stubs.run(script, {"NODE_FLEET_ROOT": str(root)})
-
-    return start
-
-
-@pytest.fixture
-def repeat(stubs: Stubs, root: Path) -> Run:
-    """Runs the boot unit as systemd does: its command in its environment."""
-
-    def start() -> subprocess.CompletedProcess[str]:
-        unit = boot_unit(root)
-        command = unit.get("Service", "ExecStart").split()
-        assert command[0] == "/bin/bash"
-        name, _, value = unit.get("Service", "Environment").partition("=")
-        return stubs.run(Path(f"{root}{command[1]}"), {"NODE_FLEET_ROOT": str(root), name: value})
-
-    return start
-
-
-def boot_unit(root: Path) -> configparser.RawConfigParser:
-    unit = configparser.RawConfigParser()
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(root / "etc/systemd/system/node-fleet-bootstrap.service")
-    return unit
-
-
-def failure_tag(stubs: Stubs) -> str:
-    tags = [part for call in stubs.calls("aws", "create-tags") for part in call if "BootstrapError" in part]
-    return tags[-1].removeprefix("Key=BootstrapError,Value=") if tags else ""
-
-
-def k3s_config(root: Path) -> dict[str, object]:
-    loaded = yaml.safe_load((root / "etc/rancher/k3s/config.yaml").read_text())
-    assert isinstance(loaded, dict)
-    return loaded
 
 
 def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(run: Run, stubs: Stubs, root: Path) -> None:
@@ -278,201 +161,6 @@ def test_a_rebuilt_server_replaces_the_old_token(run: Run, stubs: Stubs, stored:
     stubs.on("aws", "get-secret-value .*k3s-token", stored)
     assert run().returncode == 0
     assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
-
-
-@pytest.mark.parametrize(
-    ("match", "reply"),
-    [
-        ("-X PUT .*api/token", Reply(exit=22, stderr="401\n")),
-        ("-X PUT .*api/token", Reply()),
-        ("meta-data/instance-id$", Reply()),
-        ("meta-data/local-ipv4$", Reply(stdout="<html>")),
-    ],
-    ids=["token answers 401", "token is empty", "id is empty", "address is a page"],
-)
-def test_without_a_proper_identity_k3s_is_never_started(run: Run, stubs: Stubs, match: str, reply: Reply) -> None:
-    stubs.on("curl", match, reply)
-    result = run()
-    assert result.returncode != 0
-    assert "K3s was not started" in result.stderr
-    assert not stubs.calls("systemctl", "k3s$") and not stubs.calls("aws", "s3 cp")
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        ("curl", "k3s-io.*/sha256sum-amd64.txt$", NO_ANSWER),
-        ("kubectl", "readyz", Reply(exit=1)),
-        ("aws", "s3 cp", DENIED),
-        ("curl", "meta-data/instance-id$", NO_ANSWER),
-    ],
-    ids=["K3s download", "Kubernetes API", "bundle", "identity"],
-)
-def test_systemd_repeats_a_failed_first_bootstrap_until_one_succeeds(
-    run: Run, repeat: Run, stubs: Stubs, root: Path, fault: tuple[str, str, Reply]
-) -> None:
-    stubs.on(*fault)
-    failure = stubs.rules[-1]
-    assert run().returncode != 0
-    unit = boot_unit(root)
-    assert unit.get("Service", "Restart") == "on-failure"
-    assert unit.get("Unit", "StartLimitIntervalSec") == "0"
-    assert "cloud-final.service" in unit.get("Unit", "After")
-    started = stubs.calls("systemctl", "node-fleet-bootstrap")
-    assert started == [
-        ["systemctl", "enable", "node-fleet-bootstrap"],
-        ["systemctl", "start", "--no-block", "node-fleet-bootstrap"],
-    ]
-    assert repeat().returncode != 0
-    assert len(stubs.calls("systemctl", "start --no-block node-fleet-bootstrap")) == 1, "systemd itself repeats it"
-    stubs.rules.remove(failure)
-    result = repeat()
-    assert result.returncode == 0, result.stderr
-    assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
-
-
-def test_a_first_bootstrap_that_succeeds_is_not_repeated(run: Run, stubs: Stubs) -> None:
-    assert run().returncode == 0
-    assert not stubs.calls("systemctl", "start .*node-fleet-bootstrap")
-
-
-def test_systemd_accepts_the_boot_unit(run: Run, root: Path) -> None:
-    run()
-    verifier = shutil.which("systemd-analyze")
-    if verifier is None:
-        pytest.skip("systemd-analyze is not on this machine")
-    unit = root / "etc/systemd/system/node-fleet-bootstrap.service"
-    result = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True, check=False)
-    assert "node-fleet-bootstrap.service" not in result.stderr, result.stderr
-
-
-def test_a_run_without_a_change_leaves_k3s_running(run: Run, repeat: Run, stubs: Stubs) -> None:
-    run()
-    assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
-    assert repeat().returncode == 0
-    assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
-    assert len(stubs.calls("systemctl", " start --no-block k3s$")) == 1
-
-
-def test_a_failed_download_keeps_the_earlier_bundle(
-    run: Run, repeat: Run, stubs: Stubs, cluster: Path, root: Path
-) -> None:
-    assert run().returncode == 0
-    stubs.on("aws", "s3 cp", Reply(copy=str(cluster / "versions.env")))
-    assert repeat().returncode != 0
-    assert (root / "opt/node-fleet/cluster/server/install.sh").exists()
-
-
-def test_a_bundle_that_cannot_be_fetched_is_named(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "s3 cp", DENIED)
-    assert run().returncode != 0
-    assert len(stubs.calls("aws", "s3 cp")) == 6
-    assert "the bundle s3://assets/cluster.zip could not be fetched" in failure_tag(stubs)
-
-
-def test_a_bundle_that_is_no_archive_is_named(run: Run, stubs: Stubs, cluster: Path) -> None:
-    stubs.on("aws", "s3 cp", Reply(copy=str(cluster / "versions.env")))
-    assert run().returncode != 0
-    assert "is not a zip archive" in failure_tag(stubs)
-
-
-def test_a_wrong_checksum_stops_before_k3s_runs(run: Run, stubs: Stubs) -> None:
-    stubs.on("curl", "k3s-io.*/k3s$", "something else")
-    result = run()
-    assert result.returncode != 0
-    assert "published checksum" in result.stderr
-    assert not stubs.calls("systemctl", "k3s$")
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-def test_an_api_that_never_becomes_ready_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
-    stubs.on("kubectl", "readyz", Reply(exit=1))
-    result = run()
-    assert result.returncode != 0
-    assert "did not become ready in 5 minutes" in result.stderr
-    assert "install.sh ended with status 1" in failure_tag(stubs)
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-def test_an_add_on_that_k3s_does_not_make_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
-    stubs.on("kubectl", "get deployment metrics-server", Reply(exit=1))
-    result = run()
-    assert result.returncode != 0
-    assert "no deployment kube-system/metrics-server in 5 minutes" in result.stderr
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-def test_a_token_that_cannot_be_stored_is_reported(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "put-secret-value", DENIED)
-    result = run()
-    assert result.returncode != 0
-    assert "could not be stored in node-fleet/k3s-token" in result.stderr
-    assert len(stubs.calls("aws", "put-secret-value")) == 6
-
-
-def test_a_missing_prometheus_password_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "get-secret-value .*prometheus-auth", '{"username": "prometheus"}')
-    result = run()
-    assert result.returncode != 0
-    assert "password must not be empty" in result.stderr
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-def test_k3s_that_writes_no_token_is_reported(run: Run, root: Path) -> None:
-    (root / "var/lib/rancher/k3s/server/agent-token").unlink()
-    result = run()
-    assert result.returncode != 0
-    assert "wrote no join token" in result.stderr
-
-
-def pin_flux(stubs: Stubs, bundle: Path, folder: Path, checksum: str) -> None:
-    """Serves a bundle that pins this checksum of Flux's manifest."""
-    changed = folder / "pinned.zip"
-    with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(changed, "w") as target:
-        for name in source.namelist():
-            text = source.read(name)
-            if name == "versions.env":
-                text = re.sub(rb"(?m)^FLUX_SHA256=.*$", f"FLUX_SHA256={checksum}".encode(), text)
-            target.writestr(name, text)
-    stubs.on("aws", "s3 cp .*cluster.zip", Reply(copy=str(changed)))
-
-
-def test_a_flux_manifest_without_the_pinned_checksum_is_never_applied(run: Run, stubs: Stubs) -> None:
-    stubs.on("curl", "fluxcd.*install.yaml$", "kind: ClusterRoleBinding\n")
-    result = run(FLUX_GIT_URL="https://example.com/fleet.git")
-    assert result.returncode != 0
-    assert "does not have the checksum FLUX_SHA256" in result.stderr
-    assert not stubs.calls("kubectl", "field-manager=flux-install")
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-@pytest.mark.parametrize(
-    ("match", "reply"),
-    [("ssm get-parameter", DENIED), ("s3 cp .*dashboards.zip", DENIED)],
-    ids=["parameter", "archive"],
-)
-def test_dashboards_that_cannot_be_fetched_are_reported(run: Run, stubs: Stubs, match: str, reply: Reply) -> None:
-    stubs.on("aws", match, reply)
-    result = run()
-    assert result.returncode != 0
-    assert "location in the parameter /node-fleet/node-fleet-prod/dashboards, so Grafana was not" in result.stderr
-    assert len(stubs.calls("aws", match)) == 6
-
-
-def test_a_changed_dashboard_restarts_grafana_and_leaves_k3s_running(
-    run: Run, repeat: Run, stubs: Stubs, root: Path, tmp_path: Path
-) -> None:
-    run()
-    manifests = root / "var/lib/rancher/k3s/server/manifests"
-    before = {manifest.name: manifest.read_text() for manifest in manifests.iterdir()}
-    changed = tmp_path / "changed.zip"
-    with zipfile.ZipFile(changed, "w") as archive:
-        archive.writestr("cluster-overview.json", "{}")
-    stubs.on("aws", "s3 cp .*dashboards.zip", Reply(copy=str(changed)))
-    assert repeat().returncode == 0
-    changed_manifests = [m.name for m in manifests.iterdir() if m.read_text() != before[m.name]]
-    assert changed_manifests == ["node-fleet-grafana.yaml"]
-    assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
 
 
 def test_flux_is_installed_only_when_a_repository_is_given(
