@@ -149,7 +149,7 @@ def test_load_that_returns_during_a_drain_withdraws_it_and_the_worker_serves_aga
     withdrawn = [e for e in story.removals if "UndoDrain" in e.path]
     assert withdrawn
     assert withdrawn[0].status == "SUCCEEDED"
-    assert "became unschedulable while it was drained" in story.notes()
+    assert "were unschedulable during the drain" in story.notes()
     assert withdrawn[0].output_of("UndoDrain")["memory"]["back_offs"] in ([], {"columns": [], "rows": []})
     assert story.cordoned() == []
     assert story.terminated() == []
