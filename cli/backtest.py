@@ -115,17 +115,8 @@ def backtest(
     settings = _settings(raw)
     try:
         assumptions = Assumptions(
-            capacity=Capacity(
-                boot_seconds=seconds_of(boot, "--boot"),
-                drain_seconds=seconds_of(drain, "--drain"),
-                instance_type=settings.instance_types[0],
-            ),
-            scaling=Scaling(
-                interpolation="jump" if jump else "ramp",
-                stabilization_seconds=seconds_of(stay_up, "--stay-up"),
-                workers_at_quantile=full_workers,
-                milli_per_unit=unit_milli,
-            ),
+            capacity=_capacity(boot, drain, settings),
+            scaling=_scaling(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit_milli),
         )
         if trace == HISTORY:
             opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
@@ -151,6 +142,23 @@ def backtest(
     except (TraceError, ModelError) as error:
         raise CommandError(str(error)) from error
     _show(shown, page, as_json=as_json)
+
+
+def _capacity(boot: str, drain: str, settings: Settings) -> Capacity:
+    return Capacity(
+        boot_seconds=seconds_of(boot, "--boot"),
+        drain_seconds=seconds_of(drain, "--drain"),
+        instance_type=settings.instance_types[0],
+    )
+
+
+def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float) -> Scaling:
+    return Scaling(
+        interpolation="jump" if jump else "ramp",
+        stabilization_seconds=seconds_of(stay_up, "--stay-up"),
+        workers_at_quantile=full_workers,
+        milli_per_unit=unit_milli,
+    )
 
 
 def _show(shown: Study, page: Path | None, *, as_json: bool) -> None:
