@@ -28,6 +28,7 @@ LIMITS: dict[tuple[str, str], tuple[int, str]] = {
     ("AWS::SecretsManager::Secret", "Name"): (512, r"[A-Za-z0-9/_+=.@-]+"),
     ("AWS::SNS::Topic", "TopicName"): (256, r"[A-Za-z0-9_-]+"),
     ("AWS::SSM::Document", "Name"): (128, r"[A-Za-z0-9_.-]{3,}"),
+    ("AWS::SSM::Parameter", "Name"): (2048, r"(/[A-Za-z0-9_.-]+){1,15}"),
     ("AWS::StepFunctions::StateMachine", "StateMachineName"): (80, r"[A-Za-z0-9_-]+"),
 }
 STACK_NAME = (128, r"[A-Za-z][A-Za-z0-9-]*")
@@ -39,6 +40,7 @@ MODELS = {
     ("AWS::IAM::Role", "RoleName"): ("iam", "CreateRole", "RoleName"),
     ("AWS::Logs::LogGroup", "LogGroupName"): ("logs", "CreateLogGroup", "logGroupName"),
     ("AWS::SecretsManager::Secret", "Name"): ("secretsmanager", "CreateSecret", "Name"),
+    ("AWS::SSM::Parameter", "Name"): ("ssm", "PutParameter", "Name"),
     ("AWS::StepFunctions::StateMachine", "StateMachineName"): ("stepfunctions", "CreateStateMachine", "name"),
 }
 # Properties that end in Name but name something that exists already.
