@@ -206,7 +206,7 @@ class TestBackOff:
             assert [a.kind for a in decision.alerts] == ["circuit_breaker"]
 
     @pytest.mark.parametrize(("until", "action"), [(START, "scale_up"), (START + 1, "none")])
-    def test_a_failed_scale_up_rests_to_the_second(self, until: int, action: str) -> None:
+    def test_a_failed_scale_up_is_in_back_off_to_the_second(self, until: int, action: str) -> None:
         memory = Memory(back_offs=(BackOff(key="scale_up", failures=1, until=until),))
         assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == action
 

@@ -109,7 +109,7 @@ def test_types_are_taken_in_order_of_preference_after_every_zone_was_considered(
     assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].instance_type == "t3a.small"
 
 
-def test_on_demand_is_taken_when_every_spot_pool_rests() -> None:
+def test_on_demand_is_taken_when_every_spot_pool_is_in_back_off() -> None:
     dry = closed(*((z, t, "spot") for z in ZONES for t in ("t3.small", "t3a.small")))
     assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].market == "on-demand"
 

@@ -109,7 +109,7 @@ def test_the_dead_worker_is_the_one_that_goes(tools: Tools) -> None:
     assert [(t.instance_id, t.not_ready) for t in tools.state.item.operation.targets] == [(B, True)]
 
 
-def test_a_worker_that_rests_is_passed_over(tools: Tools) -> None:
+def test_a_worker_in_back_off_is_passed_over(tools: Tools) -> None:
     resting = Memory(back_offs=(BackOff(key=f"node:{A}", failures=1, until=NOW + 1),))
     answered = select(tools, memory=resting)
     assert answered["operation"]["targets"]["rows"][0][0] == B

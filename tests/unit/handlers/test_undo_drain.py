@@ -10,6 +10,7 @@ from handlers import undo_drain
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.operation import TargetPhase
+from node_fleet.payload import from_payload
 from tests.support.handlers.scale_down import NOW, OPERATION_ID, A, Tools, answer, event, wired
 
 
@@ -41,12 +42,13 @@ def test_a_command_that_is_over_needs_no_cancelling(tools: Tools) -> None:
     assert tools.server.cancelled == []
 
 
-@pytest.mark.parametrize(("status", "rests"), [("failed", True), ("withdrawn", False), ("blocked", False)])
-def test_only_a_failed_drain_makes_its_worker_rest(tools: Tools, status: str, rests: bool) -> None:
+@pytest.mark.parametrize(("status", "in_back_off"), [("failed", True), ("withdrawn", False), ("blocked", False)])
+def test_only_a_failed_drain_puts_its_worker_in_back_off(tools: Tools, status: str, in_back_off: bool) -> None:
     tools.begun("draining")
     answered = call(event(tools, drain={"status": status, "detail": "x"}))
-    assert [r[0] for r in answered["memory"]["back_offs"]["rows"]] == [f"node:{A}"] if rests else True
-    assert bool(answered["alerts"]) is rests
+    memory: Memory = from_payload(Memory, answered["memory"])
+    assert [entry.key for entry in memory.back_offs] == ([f"node:{A}"] if in_back_off else [])
+    assert bool(answered["alerts"]) is in_back_off
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 600), (1, 1200), (2, 2400)])
