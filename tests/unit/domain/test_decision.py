@@ -28,13 +28,11 @@ class TestMinimum:
         decision = decide(snapshot(workers=seen), Memory(), POLICY, START)
         assert (decision.count, decision.action == "scale_up") == (count, count > 0)
 
-    @pytest.mark.parametrize("phase", ["cordoned", "not_ready", "unjoined"])
-    def test_a_worker_that_takes_no_pods_does_not_count_towards_the_minimum(self, phase: str) -> None:
-        seen = (*workers(1), worker(8, phase))
-        assert decide(snapshot(workers=seen), Memory(), POLICY, START).count == 1
-
-    def test_a_worker_under_notice_does_not_count(self) -> None:
-        seen = (*workers(1), worker(8, under_notice=True))
+    @pytest.mark.parametrize(
+        "change", [{"phase": "cordoned"}, {"phase": "not_ready"}, {"phase": "unjoined"}, {"under_notice": True}]
+    )
+    def test_a_worker_that_takes_no_pods_or_is_under_notice_does_not_count(self, change: dict[str, Any]) -> None:
+        seen = (*workers(1), worker(8, **change))
         decision = decide(snapshot(workers=seen), Memory(), POLICY, START)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", 1, "minimum")
 
@@ -95,24 +93,22 @@ class TestUp:
         assert (decision.action, decision.memory.since["cpu"].readings) == ("none", 1)
         assert decision.sentence.startswith("CPU 95.0 % over 70 %, reading 1 of 2 -> no change")
 
-    def test_a_reading_under_the_mark_ends_the_run(self) -> None:
-        readings = [{"cpu_percent": c} for c in (80.0, 60.0, 80.0)]
-        assert Fleet().ticks(*at_ticks(readings)).action == "none"
+    @pytest.mark.parametrize(("between", "action"), [(60.0, "none"), (None, "scale_up")])
+    def test_a_reading_under_the_mark_ends_the_run_and_a_missing_one_does_not(
+        self, between: float | None, action: str
+    ) -> None:
+        readings: list[dict[str, Any]] = [{"cpu_percent": c} for c in (80.0, between, 80.0)]
+        assert Fleet().ticks(*at_ticks(readings)).action == action
 
-    def test_a_missing_reading_neither_counts_nor_ends_the_run(self) -> None:
-        readings: list[dict[str, Any]] = [{"cpu_percent": c} for c in (80.0, None, 80.0)]
-        assert Fleet().ticks(*at_ticks(readings)).action == "scale_up"
-
-    @pytest.mark.parametrize(("gap", "action"), [(300, "scale_up"), (301, "none")])
-    def test_a_gap_between_readings_breaks_the_run(self, gap: int, action: str) -> None:
-        fleet = Fleet()
-        assert fleet.ticks(snapshot(START, cpu_percent=80.0), snapshot(START + gap, cpu_percent=80.0)).action == action
-
-    @pytest.mark.parametrize(("seconds", "action"), [(10, "none"), (89, "none"), (90, "scale_up"), (120, "scale_up")])
-    def test_two_readings_in_a_burst_are_not_sustained_load(self, seconds: int, action: str) -> None:
-        fleet = Fleet()
-        last = fleet.ticks(snapshot(START, cpu_percent=80.0), snapshot(START + seconds, cpu_percent=80.0))
-        assert last.action == action
+    @pytest.mark.parametrize(
+        ("seconds", "action"),
+        [(10, "none"), (89, "none"), (90, "scale_up"), (120, "scale_up"), (300, "scale_up"), (301, "none")],
+    )
+    def test_two_readings_in_a_burst_or_with_a_gap_between_are_not_sustained_load(
+        self, seconds: int, action: str
+    ) -> None:
+        first, second = (snapshot(at, cpu_percent=80.0) for at in (START, START + seconds))
+        assert Fleet().ticks(first, second).action == action
 
     def test_the_same_reading_seen_twice_counts_once(self) -> None:
         fleet = Fleet()
@@ -142,18 +138,13 @@ class TestUp:
 
 
 class TestJoining:
-    def test_cpu_that_joining_workers_will_relieve_asks_for_no_more(self) -> None:
+    @pytest.mark.parametrize(("cpu", "launched"), [(80.0, 0), (99.0, 1)])
+    def test_only_cpu_that_joining_workers_cannot_relieve_asks_for_one_more(self, cpu: float, launched: int) -> None:
         joining = worker("j", "joining", launched_at=START - 60)
-        readings = [{"cpu_percent": 80.0, "workers": (*workers(3), joining)}] * 2
-        decision = Fleet().ticks(*at_ticks(readings))
-        assert decision.action == "none"
-        assert "CPU 80.0 % over 70 %, but 60.0 % with 1 joining worker" in decision.sentence
-
-    def test_cpu_that_joining_workers_cannot_relieve_asks_for_one_more(self) -> None:
-        joining = worker("j", "joining", launched_at=START - 60)
-        readings = [{"cpu_percent": 99.0, "workers": (*workers(3), joining)}] * 2
-        decision = Fleet().ticks(*at_ticks(readings))
-        assert (decision.action, decision.count) == ("scale_up", 1)
+        decision = Fleet().ticks(*at_ticks([{"cpu_percent": cpu, "workers": (*workers(3), joining)}] * 2))
+        assert decision.count == launched
+        relieved = "CPU 80.0 % over 70 %, but 60.0 % with 1 joining worker"
+        assert (relieved in decision.sentence) is (launched == 0)
 
 
 class TestCooldown:
@@ -366,15 +357,22 @@ class TestNotReady:
 
 
 class TestCached:
-    def test_a_young_cached_reading_may_justify_a_scale_up(self) -> None:
-        seen = snapshot(source="cached", read_at=START - 299, pending=pods(2))
-        assert decide(seen, Memory(), POLICY, START).action == "scale_up"
-
-    def test_an_old_cached_reading_justifies_nothing(self) -> None:
-        seen = snapshot(source="cached", read_at=START - 300, pending=pods(2))
+    @pytest.mark.parametrize(
+        ("age", "action", "alerts"), [(299, "scale_up", []), (300, "none", ["metrics_unavailable"])]
+    )
+    def test_only_a_young_cached_reading_justifies_a_scale_up(self, age: int, action: str, alerts: list[str]) -> None:
+        seen = snapshot(source="cached", read_at=START - age, pending=pods(2))
         decision = decide(seen, Memory(), POLICY, START)
-        assert decision.action == "none"
-        assert [a.kind for a in decision.alerts] == ["metrics_unavailable"]
+        assert decision.action == action
+        assert [a.kind for a in decision.alerts] == alerts
+
+
+def test_a_quiet_tick_names_the_unjoined_instance_to_look_for_and_an_active_one_does_not() -> None:
+    lost = worker(9, "unjoined")
+    quiet = decide(snapshot(workers=(*workers(2), lost)), Memory(), POLICY, START)
+    assert (quiet.action, quiet.replace) == ("none", lost.instance_id)
+    active = decide(snapshot(workers=(lost,)), Memory(), POLICY, START)
+    assert (active.action, active.replace) == ("scale_up", "")
 
 
 def test_deciding_twice_gives_the_same_answer() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.scale_up.placement import choose_market
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure
 from tests.support.decisions import START, TICK, Fleet, idle, pods, snapshot, workers
@@ -87,18 +86,3 @@ class TestAlternatingLoad:
         memory = record_failure(Memory(), "scale_up", START - 200, POLICY)
         assert memory.last_action_at == 0
         assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"
-
-
-class TestSpotShare:
-    """The share of Spot belongs to the whole fleet, not to each small batch."""
-
-    @pytest.mark.parametrize(("on_demand", "spot", "market"), [(1, 0, "spot"), (3, 7, "spot"), (0, 0, "spot")])
-    def test_belongs_to_the_whole_fleet(self, on_demand: int, spot: int, market: str) -> None:
-        assert choose_market(spot=spot, total=on_demand + spot, spot_percent=70) == market
-
-    @pytest.mark.parametrize(("share", "spot"), [(70, 7), (50, 5), (0, 0), (100, 10)])
-    def test_ten_single_launches_reach_the_share(self, share: int, spot: int) -> None:
-        counts = {"spot": 0, "on-demand": 0}
-        for _ in range(10):
-            counts[choose_market(spot=counts["spot"], total=sum(counts.values()), spot_percent=share)] += 1
-        assert counts["spot"] == spot
