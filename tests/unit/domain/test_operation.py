@@ -1,12 +1,24 @@
-"""Where a later run takes up an unfinished operation: every phase, fresh and expired."""
+"""Where a later run resumes an unfinished operation, what a clean-up may close, and what giving one up means."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
-from node_fleet.domain.model.operation import LaunchSlot, Operation, Target, cordons_to_undo, may_close, resume_state
+from node_fleet.domain.model.operation import (
+    FINISHED_TARGET_PHASES,
+    LaunchSlot,
+    Operation,
+    Target,
+    TargetPhase,
+    cordons_to_undo,
+    given_up,
+    may_close,
+    resume_state,
+)
+from node_fleet.payload import from_payload, to_payload
 
 START, LIMIT = 1_790_000_000, 900
 UP = Operation(
@@ -19,65 +31,62 @@ UP = Operation(
     execution_id="dead",
     slots=(LaunchSlot(number=0, zone="a", subnet_id="subnet-1", instance_type="t3.small", market="spot"),),
 )
-DOWN = replace(UP, kind="scale_down", phase="draining", slots=(), targets=(Target(instance_id="i-1", node_name="i-1"),))
 
 
-def down(*phases: str) -> Operation:
-    targets = tuple(Target(instance_id=f"i-{n}", node_name=f"i-{n}", phase=p) for n, p in enumerate(phases))  # type: ignore[arg-type]
-    return replace(DOWN, targets=targets)
-
-
-@pytest.mark.parametrize(
-    ("operation", "state"),
-    [
-        (None, ""),
-        (UP, "LaunchNodes"),
-        (replace(UP, phase="record"), "LaunchNodes"),
-        (replace(UP, phase="verify"), "CheckJoin"),
-        (down("selected"), "StartDrain"),
-        (down("draining"), "CheckDrain"),
-        (down("drained"), "TerminateNodes"),
-        (down("terminating"), "ConfirmTermination"),
-        (down("terminated"), "ForgetNodes"),
-        (down("forgotten"), "CompleteScaleDown"),
-        (down("undone"), "CompleteScaleDown"),
-        (down("skipped", "selected"), "StartDrain"),
-        (down("forgotten", "terminating"), "ConfirmTermination"),
-    ],
-)
-def test_an_operation_is_resumed_where_its_record_stands(operation: Operation | None, state: str) -> None:
-    assert resume_state(operation, now=START + LIMIT, limit_seconds=LIMIT) == state
+def down(*phases: TargetPhase) -> Operation:
+    targets = tuple(Target(instance_id=f"i-{n}", node_name=f"n-{n}", phase=p) for n, p in enumerate(phases))
+    return replace(UP, kind="scale_down", phase="draining", slots=(), targets=targets)
 
 
 @pytest.mark.parametrize(
-    ("operation", "state"),
+    ("operation", "in_time", "too_late", "after_giving_up"),
     [
-        (UP, "AbandonUnjoined"),
-        (replace(UP, phase="verify"), "AbandonUnjoined"),
-        (down("selected"), "UndoDrain"),
-        (down("draining"), "UndoDrain"),
-        (down("drained"), "UndoDrain"),
-        (down("terminating"), "ConfirmTermination"),
-        (down("terminated"), "ForgetNodes"),
+        (UP, "LaunchNodes", "AbandonUnjoined", "AbandonUnjoined"),
+        (replace(UP, phase="record"), "LaunchNodes", "AbandonUnjoined", "AbandonUnjoined"),
+        (replace(UP, phase="verify"), "CheckJoin", "AbandonUnjoined", "AbandonUnjoined"),
+        (down("selected"), "StartDrain", "UndoDrain", "UndoDrain"),
+        (down("draining"), "CheckDrain", "UndoDrain", "UndoDrain"),
+        (down("drained"), "TerminateNodes", "UndoDrain", "UndoDrain"),
+        (down("terminating"), "ConfirmTermination", "ConfirmTermination", "ConfirmTermination"),
+        (down("terminated"), "ForgetNodes", "ForgetNodes", "ForgetNodes"),
+        (down("forgotten"), "CompleteScaleDown", "CompleteScaleDown", "CompleteScaleDown"),
+        (down("undone"), "CompleteScaleDown", "CompleteScaleDown", "CompleteScaleDown"),
+        (down("skipped", "selected"), "StartDrain", "UndoDrain", "UndoDrain"),
+        (down("forgotten", "terminating"), "ConfirmTermination", "ConfirmTermination", "ConfirmTermination"),
     ],
 )
-def test_one_second_past_the_limit_it_is_closed_unless_a_machine_is_already_going(
-    operation: Operation, state: str
+def test_an_operation_is_resumed_where_it_stands_and_closed_after_its_limit_unless_a_machine_is_already_ending(
+    operation: Operation, in_time: str, too_late: str, after_giving_up: str
 ) -> None:
-    assert resume_state(operation, now=START + LIMIT + 1, limit_seconds=LIMIT) == state
+    assert resume_state(operation, now=START + LIMIT, limit_seconds=LIMIT) == in_time
+    assert resume_state(operation, now=START + LIMIT + 1, limit_seconds=LIMIT) == too_late
+    assert resume_state(given_up(operation), now=START + 1, limit_seconds=LIMIT) == after_giving_up
 
 
-@pytest.mark.parametrize("phase", ["selected", "draining", "drained"])
-def test_the_clean_up_closes_the_dead_executions_operation_and_undoes_its_cordons(phase: str) -> None:
-    assert may_close(down(phase), "dead") is True
-    assert [t.instance_id for t in cordons_to_undo(down(phase))] == ["i-0"]
+def test_no_operation_is_resumed_where_there_is_none() -> None:
+    assert resume_state(None, now=START, limit_seconds=LIMIT) == ""
 
 
-@pytest.mark.parametrize("phase", ["terminating", "terminated"])
-def test_a_machine_that_is_being_terminated_is_left_for_the_next_run_to_finish(phase: str) -> None:
-    assert may_close(down(phase), "dead") is False
-    assert cordons_to_undo(down(phase)) == ()
+@pytest.mark.parametrize("phase", get_args(TargetPhase))
+def test_the_clean_up_undoes_only_the_cordon_of_a_target_that_was_begun_and_still_runs(phase: TargetPhase) -> None:
+    undone = phase not in FINISHED_TARGET_PHASES and phase not in ("terminating", "terminated")
+    assert [t.instance_id for t in cordons_to_undo(down(phase))] == (["i-0"] if undone else [])
 
 
-def test_the_clean_up_leaves_another_executions_operation_alone() -> None:
+def test_targets_are_removed_one_by_one_so_at_most_one_is_cordoned() -> None:
+    assert [t.instance_id for t in cordons_to_undo(down("undone", "drained", "selected"))] == ["i-1"]
+    assert cordons_to_undo(UP) == ()
+
+
+@pytest.mark.parametrize("phase", ["selected", "draining", "drained", "terminating", "terminated"])
+def test_the_clean_up_leaves_a_machine_that_is_being_terminated_for_the_next_run(phase: TargetPhase) -> None:
+    assert may_close(down(phase), "dead") is (phase not in ("terminating", "terminated"))
+
+
+def test_the_clean_up_closes_only_an_operation_of_the_dead_execution() -> None:
+    assert may_close(UP, "dead") is True
     assert may_close(UP, "another") is False
+
+
+def test_a_given_up_operation_survives_its_trip_through_the_state_item() -> None:
+    assert from_payload(Operation, to_payload(given_up(UP))) == given_up(UP)

@@ -72,8 +72,7 @@ def test_interleaved_virtual_threads_give_the_same_order_of_events_every_time(pl
     assert [at for _, at in first] == sorted(at for _, at in first)
 
 
-def test_a_callback_may_ask_for_more_and_sees_its_own_due_time() -> None:
-    clock = VirtualClock(0.0)
+def test_a_callback_may_ask_for_more_and_sees_its_own_due_time(clock: VirtualClock) -> None:
     seen: list[float] = []
 
     def again() -> None:
@@ -94,8 +93,7 @@ def test_a_time_in_the_past_runs_now() -> None:
     assert seen == [100.0]
 
 
-def test_every_repeats_until_it_is_cancelled() -> None:
-    clock = VirtualClock(0.0)
+def test_every_repeats_until_it_is_cancelled(clock: VirtualClock) -> None:
     seen: list[float] = []
     handle = clock.every(10, lambda: seen.append(clock.now()), first=5)
     clock.advance(30)
@@ -104,31 +102,27 @@ def test_every_repeats_until_it_is_cancelled() -> None:
     assert seen == [5, 15, 25]
 
 
-def test_a_repeating_callback_may_cancel_itself() -> None:
-    clock = VirtualClock(0.0)
+def test_a_repeating_callback_may_cancel_itself(clock: VirtualClock) -> None:
     seen: list[float] = []
     handle = clock.every(1, lambda: (seen.append(clock.now()), clock.cancel(handle)))
     clock.advance(5)
     assert seen == [1]
 
 
-def test_waiting_outside_all_virtual_threads_advances_the_clock() -> None:
-    clock = VirtualClock(0.0)
+def test_waiting_outside_all_virtual_threads_advances_the_clock(clock: VirtualClock) -> None:
     seen: list[float] = []
     clock.at(3, lambda: seen.append(clock.now()))
     clock.wait(4)
     assert (seen, clock.now()) == ([3], 4)
 
 
-def test_a_callback_that_waits_is_told_to_spawn() -> None:
-    clock = VirtualClock(0.0)
+def test_a_callback_that_waits_is_told_to_spawn(clock: VirtualClock) -> None:
     clock.at(1, lambda: clock.wait(1))
     with pytest.raises(ClockError, match="spawn a virtual thread"):
         clock.advance(2)
 
 
-def test_a_virtual_thread_joins_others_without_stopping_time() -> None:
-    clock = VirtualClock(0.0)
+def test_a_virtual_thread_joins_others_without_stopping_time(clock: VirtualClock) -> None:
     seen: list[tuple[str, float]] = []
 
     def parent() -> None:
@@ -142,8 +136,7 @@ def test_a_virtual_thread_joins_others_without_stopping_time() -> None:
     assert seen == [("joined", 5)]
 
 
-def test_a_join_with_a_timeout_leaves_the_other_running() -> None:
-    clock = VirtualClock(0.0)
+def test_a_join_with_a_timeout_leaves_the_other_running(clock: VirtualClock) -> None:
     seen: list[object] = []
 
     def parent() -> None:
@@ -156,8 +149,7 @@ def test_a_join_with_a_timeout_leaves_the_other_running() -> None:
     assert seen == [(4, True), 9]
 
 
-def test_an_event_wakes_all_its_waiters_even_when_cleared_at_once() -> None:
-    clock = VirtualClock(0.0)
+def test_an_event_wakes_all_its_waiters_even_when_cleared_at_once(clock: VirtualClock) -> None:
     event = clock.event()
     seen: list[tuple[bool, float]] = []
     for _ in range(2):
@@ -167,16 +159,14 @@ def test_an_event_wakes_all_its_waiters_even_when_cleared_at_once() -> None:
     assert seen == [(True, 7), (True, 7)]
 
 
-def test_an_event_that_is_never_set_times_out() -> None:
-    clock = VirtualClock(0.0)
+def test_an_event_that_is_never_set_times_out(clock: VirtualClock) -> None:
     seen: list[tuple[bool, float]] = []
     clock.spawn(lambda: seen.append((clock.event().wait(3), clock.now())))
     clock.advance(5)
     assert seen == [(False, 3)]
 
 
-def test_waiting_for_any_of_two_events_ends_with_the_first() -> None:
-    clock = VirtualClock(0.0)
+def test_waiting_for_any_of_two_events_ends_with_the_first(clock: VirtualClock) -> None:
     one, two = clock.event(), clock.event()
     seen: list[tuple[bool, float]] = []
     clock.spawn(lambda: seen.append((wait_for_any(clock, [one, two]), clock.now())))
@@ -200,8 +190,7 @@ def test_a_wait_shorter_than_the_grain_of_the_clock_still_lets_time_pass() -> No
     assert seen == [1_780_300_800.000001]
 
 
-def test_a_killed_virtual_thread_ends_where_it_waits_and_cannot_wait_again() -> None:
-    clock = VirtualClock(0.0)
+def test_a_killed_virtual_thread_ends_where_it_waits_and_cannot_wait_again(clock: VirtualClock) -> None:
     seen: list[str] = []
 
     def stubborn() -> None:
@@ -219,8 +208,7 @@ def test_a_killed_virtual_thread_ends_where_it_waits_and_cannot_wait_again() -> 
     assert not thread.is_alive()
 
 
-def test_the_error_of_a_virtual_thread_reaches_the_code_that_drives_the_clock() -> None:
-    clock = VirtualClock(0.0)
+def test_the_error_of_a_virtual_thread_reaches_the_code_that_drives_the_clock(clock: VirtualClock) -> None:
 
     def fail() -> None:
         raise ValueError("broken virtual thread")
@@ -230,8 +218,7 @@ def test_the_error_of_a_virtual_thread_reaches_the_code_that_drives_the_clock() 
         clock.advance(1)
 
 
-def test_run_until_stops_at_the_condition_or_at_its_limit() -> None:
-    clock = VirtualClock(0.0)
+def test_run_until_stops_at_the_condition_or_at_its_limit(clock: VirtualClock) -> None:
     seen: list[float] = []
     clock.every(10, lambda: seen.append(clock.now()))
     assert clock.run_until(lambda: len(seen) == 3)
@@ -240,15 +227,13 @@ def test_run_until_stops_at_the_condition_or_at_its_limit() -> None:
     assert clock.now() == 45
 
 
-def test_run_until_names_the_waiting_virtual_threads_when_nothing_is_due() -> None:
-    clock = VirtualClock(0.0)
+def test_run_until_names_the_waiting_virtual_threads_when_nothing_is_due(clock: VirtualClock) -> None:
     clock.spawn(lambda: clock.event().wait(), name="stuck")
     with pytest.raises(ClockError, match="stuck"):
         clock.run_until(lambda: False)
 
 
-def test_a_scope_holds_only_while_its_virtual_thread_runs() -> None:
-    clock = VirtualClock(0.0)
+def test_a_scope_holds_only_while_its_virtual_thread_runs(clock: VirtualClock) -> None:
     flag = Flag()
     seen: list[tuple[str, bool]] = []
 
@@ -278,8 +263,7 @@ def test_time_and_sleep_follow_the_clock_while_it_drives_them() -> None:
     assert time.time() != 1_780_300_865.25
 
 
-def test_closing_ends_every_virtual_thread() -> None:
-    clock = VirtualClock(0.0)
+def test_closing_ends_every_virtual_thread(clock: VirtualClock) -> None:
     threads = [clock.spawn(lambda: clock.event().wait()) for _ in range(3)]
     clock.advance(1)
     clock.close()

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from simulator.aws import Cloud
 from simulator.aws.moto_patches.ssm import STDOUT_LIMIT, CommandResult
-from simulator.clock import VirtualClock
-
-IMAGE = "ami-12345678"
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with Cloud(VirtualClock()) as cloud:
-        yield cloud
-
-
-def launch(cloud: Cloud, **changes: Any) -> str:
-    arguments = {"ImageId": IMAGE, "InstanceType": "t3.small", "MinCount": 1, "MaxCount": 1, **changes}
-    return str(once(cloud).run_instances(**arguments)["Instances"][0]["InstanceId"])
-
-
-def once(cloud: Cloud) -> Any:
-    """An EC2 client that does not retry, as the launcher's."""
-    config = Config(retries={"total_max_attempts": 1})
-    return boto3.client("ec2", region_name=cloud.region, config=config)
-
-
-def code_of(failure: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
-    response = failure.value.response
-    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
-
+from tests.support.simulated_aws import launch, refused
 
 DOCUMENT = {
     "schemaVersion": "2.2",
@@ -107,9 +78,8 @@ def commands(cloud: Cloud) -> Commands:
 
 def test_a_command_is_unknown_then_pending_then_in_progress_then_over(cloud: Cloud, commands: Commands) -> None:
     command = commands.send()
-    with pytest.raises(ClientError) as failure:
+    with refused("InvocationDoesNotExist"):
         commands.look(command)
-    assert code_of(failure)[0] == "InvocationDoesNotExist"
     seen = []
     for _ in range(4):
         cloud.clock.advance(0.5 if not seen else 2)
@@ -137,36 +107,28 @@ def test_parameters_go_into_the_script_and_its_time_limit(cloud: Cloud, commands
     ],
 )
 def test_wrong_parameters_are_refused(commands: Commands, parameters: dict[str, list[str]], message: str) -> None:
-    with pytest.raises(ClientError, match=message) as failure:
+    with refused("InvalidParameters", message=message):
         commands.ssm.send_command(DocumentName="fleet-Say", InstanceIds=[commands.server], Parameters=parameters)
-    assert code_of(failure)[0] == "InvalidParameters"
 
 
 def test_an_unmanaged_instance_and_an_unknown_document_are_refused(cloud: Cloud, commands: Commands) -> None:
-    with pytest.raises(ClientError) as failure:
+    with refused("InvalidDocument"):
         commands.ssm.send_command(DocumentName="fleet-None", InstanceIds=[commands.server])
-    assert code_of(failure)[0] == "InvalidDocument"
     cloud.client("ec2").terminate_instances(InstanceIds=[commands.server])
-    with pytest.raises(ClientError) as failure:
+    with refused("InvalidInstanceId"):
         commands.send()
-    assert code_of(failure)[0] == "InvalidInstanceId"
 
 
-def test_a_script_that_exits_with_an_error_has_failed(cloud: Cloud, commands: Commands) -> None:
-    commands.result = CommandResult(exit_code=3, stdout="half", stderr="error: no")
+def test_a_script_that_exits_with_an_error_has_failed_and_its_output_is_cut_at_its_limit(
+    cloud: Cloud, commands: Commands
+) -> None:
+    commands.result = CommandResult(exit_code=3, stdout="x" * 30_000, stderr="error: no")
     command = commands.send()
     cloud.clock.advance(10)
     found = commands.look(command)
     assert (found["Status"], found["ResponseCode"], found["StandardErrorContent"]) == ("Failed", 3, "error: no")
-
-
-def test_output_is_cut_at_its_limit(cloud: Cloud, commands: Commands) -> None:
-    commands.result = CommandResult(exit_code=0, stdout="x" * 30_000)
-    command = commands.send()
-    cloud.clock.advance(10)
-    output = commands.look(command)["StandardOutputContent"]
-    assert len(output) == STDOUT_LIMIT
-    assert output.endswith("---Output truncated---")
+    assert len(found["StandardOutputContent"]) == STDOUT_LIMIT
+    assert found["StandardOutputContent"].endswith("---Output truncated---")
 
 
 def test_a_script_beyond_its_limit_is_killed(cloud: Cloud, commands: Commands) -> None:
@@ -199,29 +161,21 @@ def test_cancelling_before_delivery_starts_nothing(cloud: Cloud, commands: Comma
     assert commands.started == []
 
 
-def test_an_agent_that_comes_back_in_time_runs_the_command(cloud: Cloud, commands: Commands) -> None:
+@pytest.mark.parametrize(
+    ("back_after", "late_delivery", "status", "runs"),
+    [(20, None, "Success", 1), (999, None, "DeliveryTimedOut", 0), (999, 45, "DeliveryTimedOut", 1)],
+)
+def test_an_agent_that_is_away_too_long_times_the_delivery_out_and_the_command_may_still_arrive(
+    commands: Commands, back_after: int, late_delivery: float | None, status: str, runs: int
+) -> None:
+    cloud = commands.cloud
     cloud.commands.offline.add(commands.server)
+    if late_delivery:
+        cloud.commands.delays.late_delivery_seconds = late_delivery
     command = commands.send()
-    cloud.clock.at(cloud.clock.now() + 20, cloud.commands.offline.clear)
-    cloud.clock.advance(60)
-    assert commands.status(command)[0] == "Success"
-
-
-def test_an_agent_that_stays_away_times_the_delivery_out(cloud: Cloud, commands: Commands) -> None:
-    cloud.commands.offline.add(commands.server)
-    command = commands.send()
-    cloud.clock.advance(30)
-    assert commands.status(command) == ("TimedOut", "DeliveryTimedOut")
-    assert commands.started == []
-
-
-def test_a_command_can_still_arrive_after_its_delivery_timed_out(cloud: Cloud, commands: Commands) -> None:
-    cloud.commands.offline.add(commands.server)
-    cloud.commands.delays.late_delivery_seconds = 45
-    command = commands.send()
+    cloud.clock.at(cloud.clock.now() + back_after, cloud.commands.offline.clear)
     cloud.clock.advance(100)
-    assert commands.status(command) == ("TimedOut", "DeliveryTimedOut")
-    assert len(commands.started) == 1
+    assert (commands.status(command)[1], len(commands.started)) == (status, runs)
 
 
 def test_a_command_can_be_delayed_or_undeliverable(cloud: Cloud, commands: Commands) -> None:

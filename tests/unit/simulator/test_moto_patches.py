@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +15,7 @@ from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
 from simulator.aws.moto_patches import PatchError, expect, swapped
 from simulator.aws.moto_patches.speed import json_copy
 from simulator.clock import VirtualClock
-
-IMAGE = "ami-12345678"
-
+from tests.support.simulated_aws import launch, refused
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -38,23 +33,6 @@ def nested(value: Any) -> list[Any]:
     return []
 
 
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with Cloud(VirtualClock()) as cloud:
-        yield cloud
-
-
-def launch(cloud: Cloud, **changes: Any) -> str:
-    arguments = {"ImageId": IMAGE, "InstanceType": "t3.small", "MinCount": 1, "MaxCount": 1, **changes}
-    return str(once(cloud).run_instances(**arguments)["Instances"][0]["InstanceId"])
-
-
-def once(cloud: Cloud) -> Any:
-    """An EC2 client that does not retry, as the launcher's."""
-    config = Config(retries={"total_max_attempts": 1})
-    return boto3.client("ec2", region_name=cloud.region, config=config)
-
-
 def states(cloud: Cloud, **filters: Any) -> list[str]:
     pages = cloud.client("ec2").get_paginator("describe_instances").paginate(**filters)
     return [one["State"]["Name"] for page in pages for group in page["Reservations"] for one in group["Instances"]]
@@ -62,11 +40,6 @@ def states(cloud: Cloud, **filters: Any) -> list[str]:
 
 def spot(cloud: Cloud) -> str:
     return launch(cloud, InstanceMarketOptions={"MarketType": "spot"})
-
-
-def code_of(failure: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
-    response = failure.value.response
-    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 # the guard itself
@@ -119,9 +92,8 @@ def test_an_instance_is_pending_then_running_then_shuts_down_and_vanishes(cloud:
     assert states(cloud) == ["terminated"]
     cloud.clock.advance(3600)
     assert states(cloud) == []
-    with pytest.raises(ClientError) as failure:
+    with refused("InvalidInstanceID.NotFound"):
         states(cloud, InstanceIds=[instance_id])
-    assert code_of(failure) == ("InvalidInstanceID.NotFound", 400)
 
 
 def test_terminating_twice_succeeds(cloud: Cloud) -> None:
@@ -141,9 +113,8 @@ def test_the_same_client_token_launches_once(cloud: Cloud) -> None:
 
 def test_a_client_token_with_other_parameters_is_a_mismatch(cloud: Cloud) -> None:
     launch(cloud, ClientToken="slot-1")
-    with pytest.raises(ClientError) as failure:
+    with refused("IdempotentParameterMismatch"):
         launch(cloud, ClientToken="slot-1", InstanceType="t3.large")
-    assert code_of(failure) == ("IdempotentParameterMismatch", 400)
 
 
 def test_instances_are_filtered_by_lifecycle_and_token(cloud: Cloud) -> None:
@@ -167,9 +138,8 @@ def test_a_new_instance_can_be_unknown_for_some_seconds(cloud: Cloud) -> None:
     cloud.ec2.delays.invisible_seconds = 5
     instance_id = launch(cloud)
     assert states(cloud) == []
-    with pytest.raises(ClientError) as failure:
+    with refused("InvalidInstanceID.NotFound"):
         states(cloud, InstanceIds=[instance_id])
-    assert code_of(failure) == ("InvalidInstanceID.NotFound", 400)
     cloud.clock.advance(5)
     assert states(cloud, InstanceIds=[instance_id]) == ["pending"]
 
@@ -182,16 +152,10 @@ def test_a_spot_instance_is_announced_and_then_taken(cloud: Cloud) -> None:
     warned = cloud.clock.now()
     cloud.ec2.warn_spot(instance_id)
     cloud.clock.advance(121)
-    assert (
-        warned,
-        "EC2 Spot Instance Interruption Warning",
-        {"instance-id": instance_id, "instance-action": "terminate"},
-    ) in events
-    assert (
-        warned + 120,
-        "EC2 Instance State-change Notification",
-        {"instance-id": instance_id, "state": "shutting-down"},
-    ) in events
+    warning = {"instance-id": instance_id, "instance-action": "terminate"}
+    assert (warned, "EC2 Spot Instance Interruption Warning", warning) in events
+    end = {"instance-id": instance_id, "state": "shutting-down"}
+    assert (warned + 120, "EC2 Instance State-change Notification", end) in events
     reply = cloud.client("ec2").describe_instances(InstanceIds=[instance_id])
     assert reply["Reservations"][0]["Instances"][0]["StateReason"]["Code"] == "Server.SpotInstanceTermination"
 
@@ -207,9 +171,8 @@ def test_an_announced_spot_instance_can_be_spared(cloud: Cloud) -> None:
 
 def test_a_dry_pool_fails_as_ec2_does_and_the_others_do_not(cloud: Cloud) -> None:
     rule = cloud.ec2.dry_pool(market="spot", instance_type="t3.small", count=1)
-    with pytest.raises(ClientError) as failure:
+    with refused("InsufficientInstanceCapacity", 500):
         spot(cloud)
-    assert code_of(failure) == ("InsufficientInstanceCapacity", 500)
     launch(cloud)
     spot(cloud)
     assert rule.hits == 1
@@ -220,9 +183,8 @@ def test_a_dry_pool_of_one_zone_recovers_at_its_time(cloud: Cloud) -> None:
     by_zone = {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in subnets}
     zone = f"{cloud.region}b"
     cloud.ec2.dry_pool(az=zone, code="Unsupported", until=cloud.clock.now() + 60)
-    with pytest.raises(ClientError) as failure:
+    with refused("Unsupported"):
         launch(cloud, SubnetId=by_zone[zone])
-    assert code_of(failure) == ("Unsupported", 400)
     launch(cloud, SubnetId=by_zone[f"{cloud.region}a"])
     cloud.clock.advance(60)
     launch(cloud, SubnetId=by_zone[zone])
@@ -261,28 +223,25 @@ def test_throttling_is_retried_by_botocore_in_virtual_time(cloud: Cloud) -> None
 
 
 @pytest.mark.parametrize(
-    ("service", "call", "arguments"),
+    ("service", "call"),
     [
-        ("ec2", "describe_instances", {}),
-        ("dynamodb", "list_tables", {}),
-        ("ssm", "describe_parameters", {}),
-        ("stepfunctions", "list_state_machines", {}),
-        ("sns", "list_topics", {}),
-        ("secretsmanager", "list_secrets", {}),
-        ("events", "list_rules", {}),
-        ("cloudwatch", "list_metrics", {}),
+        ("ec2", "describe_instances"),
+        ("dynamodb", "list_tables"),
+        ("ssm", "describe_parameters"),
+        ("stepfunctions", "list_state_machines"),
+        ("sns", "list_topics"),
+        ("secretsmanager", "list_secrets"),
+        ("events", "list_rules"),
+        ("cloudwatch", "list_metrics"),
     ],
 )
-def test_an_injected_error_arrives_in_the_wire_format_of_every_service(
-    cloud: Cloud, service: str, call: str, arguments: dict[str, Any]
-) -> None:
+def test_an_injected_error_arrives_in_the_wire_format_of_every_service(cloud: Cloud, service: str, call: str) -> None:
     rule = FaultRule(operation="*", service=service, code="AccessDeniedException", status=403, message="not yours")
     cloud.faults.inject(rule)
-    with pytest.raises(ClientError, match="not yours") as failure:
-        getattr(cloud.client(service), call)(**arguments)
-    assert code_of(failure) == ("AccessDeniedException", 403)
+    with refused("AccessDeniedException", 403, "not yours"):
+        getattr(cloud.client(service), call)()
     cloud.faults.remove(rule)
-    getattr(cloud.client(service), call)(**arguments)
+    getattr(cloud.client(service), call)()
 
 
 def test_a_refused_connection_has_no_effect_and_a_lost_reply_has(cloud: Cloud) -> None:
@@ -361,16 +320,15 @@ def test_a_conditional_write_has_exactly_one_winner_among_threads(cloud: Cloud) 
 
 
 @pytest.mark.parametrize(
-    ("inject", "error"),
+    ("inject", "error", "status"),
     [
-        ("conditional_check_failed", "ConditionalCheckFailedException"),
-        ("dynamodb_throttled", "ProvisionedThroughputExceededException"),
-        ("dynamodb_unavailable", "InternalServerError"),
+        ("conditional_check_failed", "ConditionalCheckFailedException", 400),
+        ("dynamodb_throttled", "ProvisionedThroughputExceededException", 400),
+        ("dynamodb_unavailable", "InternalServerError", 500),
     ],
 )
-def test_dynamodb_can_fail_in_its_own_ways(cloud: Cloud, inject: str, error: str) -> None:
+def test_dynamodb_can_fail_in_its_own_ways(cloud: Cloud, inject: str, error: str, status: int) -> None:
     client = table(cloud)
     getattr(cloud.faults, inject)("UpdateItem")
-    with pytest.raises(ClientError) as failure:
+    with refused(error, status):
         client.update_item(TableName="state", Key={"id": {"S": "c"}})
-    assert code_of(failure)[0] == error

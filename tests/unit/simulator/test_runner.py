@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,6 @@ class Script:
             time.sleep(answer)
             return {"go": "on"}
         return answer
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with Cloud(VirtualClock()) as cloud:
-        yield cloud
 
 
 def machine(cloud: Cloud, look: Any, work: Any = None, **settings: Any) -> None:
@@ -182,13 +175,14 @@ def test_a_killed_function_is_an_exit_error_and_its_finally_clause_has_no_effect
     assert sorted(item["id"]["S"] for item in items) == ["first", "second"]
 
 
-def test_a_stop_ends_a_wait_at_once(cloud: Cloud) -> None:
-    machine(cloud, Script({"go": "wait"}))
+@pytest.mark.parametrize(("answer", "after"), [({"go": "wait"}, 3), (ThrottledError("slow down"), 1)])
+def test_a_stop_ends_a_wait_and_the_back_off_of_a_retry_at_once(cloud: Cloud, answer: Any, after: int) -> None:
+    machine(cloud, Script(answer))
     execution = cloud.runner.start()
-    cloud.clock.advance(3)
+    cloud.clock.advance(after)
     cloud.runner.stop(execution, error="Operator", cause="by hand")
     cloud.runner.finish(execution)
-    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at + 3)
+    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at + after)
     assert execution.events[-1]["type"] == "ExecutionAborted"
 
 
@@ -213,15 +207,6 @@ def test_a_stop_before_the_first_state_ends_the_execution_without_entering_one(c
     assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at)
     assert [event["type"] for event in execution.events] == ["ExecutionStarted", "ExecutionAborted"]
     assert (execution.path, look.times) == ([], [])
-
-
-def test_a_stop_during_a_retry_does_not_wait_for_the_back_off(cloud: Cloud) -> None:
-    machine(cloud, Script(ThrottledError("slow down")))
-    execution = cloud.runner.start()
-    cloud.clock.advance(1)
-    cloud.runner.stop(execution)
-    cloud.runner.finish(execution)
-    assert (execution.status, execution.ended_at) == ("ABORTED", execution.started_at + 1)
 
 
 def test_the_time_limit_of_the_machine_ends_it_as_timed_out(cloud: Cloud) -> None:
@@ -306,16 +291,20 @@ def test_payloads_cross_real_json_and_their_sizes_are_known(cloud: Cloud) -> Non
     assert cloud.lambdas.payload_bytes["Look"] > 600
 
 
-def test_an_answer_that_is_not_json_is_a_marshal_error(cloud: Cloud) -> None:
-    machine(cloud, Script({"go": {1, 2}}))
-    assert cloud.runner.run().error == "Runtime.MarshalError"
-
-
-def test_an_answer_over_256_kb_fails_the_execution_and_no_catcher_helps(cloud: Cloud) -> None:
-    machine(cloud, Script({"go": "on", "text": "x" * 270_000}))
+@pytest.mark.parametrize(
+    ("answer", "error", "path"),
+    [
+        ({"go": {1, 2}}, "Runtime.MarshalError", ["Look", "Failed"]),
+        ({"go": "on", "text": "x" * 270_000}, "States.DataLimitExceeded", ["Look"]),
+    ],
+    ids=["no JSON", "over 256 kB, which no catcher sees"],
+)
+def test_an_answer_that_cannot_be_passed_on_fails_the_execution(
+    cloud: Cloud, answer: Any, error: str, path: list[str]
+) -> None:
+    machine(cloud, Script(answer))
     execution = cloud.runner.run()
-    assert (execution.status, execution.error) == ("FAILED", "States.DataLimitExceeded")
-    assert execution.path == ["Look"]
+    assert (execution.status, execution.error, execution.path) == ("FAILED", error, path)
 
 
 def test_a_path_that_is_not_there_is_a_runtime_error_that_no_catcher_sees(cloud: Cloud) -> None:
