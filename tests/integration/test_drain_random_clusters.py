@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from simulator.clock import VirtualClock
+from simulator.cluster.control.disruption import Disruption
 from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
 from tests.integration.test_kubectl_conformance import KUBECTL, needs_kubectl
@@ -115,6 +117,11 @@ def test_the_checker_finds_the_mutant_that_deletes_instead_of_evicting() -> None
 
 def test_the_checker_finds_the_mutant_that_terminates_before_the_node_is_empty() -> None:
     assert found_by_the_checker(terminating_early)
+
+
+def test_the_checker_finds_an_api_that_grants_every_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Disruption, "check_eviction", lambda _self, _pod: None)
+    assert found_by_the_checker(as_shipped)
 
 
 @needs_kubectl

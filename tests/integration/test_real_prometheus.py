@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 
 from handlers import collect_metrics
-from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.prometheus.http import PrometheusClient, new_session
 from node_fleet.adapters.prometheus.reader import PrometheusReader
 from node_fleet.domain.model.custom_metric import CustomMetric
-from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
 from simulator.cluster.load.meters import BUSY_SHARES
 from simulator.cluster.workloads import pod_object
-from simulator.fakes.prometheus import FakePrometheus
-from simulator.fakes.scrapes import Scrapes
 from tests.support.prometheus_fixture import PASSWORD, USERNAME, Fleet, RealPrometheus, real_prometheus
-from tests.support.real_servers import free_port, local_server
+from tests.support.real_servers import free_port
 
 CPU_TOLERANCE_POINTS = 0.5
 MEMORY_TOLERANCE_POINTS = 0.1
@@ -215,16 +211,6 @@ def test_a_closed_port_is_one_sentence(server: RealPrometheus, collect: Collect)
     assert snapshot.problem == f"Prometheus at {url} gives no answer to query nodes: cannot connect"
 
 
-def test_html_instead_of_json_is_one_sentence(server: RealPrometheus, collect: Collect) -> None:
-    with local_server(lambda request, body: (200, "text/html", "<html><body>Please sign in</body></html>")) as port:
-        snapshot = collect(Fleet(server), url=f"http://127.0.0.1:{port}")
-    assert snapshot.source == "none"
-    assert snapshot.problem == (
-        f"http://127.0.0.1:{port} does not answer as Prometheus does: HTTP 200, text/html,"
-        " beginning '<html><body>Please sign in</body></html>'; expected JSON"
-    )
-
-
 def test_a_custom_query_that_prometheus_refuses_is_named_and_stops_nothing_else(
     server: RealPrometheus, collect: Collect
 ) -> None:
@@ -238,16 +224,6 @@ def test_a_custom_query_that_prometheus_refuses_is_named_and_stops_nothing_else(
     assert snapshot.cpu_percent is not None
     assert snapshot.custom[0].value is None
     assert snapshot.missing[0].startswith("custom:orders (Prometheus refuses query orders: bad_data: invalid parameter")
-
-
-def test_a_built_in_query_that_prometheus_refuses_is_named(
-    server: RealPrometheus, collect: Collect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = queries.Batch(name="workers", parts={**queries.WORKERS.parts, "cores": "count by (("})
-    monkeypatch.setattr(queries, "WORKERS", broken)
-    snapshot = collect(Fleet(server))
-    assert snapshot.source == "none"
-    assert snapshot.problem.startswith("Prometheus refuses query workers.cores: bad_data: invalid parameter")
 
 
 def test_an_empty_answer_is_missing_and_never_zero(server: RealPrometheus, collect: Collect) -> None:
@@ -275,11 +251,3 @@ def test_no_pending_pod_is_zero_but_an_exporter_that_is_gone_is_missing(
     assert snapshot.pending is None
     assert {"nodes", "pending", "requested"} <= set(snapshot.missing)
     assert snapshot.cpu_percent == pytest.approx(27, abs=CPU_TOLERANCE_POINTS)
-
-
-def test_the_fake_prometheus_refuses_a_wrong_password_as_the_real_one(server: RealPrometheus, collect: Collect) -> None:
-    fleet = Fleet(server)
-    fake = FakePrometheus(Scrapes(fleet.cluster, fleet.clock))
-    assert fake.handle("/api/v1/query", {"query": "up"}, {})[0] == 401
-    with pytest.raises(MetricsUnavailableError):
-        raise MetricsUnavailableError(collect(fleet, password="other").problem)

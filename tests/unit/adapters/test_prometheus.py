@@ -50,25 +50,6 @@ def test_the_server_is_in_no_figure() -> None:
     assert reading.missing == ()
 
 
-def test_the_mean_is_weighted_by_cores() -> None:
-    found = bench()
-    found.session.figures = fleet_rows(worker_rows("a", cpu=90, cores=8), worker_rows("n", cpu=0, cores=2))
-    reading = found.reader.read(NOW)
-    assert reading.cpu_percent == pytest.approx(72)
-    assert reading.cpu_max_percent == 90
-
-
-def test_memory_is_summed_and_not_averaged() -> None:
-    found = bench()
-    found.session.figures = fleet_rows(
-        worker_rows("a", memory_total=1000 * 2**20, memory_available=100 * 2**20),
-        worker_rows("b", memory_total=9000 * 2**20, memory_available=8100 * 2**20),
-    )
-    reading = found.reader.read(NOW)
-    assert reading.memory_percent == pytest.approx(18)
-    assert reading.memory_max_percent == pytest.approx(90)
-
-
 def test_a_pod_shown_by_two_exporters_waits_once() -> None:
     twice = [(pod(1) | {"instance": "10.42.0.5:8080"}, 40), (pod(1) | {"instance": "10.42.1.7:8080"}, 41)]
     pending = bench(age=twice).reader.pending(NOW)

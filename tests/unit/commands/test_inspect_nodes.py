@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import pytest
@@ -87,31 +86,12 @@ def test_a_volume_of_this_node_blocks_whatever_its_source_type(site: Site) -> No
     assert [b.letter for n in site.inspect().nodes for b in n.blockers if not n.server] == ["v"]
 
 
-def test_a_cordon_of_an_operation_differs_from_one_of_another_user(site: Site) -> None:
+@pytest.mark.parametrize(("owner", "reported"), [("", "?"), ("down-7-1", "down-7-1"), ("x y\nend 1 00000000", "?")])
+def test_a_cordon_of_an_operation_differs_from_one_of_another_user(site: Site, owner: str, reported: str) -> None:
     site.world.cordon(FIRST)
-    site.world.update(
-        "nodes",
-        "",
-        SECOND,
-        lambda n: (
-            n["spec"].update(unschedulable=True),
-            n["metadata"].setdefault("annotations", {}).update({"node-fleet.io/cordoned-by": "down-7-1"}),
-        ),
-    )  # type: ignore[arg-type]
-    assert [site.node(FIRST).cordoned_by, site.node(SECOND).cordoned_by] == ["?", "down-7-1"]
-
-
-def test_a_hostile_annotation_counts_as_a_cordon_of_another_user(site: Site) -> None:
-    site.world.update(
-        "nodes",
-        "",
-        FIRST,
-        lambda n: (
-            n["spec"].update(unschedulable=True),
-            n["metadata"].setdefault("annotations", {}).update({"node-fleet.io/cordoned-by": "x y\nend 1 00000000"}),
-        ),
-    )  # type: ignore[arg-type]
-    assert site.node(FIRST).cordoned_by == "?"
+    if owner:
+        site.annotate(FIRST, cordoned_by=owner)
+    assert site.node(FIRST).cordoned_by == reported
 
 
 @pytest.mark.parametrize(
@@ -144,21 +124,3 @@ def test_an_api_that_does_not_answer_gives_no_inspection(site: Site) -> None:
     assert result.exit_code != 0
     assert not parse_inspection(result.stdout).known
     assert "cannot read" in result.stderr
-
-
-@pytest.mark.parametrize("cut", [1, 20, 60, 200])
-def test_a_cut_answer_is_unknown(site: Site, cut: int) -> None:
-    text = site.run("inspect_nodes").stdout
-    assert parse_inspection(text).known
-    assert not parse_inspection(text[:-cut].rstrip()).known or text[:-cut].rstrip() == text.rstrip()
-    middle = len(text) // 2
-    assert not parse_inspection(text[:middle] + text[middle + cut :]).known
-
-
-def test_text_that_only_looks_complete_is_unknown(site: Site) -> None:
-    body = "nf1 1 a"
-    assert not parse_inspection(f"{body}\nend 1 00000000").known
-    assert not parse_inspection(
-        f"{body}\nw broken\nend 2 {zlib.crc32((body + chr(10) + 'w broken').encode()):08x}"
-    ).known
-    assert not parse_inspection("").known
