@@ -16,6 +16,7 @@ from node_fleet.settings import Settings
 from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, reply, worker_rows
 
 QUIET_REQUESTS = 5
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 
 
 def pod(number: int, uid: str = "") -> dict[str, str]:
@@ -50,17 +51,18 @@ def test_the_server_is_in_no_figure() -> None:
     assert reading.missing == ()
 
 
-def test_a_pod_shown_by_two_exporters_waits_once() -> None:
-    twice = [(pod(1) | {"instance": "10.42.0.5:8080"}, 40), (pod(1) | {"instance": "10.42.1.7:8080"}, 41)]
-    pending = bench(age=twice).reader.pending(NOW)
+@pytest.mark.parametrize(
+    ("rows", "shapes"),
+    [
+        ([(pod(1) | {"instance": "10.42.0.5:8080"}, 40), (pod(1) | {"instance": "10.42.1.7:8080"}, 41)], [(1, 41)]),
+        ([(pod(1, "old"), 40), (pod(1, "new"), 3)], [(2, 40)]),
+    ],
+    ids=["one pod shown by two exporters", "two pods of one name"],
+)
+def test_pods_are_counted_by_their_uid(rows: Rows, shapes: list[tuple[int, int]]) -> None:
+    pending = bench(age=rows).reader.pending(NOW)
     assert pending is not None
-    assert [(shape.count, shape.oldest_seconds) for shape in pending] == [(1, 41)]
-
-
-def test_two_pods_of_one_name_are_two_by_their_uid() -> None:
-    pending = bench(age=[(pod(1, "old"), 40), (pod(1, "new"), 3)]).reader.pending(NOW)
-    assert pending is not None
-    assert pending[0].count == 2
+    assert [(shape.count, shape.oldest_seconds) for shape in pending] == shapes
 
 
 def test_an_empty_answer_is_missing_and_never_zero() -> None:
@@ -78,7 +80,8 @@ def test_no_waiting_pod_is_none_waiting_while_the_exporter_lives() -> None:
 def test_the_query_counts_only_what_the_scheduler_could_not_place_and_no_gate_holds() -> None:
     assert "kube_pod_status_unschedulable" in queries.PENDING_AGE
     assert 'kube_pod_status_reason{reason="SchedulingGated"} == 1' in queries.PENDING_AGE
-    assert 'phase="Pending"' not in queries.PENDING.text
+    assert "kube_pod_status_unschedulable" in queries.PENDING_REQUESTS
+    assert 'phase="Pending"' not in queries.PENDING.text + queries.PENDING_REQUESTS
 
 
 def test_the_cpu_query_divides_by_all_modes_and_takes_live_targets_only() -> None:
@@ -97,13 +100,9 @@ def test_requests_are_asked_only_when_a_pod_waits() -> None:
     found = bench(age=[(pod(1), 40)])
     found.reader.read(NOW)
     assert [form["query"] for form in found.session.forms].count(queries.PENDING_REQUESTS) == 1
-    assert queries.PENDING_REQUESTS not in [form["query"] for form in _quiet_forms()]
-
-
-def _quiet_forms() -> list[dict[str, str]]:
-    found = bench()
-    found.reader.read(NOW)
-    return found.session.forms
+    quiet = bench()
+    quiet.reader.read(NOW)
+    assert queries.PENDING_REQUESTS not in [form["query"] for form in quiet.session.forms]
 
 
 def test_a_pod_too_large_for_any_worker_keeps_its_size_and_name() -> None:
@@ -133,22 +132,8 @@ def test_a_value_that_is_not_finite_is_missing(value: str) -> None:
         ({"ready": [({"node": "server"}, 1), ({"node": "i-b"}, 1)]}, False),
         ({"unschedulable": [({"node": "i-a"}, 1)]}, False),
         ({"unschedulable": [({"node": "server"}, 0), ({"node": "i-b"}, 0)]}, False),
-        ({"taint": [({"node": "i-a", "key": "node.cloudprovider.kubernetes.io/uninitialized"}, 1)]}, True),
-        (
-            {
-                "taint": [
-                    (
-                        {
-                            "node": "i-a",
-                            "key": "node.cloudprovider.kubernetes.io/uninitialized",
-                            "effect": "NoSchedule",
-                        },
-                        1,
-                    )
-                ]
-            },
-            False,
-        ),
+        ({"taint": [({"node": "i-a", "key": UNINITIALIZED}, 1)]}, True),
+        ({"taint": [({"node": "i-a", "key": UNINITIALIZED, "effect": "NoSchedule"}, 1)]}, False),
         ({"taint": [({"node": "i-a", "key": "team", "value": "batch", "effect": "NoSchedule"}, 1)]}, True),
     ],
 )

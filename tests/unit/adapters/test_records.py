@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from node_fleet.adapters.dynamodb import from_attributes, to_attributes
 from node_fleet.adapters.records import Records
@@ -35,28 +32,6 @@ class Recording:
     def query(self, **request: Any) -> Any:
         self.calls.append(("query", request))
         return self._client.query(**request, **({"Limit": self._page} if self._page else {}))
-
-
-@pytest.fixture
-def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="ap-southeast-1")
-        for table in (SETTINGS.history_table, SETTINGS.events_table):
-            client.create_table(
-                TableName=table,
-                KeySchema=[
-                    {"AttributeName": "cluster_id", "KeyType": "HASH"},
-                    {"AttributeName": "sk", "KeyType": "RANGE"},
-                ],
-                AttributeDefinitions=[
-                    {"AttributeName": "cluster_id", "AttributeType": "S"},
-                    {"AttributeName": "sk", "AttributeType": "S"},
-                ],
-                BillingMode="PAY_PER_REQUEST",
-            )
-        yield client
 
 
 def worker(number: int) -> Worker:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.adapters.state_store import StateStore
@@ -45,21 +42,6 @@ class Recording:
             return getattr(self._client, name)(**request)
 
         return call
-
-
-@pytest.fixture
-def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="ap-southeast-1")
-        client.create_table(
-            TableName=SETTINGS.state_table,
-            KeySchema=[{"AttributeName": "cluster_id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        yield client
 
 
 @pytest.fixture

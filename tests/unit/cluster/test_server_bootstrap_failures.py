@@ -96,19 +96,6 @@ def test_a_failed_download_keeps_the_earlier_bundle(
     assert (root / "opt/node-fleet/cluster/server/install.sh").exists()
 
 
-def test_a_bundle_that_cannot_be_fetched_is_named(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "s3 cp", DENIED)
-    assert run().returncode != 0
-    assert len(stubs.calls("aws", "s3 cp")) == 6
-    assert "the bundle s3://assets/cluster.zip could not be fetched" in failure_tag(stubs)
-
-
-def test_a_bundle_that_is_no_archive_is_named(run: Run, stubs: Stubs, cluster: Path) -> None:
-    stubs.on("aws", "s3 cp", Reply(copy=str(cluster / "versions.env")))
-    assert run().returncode != 0
-    assert "is not a zip archive" in failure_tag(stubs)
-
-
 def test_a_wrong_checksum_stops_before_k3s_runs(run: Run, stubs: Stubs) -> None:
     stubs.on("curl", "k3s-io.*/k3s$", "something else")
     result = run()
@@ -118,37 +105,34 @@ def test_a_wrong_checksum_stops_before_k3s_runs(run: Run, stubs: Stubs) -> None:
     assert not stubs.calls("aws", "put-secret-value")
 
 
-def test_an_api_that_never_becomes_ready_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
-    stubs.on("kubectl", "readyz", Reply(exit=1))
+INSTALL_FAILED = "install.sh ended with status 1"
+NO_ADD_ON = "no deployment kube-system/metrics-server in 5 minutes"
+NO_ARCHIVE = Reply(copy=str(Path(__file__)))
+NO_PASSWORD = Reply(stdout='{"username": "prometheus"}')
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "tag"),
+    [
+        (("aws", "s3 cp", DENIED), "the bundle s3://assets/cluster.zip could not be fetched", "could not be fetched"),
+        (("aws", "s3 cp", NO_ARCHIVE), "is not a zip archive", "is not a zip archive"),
+        (("kubectl", "readyz", Reply(exit=1)), "did not become ready in 5 minutes", INSTALL_FAILED),
+        (("kubectl", "get deployment metrics-server", Reply(exit=1)), NO_ADD_ON, INSTALL_FAILED),
+        (("aws", "get-secret-value .*prometheus-auth", NO_PASSWORD), "password must not be empty", INSTALL_FAILED),
+        (("aws", "put-secret-value", DENIED), "could not be stored in node-fleet/k3s-token", INSTALL_FAILED),
+    ],
+)
+def test_a_failed_step_is_named_in_the_log_and_the_tag_and_no_token_is_stored(
+    run: Run, stubs: Stubs, fault: tuple[str, str, Reply], reason: str, tag: str
+) -> None:
+    command, match, reply = fault
+    stubs.on(*fault)
     result = run()
     assert result.returncode != 0
-    assert "did not become ready in 5 minutes" in result.stderr
-    assert "install.sh ended with status 1" in failure_tag(stubs)
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-def test_an_add_on_that_k3s_does_not_make_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
-    stubs.on("kubectl", "get deployment metrics-server", Reply(exit=1))
-    result = run()
-    assert result.returncode != 0
-    assert "no deployment kube-system/metrics-server in 5 minutes" in result.stderr
-    assert not stubs.calls("aws", "put-secret-value")
-
-
-def test_a_token_that_cannot_be_stored_is_reported(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "put-secret-value", DENIED)
-    result = run()
-    assert result.returncode != 0
-    assert "could not be stored in node-fleet/k3s-token" in result.stderr
-    assert len(stubs.calls("aws", "put-secret-value")) == 6
-
-
-def test_a_missing_prometheus_password_is_reported_and_no_token_stored(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "get-secret-value .*prometheus-auth", '{"username": "prometheus"}')
-    result = run()
-    assert result.returncode != 0
-    assert "password must not be empty" in result.stderr
-    assert not stubs.calls("aws", "put-secret-value")
+    assert reason in result.stderr
+    assert tag in failure_tag(stubs)
+    assert not (stubs.home / "stored-token").exists()
+    assert reply != DENIED or len(stubs.calls(command, match)) == 6
 
 
 def test_k3s_that_writes_no_token_is_reported(run: Run, root: Path) -> None:

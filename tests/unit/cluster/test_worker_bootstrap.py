@@ -152,7 +152,9 @@ def test_the_bootstrap_waits_for_a_late_metadata_service(run: Run, stubs: Stubs)
     assert agent_was_started(stubs)
 
 
-def test_a_worker_never_joins_with_the_token_of_a_replaced_server(run: Run, stubs: Stubs) -> None:
+def test_a_worker_never_joins_with_the_token_of_a_replaced_server_and_its_wait_is_bounded(
+    run: Run, stubs: Stubs
+) -> None:
     stubs.on("aws", "get-secret-value", OLD_TOKEN)
     result = run()
     assert result.returncode != 0
@@ -160,23 +162,21 @@ def test_a_worker_never_joins_with_the_token_of_a_replaced_server(run: Run, stub
     assert "belongs to another server" in failure_tag(stubs)
     assert AUTHORITY in result.stderr and "0" * 64 in result.stderr
     assert SECRET_PART not in result.stderr + failure_tag(stubs)
+    assert (len(stubs.calls("aws", "get-secret-value")), len(stubs.calls("sleep"))) == (18, 17)
 
 
-def test_the_wait_for_a_new_token_is_bounded(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "get-secret-value", OLD_TOKEN)
-    run()
-    assert len(stubs.calls("aws", "get-secret-value")) == 18
-    assert len(stubs.calls("sleep")) == 17
-
-
-def test_a_worker_joins_once_the_rebuilt_server_has_stored_its_token(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "get-secret-value", OLD_TOKEN, OLD_TOKEN, TOKEN)
-    assert run().returncode == 0
-    assert agent_was_started(stubs)
-
-
-def test_k3s_itself_checks_a_bundle_of_several_authorities(run: Run, stubs: Stubs) -> None:
-    stubs.on("curl", "cacerts", CERTIFICATE * 2)
+@pytest.mark.parametrize(
+    ("step", "replies"),
+    [
+        ("aws get-secret-value", [OLD_TOKEN, OLD_TOKEN, TOKEN]),
+        ("aws get-secret-value", [MISSING, "pending", TOKEN]),
+        ("curl cacerts", [CERTIFICATE * 2]),
+    ],
+    ids=["the rebuilt server stores its token late", "the token arrives late", "K3s itself checks several authorities"],
+)
+def test_a_worker_joins_although(run: Run, stubs: Stubs, step: str, replies: list[Reply | str]) -> None:
+    command, _, match = step.partition(" ")
+    stubs.on(command, match, *replies)
     assert run().returncode == 0
     assert agent_was_started(stubs)
 
@@ -204,24 +204,23 @@ def test_a_missing_token_is_retried_and_then_fails_where_an_operator_sees_it(
     assert f"FAILED: the secret node-fleet/k3s-token {reason}" in result.stderr
 
 
-def test_a_token_that_arrives_late_is_taken(run: Run, stubs: Stubs) -> None:
-    stubs.on("aws", "get-secret-value", MISSING, Reply(stdout="pending"), TOKEN)
-    assert run().returncode == 0
-    assert agent_was_started(stubs)
-
-
-def test_a_silent_server_is_named(run: Run, stubs: Stubs) -> None:
-    stubs.on("curl", "cacerts", NO_ANSWER)
+@pytest.mark.parametrize(
+    ("fault", "reason", "tries"),
+    [
+        (("curl", "cacerts", NO_ANSWER), "K3s server 10.0.1.10 does not answer on port 6443", 0),
+        (("curl", "/k3s$", NO_ANSWER), "could not be downloaded", 5),
+        (("systemctl", "is-active", Reply(exit=3)), "journalctl -u k3s-agent", 0),
+    ],
+)
+def test_a_failed_step_is_named_in_the_tag(
+    run: Run, stubs: Stubs, fault: tuple[str, str, Reply], reason: str, tries: int
+) -> None:
+    command, match, _ = fault
+    stubs.on(*fault)
     assert run().returncode != 0
-    assert "K3s server 10.0.1.10 does not answer on port 6443" in failure_tag(stubs)
-
-
-def test_a_download_that_fails_is_retried_and_named(run: Run, stubs: Stubs) -> None:
-    stubs.on("curl", "/k3s$", NO_ANSWER)
-    assert run().returncode != 0
-    assert len(stubs.calls("curl", "/k3s$")) == 5
-    assert "could not be downloaded" in failure_tag(stubs)
-    assert not agent_was_started(stubs)
+    assert reason in failure_tag(stubs)
+    assert not tries or len(stubs.calls(command, match)) == tries
+    assert agent_was_started(stubs) is (command == "systemctl")
 
 
 def test_a_download_with_a_wrong_checksum_is_never_run(run: Run, stubs: Stubs, root: Path) -> None:
@@ -229,12 +228,6 @@ def test_a_download_with_a_wrong_checksum_is_never_run(run: Run, stubs: Stubs, r
     assert run().returncode != 0
     assert "published checksum" in failure_tag(stubs)
     assert not (root / "usr/local/bin/k3s").exists()
-
-
-def test_an_agent_that_does_not_come_up_is_reported(run: Run, stubs: Stubs) -> None:
-    stubs.on("systemctl", "is-active", Reply(exit=3))
-    assert run().returncode != 0
-    assert "journalctl -u k3s-agent" in failure_tag(stubs)
 
 
 def test_a_tag_that_cannot_be_written_does_not_hide_the_reason(run: Run, stubs: Stubs) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_fleet.adapters.prometheus import queries
 from node_fleet.domain.model.assembly import assemble
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
@@ -146,22 +145,6 @@ class TestPodsOfSeveralExporters:
         seen = read(healthy | twice, "a", "b")
         assert seen.pending_count == real
         assert decide(seen, Memory(), POLICY, NOW).count == (2 if real > 5 else 1)
-
-
-class TestOnlyUnschedulablePods:
-    """Only pods that the scheduler could not place ask for workers."""
-
-    def test_the_queries_do_not_ask_for_the_pending_phase(self) -> None:
-        for text in (queries.PENDING_AGE, queries.PENDING_REQUESTS):
-            assert "kube_pod_status_unschedulable" in text
-            assert 'phase="Pending"' not in text
-
-    @pytest.mark.parametrize("pulling", [1, 5, 40])
-    def test_pods_that_only_pull_an_image_ask_for_nothing(self, pulling: int) -> None:
-        figures = fleet_rows(worker_rows("a", pods=4 + pulling), worker_rows("b"))
-        figures["pods_known"] = [({}, 20 + pulling)]
-        seen = read(figures, "a", "b")
-        assert (seen.pending_count, decide(seen, Memory(), POLICY, NOW).action) == (0, "none")
 
 
 class TestPodsThatLaunchesDoNotHelp:
