@@ -14,9 +14,7 @@ import pytest
 from handlers.launch_nodes import handler
 from handlers.launch_replacement import handler as launch_replacement
 from simulator.aws.recorder import AwsCall
-from tests.support.handlers.interruption import event as event_of
-from tests.support.handlers.interruption import noticed, running
-from tests.support.handlers.scale_up import ZONES, Bench, bench
+from tests.support.handlers.bench import ZONES, Bench, bench
 
 WANTED = 2
 Step = Callable[[dict[str, Any], object], object]
@@ -150,7 +148,7 @@ def test_a_launch_that_fell_back_to_other_pools_is_repeated_in_the_pool_it_had_r
 def test_a_replacement_is_launched_once_wherever_it_dies(fleet: Bench, side: str) -> None:
     def prepared() -> dict[str, Any]:
         reset(fleet)
-        return event_of(noticed(fleet, running(fleet, int(fleet.clock.now()))))
+        return fleet.interrupted(fleet.running(int(fleet.clock.now())))
 
     event = prepared()
     for index, operation in enumerate(calls_of(fleet, lambda: launch_replacement(event, None))):

@@ -21,7 +21,7 @@ from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.payload import to_payload
 from simulator.aws.recorder import AwsCall
-from tests.support.handlers.scale_up import ZONES, Bench, bench
+from tests.support.handlers.bench import ZONES, Bench, bench
 
 MAXIMUM = 4
 SEEDS = range(8)

@@ -8,10 +8,9 @@ import re
 from typing import Any
 
 from cdk_app.workflow import workflows
-from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
 from simulator.runner import Execution
-from tests.support.handlers.scale_up import ZONES, Bench
+from tests.support.handlers.bench import ZONES, Bench
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
@@ -32,20 +31,10 @@ def prepare(made: Bench) -> None:
         made.server.says(document, f"result: {word} node")
 
 
-def worker(made: Bench, number: int = 1, *, zone: str = ZONES[0], market: str = "spot") -> Instance:
-    """One running worker of the fleet."""
-    slot = LaunchSlot(
-        number=number,
-        zone=zone,
-        subnet_id=made.settings.zones[zone],
-        instance_type="t3.small",
-        market="spot" if market == "spot" else "on-demand",
-    )
-    answer = made.tools.ec2.launch(slot, operation_id="up-before", token=f"before-{number}")
-    made.clock.advance(60)
-    found = made.tools.ec2.find_worker(answer.instance_id)
-    assert found is not None
-    made.server.says("DrainNode", f"node/{answer.instance_id} drained\nresult: drained {answer.instance_id}")
+def worker(made: Bench, number: int = 1, *, zone: str = ZONES[0]) -> Instance:
+    """One running worker of the fleet, whose drain succeeds."""
+    found = made.running(number, zone=zone)
+    made.server.says("DrainNode", f"node/{found.instance_id} drained\nresult: drained {found.instance_id}")
     return found
 
 

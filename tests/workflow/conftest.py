@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.handlers.scale_up import Bench, bench
+from tests.support.handlers.bench import Bench, bench
 from tests.support.interruptions import prepare
 
 

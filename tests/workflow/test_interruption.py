@@ -11,7 +11,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.payload import to_payload
-from tests.support.handlers.scale_up import ZONES, Bench, bench
+from tests.support.handlers.bench import ZONES, Bench, bench
 from tests.support.interruptions import (
     REBALANCE,
     STATE_CHANGE,
@@ -43,7 +43,7 @@ def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Benc
     parameters = fleet.server.commands[0][1]
     assert parameters["DrainMode"] == "deadline" and int(parameters["NotAfter"]) <= noticed_at + 105
     assert not fleet.state().notices
-    assert [kind for kind, _ in fleet.records.events] == ["interruption", "interruption_end"]
+    assert [event.kind for event in fleet.records.stored] == ["interruption", "interruption_end"]
     assert "drained after 60 s" in messages(fleet) and replacement[0].instance_id in messages(fleet)
 
 

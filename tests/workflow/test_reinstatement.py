@@ -7,8 +7,8 @@ from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.snapshot import Instance
 from simulator.runner import Execution
-from tests.support.handlers.scale_down import look_text
-from tests.support.handlers.scale_up import Bench
+from tests.support.handlers.bench import Bench
+from tests.support.handlers.fakes import check_text
 from tests.support.interruptions import (
     WARNING,
     WARNING_SECONDS,
@@ -35,7 +35,7 @@ def test_in_a_full_fleet_a_drained_worker_is_terminated_because_its_replacement_
     fleet_of = [worker(fleet, n) for n in range(1, 5)]
     taken = fleet_of[0]
     fleet.server.says("DrainNode", f"node/{taken.instance_id} drained")
-    fleet.server.says("CheckNode", look_text(taken.instance_id, owner=operation_of(taken.instance_id)))
+    fleet.server.says("CheckNode", check_text(taken.instance_id, owner=operation_of(taken.instance_id)))
     execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "ReinstateWorker" in execution.path
     assert len(fleet.instances()) == 4

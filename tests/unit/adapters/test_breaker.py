@@ -9,7 +9,7 @@ import pytest
 
 from cli.operate import close_breaker
 from node_fleet.domain.model.memory import BackOff, Memory
-from tests.support.handlers.scale_up import Bench, bench
+from tests.support.handlers.bench import Bench, bench
 
 OPEN = Memory(
     last_action="scale_up",

@@ -12,7 +12,7 @@ from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, S
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
-from tests.support.handlers.scale_up import MOTO_IMAGE, ZONES, Bench, bench
+from tests.support.handlers.bench import MOTO_IMAGE, ZONES, Bench, bench
 
 REFUSALS = {
     "InsufficientInstanceCapacity": 500,

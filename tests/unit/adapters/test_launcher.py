@@ -16,7 +16,7 @@ from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from simulator.aws.recorder import AwsCall
-from tests.support.handlers.scale_up import ZONES, Bench, bench
+from tests.support.handlers.bench import ZONES, Bench, bench
 from tests.support.launches import codes_that_close
 
 TYPES = ("t3.small", "t3a.small")

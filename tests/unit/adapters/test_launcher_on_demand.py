@@ -8,7 +8,7 @@ import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.domain.model.errors import NodeFleetError
-from tests.support.handlers.scale_up import Bench, bench
+from tests.support.handlers.bench import Bench, bench
 from tests.support.launches import codes_that_close
 
 TYPES = ("t3.small", "t3a.small")

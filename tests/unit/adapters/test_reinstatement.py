@@ -11,8 +11,7 @@ from node_fleet.domain.model.errors import CleanUpUnfinishedError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance
-from tests.support.handlers.interruption import running
-from tests.support.handlers.scale_up import Bench, bench
+from tests.support.handlers.bench import Bench, bench
 
 DEAD = "arn:aws:states:eu-central-1:123456789012:execution:interruption:dead"
 ENDED = {"id": "event-1", "detail": {"executionArn": DEAD, "status": "ABORTED"}}
@@ -38,7 +37,7 @@ def settled(made: Bench) -> str:
 
 
 def test_a_machine_that_is_gone_needs_no_notice_and_no_node(fleet: Bench) -> None:
-    taken = running(fleet)
+    taken = fleet.running()
     fleet.server.says("ForgetNode", "result: forgotten x")
     orphaned(fleet, taken)
     fleet.cloud.ec2.reclaim(taken.instance_id)
@@ -47,7 +46,7 @@ def test_a_machine_that_is_gone_needs_no_notice_and_no_node(fleet: Bench) -> Non
 
 
 def test_a_living_worker_is_uncordoned_and_counted_again(fleet: Bench) -> None:
-    orphaned(fleet, running(fleet))
+    orphaned(fleet, fleet.running())
     assert "it is reinstated" in settled(fleet)
     assert not fleet.state().notices and not fleet.state().reservations
 
@@ -61,8 +60,8 @@ def still_under_notice(made: Bench) -> str:
 
 
 def test_without_room_it_stays_and_the_event_comes_again(fleet: Bench) -> None:
-    taken, other = running(fleet, 1), running(fleet, 2)
-    running(fleet, 3)
+    taken, other = fleet.running(1), fleet.running(2)
+    fleet.running(3)
     orphaned(fleet, taken)
     assert "remove it: aws ec2 terminate-instances" in still_under_notice(fleet) and len(fleet.instances()) == 3
     fleet.cloud.ec2.reclaim(other.instance_id)
@@ -70,7 +69,7 @@ def test_without_room_it_stays_and_the_event_comes_again(fleet: Bench) -> None:
 
 
 def test_a_server_that_is_away_leaves_the_notice_and_the_event_comes_again(fleet: Bench) -> None:
-    orphaned(fleet, running(fleet))
+    orphaned(fleet, fleet.running())
     fleet.server.unreachable = True
     assert "stays under interruption notice" in still_under_notice(fleet)
     fleet.server.unreachable = False
@@ -79,34 +78,34 @@ def test_a_server_that_is_away_leaves_the_notice_and_the_event_comes_again(fleet
 
 
 def test_a_drain_that_still_runs_on_the_node_leaves_the_notice_and_the_event_comes_again(fleet: Bench) -> None:
-    orphaned(fleet, running(fleet))
+    orphaned(fleet, fleet.running())
     fleet.server.says("UncordonNode", "result: busy a drain of this node still runs")
     assert "busy a drain of this node still runs" in still_under_notice(fleet)
 
 
 @pytest.mark.parametrize("left", [1, 2, 90])
 def test_nobody_gets_pods_back_before_the_date_of_a_spot_notice(fleet: Bench, left: int) -> None:
-    orphaned(fleet, running(fleet), left=left)
+    orphaned(fleet, fleet.running(), left=left)
     assert still_under_notice(fleet).endswith(f"AWS reclaims it in {left} s")
     assert not fleet.server.commands
 
 
 @pytest.mark.parametrize(("kind", "left"), [("spot", 0), ("spot", -1), ("scheduled", 3600)])
 def test_after_its_date_or_for_a_date_far_away_it_works_again(fleet: Bench, kind: str, left: int) -> None:
-    orphaned(fleet, running(fleet), kind=kind, left=left)
+    orphaned(fleet, fleet.running(), kind=kind, left=left)
     assert "it is reinstated" in settled(fleet)
 
 
 def test_what_else_the_dead_execution_left_is_done_although_a_notice_stands(fleet: Bench) -> None:
     run = Run(execution_id=DEAD, trigger="manual", scheduled_at=0, started_at=int(fleet.clock.now()))
     fleet.tools.state.acquire(run)
-    orphaned(fleet, running(fleet))
+    orphaned(fleet, fleet.running())
     fleet.server.unreachable = True
     still_under_notice(fleet)
     assert fleet.state().lease is None
 
 
 def test_the_notice_of_a_living_execution_is_left_alone(fleet: Bench) -> None:
-    orphaned(fleet, running(fleet), by="another")
+    orphaned(fleet, fleet.running(), by="another")
     assert settled(fleet).startswith("nothing to do")
     assert len(fleet.state().notices) == 1

@@ -1,9 +1,8 @@
-"""LaunchNodes: launches exactly what was planned, however often and wherever it dies."""
+"""LaunchNodes: launches exactly what is planned, however often it is repeated and wherever it ends."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,15 +13,10 @@ from node_fleet.domain.model.errors import (
     PausedError,
     QuotaExceededError,
 )
-from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.memory import Memory
+from node_fleet.payload import to_payload
 from simulator.aws.faults import FaultRule
-from tests.support.handlers.scale_up import ZONES, Bench, bench
-
-
-@pytest.fixture
-def fleet() -> Iterator[Bench]:
-    with bench(max_workers=10) as made:
-        yield made
+from tests.support.handlers.bench import ZONES, Bench
 
 
 def test_launches_the_planned_workers_and_records_each(fleet: Bench) -> None:
@@ -30,7 +24,7 @@ def test_launches_the_planned_workers_and_records_each(fleet: Bench) -> None:
     operation = fleet.state().operation
     assert payload["launch"]["status"] == "launched"
     assert operation is not None and operation.phase == "verify"
-    assert set(operation.instance_ids) == {i.instance_id for i in fleet.instances()}
+    assert set(operation.instance_ids) == fleet.ids()
     assert Counter(i.zone for i in fleet.instances()) == Counter(ZONES)
 
 
@@ -41,11 +35,10 @@ def test_a_repeated_step_launches_nothing_more(fleet: Bench) -> None:
     assert len(fleet.instances()) == 2
 
 
-def test_every_instance_carries_its_tags_from_the_first_moment(fleet: Bench) -> None:
+def test_every_instance_carries_its_tags_from_its_launch(fleet: Bench) -> None:
     handler(fleet.event(fleet.begin(), 2), None)
-    calls = fleet.cloud.recorder.of("RunInstances")
     assert not fleet.cloud.recorder.of("CreateTags")
-    for call in calls:
+    for call in fleet.cloud.recorder.of("RunInstances"):
         tags = {t["Key"]: t["Value"] for t in call.parameters["TagSpecifications"][0]["Tags"]}
         assert {"Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion"} == set(tags)
         assert (tags["ManagedBy"], tags["Role"], tags["Cluster"]) == ("node-fleet", "k3s-worker", "test")
@@ -63,13 +56,13 @@ def test_a_dry_run_plans_and_changes_nothing(fleet: Bench) -> None:
 
 def test_a_pause_stops_it_before_the_first_launch(fleet: Bench) -> None:
     run = fleet.begin()
-    now = int(fleet.clock.now())
-    fleet.tools.state.set_pause(Pause(reason="sale", by="ann", since=now, until=now + 600))
+    fleet.pause()
     with pytest.raises(PausedError, match="ann"):
         handler(fleet.event(run, 2), None)
     assert not fleet.instances()
 
 
+@pytest.mark.settings(max_workers=10)
 def test_a_fleet_at_its_maximum_gets_only_what_fits(fleet: Bench) -> None:
     run = fleet.begin()
     handler(fleet.event(run, 8), None)
@@ -80,6 +73,12 @@ def test_a_fleet_at_its_maximum_gets_only_what_fits(fleet: Bench) -> None:
     assert any("maximum" in note for note in second["notes"])
 
 
+@pytest.mark.settings(min_workers=1, max_workers=1)
+def test_capacity_that_is_used_meanwhile_leaves_nothing_to_launch(fleet: Bench) -> None:
+    fleet.running()
+    assert handler(fleet.event(fleet.begin(), 1), None)["launch"]["status"] == "none"
+
+
 def test_a_partial_success_is_kept_when_the_quota_ends_it(fleet: Bench) -> None:
     fleet.cloud.ec2.dry_pool(code="VcpuLimitExceeded", az=ZONES[1])
     payload = handler(fleet.event(fleet.begin(), 3), None)
@@ -88,19 +87,26 @@ def test_a_partial_success_is_kept_when_the_quota_ends_it(fleet: Bench) -> None:
     assert "L-1216C47A" in payload["alerts"]["rows"][0][1]
 
 
-def test_nothing_launched_raises_the_class_that_says_who_must_act(fleet: Bench) -> None:
+def test_nothing_launched_raises_the_class_that_says_what_an_operator_must_do(fleet: Bench) -> None:
     rule = fleet.cloud.ec2.dry_pool(code="VcpuLimitExceeded")
     with pytest.raises(QuotaExceededError, match="L-1216C47A"):
         handler(fleet.event(fleet.begin(), 2), None)
     assert rule.hits == 1
 
 
-def test_every_pool_dry_is_said_and_remembered(fleet: Bench) -> None:
+def test_every_pool_without_capacity_is_recorded_and_not_asked_while_in_back_off(fleet: Bench) -> None:
     fleet.cloud.ec2.dry_pool()
+    run = fleet.begin()
     with pytest.raises(NoCapacityError, match="no capacity"):
-        handler(fleet.event(fleet.begin(), 1), None)
+        handler(fleet.event(run, 1), None)
     operation = fleet.state().operation
     assert operation is not None and len(operation.dry_pools) == 6
+    memory = Memory(dry_pools=operation.dry_pools)
+    fleet.tools.state.close_operation(run, memory)
+    fleet.cloud.recorder.calls.clear()
+    with pytest.raises(NoCapacityError, match="asks the first of them again in 600 s"):
+        handler({**fleet.event(run, 1), "memory": to_payload(memory)}, None)
+    assert fleet.cloud.recorder.of("RunInstances") == []
 
 
 def test_a_missing_launch_template_is_named(fleet: Bench) -> None:
@@ -113,6 +119,7 @@ def test_a_missing_launch_template_is_named(fleet: Bench) -> None:
         handler(fleet.event(fleet.begin(), 1), None)
 
 
+@pytest.mark.settings(max_workers=10)
 def test_ten_launches_beside_a_fleet_take_one_listing_of_instances(fleet: Bench) -> None:
     run = fleet.begin()
     fleet.cloud.recorder.calls.clear()

@@ -14,8 +14,8 @@ from handlers import start_on_alert
 from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.model.run import read_input
 from node_fleet.domain.notify.alert_input import ScalingAlert, execution_name, read_alert
-from node_fleet.services import Services
 from node_fleet.settings import Settings
+from tests.support.handlers.fakes import FakeServices
 
 TOPIC = "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts"
 MACHINE = "arn:aws:states:ap-southeast-1:123456789012:stateMachine:node-fleet"
@@ -39,98 +39,93 @@ class StepFunctions:
         if self.next_error:
             raise self.next_error
         if name in self.started:
-            raise ClientError({"Error": {"Code": "ExecutionAlreadyExists", "Message": name}}, "StartExecution")
+            raise error("ExecutionAlreadyExists")
         self.started[name] = json.loads(input)
         return {"executionArn": f"{MACHINE}:{name}"}
 
 
-ENVIRONMENT = {"ALERT_TOPIC_ARN": TOPIC, "STATE_MACHINE_ARN": MACHINE, "CLUSTER_ID": "node-fleet-prod"}
-
-
-def equip(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> StepFunctions:
-    """Gives the handler these settings and a fake Step Functions."""
-    tools, fake = Services(Settings.from_env(environment)), StepFunctions()
-    tools.__dict__["workflows"] = fake
-    monkeypatch.setattr(start_on_alert, "load_services", lambda: tools)
-    return fake
+def error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "no"}}, "StartExecution")
 
 
 @pytest.fixture
-def workflows(monkeypatch: pytest.MonkeyPatch) -> StepFunctions:
-    return equip(monkeypatch, ENVIRONMENT)
+def workflows(services: FakeServices) -> StepFunctions:
+    services.settings = settings()
+    services.workflows = StepFunctions()
+    return services.workflows
 
 
-def event(*messages: Any, topic: str = TOPIC) -> dict[str, Any]:
+def settings(topic: str = TOPIC) -> Settings:
+    environment = {"ALERT_TOPIC_ARN": topic, "STATE_MACHINE_ARN": MACHINE, "CLUSTER_ID": "node-fleet-prod"}
+    return Settings.from_env(environment)
+
+
+def outcomes(*messages: Any, topic: str = TOPIC) -> list[str]:
     texts = [m if isinstance(m, str) else json.dumps(m) for m in messages]
-    return {"Records": [{"Sns": {"TopicArn": topic, "MessageId": str(n), "Message": t}} for n, t in enumerate(texts)]}
+    records = [{"Sns": {"TopicArn": topic, "MessageId": str(n), "Message": t}} for n, t in enumerate(texts)]
+    answer = start_on_alert.handler({"Records": records}, None)
+    assert list(answer) == ["outcomes"]
+    return [str(outcome) for outcome in answer["outcomes"]]
 
 
-def test_an_alert_starts_a_run_that_says_what_started_it(workflows: StepFunctions) -> None:
-    answer = start_on_alert.handler(event(FIRING), None)
+def test_an_alert_starts_one_run_that_says_what_started_it(workflows: StepFunctions) -> None:
+    first, second = outcomes(FIRING, FIRING)
+    (third,) = outcomes(FIRING)
     ((name, data),) = workflows.started.items()
-    assert answer == {"outcomes": [f"started {name}"]}
+    assert first == f"started {name}"
+    assert second.startswith("already started alert-") and third.startswith("already started alert-")
     assert data == {"trigger": "alert", "dry_run": False}
     run = read_input(data, execution_id=name, started_at="2026-11-27T18:00:06Z")
     assert (run.trigger, run.scheduled_at) == ("alert", 0)
 
 
-def test_repeated_alerts_start_one_run(workflows: StepFunctions) -> None:
-    start_on_alert.handler(event(FIRING, FIRING), None)
-    answer = start_on_alert.handler(event(FIRING), None)
-    assert len(workflows.started) == 1
-    assert answer["outcomes"][0].startswith("already started alert-")
-
-
 def test_a_new_episode_starts_a_new_run(workflows: StepFunctions) -> None:
-    start_on_alert.handler(event(FIRING, {**FIRING, "starts_at": "2026-11-27T19:00:05.000Z"}), None)
+    outcomes(FIRING, {**FIRING, "starts_at": "2026-11-27T19:00:05.000Z"})
     assert len(workflows.started) == 2
 
 
 @pytest.mark.parametrize(
-    ("message", "reason"),
+    ("message", "topic", "reason"),
     [
-        ({**FIRING, "status": "resolved"}, "status 'resolved' is not firing"),
-        ({**FIRING, "cluster": "other"}, "cluster 'other' is not node-fleet-prod"),
-        ({**FIRING, "alertname": "WorkerNotScraped"}, "is not UnschedulablePods"),
-        ({**FIRING, "starts_at": ""}, "starts_at must be text"),
-        ({"status": "firing"}, "alertname, cluster, starts_at must be text"),
-        ({**FIRING, "cluster": 7}, "cluster must be text"),
-        ([FIRING], "is not an object"),
-        ("firing!", "is not JSON"),
-        ("", "is not JSON"),
+        ({**FIRING, "status": "resolved"}, TOPIC, "status 'resolved' is not firing"),
+        ({**FIRING, "cluster": "other"}, TOPIC, "cluster 'other' is not node-fleet-prod"),
+        ({**FIRING, "alertname": "WorkerNotScraped"}, TOPIC, "is not UnschedulablePods"),
+        ({**FIRING, "starts_at": ""}, TOPIC, "starts_at must be text"),
+        ({"status": "firing"}, TOPIC, "alertname, cluster, starts_at must be text"),
+        ({**FIRING, "cluster": 7}, TOPIC, "cluster must be text"),
+        ([FIRING], TOPIC, "is not an object"),
+        ("firing!", TOPIC, "is not JSON"),
+        ("", TOPIC, "is not JSON"),
+        (FIRING, TOPIC + "-other", "is not the alert topic"),
     ],
 )
-def test_any_other_message_starts_nothing_and_says_why(workflows: StepFunctions, message: Any, reason: str) -> None:
-    (outcome,) = start_on_alert.handler(event(message), None)["outcomes"]
+def test_any_other_message_starts_nothing_and_says_why(
+    workflows: StepFunctions, message: Any, topic: str, reason: str
+) -> None:
+    (outcome,) = outcomes(message, topic=topic)
     assert outcome.startswith("ignored: ") and reason in outcome
     assert not workflows.started
 
 
-def test_a_message_of_another_topic_starts_nothing(workflows: StepFunctions) -> None:
-    (outcome,) = start_on_alert.handler(event(FIRING, topic=TOPIC + "-other"), None)["outcomes"]
-    assert "is not the alert topic" in outcome
-    assert not workflows.started
-
-
-def test_without_a_configured_topic_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    workflows = equip(monkeypatch, {**ENVIRONMENT, "ALERT_TOPIC_ARN": ""})
-    start_on_alert.handler(event(FIRING, topic=""), None)
+def test_without_a_configured_topic_nothing_starts(services: FakeServices, workflows: StepFunctions) -> None:
+    services.settings = settings(topic="")
+    outcomes(FIRING, topic="")
     assert not workflows.started
 
 
 @pytest.mark.parametrize(
-    "error",
+    "failure",
     [
-        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "StartExecution"),
-        ClientError({"Error": {"Code": "StateMachineDoesNotExist", "Message": "no"}}, "StartExecution"),
+        error("AccessDeniedException"),
+        error("StateMachineDoesNotExist"),
         ConnectTimeoutError(endpoint_url="https://states"),
     ],
     ids=["denied", "no such machine", "timeout"],
 )
-def test_a_failed_start_is_raised_so_that_sns_delivers_again(workflows: StepFunctions, error: Exception) -> None:
-    workflows.next_error = error
+def test_a_failed_start_is_raised_so_that_sns_delivers_again(workflows: StepFunctions, failure: Exception) -> None:
+    workflows.next_error = failure
     with pytest.raises(NodeFleetError, match=f"cannot start {MACHINE}"):
-        start_on_alert.handler(event(FIRING), None)
+        outcomes(FIRING)
 
 
 @given(st.text(max_size=200))

@@ -3,111 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from handlers.launch_nodes import handler as launch_nodes
 from node_fleet import services as services_module
-from node_fleet.adapters.server import ServerCommands
-from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
-from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.adapters.launcher import placement_from
+from node_fleet.domain.interruption.announcement import Announcement
+from node_fleet.domain.interruption.response import Interruption, Times, plan_response, replacement_slot
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance, NodeReading, PodShape, Snapshot
-from node_fleet.domain.scale_down.drain import CommandResult
+from node_fleet.domain.model.snapshot import Instance, NodeReading
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.services import Services
 from node_fleet.settings import Settings
 from simulator.aws.cloud import Cloud
 from simulator.clock import VirtualClock
+from tests.support.handlers.fakes import Prometheus, Publisher, Records, Server, inspection_text, worker_line
 
 START = 1_790_000_000
 MOTO_IMAGE = "ami-12c6146b"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
-
-
-class FakePrometheus:
-    """Returns the given nodes and pods; `down` makes every query fail as the real reader does."""
-
-    def __init__(self) -> None:
-        self.down = False
-        self.known_nodes: tuple[NodeReading, ...] = ()
-        self.shapes: tuple[PodShape, ...] | None = ()
-        self.questions = 0
-
-    def nodes(self, now: int) -> tuple[NodeReading, ...]:
-        self.questions += 1
-        if self.down:
-            raise MetricsUnavailableError("Prometheus at http://10.0.0.1:30090 does not answer")
-        return self.known_nodes
-
-    def pending(self, now: int) -> tuple[PodShape, ...] | None:
-        if self.down:
-            raise MetricsUnavailableError("Prometheus at http://10.0.0.1:30090 does not answer")
-        return self.shapes
-
-
-class FakeServer(ServerCommands):
-    """Records the commands; returns the given text of each, or is unreachable. A drain takes `drain_seconds`."""
-
-    def __init__(self, clock: VirtualClock | None = None) -> None:  # nothing of SSM is used
-        self.clock = clock
-        self.unreachable = True
-        self.drain_seconds = 0.0
-        self.ends_at: dict[str, float] = {}
-        self.sent_at: list[float] = []
-        self.answers: dict[str, CommandResult] = {}
-        self.commands: list[tuple[str, dict[str, str]]] = []
-
-    def run(self, document: str, parameters: dict[str, str]) -> CommandResult:
-        return self.result(self.send(document, parameters))
-
-    def send(self, document: str, parameters: dict[str, str]) -> str:
-        if self.unreachable:
-            raise ServerUnreachableError("the K3s server is not managed by SSM")
-        self.commands.append((document, dict(parameters)))
-        if self.clock is not None:
-            self.sent_at.append(self.clock.now())
-            if document == "DrainNode":
-                self.ends_at[document] = self.clock.now() + self.drain_seconds
-        return document
-
-    def result(self, command_id: str) -> CommandResult:
-        if self.clock is not None and self.clock.now() < self.ends_at.get(command_id, 0):
-            return CommandResult(status="InProgress", command_id=command_id)
-        return self.answers[command_id]
-
-    def cancel(self, command_id: str) -> None:
-        self.commands.append(("cancel", {"CommandId": command_id}))
-
-    def says(self, document: str, stdout: str) -> None:
-        self.unreachable = False
-        self.answers[document] = CommandResult(
-            status="Success", exit_code=0, stdout=stdout, stderr="", final=True, known=True, command_id=document
-        )
-
-
-class FakePublisher:
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, Any]] = []
-
-    def publish(self, subject: str, message: Any) -> None:
-        self.messages.append((subject, message))
-
-
-class FakeRecords:
-    def __init__(self) -> None:
-        self.events: list[tuple[str, Any]] = []
-        self.snapshot: Snapshot | None = None
-
-    def latest_snapshot(self) -> Snapshot | None:
-        return self.snapshot
-
-    def put_event(self, kind: str, at: int, data: Any, *, key: str = "") -> None:
-        self.events.append((kind, data))
+TIMES = Times(
+    margin_seconds=15,
+    settle_seconds=300,
+    rebalance_hold_seconds=1800,
+    scheduled_lead_seconds=3600,
+    join_limit_seconds=300,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,10 +44,10 @@ class Bench:
     cloud: Cloud
     clock: VirtualClock
     settings: Settings
-    prometheus: FakePrometheus = field(default_factory=FakePrometheus)
-    server: FakeServer
-    publisher: FakePublisher = field(default_factory=FakePublisher)
-    records: FakeRecords = field(default_factory=FakeRecords)
+    prometheus: Prometheus = field(default_factory=Prometheus)
+    server: Server
+    publisher: Publisher = field(default_factory=Publisher)
+    records: Records = field(default_factory=Records)
 
     def environment(self) -> dict[str, str]:
         return {**self.settings.to_env(), "AWS_REGION": self.cloud.region}
@@ -143,11 +70,54 @@ class Bench:
         base = {"run": to_payload(run), "memory": to_payload(Memory()), "decision": decision, "operation": None}
         return {**base, "notes": [], "alerts": [], **more}
 
+    def launched(self, count: int = 2, seconds: float = 60, **run: Any) -> tuple[dict[str, Any], list[str]]:
+        """The payload as LaunchNodes leaves it, some seconds later, and the ids of the new workers."""
+        payload = launch_nodes(self.event(self.begin(**run), count), None)
+        self.clock.advance(seconds)
+        return payload, [slot.instance_id for slot in self.operation(payload).slots]
+
+    def running(self, number: int = 1, *, zone: str = ZONES[0], operation_id: str = "up-before") -> Instance:
+        """One running Spot worker."""
+        slot = LaunchSlot(
+            number=number, zone=zone, subnet_id=self.settings.zones[zone], instance_type="t3.small", market="spot"
+        )
+        answer = self.tools.ec2.launch(slot, operation_id=operation_id, token=f"{operation_id}-{number}")
+        self.clock.advance(70)
+        found = self.tools.ec2.find_worker(answer.instance_id)
+        assert found is not None
+        return found
+
+    def noticed(self, instance: Instance, *, claimed_by: str = "exec") -> Interruption:
+        """The claim and the plan for a Spot warning that comes now."""
+        now = int(self.clock.now())
+        announcement = Announcement(instance_ids=(instance.instance_id,), kind="spot", at=now, deadline=now + 120)
+        self.tools.state.add_notice(
+            Notice(instance_id=instance.instance_id, kind="spot", at=now, deadline=now + 120, claimed_by=claimed_by)
+        )
+        slot = replacement_slot(instance, self.instances(), self.state(), placement_from(self.settings), now=now)
+        return plan_response(announcement, instance, claimed_by=claimed_by, now=now, times=TIMES).with_slot(slot)
+
+    def interrupted(self, instance: Instance | None = None, **more: Any) -> dict[str, Any]:
+        """The payload of the interruption workflow for one worker, by default a new one."""
+        return {"interruption": to_payload(self.noticed(instance or self.running())), **more}
+
+    def pause(self, seconds: int = 600) -> None:
+        now = int(self.clock.now())
+        self.tools.state.set_pause(Pause(reason="sale", by="ann", since=now, until=now + seconds))
+
     def state(self) -> FleetState:
         return self.tools.state.load()
 
     def instances(self) -> tuple[Instance, ...]:
         return self.tools.ec2.instances()
+
+    def ids(self) -> set[str]:
+        return {instance.instance_id for instance in self.instances()}
+
+    def listed(self, flags: dict[str, str]) -> None:
+        """What the server lists from now: instances and the flags of their nodes."""
+        lines = (worker_line(instance_id, shown) for instance_id, shown in flags.items())
+        self.server.says("InspectNodes", inspection_text(*lines, at=int(self.clock.now())))
 
     def ready(self, *instance_ids: str, taints: tuple[str, ...] = ()) -> None:
         """These workers' nodes are Ready in Prometheus."""
@@ -185,7 +155,7 @@ def bench(**settings: Any) -> Iterator[Bench]:
         _table(cloud.client("dynamodb"), wanted.state_table)
         services_module._services_for.cache_clear()
         services_module._client.cache_clear()
-        made = Bench(cloud=cloud, clock=clock, settings=wanted, server=FakeServer(clock))
+        made = Bench(cloud=cloud, clock=clock, settings=wanted, server=Server(clock, unreachable=True))
         with (
             mock.patch.dict("os.environ", made.environment()),
             mock.patch.multiple(
@@ -224,11 +194,3 @@ def _table(dynamodb: Any, name: str) -> None:
         AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-
-
-def inspected(now: int, nodes: dict[str, str]) -> str:
-    """What inspect_nodes.sh prints of these instances and their flags: R ready, C cordoned, T tainted, S server."""
-    lines = [f"nf1 {now} {ZONES[0]}"]
-    lines += [f"w {instance_id} = 0 {flags} 100 0/0/0/0 0/1900 - - - - 0" for instance_id, flags in nodes.items()]
-    checksum = zlib.crc32("\n".join(lines).encode())
-    return "\n".join([*lines, f"end {len(lines)} {checksum:08x}"])

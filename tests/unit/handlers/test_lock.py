@@ -1,0 +1,150 @@
+"""AcquireLock and ReleaseLock on DynamoDB's own expressions: which run may work, what it stores, and who is next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.acquire_lock import handler as acquire_lock
+from handlers.release_lock import handler as release_lock
+from node_fleet.adapters.dynamodb import to_attributes
+from node_fleet.domain.model.errors import InvalidInputError, RunFailedError, StateStoreError
+from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
+from node_fleet.domain.model.run import Run
+from node_fleet.payload import put, take
+from tests.support.handlers.bench import START, Bench
+from tests.support.handlers.fakes import scale_down
+
+FAULT = {"Error": "ChaosError", "Cause": "it broke"}
+STAMPED = Memory(last_action="scale_up", last_action_at=START)
+TICK = "2026-09-21T14:13:20Z"
+"""START as EventBridge writes it."""
+
+
+def ask(name: str = "run-1", **given: Any) -> dict[str, Any]:
+    event = {"input": {"trigger": "manual", **given}, "execution_id": name, "started_at": TICK}
+    return acquire_lock(event, None)
+
+
+def tick(name: str, at: str = TICK) -> dict[str, Any]:
+    return ask(name, trigger="schedule", scheduled_at=at)
+
+
+def release(run: Run, memory: Memory | None = None, **more: Any) -> dict[str, Any]:
+    return release_lock(put({}, run=run, **({} if memory is None else {"memory": memory}), **more), None)
+
+
+def test_the_first_run_gets_the_lock_and_its_fence(fleet: Bench) -> None:
+    answer = ask()
+    assert (answer["status"], answer["resume"], answer["run"]["fence"]) == ("acquired", "", 1)
+    assert answer["timing"]["join_poll_seconds"] == fleet.settings.join_poll_seconds
+
+
+def test_a_retried_invocation_of_the_same_execution_gets_it_again(fleet: Bench) -> None:
+    first, again = tick("run-1"), tick("run-1")
+    assert (first["status"], again["status"]) == ("acquired", "acquired")
+    assert again["run"]["fence"] == first["run"]["fence"] + 1
+
+
+def test_the_lock_of_a_dead_owner_is_acquired_on_the_first_try_after_its_lease_with_an_alert(fleet: Bench) -> None:
+    fleet.begin("exec-dead")
+    fleet.clock.advance(fleet.settings.lease_seconds + fleet.settings.lease_skew_seconds)
+    assert ask("next")["status"] == "held", "within the margin for clocks that differ"
+    fleet.clock.advance(1)
+    answer = ask("next")
+    assert answer["status"] == "acquired"
+    assert "exec-dead" in answer["notes"][0]
+    assert answer["alerts"]["rows"][0][0] == "lock_taken_over"
+
+
+def test_a_held_lock_is_an_answer_and_no_error(fleet: Bench) -> None:
+    fleet.begin("exec-a")
+    answer = ask("exec-b")
+    assert answer["status"] == "held" and "exec-a" in answer["detail"]
+    assert fleet.state().lease is not None
+
+
+def test_an_expiry_in_milliseconds_blocks_no_run_and_is_alerted(fleet: Bench) -> None:
+    lease = {"lock_owner": "exec-a", "lock_fence": 4, "lock_acquired_at": START, "lock_expires_at": 1_767_225_600_000}
+    item = to_attributes({"cluster_id": fleet.settings.cluster_id, **lease})
+    fleet.cloud.client("dynamodb").put_item(TableName=fleet.settings.state_table, Item=item)
+    answer = ask("exec-b")
+    assert (answer["status"], answer["run"]["fence"]) == ("acquired", 5)
+    assert "corrupt" in answer["alerts"]["rows"][0][1]
+
+
+def test_the_same_tick_delivered_twice_is_stale_the_second_time(fleet: Bench) -> None:
+    fleet.tools.state.release(take(tick("first"), "run", Run))
+    assert tick("second")["status"] == "stale"
+    assert tick("third", at="2026-09-21T14:15:20Z")["status"] == "acquired"
+
+
+def test_a_pause_ends_the_run_before_it_holds_anything(fleet: Bench) -> None:
+    fleet.pause()
+    answer = ask()
+    assert answer["status"] == "paused" and "sale" in answer["detail"]
+    assert fleet.state().lease is None
+
+
+@pytest.mark.parametrize(("age", "state"), [(900, "LaunchNodes"), (901, "AbandonUnjoined")])
+def test_an_unfinished_operation_is_resumed_or_past_its_limit_closed(fleet: Bench, age: int, state: str) -> None:
+    run = fleet.begin("dead")
+    begun = int(fleet.clock.now()) - age
+    operation = scale_down(operation_id="up-1", kind="scale_up", phase="begin", started_at=begun)
+    fleet.tools.state.save_operation(run, operation)
+    fleet.tools.state.release(run)
+    answer = ask("next")
+    assert (answer["resume"], answer["operation"]["operation_id"]) == (state, "up-1")
+
+
+def test_a_malformed_input_takes_no_lock(fleet: Bench) -> None:
+    with pytest.raises(InvalidInputError, match="trigger is 'cron'"):
+        ask(trigger="cron")
+    assert fleet.state().lease is None
+
+
+def test_the_lock_is_released_once_the_memory_stored_and_the_decision_recorded(fleet: Bench) -> None:
+    run = fleet.begin()
+    assert release(run, STAMPED)["released"] is True
+    state = fleet.state()
+    assert (state.lease, state.memory.last_action) == (None, "scale_up")
+    assert [(event.kind, event.key) for event in fleet.records.stored] == [("decision", "exec-1")]
+    assert release(run, Memory())["released"] is False
+    assert fleet.state() == state
+
+
+def test_a_deposed_owner_that_resumes_late_releases_and_stores_nothing(fleet: Bench) -> None:
+    old = fleet.begin("old")
+    fleet.clock.advance(fleet.settings.lease_seconds + fleet.settings.lease_skew_seconds + 1)
+    fleet.begin("new")
+    before = fleet.state()
+    assert release(old, STAMPED)["released"] is False
+    with pytest.raises(RunFailedError):
+        release(old, STAMPED, failure=FAULT)
+    assert fleet.state() == before
+
+
+def test_a_failed_run_ends_red_after_its_release_and_keeps_the_stamp_that_a_step_has_stored(fleet: Bench) -> None:
+    run = fleet.begin()
+    fleet.tools.state.close_operation(run, STAMPED)
+    with pytest.raises(RunFailedError, match="ChaosError: it broke"):
+        release(run, Memory(), failure=FAULT)
+    assert (fleet.state().lease, fleet.state().memory) == (None, STAMPED)
+
+
+def test_a_table_that_refuses_the_record_does_not_keep_the_lock(fleet: Bench) -> None:
+    run = fleet.begin()
+    fleet.records.error = StateStoreError("events: throttled")
+    with pytest.raises(StateStoreError):
+        release(run)
+    assert fleet.state().lease is None
+
+
+def test_of_two_memories_the_later_stamp_wins_whole_and_else_the_longer_row_of_failures() -> None:
+    twice, once = (BackOff(key="scale_up", failures=n, until=START + 60 * n) for n in (2, 1))
+    other = BackOff(key="node:i-1", failures=1, until=START)
+    assert newest_memory(STAMPED, Memory(back_offs=(once,))) == STAMPED
+    assert newest_memory(Memory(back_offs=(twice,)), Memory(back_offs=(once, other))).back_offs == (other, twice)
+    assert newest_memory(Memory(), STAMPED) == STAMPED
+    assert newest_memory(Memory(back_offs=(once,)), Memory(back_offs=(twice,))).back_offs == (twice,)

@@ -1,0 +1,168 @@
+"""InspectNodes and SelectNodes: record the plan before anything happens, and say why every other worker stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.inspect_nodes import handler as inspect_nodes
+from handlers.select_nodes import handler as select_nodes
+from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.model.memory import BackOff, Memory
+from node_fleet.domain.model.run import Alert
+from node_fleet.payload import to_payload
+from node_fleet.settings import Settings
+from tests.support.handlers.fakes import (
+    ALL_FREE,
+    NOW,
+    RUNNING,
+    A,
+    B,
+    C,
+    FakeServices,
+    answer,
+    inspected,
+    inspection_text,
+    worker_line,
+)
+
+
+def test_the_lines_of_the_server_are_passed_on(services: FakeServices) -> None:
+    services.server.says("InspectNodes", ALL_FREE)
+    assert services.run(inspect_nodes)["inspection"] == inspected(ALL_FREE)
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        (answer(ALL_FREE[:-9]), ""),
+        (answer("", 1), ""),
+        (RUNNING, ""),
+        (answer(ALL_FREE, status="TimedOut"), ""),
+        (answer(code=69, stderr="kubectl: connection refused\n"), "connection refused"),
+    ],
+)
+def test_an_answer_that_is_cut_late_or_failed_is_unknown(services: FakeServices, said: Any, detail: str) -> None:
+    services.server.answers["InspectNodes"] = said
+    found = services.run(inspect_nodes)["inspection"]
+    assert (found["known"], found["lines"]) == (False, [])
+    assert found["detail"] and detail in found["detail"]
+
+
+def test_an_unreachable_server_is_an_answer_with_one_alert_in_the_quiet_time(services: FakeServices) -> None:
+    answers, memory = [], Memory()
+    for seconds, error in (
+        (0, ServerUnreachableError("server_not_managed: the K3s server i-1 runs")),
+        (3599, ServerNotFoundError("no running instance carries the tag Role=k3s-master")),
+        (1, ServerUnreachableError("server_not_managed: x")),
+    ):
+        services.server.answers["InspectNodes"] = error
+        services.clock.time += seconds
+        answered = inspect_nodes({**services.payload(), "memory": to_payload(memory)}, None)
+        memory = answered["memory"]
+        assert str(error) in answered["inspection"]["detail"]
+        answers.append(answered["alerts"])
+    assert [bool(alerts) for alerts in answers] == [True, False, True]
+    assert answers[0]["rows"][0][0] == "server_unreachable"
+
+
+def select(services: FakeServices, text: str = ALL_FREE, **more: Any) -> dict[str, Any]:
+    return services.run(select_nodes, inspection=inspected(text), **more)
+
+
+def test_the_plan_is_in_the_state_item_before_anything_happens(services: FakeServices) -> None:
+    answered = select(services)
+    assert answered["selection"]["status"] == "selected"
+    assert services.state.calls == ["renew", "save selected"]
+    assert to_payload(services.state.item.operation) == answered["operation"]
+    assert services.server.commands == []
+    assert "inspection" not in answered
+
+
+def test_every_worker_that_stays_has_its_sentence(services: FakeServices) -> None:
+    text = inspection_text(worker_line(A, blockers="shop/orders-db-0:s"), worker_line(B, "RCW", "?"), worker_line(C))
+    services.settings = Settings(min_workers=1)
+    assert select(services, text)["selection"]["kept"] == [
+        f"worker {A}: kept, shop/orders-db-0 is a StatefulSet pod",
+        f"worker {B}: kept, another user cordoned it",
+    ]
+
+
+@pytest.mark.parametrize("minimum", [3, 4, 9])
+def test_at_the_minimum_no_worker_is_disturbed(services: FakeServices, minimum: int) -> None:
+    services.settings = Settings(min_workers=minimum)
+    assert select(services)["selection"]["detail"].startswith("at_min")
+    assert (services.server.commands, services.state.item.operation) == ([], None)
+
+
+@pytest.mark.parametrize("reclaimed", [A, B, C])
+def test_a_worker_under_notice_does_not_hold_the_minimum(services: FakeServices, reclaimed: str) -> None:
+    services.notice(reclaimed)
+    assert select(services)["selection"]["status"] == "none"
+
+
+def test_an_unknown_inspection_removes_no_worker_and_is_reported_once(services: FakeServices) -> None:
+    unknown = {"known": False, "detail": "server_not_managed: x", "lines": []}
+    answered = services.run(select_nodes, inspection=unknown)
+    assert (answered["selection"]["status"], answered["selection"]["notify"]) == ("none", False)
+    alerts = (Alert(kind="server_unreachable", text="x"),)
+    assert services.run(select_nodes, inspection=unknown, alerts=alerts)["selection"]["notify"] is True
+    assert services.state.calls == []
+
+
+@pytest.mark.parametrize(("blockers", "words"), [("-", A), ("shop/orders-db-0:s", "would remove no worker")])
+def test_a_dry_run_names_the_worker_it_would_remove_and_changes_nothing(
+    services: FakeServices, blockers: str, words: str
+) -> None:
+    text = inspection_text(*(worker_line(one, blockers=blockers) for one in (A, B, C)))
+    payload = services.payload(inspection=inspected(text))
+    payload["run"]["dry_run"] = True
+    answered = select_nodes(payload, None)
+    assert answered["selection"]["status"] == "dry_run"
+    assert words in answered["outcome"]["text"]
+    assert (services.server.commands, services.state.calls) == ([], ["renew"])
+
+
+@pytest.mark.parametrize(("count", "most", "chosen"), [(1, 1, 1), (3, 2, 2), (2, 10, 2), (9, 9, 3)])
+def test_several_targets_are_planned_up_to_the_setting(
+    services: FakeServices, count: int, most: int, chosen: int
+) -> None:
+    services.settings = Settings(min_workers=0, max_targets=most)
+    payload = services.payload(inspection=inspected(ALL_FREE))
+    payload["decision"]["count"] = count
+    select_nodes(payload, None)
+    assert len(services.state.phases) == chosen
+
+
+def test_the_dead_worker_is_the_one_that_is_removed(services: FakeServices) -> None:
+    text = inspection_text(worker_line(A), worker_line(B, "TW", blockers="shop/db-0:s"), worker_line(C))
+    payload = services.payload(inspection=inspected(text))
+    payload["decision"]["replace"] = B
+    select_nodes(payload, None)
+    assert services.state.item.operation is not None
+    assert [(t.instance_id, t.not_ready) for t in services.state.item.operation.targets] == [(B, True)]
+
+
+def test_a_worker_in_back_off_is_not_selected(services: FakeServices) -> None:
+    memory = Memory(back_offs=(BackOff(key=f"node:{A}", failures=1, until=NOW + 1),))
+    assert select(services, memory=memory)["operation"]["targets"]["rows"][0][0] == B
+
+
+@pytest.mark.parametrize("operation_id", ["down-3-1", "down-1-9", "x"])
+def test_a_cordon_left_by_a_dead_run_is_removed(services: FakeServices, operation_id: str) -> None:
+    select(services, inspection_text(worker_line(A, "RCW", operation_id), worker_line(B), worker_line(C)))
+    assert services.server.commands == [("UncordonNode", {"NodeName": A, "OperationId": operation_id})]
+
+
+@pytest.mark.parametrize(
+    ("state", "forgotten"), [("terminated", True), ("gone", True), ("shutting-down", False), ("stopped", False)]
+)
+def test_the_node_of_a_dead_worker_is_forgotten_when_ec2_has_ended_its_instance(
+    services: FakeServices, state: str, forgotten: bool
+) -> None:
+    dead = "i-0dead00000000000"
+    services.ec2.state[dead] = state
+    select(services, inspection_text(*(worker_line(i) for i in (A, B, C)), worker_line(dead, "TW")))
+    expected = [("ForgetNode", {"NodeName": dead, "InstanceId": dead})] if forgotten else []
+    assert services.server.commands == expected

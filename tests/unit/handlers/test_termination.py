@@ -1,0 +1,186 @@
+"""TerminateNodes removes only empty workers; ConfirmTermination and ForgetNodes end the instance and its node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.confirm_termination import handler as confirm_termination
+from handlers.forget_nodes import handler as forget_nodes
+from handlers.terminate_nodes import handler as terminate_nodes
+from node_fleet.domain.model.errors import (
+    DrainFailedError,
+    Ec2Error,
+    PausedError,
+    ServerNotFoundError,
+    ServerUnreachableError,
+)
+from tests.support.handlers.fakes import (
+    A_CORDONED,
+    OPERATION_ID,
+    RUNNING,
+    A,
+    B,
+    C,
+    FakeServices,
+    answer,
+    check_text,
+    inspection_text,
+    worker_line,
+)
+
+AWAY = ServerUnreachableError("server_not_managed: away")
+NO_SERVER = ServerNotFoundError("no running instance carries the tag Role=k3s-master")
+
+
+@pytest.fixture
+def drained(services: FakeServices) -> FakeServices:
+    """A is empty under our cordon and may be terminated."""
+    services.begun("drained")
+    services.server.says("CheckNode", check_text())
+    services.server.says("InspectNodes", A_CORDONED)
+    return services
+
+
+def test_the_intent_is_recorded_before_the_call(drained: FakeServices) -> None:
+    drained.ec2.error = Ec2Error("EC2: cannot terminate")
+    with pytest.raises(Ec2Error):
+        drained.run(terminate_nodes)
+    assert drained.state.calls == ["renew", "renew", "save terminating"]
+
+
+def test_it_terminates_the_one_drained_worker_and_is_harmless_twice(drained: FakeServices) -> None:
+    payload = drained.payload()
+    terminate_nodes(payload, None)
+    checked = len(drained.server.commands)
+    terminate_nodes(payload, None)
+    assert (drained.ec2.terminated, len(drained.server.commands)) == ([A, A], checked)
+
+
+def refused(services: FakeServices, words: str) -> None:
+    with pytest.raises(DrainFailedError, match=words):
+        services.run(terminate_nodes)
+    assert services.ec2.terminated == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        answer(check_text(left=1)),
+        answer(check_text(left=1, going=1)),
+        answer(check_text(owner="")),
+        answer(check_text(owner="down-1-1")),
+        answer(check_text()[:-5]),
+        answer("", 69),
+        RUNNING,
+    ],
+)
+def test_a_node_that_is_not_seen_empty_under_our_cordon_is_not_terminated(drained: FakeServices, said: Any) -> None:
+    drained.server.answers["CheckNode"] = said
+    refused(drained, "was not terminated")
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (worker_line(B, "W"), worker_line(C)),
+        (worker_line(B, "RCW", "?"), worker_line(C)),
+        (worker_line(C),),
+    ],
+)
+def test_the_minimum_is_checked_again_with_fresh_data(drained: FakeServices, others: tuple[str, ...]) -> None:
+    drained.server.says("InspectNodes", inspection_text(worker_line(A, "RCW", OPERATION_ID), *others))
+    refused(drained, "at_min: only 1 usable workers would remain, the minimum is 2")
+
+
+@pytest.mark.parametrize("reclaimed", [B, C])
+def test_a_worker_under_notice_does_not_hold_the_minimum(drained: FakeServices, reclaimed: str) -> None:
+    drained.notice(reclaimed)
+    refused(drained, "at_min")
+
+
+def test_no_target_of_the_operation_holds_the_minimum(drained: FakeServices) -> None:
+    drained.begun("drained", "selected")
+    refused(drained, "at_min")
+
+
+def test_a_worker_that_ec2_does_not_list_does_not_hold_the_minimum(drained: FakeServices) -> None:
+    drained.ec2.fleet = drained.ec2.fleet[:2]
+    refused(drained, "at_min")
+
+
+def test_no_worker_is_terminated_while_the_others_cannot_be_inspected(drained: FakeServices) -> None:
+    drained.server.says("InspectNodes", A_CORDONED, status="TimedOut")
+    refused(drained, "could not be inspected")
+
+
+def test_without_a_target_no_worker_is_terminated(drained: FakeServices) -> None:
+    drained.begun("forgotten")
+    refused(drained, "no worker left to terminate")
+
+
+def test_a_pause_stops_it(drained: FakeServices) -> None:
+    drained.pause()
+    with pytest.raises(PausedError):
+        drained.run(terminate_nodes)
+
+
+def test_a_dead_worker_with_lost_pods_is_terminated(drained: FakeServices) -> None:
+    drained.begun("drained", not_ready=True)
+    drained.server.says("CheckNode", check_text(left=3, going=3, ready="not-ready"))
+    drained.run(terminate_nodes)
+    assert drained.ec2.terminated == [A]
+
+
+@pytest.mark.parametrize(
+    ("ec2", "check", "status"),
+    [
+        ("shutting-down", answer(check_text()), "waiting"),
+        ("terminated", answer(check_text()), "waiting"),
+        ("terminated", answer(check_text(ready="not-ready")), "terminated"),
+        ("gone", answer(check_text(ready="not-ready")), "terminated"),
+        ("terminated", answer(code=69), "terminated"),
+        ("terminated", AWAY, "terminated"),
+        ("terminated", NO_SERVER, "terminated"),
+    ],
+)
+def test_a_termination_is_confirmed_when_the_instance_has_ended_and_its_agent_does_not_answer(
+    services: FakeServices, ec2: str, check: Any, status: str
+) -> None:
+    services.begun("terminating")
+    services.ec2.state[A] = ec2
+    services.server.answers["CheckNode"] = check
+    assert services.run(confirm_termination)["termination"]["status"] == status
+    assert services.state.phases == ["terminated" if status == "terminated" else "terminating"]
+    assert services.run(confirm_termination)["termination"]["status"] == status
+
+
+def test_an_instance_that_still_runs_is_checked_again_before_the_next_try(services: FakeServices) -> None:
+    services.begun("terminating")
+    services.ec2.state[A] = "running"
+    services.clock.time += 61
+    assert services.run(confirm_termination)["termination"]["status"] == "timeout"
+    assert services.state.calls[-1] == "save drained"
+
+
+def test_node_and_password_are_deleted_by_one_command(services: FakeServices) -> None:
+    services.begun("terminated", "selected")
+    services.server.says("ForgetNode", f"result: forgotten {A}")
+    assert services.run(forget_nodes)["next"] == "target"
+    assert services.state.calls[-1] == "save forgotten+selected"
+    assert services.run(forget_nodes)["next"] == "target"
+    assert services.server.commands == [("ForgetNode", {"NodeName": A, "InstanceId": A})]
+
+
+@pytest.mark.parametrize("said", [answer("result: ready x", 71), answer("", 1), RUNNING, AWAY, NO_SERVER])
+def test_a_node_that_cannot_be_deleted_is_reported_and_does_not_hold_up_the_fleet(
+    services: FakeServices, said: Any
+) -> None:
+    services.begun("terminated")
+    services.server.answers["ForgetNode"] = said
+    answered = services.run(forget_nodes)
+    assert f"kubectl delete node {A}" in answered["alerts"]["rows"][0][1]
+    assert answered["next"] == "done"
+    assert services.state.item.operation is not None
+    assert "still to be deleted" in services.state.item.operation.targets[0].detail
