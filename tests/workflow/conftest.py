@@ -1,4 +1,4 @@
-"""What several files about the interruption workflow stand on."""
+"""The fleet that the tests of the interruption workflow share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tests.support.interruptions import prepare
 
 
 @pytest.fixture
-def fleet() -> Iterator[Bench]:
-    """At most four workers, all of them Spot, and the interruption workflow; files about others make their own."""
-    with bench(max_workers=4, spot_percent=100) as made:
+def fleet(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """At most four workers, all of them Spot, with the settings of the nearest mark `settings`, and the workflow."""
+    mark = request.node.get_closest_marker("settings")
+    with bench(**{"max_workers": 4, "spot_percent": 100, **(mark.kwargs if mark else {})}) as made:
         prepare(made)
         yield made

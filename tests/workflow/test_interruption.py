@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.fleet_state import Notice, Pause
-from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Snapshot, Worker
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.payload import to_payload
-from tests.support.handlers.bench import ZONES, Bench, bench
+from tests.support.handlers.bench import ZONES, Bench
+from tests.support.handlers.fakes import scale_down, target
+from tests.support.handlers.fakes import worker as shown_worker
 from tests.support.interruptions import (
     REBALANCE,
     STATE_CHANGE,
@@ -20,7 +23,6 @@ from tests.support.interruptions import (
     event,
     finish,
     messages,
-    prepare,
     replacements,
     scheduled,
     start,
@@ -49,22 +51,25 @@ def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Benc
 
 def test_the_node_is_drained_under_the_name_that_the_cluster_shows_for_its_provider_id(fleet: Bench) -> None:
     taken = worker(fleet)
-    shown = Worker(
-        instance_id=taken.instance_id,
-        zone=taken.zone,
-        market="spot",
-        instance_type="t3.small",
-        phase="usable",
-        launched_at=0,
-        node_name="renamed-node",
-    )
+    shown = shown_worker(taken.instance_id, zone=taken.zone, node_name="renamed-node")
     fleet.records.snapshot = Snapshot(at=0, source="live", workers=(shown,))
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert fleet.server.commands[0][1]["NodeName"] == "renamed-node"
 
 
-def test_a_foreign_instance_is_ignored(fleet: Bench) -> None:
-    execution = finish(fleet, start(fleet, event(fleet, WARNING, "i-0123456789abcdef0")))
+@pytest.mark.parametrize(
+    ("kind", "instance_id", "detail"),
+    [
+        (WARNING, "i-0123456789abcdef0", {}),
+        (REBALANCE, "", {}),
+        *((STATE_CHANGE, "", {"state": state}) for state in ("running", "pending", "shutting-down", "stopping")),
+    ],
+)
+def test_a_foreign_instance_and_an_event_that_asks_for_nothing_are_ignored(
+    fleet: Bench, kind: str, instance_id: str, detail: dict[str, str]
+) -> None:
+    worker_id = worker(fleet).instance_id
+    execution = finish(fleet, start(fleet, event(fleet, kind, instance_id or worker_id, **detail)))
     assert execution.path[-1] == "Ignored"
     assert not fleet.state().notices and not fleet.server.commands
 
@@ -91,12 +96,15 @@ def test_a_retried_claim_of_the_same_execution_is_no_duplicate(fleet: Bench) -> 
     assert commands(fleet).count("DrainNode") == 1
 
 
-def test_a_late_notice_of_a_terminated_machine_only_forgets_its_node(fleet: Bench) -> None:
+@pytest.mark.parametrize(("kind", "detail"), [(WARNING, {}), (STATE_CHANGE, {"state": "terminated"})])
+def test_a_terminated_instance_is_only_forgotten_even_by_a_late_notice(
+    fleet: Bench, kind: str, detail: dict[str, str]
+) -> None:
     taken = worker(fleet)
     at = fleet.clock.now()
     fleet.cloud.ec2.reclaim(taken.instance_id)
     fleet.clock.advance(60)
-    finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id, at=at)))
+    finish(fleet, start(fleet, event(fleet, kind, taken.instance_id, at=at, **detail)))
     assert commands(fleet) == ["ForgetNode"]
     assert not fleet.state().notices and not replacements(fleet, taken.instance_id)
 
@@ -155,18 +163,7 @@ def test_the_scale_down_leaves_a_worker_that_aws_takes_to_the_interruption(fleet
 
 def begin_scale_down(made: Bench, instance_id: str) -> Run:
     run = made.begin("scaling-down")
-    target = Target(instance_id=instance_id, node_name=instance_id, phase="draining", command_id="DrainNode")
-    operation = Operation(
-        operation_id="down-1",
-        kind="scale_down",
-        phase="draining",
-        started_at=int(made.clock.now()),
-        requested=1,
-        reason="idle",
-        execution_id="scaling-down",
-        targets=(target,),
-    )
-    made.tools.state.save_operation(run, operation)
+    made.tools.state.save_operation(run, replace(scale_down(), targets=(target(instance_id, "draining"),)))
     return run
 
 
@@ -184,11 +181,10 @@ def test_a_replacement_never_passes_the_maximum(fleet: Bench) -> None:
 
 def test_a_pause_withholds_drain_and_replacement_and_says_so(fleet: Bench) -> None:
     taken = worker(fleet)
-    now = int(fleet.clock.now())
-    fleet.tools.state.set_pause(Pause(reason="maintenance", by="ann", since=now, until=now + 100))
+    fleet.pause(seconds=100)
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "DrainNode" not in commands(fleet) and not replacements(fleet, taken.instance_id)
-    assert "maintenance" in messages(fleet)
+    assert "sale" in messages(fleet)
 
 
 def test_without_capacity_the_drain_goes_on_and_people_hear_of_it(fleet: Bench) -> None:
@@ -208,57 +204,48 @@ def test_an_unreachable_server_does_not_stop_the_replacement(fleet: Bench) -> No
     assert "drain failed" in messages(fleet)
 
 
-def test_a_third_of_the_fleet_at_once_is_drained_and_replaced_within_the_maximum() -> None:
-    with bench(max_workers=12, spot_percent=100) as made:
-        prepare(made)
-        every = [worker(made, n, zone=ZONES[n % 3]) for n in range(1, 13)]
-        taken = every[:4]
-        executions = []
-        for number, one in enumerate(taken):
-            made.cloud.ec2.warn_spot(one.instance_id)
-            executions.append(start(made, event(made, WARNING, one.instance_id), f"storm-{number}"))
-            made.clock.advance(15)
-        finish(made, *executions)
-        assert len(made.instances()) == 12
-        assert all(len(replacements(made, one.instance_id)) == 1 for one in taken)
+@pytest.mark.settings(max_workers=12)
+def test_a_third_of_the_fleet_at_once_is_drained_and_replaced_within_the_maximum(fleet: Bench) -> None:
+    every = [worker(fleet, n, zone=ZONES[n % 3]) for n in range(1, 13)]
+    taken = every[:4]
+    executions = []
+    for number, one in enumerate(taken):
+        fleet.cloud.ec2.warn_spot(one.instance_id)
+        executions.append(start(fleet, event(fleet, WARNING, one.instance_id), f"storm-{number}"))
+        fleet.clock.advance(15)
+    finish(fleet, *executions)
+    assert len(fleet.instances()) == 12
+    assert all(len(replacements(fleet, one.instance_id)) == 1 for one in taken)
 
 
-def test_a_recommendation_is_ignored_unless_asked_for(fleet: Bench) -> None:
+@pytest.mark.settings(handle_rebalance=True)
+def test_a_followed_recommendation_replaces_first_and_its_cordon_expires(fleet: Bench) -> None:
     taken = worker(fleet)
+    noticed_at = fleet.clock.now()
     execution = finish(fleet, start(fleet, event(fleet, REBALANCE, taken.instance_id)))
-    assert execution.path[-1] == "Ignored" and not fleet.state().notices
+    assert fleet.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
+    assert fleet.server.sent_at[0] - noticed_at >= fleet.settings.join_limit_seconds
+    assert fleet.server.commands[0][1]["DrainMode"] == "voluntary"
+    assert commands(fleet) == ["DrainNode", "UncordonNode"]
+    assert execution.ended_at is not None and execution.ended_at - noticed_at < 1900
+    assert not fleet.state().notices
 
 
-def test_a_followed_recommendation_replaces_first_and_its_cordon_expires() -> None:
-    with bench(max_workers=4, handle_rebalance=True, spot_percent=100) as made:
-        prepare(made)
-        taken = worker(made)
-        noticed_at = made.clock.now()
-        execution = finish(made, start(made, event(made, REBALANCE, taken.instance_id)))
-        assert made.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
-        assert made.server.sent_at[0] - noticed_at >= made.settings.join_limit_seconds
-        assert made.server.commands[0][1]["DrainMode"] == "voluntary"
-        assert commands(made) == ["DrainNode", "UncordonNode"]
-        assert execution.ended_at is not None and execution.ended_at - noticed_at < 1900
-        assert not made.state().notices
-
-
-def test_60_an_interruption_after_a_recommendation_takes_over_and_replaces_nothing_twice() -> None:
-    with bench(max_workers=4, handle_rebalance=True, spot_percent=100) as made:
-        prepare(made)
-        taken = worker(made)
-        first = start(made, event(made, REBALANCE, taken.instance_id), "rebalance")
-        made.clock.advance(17 * 60)
-        made.cloud.ec2.warn_spot(taken.instance_id)
-        what = event(made, WARNING, taken.instance_id)
-        second, third = start(made, what, "warning"), start(made, what, "warning-again")
-        foreign = start(made, event(made, WARNING, "i-0fedcba9876543210"), "foreign")
-        finish(made, first, second, third, foreign)
-        assert first.path[-1] == "Superseded"
-        assert [third.path[-1], foreign.path[-1]] == ["Ignored", "Ignored"]
-        assert len(replacements(made, taken.instance_id)) == 1
-        modes = [p["DrainMode"] for d, p in made.server.commands if d == "DrainNode"]
-        assert modes == ["voluntary", "deadline"]
+@pytest.mark.settings(handle_rebalance=True)
+def test_an_interruption_after_a_recommendation_takes_over_and_replaces_nothing_twice(fleet: Bench) -> None:
+    taken = worker(fleet)
+    first = start(fleet, event(fleet, REBALANCE, taken.instance_id), "rebalance")
+    fleet.clock.advance(17 * 60)
+    fleet.cloud.ec2.warn_spot(taken.instance_id)
+    what = event(fleet, WARNING, taken.instance_id)
+    second, third = start(fleet, what, "warning"), start(fleet, what, "warning-again")
+    foreign = start(fleet, event(fleet, WARNING, "i-0fedcba9876543210"), "foreign")
+    finish(fleet, first, second, third, foreign)
+    assert first.path[-1] == "Superseded"
+    assert [third.path[-1], foreign.path[-1]] == ["Ignored", "Ignored"]
+    assert len(replacements(fleet, taken.instance_id)) == 1
+    modes = [p["DrainMode"] for d, p in fleet.server.commands if d == "DrainNode"]
+    assert modes == ["voluntary", "deadline"]
 
 
 def test_a_scheduled_change_replaces_at_once_and_drains_near_its_date(fleet: Bench) -> None:
@@ -297,25 +284,10 @@ def test_news_that_a_scheduled_change_is_over_replaces_nothing(fleet: Bench) -> 
     assert not replacements(fleet, taken.instance_id) and not fleet.state().notices
 
 
-def test_a_terminated_instance_is_forgotten_in_the_cluster(fleet: Bench) -> None:
-    taken = worker(fleet)
-    fleet.cloud.ec2.reclaim(taken.instance_id)
-    fleet.clock.advance(30)
-    finish(fleet, start(fleet, event(fleet, STATE_CHANGE, taken.instance_id, state="terminated")))
-    assert commands(fleet) == ["ForgetNode"]
-
-
 def test_a_stopped_worker_is_told_of_and_nothing_else(fleet: Bench) -> None:
     taken = worker(fleet)
     finish(fleet, start(fleet, event(fleet, STATE_CHANGE, taken.instance_id, state="stopped")))
     assert not fleet.server.commands and "stopped outside node-fleet" in messages(fleet)
-
-
-@pytest.mark.parametrize("state", ["running", "pending", "shutting-down", "stopping"])
-def test_other_state_changes_ask_for_nothing(fleet: Bench, state: str) -> None:
-    taken = worker(fleet)
-    execution = finish(fleet, start(fleet, event(fleet, STATE_CHANGE, taken.instance_id, state=state)))
-    assert execution.path[-1] == "Ignored"
 
 
 def test_an_event_that_cannot_be_read_fails_with_one_clear_sentence(fleet: Bench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from node_fleet.domain.interruption.closing import CAPACITY_WAITS
 from node_fleet.domain.interruption.response import operation_of
-from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.snapshot import Instance
 from simulator.runner import Execution
 from tests.support.handlers.bench import Bench
@@ -28,7 +27,7 @@ def test_a_cancelled_notice_gives_the_worker_back(fleet: Bench) -> None:
     assert "ReinstateWorker" in execution.path
     assert commands(fleet) == ["DrainNode", "UncordonNode"]
     assert not fleet.state().notices and not fleet.state().reservations[1:]
-    assert taken.instance_id in {i.instance_id for i in fleet.instances()}
+    assert taken.instance_id in fleet.ids()
 
 
 def test_in_a_full_fleet_a_drained_worker_is_terminated_because_its_replacement_runs(fleet: Bench) -> None:
@@ -39,7 +38,7 @@ def test_in_a_full_fleet_a_drained_worker_is_terminated_because_its_replacement_
     execution = finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "ReinstateWorker" in execution.path
     assert len(fleet.instances()) == 4
-    assert taken.instance_id not in {i.instance_id for i in fleet.instances()}
+    assert taken.instance_id not in fleet.ids()
 
 
 def not_reclaimed_in_a_full_fleet(fleet: Bench) -> tuple[Instance, Execution]:
@@ -49,7 +48,7 @@ def not_reclaimed_in_a_full_fleet(fleet: Bench) -> tuple[Instance, Execution]:
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
     fleet.clock.advance(WARNING_SECONDS + fleet.settings.interruption_settle_seconds + 30)
     assert execution.path[-2:] == ["ReinstatementStatus", "WaitForCapacity"]
-    assert taken.instance_id in {i.instance_id for i in fleet.instances()} and "DrainNode" in commands(fleet)
+    assert taken.instance_id in fleet.ids() and "DrainNode" in commands(fleet)
     return taken, execution
 
 
@@ -59,7 +58,7 @@ def test_a_worker_with_pods_in_a_full_fleet_is_left_to_an_operator_in_the_end(fl
     finish(fleet, execution)
     assert execution.path.count("ReinstateWorker") == len(CAPACITY_WAITS) + 1
     assert sum(CAPACITY_WAITS) - 60 <= fleet.clock.now() - begun <= sum(CAPACITY_WAITS) + 60
-    assert taken.instance_id in {i.instance_id for i in fleet.instances()}
+    assert taken.instance_id in fleet.ids()
     assert "pods run on the worker" in messages(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
 
@@ -105,8 +104,8 @@ def test_a_worker_whose_fleet_is_paused_waits_for_the_end_of_the_pause(fleet: Be
     taken = worker(fleet)
     execution = start(fleet, event(fleet, WARNING, taken.instance_id))
     fleet.clock.advance(WARNING_SECONDS)
-    now = int(fleet.clock.now())
-    fleet.tools.state.set_pause(Pause(reason="a look", by="mira", since=now, until=now + 7200))
+    paused_until = fleet.clock.now() + 7200
+    fleet.pause(seconds=7200)
     finish(fleet, execution)
-    assert execution.path.count("WaitForCapacity") > 11 and fleet.clock.now() >= now + 7200
+    assert execution.path.count("WaitForCapacity") > 11 and fleet.clock.now() >= paused_until
     assert not fleet.state().notices
