@@ -9,7 +9,7 @@ import datetime as dt
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,10 +90,6 @@ class Execution:
     def edges(self) -> set[Edge]:
         """The pairs of states between which it went, and from a Parallel or Map into its branches."""
         return set(_walked(self.events))
-
-    def input_of(self, state: str) -> Any:
-        """What went into a state the last time it was entered."""
-        return self._last(state).input
 
     def output_of(self, state: str) -> Any:
         """What came out of a state the last time it was left."""
@@ -277,28 +273,3 @@ def _origin(event: Mapping[str, Any], by_id: Mapping[int, dict[str, Any]]) -> st
                 return name
         before = by_id.get(before["previousEventId"])
     return None
-
-
-def all_edges(definition: Mapping[str, Any]) -> set[Edge]:
-    """Every edge that a definition draws: Next, Choice rules, Default, Catch, and into the branches."""
-    return set(_drawn(definition))
-
-
-def _drawn(machine: Mapping[str, Any]) -> Iterator[Edge]:
-    for name, state in machine["States"].items():
-        for target in _targets(state):
-            yield name, target
-        for inner in _inner(state):
-            yield name, inner["StartAt"]
-            yield from _drawn(inner)
-
-
-def _targets(state: Mapping[str, Any]) -> Iterable[str]:
-    rules = [*state.get("Choices", ()), *state.get("Catch", ())]
-    found = [state.get("Next"), state.get("Default"), *(rule.get("Next") for rule in rules)]
-    return [target for target in found if target is not None]
-
-
-def _inner(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    processor = state.get("ItemProcessor") or state.get("Iterator")
-    return [*state.get("Branches", ()), *([processor] if processor else [])]

@@ -80,7 +80,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[COVERAGE].save()
     if PROCESS != "main" or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
         return
-    from simulator.runner import all_edges  # the simulator is loaded only for the whole suite
+    from simulator.report.graph import all_edges  # the simulator is loaded only for the whole suite
 
     findings = judge(folder, granted(), all_edges(definitions()["autoscaler"]))
     findings += [f"no test of the handlers runs {b}" for b in branches_not_run(folder)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.interruption.announcement import Announcement, outranks, read_announcement
-from node_fleet.domain.interruption.response import Interruption, Times, plan_response, replacement_slot
+from node_fleet.domain.interruption.response import Interruption, plan_response, replacement_slot
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.logs import logger
@@ -72,14 +72,14 @@ def _claim(services: Services, announcement: Announcement, instance_id: str, exe
 
 def _plan(services: Services, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
     settings, now = services.settings, services.clock.now()
-    times = Times(
-        margin_seconds=settings.interruption_margin_seconds,
-        settle_seconds=settings.interruption_settle_seconds,
-        rebalance_hold_seconds=settings.rebalance_hold_seconds,
-        scheduled_lead_seconds=settings.scheduled_drain_lead_seconds,
+    planned = plan_response(
+        announcement,
+        instance,
+        claimed_by=execution_id,
+        now=now,
+        times=settings,
         join_limit_seconds=settings.join_limit_seconds,
     )
-    planned = plan_response(announcement, instance, claimed_by=execution_id, now=now, times=times)
     if planned.path != "respond":
         return planned
     slot = replacement_slot(

@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.aws.cloud import Cloud
 from simulator.aws.lambdas import LambdaFunction
-from simulator.aws.template import FakeNames, FunctionSpec, Resource, RuleSpec, Template
+from simulator.aws.template import FakeNames, Resource, RuleSpec, Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,6 @@ class DeployedResources:
         self._environment = dict(environment or {})
         self._fake = FakeNames(cloud.region, cloud.account)
         self._made: dict[str, Made] = {}
-        self._specs: dict[str, FunctionSpec] = {}
         self._makers: dict[str, Callable[[Resource, dict[str, Any]], Made]] = {
             "AWS::EC2::VPC": self._vpc,
             "AWS::EC2::Subnet": self._subnet,

@@ -77,19 +77,6 @@ class Faults:
         if rule in self.rules:
             self.rules.remove(rule)
 
-    def conditional_check_failed(self, operation: str = "UpdateItem", **changes: Any) -> FaultRule:
-        return self._dynamodb("ConditionalCheckFailedException", "The conditional request failed", operation, changes)
-
-    def dynamodb_throttled(self, operation: str = "*", **changes: Any) -> FaultRule:
-        text = "The level of configured provisioned throughput for the table was exceeded."
-        return self._dynamodb("ProvisionedThroughputExceededException", text, operation, changes)
-
-    def dynamodb_unavailable(self, operation: str = "*", **changes: Any) -> FaultRule:
-        return self._dynamodb("InternalServerError", "Internal server error", operation, {"status": 500, **changes})
-
-    def _dynamodb(self, code: str, message: str, operation: str, changes: dict[str, Any]) -> FaultRule:
-        return self.inject(FaultRule(service="dynamodb", operation=operation, code=code, message=message, **changes))
-
     def strike(self, call: AwsCall) -> FaultRule | None:
         """The rule that hits this attempt, counted, or None."""
         for rule in self.rules:

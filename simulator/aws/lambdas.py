@@ -68,8 +68,6 @@ class Invocation:
     state: str | None
     started_at: float
     ended_at: float
-    request_bytes: int
-    response_bytes: int
     error: str | None
 
 
@@ -185,8 +183,6 @@ class LambdaRuntime:
                 state=state,
                 started_at=started_at,
                 ended_at=self._clock.now(),
-                request_bytes=len(payload),
-                response_bytes=size,
                 error=reply.payload["errorType"] if reply.function_error else None,
             )
         )

@@ -75,10 +75,6 @@ class FakePrometheus:
         result = [{"metric": labels, "value": [at, _number(value)]} for labels, value in rows]
         return _reply(200, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
-    def add_query(self, text: str, answer: Answer) -> None:
-        """Add a query, such as the metric of a scenario."""
-        self._answers[text] = answer
-
     def _known_queries(self) -> dict[str, Answer]:
         figures: dict[str, Answer] = {
             "nodes_known": self._nodes_known,

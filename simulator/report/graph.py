@@ -61,6 +61,11 @@ def arrows(definition: dict[str, Any]) -> list[Arrow]:
     return [arrow for name, state in definition["States"].items() for arrow in _arrows_of(name, state)]
 
 
+def all_edges(definition: dict[str, Any]) -> set[tuple[str, str]]:
+    """The pairs of states that a definition connects, and a Parallel or Map with the start of each branch."""
+    return {(arrow.start, arrow.end) for arrow in arrows(flattened(definition))}
+
+
 def _arrows_of(name: str, state: dict[str, Any]) -> Iterator[Arrow]:
     if "Next" in state:
         yield Arrow(start=name, end=state["Next"], kind="next")

@@ -32,7 +32,7 @@ from node_fleet.settings.validation import (
     UNRENEWED_SECONDS,
     max_history_events,
 )
-from simulator.runner import all_edges
+from simulator.report.graph import all_edges
 from tests.support.workflow_harness import BUSY, stage
 
 AUTOSCALER = definitions()["autoscaler"]

@@ -12,6 +12,7 @@ from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.payload import to_payload
+from simulator.aws.faults import FaultRule
 from tests.support.handlers.bench import ZONES, Bench
 from tests.support.handlers.fakes import scale_down, target
 from tests.support.handlers.fakes import worker as shown_worker
@@ -90,7 +91,8 @@ def test_a_duplicate_notice_drains_and_replaces_once(fleet: Bench, apart_seconds
 
 def test_a_retried_claim_of_the_same_execution_is_no_duplicate(fleet: Bench) -> None:
     taken = worker(fleet)
-    rule = fleet.cloud.faults.dynamodb_unavailable("GetItem", count=4)
+    rule = FaultRule(service="dynamodb", operation="GetItem", code="InternalServerError", status=500, count=4)
+    fleet.cloud.faults.inject(rule)
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert rule.hits >= 3
     assert commands(fleet).count("DrainNode") == 1

@@ -250,11 +250,6 @@ class StateStore:
         """Resume; no error when the fleet is not paused."""
         self._update("REMOVE pause", "", {}, action="resume")
 
-    def save_memory(self, run: Run, memory: Memory) -> None:
-        """Store the memory while the lock is held. Raises LeaseLostError."""
-        sets, values = _memory_sets(memory, None)
-        self._owned(run, sets, values, action="store the memory")
-
     def load(self) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none."""
         with table_errors(self._table, "read the state"):

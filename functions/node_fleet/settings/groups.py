@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from node_fleet.domain.model.policy import PlacementOrder, Policy
+from node_fleet.domain.model.policy import InterruptionTimes, PlacementOrder, Policy
 from node_fleet.domain.model.setting import setting, spec_of
 
 CpuSource = Literal["node-exporter", "cadvisor"]
@@ -121,22 +121,6 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interruption:
-    """Interruptions"""
-
-    interruption_margin_seconds: int = setting("INTERRUPTION_MARGIN_SECONDS", 15, 5, 60, "s")
-    """How long before the end of an interruption notice the drain must end."""
-    interruption_settle_seconds: int = setting("INTERRUPTION_SETTLE_SECONDS", 300, 60, 7200, "s")
-    """An instance that still runs this long after the date of its notice was not reclaimed."""
-    handle_rebalance: bool = setting("HANDLE_REBALANCE", False)
-    """Whether a rebalance recommendation replaces and cordons the worker. Many are never followed by a notice."""
-    rebalance_hold_seconds: int = setting("REBALANCE_HOLD_SECONDS", 1800, 300, 14400, "s")
-    """How long a rebalance recommendation keeps a worker cordoned."""
-    scheduled_drain_lead_seconds: int = setting("SCHEDULED_DRAIN_LEAD_SECONDS", 3600, 300, 7200, "s")
-    """How long before the date of a scheduled change the worker is drained."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Costs:
     """Costs"""
 
@@ -149,7 +133,7 @@ class Costs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettingValues(Policy, Launches, Timing, Interruption, Costs, PrometheusAccess, Places):
+class SettingValues(Policy, Launches, Timing, InterruptionTimes, Costs, PrometheusAccess, Places):
     """The values of all settings of one cluster."""
 
     @property

@@ -41,14 +41,6 @@ class Settings(SettingValues):
         return cls._checked(*cls._read(*_with_current_names(raw)))
 
     @classmethod
-    def policy_from_env(cls, env: Mapping[str, str]) -> Policy:
-        """The policy from what policy_env() gave, without the checks against settings that are not part of it."""
-        settings, problems = cls._read_env(env)
-        if problems:
-            raise InvalidSettingsError("; ".join(problems))
-        return settings.policy()
-
-    @classmethod
     def _checked(cls, settings: Settings, problems: list[str]) -> Settings:
         if found := [*problems, *contradictions(settings)]:
             raise InvalidSettingsError("; ".join(found))
@@ -89,7 +81,7 @@ class Settings(SettingValues):
         return Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
 
     def policy_env(self) -> dict[str, str]:
-        """The part of to_env() that decisions obey: policy_from_env() reads the same policy from it."""
+        """The part of to_env() that decisions obey."""
         decisive = {spec_of(f).env for f in fields(Policy)}
         return {name: value for name, value in self.to_env().items() if name in decisive}
 

@@ -185,7 +185,16 @@ def condition_fails(fleet: Fleet, state: str) -> Injection:
             injection.struck.append((state, fleet.deployment.clock.now()))
         return found
 
-    fleet.cloud.faults.conditional_check_failed(when=mine, count=1)
+    fleet.cloud.faults.inject(
+        FaultRule(
+            service="dynamodb",
+            operation="UpdateItem",
+            code="ConditionalCheckFailedException",
+            message="The conditional request failed",
+            when=mine,
+            count=1,
+        )
+    )
     return injection
 
 
@@ -207,7 +216,8 @@ def _outage(seconds: float, begin: Callable[[Fleet, Injection], Callable[[], obj
 
 
 def _no_dynamodb(fleet: Fleet, injection: Injection) -> Callable[[], object]:
-    rule = fleet.cloud.faults.dynamodb_unavailable()
+    rule = FaultRule(service="dynamodb", operation="*", code="InternalServerError", status=500)
+    fleet.cloud.faults.inject(rule)
     return lambda: fleet.cloud.faults.remove(rule)
 
 

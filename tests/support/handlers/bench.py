@@ -12,7 +12,7 @@ from handlers.launch_nodes import handler as launch_nodes
 from node_fleet import services as services_module
 from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.interruption.announcement import Announcement
-from node_fleet.domain.interruption.response import Interruption, Times, plan_response, replacement_slot
+from node_fleet.domain.interruption.response import Interruption, plan_response, replacement_slot
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
@@ -28,13 +28,6 @@ from tests.support.handlers.fakes import Prometheus, Publisher, Records, Server,
 START = 1_790_000_000
 MOTO_IMAGE = "ami-12c6146b"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
-TIMES = Times(
-    margin_seconds=15,
-    settle_seconds=300,
-    rebalance_hold_seconds=1800,
-    scheduled_lead_seconds=3600,
-    join_limit_seconds=300,
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +88,15 @@ class Bench:
             Notice(instance_id=instance.instance_id, kind="spot", at=now, deadline=now + 120, claimed_by=claimed_by)
         )
         slot = replacement_slot(instance, self.instances(), self.state(), placement_from(self.settings), now=now)
-        return plan_response(announcement, instance, claimed_by=claimed_by, now=now, times=TIMES).with_slot(slot)
+        planned = plan_response(
+            announcement,
+            instance,
+            claimed_by=claimed_by,
+            now=now,
+            times=self.settings,
+            join_limit_seconds=self.settings.join_limit_seconds,
+        )
+        return planned.with_slot(slot)
 
     def interrupted(self, instance: Instance | None = None, **more: Any) -> dict[str, Any]:
         """The payload of the interruption workflow for one worker, by default a new one."""

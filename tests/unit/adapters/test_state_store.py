@@ -187,7 +187,6 @@ def test_a_deposed_owner_changes_and_releases_nothing(store: StateStore, clock: 
         lambda: store.renew(old),
         lambda: store.save_operation(old, an_operation()),
         lambda: store.close_operation(old, Memory()),
-        lambda: store.save_memory(old, Memory()),
     ):
         with pytest.raises(LeaseLostError, match="new"):
             change()

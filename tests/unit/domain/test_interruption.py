@@ -11,7 +11,6 @@ from node_fleet.domain.interruption.closing import closing_alerts, outcome_statu
 from node_fleet.domain.interruption.response import (
     DeadlineDrain,
     Replacement,
-    Times,
     interruption_alerts,
     plan_response,
     reason_to_skip_drain,
@@ -19,17 +18,12 @@ from node_fleet.domain.interruption.response import (
 )
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
+from node_fleet.settings import Settings
 from tests.support.launches import NOW, instance, placement
 
 ISO = "2026-09-21T14:13:20Z"
 AT = 1_790_000_000
-TIMES = Times(
-    margin_seconds=15,
-    settle_seconds=300,
-    rebalance_hold_seconds=1800,
-    scheduled_lead_seconds=3600,
-    join_limit_seconds=300,
-)
+TIMES = Settings()
 ONE = instance(1)
 
 
@@ -142,7 +136,9 @@ def test_a_recommendation_has_no_date_after_which_the_next_would_count() -> None
 
 def answer(kind: str, deadline: int = 0, *, now: int = NOW, **changes: Any) -> Any:
     announcement = Announcement(instance_ids=(ONE.instance_id,), kind=kind, at=NOW, deadline=deadline)  # type: ignore[arg-type]
-    return plan_response(announcement, instance(1, **changes), claimed_by="e", now=now, times=TIMES)
+    return plan_response(
+        announcement, instance(1, **changes), claimed_by="e", now=now, times=TIMES, join_limit_seconds=300
+    )
 
 
 def test_a_spot_notice_is_drained_at_once_until_fifteen_seconds_before_its_end() -> None:

@@ -18,6 +18,7 @@ from node_fleet.domain.cost.weekly_report import (
     lines,
     summarise,
 )
+from node_fleet.domain.model.policy import Policy
 
 START = 1_780_272_000
 WEEK = 7 * 86400
@@ -26,14 +27,10 @@ REGION = "ap-southeast-1"
 FACTS = ReportInputs(
     since=START,
     until=START + WEEK,
+    policy=Policy(interval_seconds=STEP),
     region=REGION,
-    min_workers=2,
     spot_percent=70,
     baseline_workers=5,
-    instance_type="t3.small",
-    cpu_up_percent=70,
-    cpu_down_percent=30,
-    interval_seconds=STEP,
 )
 BUSY_HOURS = range(9, 21)
 DEAR, CHEAP = usd_per_hour(REGION, "t3.small", "on-demand"), usd_per_hour(REGION, "t3.small", "spot")
@@ -116,7 +113,7 @@ def test_more_spot_is_not_recommended_when_it_is_there_set_or_interrupted_daily(
 
 
 def test_hours_that_never_needed_the_minimum_get_a_window_and_the_old_minimum_as_a_floor() -> None:
-    found = recommended(week(night=4, night_cpu=10), facts(min_workers=4), "MIN_NODES")
+    found = recommended(week(night=4, night_cpu=10), facts(policy=Policy(min_workers=4)), "MIN_NODES")
     assert found is not None
     assert found.setting == "MIN_NODES=1, SCHEDULES=Mon-Sun 09:00-21:00: 4"
     assert found.text == "from 21:00 to 09:00 1 workers are enough instead of 4"
@@ -124,12 +121,12 @@ def test_hours_that_never_needed_the_minimum_get_a_window_and_the_old_minimum_as
 
 
 def test_a_minimum_that_no_hour_needed_is_simply_lowered() -> None:
-    found = recommended(week(day=6, night=6, cpu=20, night_cpu=20), facts(min_workers=6), "MIN_NODES")
+    found = recommended(week(day=6, night=6, cpu=20, night_cpu=20), facts(policy=Policy(min_workers=6)), "MIN_NODES")
     assert found is not None and found.setting == "MIN_NODES=2"
 
 
 def test_a_minimum_that_every_hour_needs_stays() -> None:
-    assert recommended(week(night=4, night_cpu=60), facts(min_workers=4), "MIN_NODES") is None
+    assert recommended(week(night=4, night_cpu=60), facts(policy=Policy(min_workers=4)), "MIN_NODES") is None
 
 
 def test_a_cheaper_type_that_offers_as_much_is_named_and_no_arm_type_is() -> None:

@@ -78,11 +78,6 @@ def test_another_path_is_not_found_and_header_names_have_no_case(watched: Watche
     assert watched.fake.handle("/graph", {}, {"AUTHORIZATION": OURS["Authorization"]})[0] == 404
 
 
-def test_a_query_may_be_added(watched: WatchedCluster) -> None:
-    watched.fake.add_query("sum(orders)", lambda at: [({}, 7.0)])
-    assert watched.ask("sum(orders)") == [({}, 7.0)]
-
-
 def test_each_worker_shows_its_own_load_and_the_server_none(watched: WatchedCluster) -> None:
     truth = {node.instance_id: node.cpu_percent for node in watched.cluster.truth().nodes if node.role == "worker"}
     assert watched.cpu() == pytest.approx(truth)

@@ -317,18 +317,3 @@ def test_a_conditional_write_has_exactly_one_winner_among_threads(cloud: Cloud) 
     for _ in range(10):
         client.delete_item(TableName="state", Key={"id": {"S": "c"}})
         assert len(race(client, 12)) == 1
-
-
-@pytest.mark.parametrize(
-    ("inject", "error", "status"),
-    [
-        ("conditional_check_failed", "ConditionalCheckFailedException", 400),
-        ("dynamodb_throttled", "ProvisionedThroughputExceededException", 400),
-        ("dynamodb_unavailable", "InternalServerError", 500),
-    ],
-)
-def test_dynamodb_can_fail_in_its_own_ways(cloud: Cloud, inject: str, error: str, status: int) -> None:
-    client = table(cloud)
-    getattr(cloud.faults, inject)("UpdateItem")
-    with refused(error, status):
-        client.update_item(TableName="state", Key={"id": {"S": "c"}})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdk_app.workflow import definitions
-from simulator.report.graph import arrows, flattened, layout, mermaid, picture, svg
+from simulator.report.graph import all_edges, flattened, layout, mermaid, picture, svg
 from simulator.report.story import changed_something, rows_of, short_path
-from simulator.runner import Execution, all_edges
+from simulator.runner import Execution
 from tests.support.report_pages import FAILED, UP, events, execution
 
 
@@ -116,9 +116,7 @@ def test_the_picture_has_every_state_and_an_arrow_for_every_edge_of_the_definiti
     drawn = svg(definition)
     for state in whole["States"]:
         assert f'data-state="{state}"' in drawn
-    edges = {(one.start, one.end) for one in arrows(whole)}
-    assert edges == all_edges(definition)
-    for start, end in edges:
+    for start, end in all_edges(definition):
         assert drawn.count(f'data-edge="{start}&gt;{end}"') == 1
 
 

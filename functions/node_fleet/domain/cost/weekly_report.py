@@ -18,6 +18,7 @@ from node_fleet.domain.cost.fleet_cost import (
 )
 from node_fleet.domain.cost.prices import USD_PER_HOUR
 from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.policy import Policy
 
 DAY_HOURS = 24
 HOUR_SECONDS = 3600
@@ -52,19 +53,20 @@ class ReportInputs:
 
     since: int
     until: int
+    policy: Policy
     region: str
-    min_workers: int
     spot_percent: int
     baseline_workers: int
-    instance_type: str
-    cpu_up_percent: float
-    cpu_down_percent: float
-    interval_seconds: int
     scale_ups: int = 0
     scale_downs: int = 0
     failures: int = 0
     interruptions: int = 0
     volumes: tuple[Volume, ...] = ()
+
+    @property
+    def instance_type(self) -> str:
+        """The preferred type, with which the fixed fleet is priced."""
+        return self.policy.instance_types[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +157,7 @@ def _spans(samples: Sequence[FleetSample], inputs: ReportInputs) -> Spans:
     """Each sample with the hours that it covers."""
     ordered = sorted(samples, key=lambda one: one.at)
     ends = [*(one.at for one in ordered[1:]), inputs.until][: len(ordered)]
-    longest = 2 * inputs.interval_seconds
+    longest = 2 * inputs.policy.interval_seconds
     return [
         (sample, max(0, min(end - sample.at, longest)) / HOUR_SECONDS)
         for sample, end in zip(ordered, ends, strict=True)
@@ -165,9 +167,9 @@ def _spans(samples: Sequence[FleetSample], inputs: ReportInputs) -> Spans:
 def _idle_hours(spans: Spans, inputs: ReportInputs) -> float:
     """Worker hours above the minimum while the CPU was below the scale-down threshold."""
     return sum(
-        max(0, len(sample.kinds) - inputs.min_workers) * hours
+        max(0, len(sample.kinds) - inputs.policy.min_workers) * hours
         for sample, hours in spans
-        if sample.cpu_percent is not None and sample.cpu_percent < inputs.cpu_down_percent
+        if sample.cpu_percent is not None and sample.cpu_percent < inputs.policy.cpu_down_percent
     )
 
 
@@ -206,32 +208,31 @@ def _spot_share(spans: Spans, month: float, inputs: ReportInputs) -> Recommendat
 
 def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
     """A lower minimum for the hours that never need the present one, which stays as a schedule for the other hours."""
+    minimum = inputs.policy.min_workers
     needed = _needed_by_hour(spans, inputs)
-    idle_hours = {hour for hour, workers in needed.items() if workers < inputs.min_workers}
+    idle_hours = {hour for hour, workers in needed.items() if workers < minimum}
     window = _longest_window(idle_hours)
-    if not window or inputs.min_workers < 2:
+    if not window or minimum < 2:
         return None
     lower = max(1, *(needed[hour] for hour in window))
     freed = sum(
-        max(0, min(len(sample.kinds), inputs.min_workers) - lower) * span
-        for sample, span in spans
-        if sample.hour in window
+        max(0, min(len(sample.kinds), minimum) - lower) * span for sample, span in spans if sample.hour in window
     )
     price = _prices(inputs)[1]
     if price is None:
         return None
     first, after = window[0], (window[-1] + 1) % DAY_HOURS
     if len(window) == DAY_HOURS:
-        text, setting = f"no hour needed {inputs.min_workers} workers, {lower} are enough", f"MIN_NODES={lower}"
+        text, setting = f"no hour needed {minimum} workers, {lower} are enough", f"MIN_NODES={lower}"
     else:
-        text = f"from {first:02d}:00 to {after:02d}:00 {lower} workers are enough instead of {inputs.min_workers}"
-        setting = f"MIN_NODES={lower}, SCHEDULES=Mon-Sun {after:02d}:00-{first:02d}:00: {inputs.min_workers}"
+        text = f"from {first:02d}:00 to {after:02d}:00 {lower} workers are enough instead of {minimum}"
+        setting = f"MIN_NODES={lower}, SCHEDULES=Mon-Sun {after:02d}:00-{first:02d}:00: {minimum}"
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 
 
 def _needed_by_hour(spans: Spans, inputs: ReportInputs) -> dict[int, int]:
     """Hour of the day -> workers that its highest load needs, ten points below the scale-up threshold."""
-    target = max(1.0, inputs.cpu_up_percent - 10)
+    target = max(1.0, inputs.policy.cpu_up_percent - 10)
     needed: dict[int, int] = {}
     for sample, _ in spans:
         if sample.cpu_percent is not None and sample.kinds:

@@ -13,6 +13,7 @@ from node_fleet.domain.interruption.announcement import Announcement, Kind
 from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.policy import InterruptionTimes
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.notify.message import Message
@@ -36,17 +37,6 @@ REASONS: dict[str, str] = {
     "gone": "the instance was terminated",
     "stopped": "the instance was stopped outside node-fleet",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """The settings that a response obeys, in seconds."""
-
-    margin_seconds: int
-    settle_seconds: int
-    rebalance_hold_seconds: int
-    scheduled_lead_seconds: int
-    join_limit_seconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +99,19 @@ def operation_of(instance_id: str) -> str:
 
 
 def plan_response(
-    announcement: Announcement, instance: Instance, *, claimed_by: str, now: int, times: Times
+    announcement: Announcement,
+    instance: Instance,
+    *,
+    claimed_by: str,
+    now: int,
+    times: InterruptionTimes,
+    join_limit_seconds: int,
 ) -> Interruption:
-    """The response for one claimed worker, without the slot of its replacement."""
+    """The response for one claimed worker, without the slot of its replacement. A replacement joins in join_limit."""
     kind = announcement.kind
     assert kind is not None
     ended = kind == "gone" or instance.state in ENDED
-    drain_at, drain_until, settle_at = _dates(announcement, now, times)
+    drain_at, drain_until, settle_at = _dates(announcement, now, times, join_limit_seconds)
     path: Path = "forget" if ended else "notify" if kind == "stopped" else "respond"
     mode: DrainMode = "voluntary" if kind == "rebalance" else "deadline"
     return Interruption(
@@ -235,18 +231,18 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
     )
 
 
-def _dates(announcement: Announcement, now: int, times: Times) -> tuple[int, int, int]:
+def _dates(announcement: Announcement, now: int, times: InterruptionTimes, join_limit: int) -> tuple[int, int, int]:
     """When the drain starts, when it must have ended, and when EC2 is queried for the outcome."""
-    if announcement.kind == "spot":
-        return now, announcement.deadline - times.margin_seconds, announcement.deadline + times.settle_seconds
     if announcement.kind == "rebalance":
-        begin = now + times.join_limit_seconds
-        return begin, begin + times.join_limit_seconds, now + times.rebalance_hold_seconds
+        begin = now + join_limit
+        return begin, begin + join_limit, now + times.rebalance_hold_seconds
+    if announcement.kind not in ("spot", "scheduled"):
+        return now, now, now
+    begin, until = now, announcement.deadline - times.interruption_margin_seconds
     if announcement.kind == "scheduled":
-        begin = max(now + times.join_limit_seconds, announcement.deadline - times.scheduled_lead_seconds)
-        until = max(announcement.deadline - times.margin_seconds, begin)
-        return begin, until, announcement.deadline + times.settle_seconds
-    return now, now, now
+        begin = max(now + join_limit, announcement.deadline - times.scheduled_drain_lead_seconds)
+        until = max(until, begin)
+    return begin, until, announcement.deadline + times.interruption_settle_seconds
 
 
 def _iso(epoch: int) -> str:

@@ -1,4 +1,4 @@
-"""The settings that decisions obey, in groups by concern; Policy is all of them. settings/ adds the other settings.
+"""The settings that rules obey, in groups by concern. Policy is all that decisions obey; settings/ adds the others.
 
 A preset changes decisions, never safety: minimum, maximum, live data and the projection hold for every preset.
 """
@@ -202,6 +202,22 @@ class AdaptiveCosts:
     """The cost of one change of direction, in worker-minutes. A higher cost removes workers later."""
     learning_days: float = setting("LEARNING_DAYS", 3.0, 0.1, 60)
     """Days after which an observation counts half."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterruptionTimes:
+    """Interruptions"""
+
+    interruption_margin_seconds: int = setting("INTERRUPTION_MARGIN_SECONDS", 15, 5, 60, "s")
+    """How long before the end of an interruption notice the drain must end."""
+    interruption_settle_seconds: int = setting("INTERRUPTION_SETTLE_SECONDS", 300, 60, 7200, "s")
+    """An instance that still runs this long after the date of its notice was not reclaimed."""
+    handle_rebalance: bool = setting("HANDLE_REBALANCE", False)
+    """Whether a rebalance recommendation replaces and cordons the worker. Many are never followed by a notice."""
+    rebalance_hold_seconds: int = setting("REBALANCE_HOLD_SECONDS", 1800, 300, 14400, "s")
+    """How long a rebalance recommendation keeps a worker cordoned."""
+    scheduled_drain_lead_seconds: int = setting("SCHEDULED_DRAIN_LEAD_SECONDS", 3600, 300, 7200, "s")
+    """How long before the date of a scheduled change the worker is drained."""
 
 
 @dataclass(frozen=True, kw_only=True)
