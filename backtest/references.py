@@ -20,6 +20,10 @@ class _Reference:
     def __init__(self, name: str) -> None:
         self.name = name
         self.actions: list[Action] = []
+        self._next = NEVER
+
+    def wakes_at(self) -> int:
+        return self._next
 
     def start(self, fleet: Fleet) -> None:
         """Most references need no preparation."""
@@ -52,14 +56,10 @@ class FixedFleet(_Reference):
         while fleet.size < self._workers:
             fleet.launch().joins_at = fleet.now
         for machine in fleet.machines[self._workers :]:
-            machine.ends_at = fleet.now
             fleet.drain(machine)
             machine.ends_at = fleet.now
         fleet.next_event_at = fleet.now
         fleet.settle(fleet.wanted)
-
-    def wakes_at(self) -> int:
-        return NEVER
 
     def act(self, fleet: Fleet) -> None:
         """A fixed fleet never changes."""
@@ -88,9 +88,6 @@ class TargetTracking(_Reference):
         """The first point is one minute after the start; the initial workers have warmed up."""
         self._next = -(-fleet.now // MINUTE) * MINUTE + MINUTE
         self._initial = {m.instance_id for m in fleet.machines}
-
-    def wakes_at(self) -> int:
-        return self._next
 
     def act(self, fleet: Fleet) -> None:
         if fleet.now < self._next:
@@ -145,10 +142,6 @@ class ClusterAutoscaler(_Reference):
         super().__init__("cluster-autoscaler")
         self._unneeded: dict[str, int] = {}
         self._added_at = -NEVER
-        self._next = NEVER
-
-    def wakes_at(self) -> int:
-        return self._next
 
     def act(self, fleet: Fleet) -> None:
         self._next = NEVER
@@ -223,10 +216,6 @@ class Karpenter(_Reference):
     def __init__(self) -> None:
         super().__init__("karpenter")
         self._since = NEVER
-        self._next = NEVER
-
-    def wakes_at(self) -> int:
-        return self._next
 
     def act(self, fleet: Fleet) -> None:
         self._next = NEVER

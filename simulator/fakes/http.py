@@ -15,8 +15,8 @@ from unittest import mock
 from urllib.parse import parse_qsl, urlsplit
 
 import requests
-from requests.adapters import BaseAdapter
-from requests.structures import CaseInsensitiveDict
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse
 
 from simulator.clock import VirtualClock
 
@@ -33,20 +33,12 @@ class PrometheusHandler(Protocol):
     def handle(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> Answer: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebRequest:
-    """One request that left a function."""
-
-    at: float
-    method: str
-    url: str
-    body: bytes
-    status: int | None
-
-
 @dataclass(slots=True, kw_only=True)
 class Transport:
-    """Routes the requests library. `fault` makes Prometheus fail; `slack_answers` are returned one after the other."""
+    """Routes the requests library. `fault` makes Prometheus fail; `slack_answers` are returned one after the other.
+
+    urls: of every request, in order. slack: the bodies that Slack accepted.
+    """
 
     clock: VirtualClock
     prometheus: PrometheusHandler | None = None
@@ -55,7 +47,8 @@ class Transport:
     fault: Fault = ""
     slow_seconds: float = 30.0
     slack_answers: list[tuple[int, Mapping[str, str]]] = field(default_factory=list)
-    sent: list[WebRequest] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+    slack: list[bytes] = field(default_factory=list)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -64,17 +57,16 @@ class Transport:
         with mock.patch.object(requests.Session, "get_adapter", lambda session, url: adapter):
             yield
 
-    def slack(self) -> list[bytes]:
-        """The bodies that Slack accepted."""
-        return [one.body for one in self.sent if "hooks.slack.com" in one.url and one.status == 200]
-
     def answer(self, request: requests.PreparedRequest, timeout: float | None) -> Answer:
         parts = urlsplit(str(request.url))
         if self.prometheus is not None and self.is_prometheus(parts.netloc):
             return self._prometheus(request, timeout)
         if parts.hostname == "hooks.slack.com":
             status, headers = self.slack_answers.pop(0) if self.slack_answers else (200, {})
-            return status, headers, b"ok" if status == 200 else b"error"
+            if status != 200:
+                return status, headers, b"error"
+            self.slack.append(_body(request))
+            return status, headers, b"ok"
         raise requests.ConnectionError(f"the simulator has no route to {parts.netloc}", request=request)
 
     def _prometheus(self, request: requests.PreparedRequest, timeout: float | None) -> Answer:
@@ -107,54 +99,20 @@ class Transport:
         return bool(request.headers.get("Authorization") == f"Basic {wanted}")
 
 
-class _Adapter(BaseAdapter):
+class _Adapter(HTTPAdapter):
     def __init__(self, transport: Transport) -> None:
         super().__init__()
         self._transport = transport
 
-    def send(  # noqa: PLR0917 - the signature of requests
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,
-        timeout: Any = None,
-        verify: Any = True,
-        cert: Any = None,
-        proxies: Any = None,
-    ) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        timeout = options["timeout"]
         limit = timeout[1] if isinstance(timeout, tuple) else timeout
-        status: int | None = None
-        try:
-            status, headers, body = self._transport.answer(request, limit)
-        finally:
-            self._transport.sent.append(
-                WebRequest(
-                    at=self._transport.clock.now(),
-                    method=str(request.method),
-                    url=str(request.url),
-                    body=_body(request),
-                    status=status,
-                )
-            )
-        return _response(request, status, headers, body)
-
-    def close(self) -> None:
-        """Nothing is held open."""
+        self._transport.urls.append(str(request.url))
+        status, headers, body = self._transport.answer(request, limit)
+        received = HTTPResponse(io.BytesIO(body), status=status, headers=headers, preload_content=False)
+        return self.build_response(request, received)
 
 
 def _body(request: requests.PreparedRequest) -> bytes:
     body = request.body or b""
     return body.encode() if isinstance(body, str) else bytes(body)
-
-
-def _response(
-    request: requests.PreparedRequest, status: int, headers: Mapping[str, str], body: bytes
-) -> requests.Response:
-    response = requests.Response()
-    response.status_code = status
-    response.headers = CaseInsensitiveDict(headers)
-    response.raw = io.BytesIO(body)
-    response._content = body
-    response.url = str(request.url)
-    response.request = request
-    response.encoding = "utf-8"
-    return response

@@ -48,24 +48,13 @@ ask sleep "$@"
 _FLOCK: Final = """#!{python} -ISE
 import fcntl, sys
 words, left = sys.argv[1:], float("inf")
-mode = fcntl.LOCK_EX
-while words and words[0].startswith("-"):
-    word = words.pop(0)
-    if word in ("-w", "--wait", "--timeout"):
-        left = float(words.pop(0))
-    elif word in ("-n", "--nonblock"):
-        left = 0.0
-    elif word in ("-s", "--shared"):
-        mode = fcntl.LOCK_SH
-    elif word in ("-u", "--unlock"):
-        mode = fcntl.LOCK_UN
-    elif word not in ("-x", "-e", "--exclusive"):
-        sys.exit("flock: the simulator does not know " + word)
+if words[:1] == ["-w"]:
+    left, words = float(words[1]), words[2:]
 if len(words) != 1 or not words[0].isdigit():
-    sys.exit("flock: the simulator knows only file descriptors")
+    sys.exit("flock: the simulator knows only -w and a file descriptor")
 while True:
     try:
-        fcntl.flock(int(words[0]), mode | fcntl.LOCK_NB)
+        fcntl.flock(int(words[0]), fcntl.LOCK_EX | fcntl.LOCK_NB)
         break
     except BlockingIOError:
         if left <= 0:

@@ -128,6 +128,6 @@ def test_the_interruption_comes_by_its_rule_and_the_worker_is_drained_and_replac
 
 
 def test_messages_of_both_reach_slack_through_the_topic_and_its_subscription(sim: Simulation) -> None:
-    sent = " ".join(str(post) for post in sim.deployment.transport.slack())
+    sent = " ".join(str(post) for post in sim.deployment.transport.slack)
     assert "scaled up" in sent
     assert "AWS reclaims this Spot instance" in sent

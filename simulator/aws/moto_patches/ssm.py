@@ -85,7 +85,6 @@ class CommandRun:
     stderr: str = ""
     started_at: float | None = None
     ended_at: float | None = None
-    ran: bool = False
     thread: VirtualThread | None = None
     timers: list[Handle] = field(default_factory=list)
 
@@ -232,7 +231,6 @@ class RunCommand:
 
     def _begin(self, run: CommandRun) -> None:
         run.started_at = self._clock.now()
-        run.ran = True
         run.thread = self._clock.spawn(lambda: self._run(run), name=f"command {run.document} on {run.instance_id}")
         self._after(run, run.execution_seconds, lambda: self._stop(run, "TimedOut", "ExecutionTimedOut"))
 

@@ -63,7 +63,7 @@ def course(story: Story) -> Course:
         transport = fleet.deployment.transport
         for key in list(fleet.functions):
             state = fleet.state_of(key)
-            fleet.surround(state, _noting(transport.sent, state, asked))
+            fleet.surround(state, _noting(transport.urls, state, asked))
         first = len(fleet.cloud.recorder.calls)
         story.begin(fleet)
         for _ in range(story.ticks):
@@ -81,11 +81,11 @@ def course(story: Story) -> Course:
         return Course(uses=uses, workers=len(fleet.workers()), broken=tuple(watch.broken))
 
 
-def _noting(sent: list[Any], state: str, asked: set[str]) -> Callable[[Any, Any, Any], Any]:
+def _noting(urls: list[str], state: str, asked: set[str]) -> Callable[[Any, Any, Any], Any]:
     def around(handler: Any, event: Any, context: Any) -> Any:
-        before = len(sent)
+        before = len(urls)
         answer = handler(event, context)
-        if any("/api/v1/" in request.url for request in sent[before:]):
+        if any("/api/v1/" in url for url in urls[before:]):
             asked.add(state)
         return answer
 

@@ -223,7 +223,7 @@ def test_slack_takes_messages_and_can_ask_to_wait(deployment: LocalDeployment) -
     url = "https://hooks.slack.com/services/T/B/x"
     assert requests.post(url, json={"text": "a"}, timeout=5).headers["Retry-After"] == "3"
     assert requests.post(url, json={"text": "b"}, timeout=5).status_code == 200
-    assert [json.loads(body) for body in deployment.transport.slack()] == [{"text": "b"}]
+    assert [json.loads(body) for body in deployment.transport.slack] == [{"text": "b"}]
 
 
 def test_no_other_host_is_reached(deployment: LocalDeployment) -> None:
