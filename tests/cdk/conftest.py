@@ -55,3 +55,7 @@ def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 NEW = "node-fleet-prod"
 ATTACHED = "shop-k3s"
+STACKS = (
+    *(f"{NEW}-{part}" for part in ("network", "cluster", "autoscaler", "observability")),
+    *(f"{ATTACHED}-{part}" for part in ("autoscaler", "observability")),
+)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdk_app.workflow import Workflow, workflows
-from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.cdk.conftest import STACKS, App
 from tests.support import definition_checks
 
 FLOWS = workflows()
@@ -51,11 +51,7 @@ def test_sdk_actions_and_their_parameters_exist(flow: Workflow) -> None:
     assert definition_checks.by_models(flow.text) == []
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [f"{NEW}-{part}" for part in ("network", "cluster", "autoscaler", "observability")]
-    + [f"{ATTACHED}-autoscaler", f"{ATTACHED}-observability"],
-)
+@pytest.mark.parametrize("stack", STACKS)
 def test_cloudformation_accepts_the_templates(app: App, stack: str) -> None:
     found = definition_checks.lint_template(app.templates[stack])
     assert [finding for finding in found if finding.split()[0] not in ACCEPTED] == []

@@ -18,18 +18,6 @@ from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, NEW, App
 
 ALL = documents(Settings())
-HOSTILE = [
-    "i-1'; rm -rf / #",
-    "$(reboot)",
-    "`reboot`",
-    "a\nb",
-    "node && true",
-    "{{ NodeName }}",
-    "../../etc",
-    "",
-    "-rf",
-    "ü",
-]
 
 
 def patterns() -> list[tuple[str, str, str]]:
@@ -65,12 +53,6 @@ def test_the_script_is_shipped_as_it_stands(name: str) -> None:
     assert shipped == read_script(script).splitlines()
     assert len(lines) - len(shipped) == len(parameters)
     assert lines[0].startswith("#!")
-
-
-@pytest.mark.parametrize(("document", "parameter", "pattern"), patterns())
-@pytest.mark.parametrize("value", HOSTILE)
-def test_no_hostile_value_fits_any_pattern(document: str, parameter: str, pattern: str, value: str) -> None:
-    assert not re.fullmatch(pattern, value)
 
 
 @pytest.mark.parametrize(("document", "parameter", "pattern"), patterns())

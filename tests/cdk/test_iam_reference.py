@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.cdk.conftest import NEW, STACKS, App
 from tests.support.iam_reference import problems
 
 
@@ -23,13 +23,7 @@ def statements(value: Any) -> Iterator[dict[str, Any]]:
             yield from statements(inner)
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [
-        *(f"{NEW}-{part}" for part in ("network", "cluster", "autoscaler", "observability")),
-        *(f"{ATTACHED}-{part}" for part in ("autoscaler", "observability")),
-    ],
-)
+@pytest.mark.parametrize("stack", STACKS)
 def test_every_action_resource_condition_key_and_policy_variable_is_in_the_reference(app: App, stack: str) -> None:
     found = [problem for statement in statements(app.templates[stack]) for problem in problems(statement)]
     assert found == []

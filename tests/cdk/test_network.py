@@ -20,7 +20,6 @@ from node_fleet.adapters.server import ServerCommands
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, NEW, App
-from tests.support.endpoint_requests import dual_stack_name, ordinary_name, published_names, requested_hosts
 
 REGION = "ap-southeast-1"
 # The most that boto3 pauses between three attempts in its standard mode.
@@ -28,97 +27,29 @@ BACK_OFF_SECONDS = 3
 Template = dict[str, Any]
 
 
-def services_called_from_the_vpc() -> set[str]:
-    needs = [NEEDS[name] for name in handlers() if NEEDS[name].prometheus]
-    return {a.split(":")[0] for n in needs for g in n.grants if not g.by_aws for a in g.actions}
-
-
-def unreachable(network: Template, functions: list[dict[str, Any]], services: set[str]) -> list[str]:
-    """What would hang: services that a function in the VPC cannot reach, each with the reason."""
-    by_type = lambda kind: [r["Properties"] for r in network["Resources"].values() if r["Type"] == kind]  # noqa: E731
-    if by_type("AWS::EC2::NatGateway"):
-        return []
-    out = [r for r in by_type("AWS::EC2::Route") if r.get("DestinationIpv6CidrBlock") == "::/0"]
-    way_out = [r for r in out if "EgressOnlyInternetGatewayId" in r]
-    private = [s for s in by_type("AWS::EC2::Subnet") if not s["MapPublicIpOnLaunch"]]
-    gateways = json.dumps(
-        [e["ServiceName"] for e in by_type("AWS::EC2::VPCEndpoint") if e["VpcEndpointType"] == "Gateway"]
-    )
-    environments = {json.dumps(f["Environment"]["Variables"], sort_keys=True) for f in functions}
-    requested = [requested_hosts(services, json.loads(environment), REGION) for environment in sorted(environments)]
-    found = []
-    for service in sorted(services):
-        hosts = set().union(*(hosts[service] for hosts in requested))
-        if not hosts <= published_names(service, REGION):
-            found.append(f"{service}: a function asks a name that does not exist")
-        elif hosts == {ordinary_name(service, REGION)} and f".{service}" in gateways:
-            continue
-        elif hosts != {dual_stack_name(service, REGION)}:
-            found.append(f"{service}: a function asks a name that answers over IPv4 only")
-        elif len(way_out) < len(private) or not all("Ipv6CidrBlock" in s for s in private):
-            found.append(f"{service}: the subnets have no way out over IPv6")
-        elif not all(f["VpcConfig"].get("Ipv6AllowedForDualStack") for f in functions):
-            found.append(f"{service}: a function has no IPv6 address")
-    return found
-
-
 def in_vpc(app: App, cluster: str) -> list[dict[str, Any]]:
     found = app.resources(f"{cluster}-autoscaler", "AWS::Lambda::Function").values()
     return [copy.deepcopy(f) for f in found if "VpcConfig" in f]
 
 
-def test_every_service_called_from_the_vpc_is_reachable(app: App) -> None:
-    functions = in_vpc(app, NEW)
-    assert {f["FunctionName"].removeprefix(f"{NEW}-") for f in functions} == {
-        n for n in handlers() if NEEDS[n].prometheus
+def test_functions_in_the_vpc_have_a_way_out_over_ipv6_and_an_endpoint_of_dynamodb(app: App) -> None:
+    """Which names they ask, and that these names answer over IPv6, is held by the tests of endpoints."""
+    stack = f"{NEW}-network"
+    private = {n for n, s in app.resources(stack, "AWS::EC2::Subnet").items() if not s["MapPublicIpOnLaunch"]}
+    assert all("Ipv6CidrBlock" in app.resources(stack, "AWS::EC2::Subnet")[name] for name in private)
+    tables = {
+        link["SubnetId"]["Ref"]: link["RouteTableId"]["Ref"]
+        for link in app.resources(stack, "AWS::EC2::SubnetRouteTableAssociation").values()
     }
-    assert unreachable(app.templates[f"{NEW}-network"], functions, services_called_from_the_vpc()) == []
-
-
-def _no_route(network: Template, functions: list[dict[str, Any]]) -> None:
-    resources = network["Resources"]
-    for name in [n for n, r in resources.items() if "EgressOnlyInternetGatewayId" in r.get("Properties", {})]:
-        del resources[name]
-
-
-def _ipv4_subnet(network: Template, functions: list[dict[str, Any]]) -> None:
-    next(
-        r["Properties"]
-        for r in network["Resources"].values()
-        if r["Type"] == "AWS::EC2::Subnet" and not r["Properties"]["MapPublicIpOnLaunch"]
-    ).pop("Ipv6CidrBlock")
-
-
-def _no_ipv6_function(network: Template, functions: list[dict[str, Any]]) -> None:
-    functions[0]["VpcConfig"]["Ipv6AllowedForDualStack"] = False
-
-
-def _ipv4_names(network: Template, functions: list[dict[str, Any]]) -> None:
-    del functions[-1]["Environment"]["Variables"]["AWS_USE_DUALSTACK_ENDPOINT"]
-
-
-def _no_gateway(network: Template, functions: list[dict[str, Any]]) -> None:
-    resources = network["Resources"]
-    for name in [n for n, r in resources.items() if r["Type"] == "AWS::EC2::VPCEndpoint"]:
-        del resources[name]
-
-
-def test_a_missing_gateway_endpoint_of_dynamodb_is_noticed(app: App) -> None:
-    network, functions = copy.deepcopy(app.templates[f"{NEW}-network"]), in_vpc(app, NEW)
-    _no_gateway(network, functions)
-    assert unreachable(network, functions, services_called_from_the_vpc()) == [
-        "dynamodb: a function asks a name that answers over IPv4 only"
-    ]
-
-
-@pytest.mark.parametrize("spoil", [_no_route, _ipv4_subnet, _no_ipv6_function, _ipv4_names])
-def test_every_missing_part_of_the_path_is_noticed(app: App, spoil: Callable[..., None]) -> None:
-    network, functions = copy.deepcopy(app.templates[f"{NEW}-network"]), in_vpc(app, NEW)
-    spoil(network, functions)
-    problems = unreachable(network, functions, services_called_from_the_vpc())
-    # Secrets Manager has one name for both address families: it survives a function that asks for ordinary names.
-    lost = ["ec2", "ssm"] if spoil is _ipv4_names else ["ec2", "secretsmanager", "ssm"]
-    assert [line.split(":")[0] for line in problems] == lost
+    routes = app.resources(stack, "AWS::EC2::Route").values()
+    out = {r["RouteTableId"]["Ref"] for r in routes if "EgressOnlyInternetGatewayId" in r}
+    assert {r["DestinationIpv6CidrBlock"] for r in routes if "EgressOnlyInternetGatewayId" in r} == {"::/0"}
+    assert {tables[name] for name in private} == out
+    names = [e["ServiceName"] for e in app.resources(stack, "AWS::EC2::VPCEndpoint").values()]
+    assert ".dynamodb" in json.dumps(names)
+    functions = in_vpc(app, NEW)
+    assert functions
+    assert all(f["VpcConfig"]["Ipv6AllowedForDualStack"] is True for f in functions)
 
 
 @pytest.mark.parametrize("service", ["ec2", "ssm", "dynamodb", "secretsmanager", "sns", "stepfunctions"])

@@ -29,10 +29,10 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "functions")]
 
 from cdk_app.scripts import read_script  # noqa: E402
-from node_fleet.domain.model.snapshot import Instance  # noqa: E402
 from node_fleet.domain.scale_down.eligibility import judge_workers  # noqa: E402
-from node_fleet.domain.scale_down.inspection import InspectedNode, Inspection, parse_inspection  # noqa: E402
+from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection  # noqa: E402
 from node_fleet.domain.scale_down.selection import choose  # noqa: E402
+from tests.support.inspected_nodes import inspected_node, machine  # noqa: E402
 
 SCRIPT = ROOT / "cluster" / "commands" / "inspect_nodes.sh"
 CPU_LIMIT_SECONDS = 1.5
@@ -192,45 +192,19 @@ def inspect(workers: int, pods: int) -> tuple[float, str]:
 
 def choose_among(workers: int) -> float:
     """Seconds to judge and choose among that many workers."""
-    nodes = tuple(inspected(n) for n in range(workers))
-    machines = tuple(machine(n) for n in range(workers))
+    nodes = tuple(
+        inspected_node(instance_id(n), zone="abc"[n % 3], pods_to_move=n % 20, cpu_requested_milli=n % 2000)
+        for n in range(workers)
+    )
+    markets = ("on-demand", "spot", "spot")
+    machines = tuple(
+        machine(instance_id(n), zone="abc"[n % 3], market=markets[n % 3], launched_at=n) for n in range(workers)
+    )
     begun = time.perf_counter()
     judged = judge_workers(Inspection(known=True, nodes=nodes), machines, under_notice=frozenset(), back_offs=(), now=1)
     plan = choose(judged, count=1, minimum=2, order="balance", spot_percent=70)
     assert plan.targets
     return time.perf_counter() - begun
-
-
-def inspected(number: int) -> InspectedNode:
-    return InspectedNode(
-        instance_id=instance_id(number),
-        node_name=instance_id(number),
-        zone="abc"[number % 3],
-        ready=True,
-        cordoned=False,
-        server=False,
-        needs_force=False,
-        tainted=False,
-        worker=True,
-        age_seconds=number,
-        pods_to_move=number % 20,
-        daemon_pods=1,
-        mirror_pods=0,
-        finished_pods=0,
-        cpu_requested_milli=number % 2000,
-        cpu_allocatable_milli=2000,
-    )
-
-
-def machine(number: int) -> Instance:
-    return Instance(
-        instance_id=instance_id(number),
-        zone="abc"[number % 3],
-        instance_type="t3.small",
-        market="spot" if number % 3 else "on-demand",
-        state="running",
-        launched_at=number,
-    )
 
 
 def main() -> int:

@@ -280,12 +280,6 @@ def test_a_scheduled_change_whose_date_is_moved_is_drained_near_its_new_date_and
     assert first.path[-1] == "Superseded" and len(replacements(fleet, taken.instance_id)) == 1
 
 
-def test_news_that_a_scheduled_change_is_over_replaces_nothing(fleet: Bench) -> None:
-    taken = worker(fleet)
-    finish(fleet, start(fleet, scheduled(fleet, fleet.clock.now() - 60, taken.instance_id, status="closed")))
-    assert not replacements(fleet, taken.instance_id) and not fleet.state().notices
-
-
 def test_a_stopped_worker_is_told_of_and_nothing_else(fleet: Bench) -> None:
     taken = worker(fleet)
     finish(fleet, start(fleet, event(fleet, STATE_CHANGE, taken.instance_id, state="stopped")))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.errors import NodeFleetError
 from tests.support.handlers.bench import Bench, bench
 from tests.support.launches import codes_that_close
 
@@ -36,15 +35,3 @@ def test_an_on_demand_fleet_falls_back_to_zones_and_types_and_never_to_spot(on_d
         (TYPES[1], "on-demand"),
     ]
     assert len(on_demand.operation(answer).dry_pools) == 3
-
-
-@pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded"])
-def test_an_on_demand_quota_is_final(on_demand: Bench, code: str) -> None:
-    rule = on_demand.cloud.ec2.dry_pool(code=code)
-    run = on_demand.begin(f"quota-{code}")
-    with pytest.raises(NodeFleetError, match="L-1216C47A"):
-        launch_nodes(on_demand.event(run, 2), None)
-    on_demand.cloud.faults.remove(rule)
-    on_demand.tools.state.close_operation(run, on_demand.state().memory)
-    on_demand.tools.state.release(run)
-    assert rule.hits == 1

@@ -13,20 +13,13 @@ from node_fleet.adapters.prometheus.reader import MAX_SHAPES, PodKey, pod_shapes
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.settings import Settings
-from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, reply, worker_rows
+from tests.support.fake_prometheus import NOW, QUIET_REQUESTS, Bench, Rows, bench, fleet_rows, reply, worker_rows
 
-QUIET_REQUESTS = 5
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 
 
 def pod(number: int, uid: str = "") -> dict[str, str]:
     return {"namespace": "shop", "pod": f"p{number}", "uid": uid or f"u{number}"}
-
-
-def bench(**figures: Rows) -> Bench:
-    found = Bench()
-    found.session.figures = fleet_rows(worker_rows("a"), worker_rows("b")) | figures
-    return found
 
 
 def test_a_quiet_reading_takes_five_requests_all_at_the_same_instant() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import requests
 
@@ -9,15 +11,7 @@ from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import MetricsUnavailableError, ServerNotFoundError
 from node_fleet.settings import Settings
-from tests.support.fake_prometheus import NOW, Bench, Rows, fleet_rows, reply, vector, worker_rows
-
-QUIET_REQUESTS = 5
-
-
-def bench(**figures: Rows) -> Bench:
-    found = Bench()
-    found.session.figures = fleet_rows(worker_rows("a"), worker_rows("b")) | figures
-    return found
+from tests.support.fake_prometheus import NOW, QUIET_REQUESTS, Bench, bench, reply, vector
 
 
 def failure(found: Bench) -> str:
@@ -26,10 +20,17 @@ def failure(found: Bench) -> str:
     return str(caught.value)
 
 
-def test_an_unreachable_prometheus_is_tried_three_times_and_named() -> None:
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (requests.ConnectionError("refused"), "cannot connect"),
+        (reply(503, "Service Unavailable", "text/plain"), "HTTP 503 Service Unavailable"),
+    ],
+)
+def test_an_unreachable_or_starting_prometheus_is_tried_three_times_and_named(answer: Any, reason: str) -> None:
     found = bench()
-    found.session.script = [requests.ConnectionError("refused")] * 3
-    assert failure(found) == "Prometheus at http://10.0.0.1:30090 gives no answer to query nodes: cannot connect"
+    found.session.script = [answer] * 3
+    assert failure(found) == f"Prometheus at http://10.0.0.1:30090 gives no answer to query nodes: {reason}"
     assert len(found.session.forms) == 3
     assert found.clock.slept == [1, 2]
 
@@ -38,12 +39,6 @@ def test_a_failure_that_passes_is_not_noticed() -> None:
     found = bench()
     found.session.script = [requests.ConnectionError("reset"), reply(502, "Bad Gateway", "text/plain")]
     assert found.reader.read(NOW).cpu_percent == 50
-
-
-def test_a_prometheus_that_is_starting_is_tried_again() -> None:
-    found = bench()
-    found.session.script = [reply(503, "Service Unavailable", "text/plain")] * 3
-    assert failure(found).endswith("gives no answer to query nodes: HTTP 503 Service Unavailable")
 
 
 def test_each_request_waits_ten_seconds_at_most_and_all_of_them_25() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -299,34 +298,3 @@ def test_a_missing_table_is_one_clear_error(dynamo: Any, clock: SteppedClock) ->
     lost = StateStore(dynamo, Settings(state_table="no-such-table"), clock)
     with pytest.raises(StateStoreError, match="table no-such-table does not exist: cannot lock"):
         lost.acquire(a_run())
-
-
-def test_of_many_contenders_exactly_one_wins_each_round(dynamo: Any, clock: SteppedClock) -> None:
-    """The client is serialised here because this DynamoDB is not atomic by itself; the condition does the deciding."""
-    gate = threading.Lock()
-
-    class Serialised:
-        def __getattr__(self, name: str) -> Any:
-            def call(**request: Any) -> Any:
-                with gate:
-                    return getattr(dynamo, name)(**request)
-
-            return call
-
-    store = StateStore(Serialised(), SETTINGS, clock)
-    for _ in range(20):
-        winners = [(name, answer) for name, answer in contend(store, 8) if answer.status == "acquired"]
-        assert len(winners) == 1
-        name, answer = winners[0]
-        assert store.release(replace(manual(name), fence=answer.state.fence))
-
-
-def contend(store: StateStore, contenders: int) -> list[tuple[str, Any]]:
-    results: list[tuple[str, Any]] = []
-    names = [f"run-{number}" for number in range(contenders)]
-    threads = [threading.Thread(target=lambda n=n: results.append((n, store.acquire(manual(n))))) for n in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results

@@ -118,14 +118,6 @@ def test_a_node_of_another_instance_is_not_forgotten(site: Site) -> None:
     assert site.world.find("nodes", "", FIRST) is not None
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_scripts_are_plain_sh_without_what_ssm_would_replace(name: str) -> None:
-    text = script(name)
-    assert text.startswith("#!/bin/sh\n")
-    assert "{{" not in text
-    assert len(text) < 60_000
-
-
 @pytest.mark.parametrize("name", ["inspect_nodes", "drain_node"])
 def test_both_scripts_carry_the_pod_rules(name: str) -> None:
     assert (COMMANDS / "rules.py").read_text() in script(name)

@@ -53,10 +53,6 @@ def test_a_pod_bound_to_a_zone_fits_only_there() -> None:
     assert demand(shape(4, zone="zone-a"), shape(4, zone="zone-b"), joining=(here, there)).left == 0
 
 
-def test_large_pods_are_placed_first() -> None:
-    assert demand(shape(5, 100), shape(1, 1500), joining=(booting(),)).left == 0
-
-
 def test_a_worker_whose_node_is_known_already_offers_what_is_free_on_it() -> None:
     known = booting(cpu_allocatable_milli=2000, cpu_requested_milli=1400, memory_allocatable_mib=1900, pods=3)
     assert demand(shape(2), joining=(known,)).left == 1

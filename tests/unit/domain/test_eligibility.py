@@ -10,43 +10,18 @@ from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.eligibility import REASONS, judge_workers
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
+from tests.support.inspected_nodes import inspected_node, machine
 
 ID = "i-0123456789abcdef0"
 NOW = 1_000_000
 
 
 def node(instance_id: str = ID, **changed: object) -> InspectedNode:
-    plain = InspectedNode(
-        instance_id=instance_id,
-        node_name=instance_id,
-        zone="a",
-        ready=True,
-        cordoned=False,
-        server=False,
-        needs_force=False,
-        tainted=False,
-        worker=True,
-        age_seconds=900,
-        pods_to_move=2,
-        daemon_pods=1,
-        mirror_pods=0,
-        finished_pods=0,
-        cpu_requested_milli=500,
-        cpu_allocatable_milli=2000,
-    )
-    return replace(plain, **changed)  # type: ignore[arg-type]
+    return inspected_node(instance_id, **changed)
 
 
 def instance(instance_id: str = ID, **changed: object) -> Instance:
-    plain = Instance(
-        instance_id=instance_id,
-        zone="a",
-        instance_type="t3.small",
-        market="spot",
-        state="running",
-        launched_at=NOW - 900,
-    )
-    return replace(plain, **changed)  # type: ignore[arg-type]
+    return machine(instance_id, **changed)
 
 
 def reason(seen: InspectedNode, *, machine: Instance | None = None, **rules: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from node_fleet.domain.model.assembly import BLOCKING_TAINT_KEYS
@@ -35,12 +37,17 @@ def test_a_usable_node_with_that_provider_id_has_joined() -> None:
     assert outcomes(found) == ["joined"] and found.slots[0].joined_at == NOW + 70
 
 
-@pytest.mark.parametrize("provider_id", ["", "aws:///a/i-0other", f"k3s://{ONE}", f"gce:///a/{ONE}"])
-def test_a_node_is_never_taken_by_its_name(provider_id: str) -> None:
-    impostor = node(1, provider_id=provider_id)
-    assert outcomes(update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[impostor], now=NOW)) == [
-        "launched"
-    ]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"provider_id": text} for text in ("", "aws:///a/i-0other", f"k3s://{ONE}", f"gce:///a/{ONE}")),
+        {"ready": False},
+        {"unschedulable": True},
+    ],
+)
+def test_a_node_of_another_provider_id_or_that_takes_no_pods_is_not_the_workers(changes: dict[str, Any]) -> None:
+    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[node(1, **changes)], now=NOW)
+    assert outcomes(found) == ["launched"]
 
 
 @pytest.mark.parametrize("key", sorted(BLOCKING_TAINT_KEYS))
@@ -50,12 +57,6 @@ def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: st
     assert outcomes(found) == ["launched"]
     over = close_unjoined(found, NodeList(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(over) == ["unjoined"]
-
-
-@pytest.mark.parametrize("changes", [{"ready": False}, {"unschedulable": True}])
-def test_4_not_ready_or_cordoned_is_not_usable(changes: dict[str, bool]) -> None:
-    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[node(1, **changes)], now=NOW)
-    assert outcomes(found) == ["launched"]
 
 
 @pytest.mark.parametrize(("age", "expected"), [(0, "launched"), (2, "launched"), (119, "launched"), (120, "failed")])
@@ -79,14 +80,10 @@ def test_39_a_machine_that_ended_before_it_joined_is_failed_even_with_a_node(sta
 
 
 @pytest.mark.parametrize(("age", "status"), [(0, "waiting"), (299, "waiting"), (300, "timeout"), (301, "timeout")])
-def test_the_wait_ends_at_the_limit_exactly(age: int, status: str) -> None:
-    assert join_progress(operation(slot(1)), now=NOW + age, limit_seconds=LIMIT).status == status
-
-
-def test_a_partial_join_waits_for_the_rest() -> None:
-    found = operation(slot(1, outcome="joined", joined_at=NOW + 60), slot(2))
-    assert join_progress(found, now=NOW + 299, limit_seconds=LIMIT).status == "waiting"
-    assert join_progress(found, now=NOW + 300, limit_seconds=LIMIT).status == "timeout"
+def test_the_wait_ends_at_the_limit_exactly_also_for_the_rest_of_a_partial_join(age: int, status: str) -> None:
+    partial = operation(slot(1, outcome="joined", joined_at=NOW + 60), slot(2))
+    for found in (operation(slot(1)), partial):
+        assert join_progress(found, now=NOW + age, limit_seconds=LIMIT).status == status
 
 
 def test_all_joined_tells_how_long_the_slowest_took() -> None:

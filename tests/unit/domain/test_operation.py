@@ -18,7 +18,6 @@ from node_fleet.domain.model.operation import (
     may_close,
     resume_state,
 )
-from node_fleet.payload import from_payload, to_payload
 
 START, LIMIT = 1_790_000_000, 900
 UP = Operation(
@@ -86,7 +85,3 @@ def test_the_clean_up_leaves_a_machine_that_is_being_terminated_for_the_next_run
 def test_the_clean_up_closes_only_an_operation_of_the_dead_execution() -> None:
     assert may_close(UP, "dead") is True
     assert may_close(UP, "another") is False
-
-
-def test_a_given_up_operation_survives_its_trip_through_the_state_item() -> None:
-    assert from_payload(Operation, to_payload(given_up(UP))) == given_up(UP)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.model.snapshot import Instance, Market
+from node_fleet.domain.model.snapshot import Market
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility, Kept
 from node_fleet.domain.scale_down.inspection import InspectedNode, Inspection
 from node_fleet.domain.scale_down.selection import (
@@ -18,6 +18,7 @@ from node_fleet.domain.scale_down.selection import (
     stays_above,
     stray_cordons,
 )
+from tests.support.inspected_nodes import inspected_node, machine
 
 
 def candidate(
@@ -31,28 +32,9 @@ def candidate(
     requested: int = 500,
 ) -> Candidate:
     name = f"i-{number:017x}"
-    seen = InspectedNode(
-        instance_id=name,
-        node_name=name,
-        zone=zone,
-        ready=True,
-        cordoned=False,
-        server=False,
-        needs_force=False,
-        tainted=False,
-        worker=True,
-        age_seconds=900,
-        pods_to_move=pods,
-        daemon_pods=1,
-        mirror_pods=0,
-        finished_pods=0,
-        cpu_requested_milli=requested,
-        cpu_allocatable_milli=2000,
-    )
-    machine = Instance(
-        instance_id=name, zone=zone, instance_type="t3.small", market=market, state="running", launched_at=launched
-    )
-    return Candidate(instance=machine, node=seen, cpu_percent=cpu)
+    seen = inspected_node(name, zone=zone, pods_to_move=pods, cpu_requested_milli=requested)
+    host = machine(name, zone=zone, market=market, launched_at=launched)
+    return Candidate(instance=host, node=seen, cpu_percent=cpu)
 
 
 def fleet(*candidates: Candidate, kept: int = 0) -> Eligibility:

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from simulator.runner import Execution
-from tests.support.workflow_harness import BUSY, IDLE_TICKS_LIMIT, Stage, stage
+from tests.support.workflow_harness import BUSY, IDLE_TICKS_LIMIT, Stage
 
 OLD, NEW = "1", "2"
-
-
-@pytest.fixture
-def fleet() -> Iterator[Stage]:
-    with stage(workers=2) as made:
-        yield made
-
-
-@pytest.fixture
-def idle() -> Iterator[Stage]:
-    with stage(workers=4, warm_up=1, idle_seconds=240, cooldown_down_seconds=0) as made:
-        yield made
 
 
 def deploy(fleet: Stage) -> list[str]:
