@@ -107,6 +107,7 @@ ALGORITHM = (
     Row("algorithm:safety:2-at-max", pending(1, workers=light(10)), "none"),
     Row("algorithm:safety:4-after-up-under-300", pending(8), "none", ago=240),
     Row("algorithm:safety:4-after-up-300", pending(8), "scale_up", count=2, ago=300),
+    # The table of parameters gives each direction its own cooldown; the function chooses by the last action and ran.
     Row("algorithm:safety:4-down-300-after-up", low(1), "scale_down", ago=300),
     Row("algorithm:safety:4-up-under-600-after-down", pending(1), "none", ago=599, last="scale_down"),
     Row("algorithm:safety:4-after-down-600", low(1), "scale_down", ago=600, last="scale_down"),
@@ -116,6 +117,7 @@ ALGORITHM = (
 FLOWCHART = (
     Row("flowchart:chart:cooldown-up-under-5-min", pending(3) * 3, "none", ago=299),
     Row("flowchart:chart:cooldown-down-under-10-min", low(6), "none", ago=599),
+    # The criteria say "for 3 consecutive minutes"; the code looks at three readings, which take four minutes.
     Row("flowchart:chart:cpu-70-for-3", cpu(71, 71, 71), "scale_up", "cpu"),
     Row("flowchart:chart:cpu-only-2", cpu(71, 71), "none"),
     Row("flowchart:chart:pending-for-3", pending(1) * 3, "scale_up", "pending"),

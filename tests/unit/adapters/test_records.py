@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from node_fleet.adapters.dynamodb import from_attributes, to_attributes
+from node_fleet.adapters.dynamodb import from_attributes
 from node_fleet.adapters.records import Records
 from node_fleet.domain.model.errors import StateStoreError
-from node_fleet.domain.model.snapshot import CustomReading, Snapshot, Worker
+from node_fleet.domain.model.snapshot import CustomReading, Snapshot
 from node_fleet.settings import Settings
+from tests.support.decisions import workers
 
 SETTINGS = Settings()
 HOUR = 3600
@@ -34,20 +35,8 @@ class Recording:
         return self._client.query(**request, **({"Limit": self._page} if self._page else {}))
 
 
-def worker(number: int) -> Worker:
-    return Worker(
-        instance_id=f"i-{number}",
-        zone="a",
-        market="spot",
-        instance_type="t3.small",
-        phase="usable",
-        launched_at=START,
-        cpu_percent=30.4,
-    )
-
-
 def reading(at: int, cpu: float | None = 42.3, **more: Any) -> Snapshot:
-    values: dict[str, Any] = {"memory_percent": 30.4, "pending": (), "workers": (worker(1), worker(2)), **more}
+    values: dict[str, Any] = {"memory_percent": 30.4, "pending": (), "workers": workers(2), **more}
     return Snapshot(at=at + 3, read_at=at, source="live", cpu_percent=cpu, **values)
 
 
@@ -158,7 +147,3 @@ def test_an_event_that_dynamodb_cannot_hold_is_refused_before_it_is_sent(dynamo:
     with pytest.raises(Exception, match="expected a finite number"):
         Records(client, SETTINGS).put_event("decision", START, {"cpu": float("nan")})
     assert client.calls == []
-
-
-def test_items_of_the_same_time_range_are_found_by_their_key_form() -> None:
-    assert to_attributes({"sk": f"reading#{9:010d}"}) == {"sk": {"S": "reading#0000000009"}}

@@ -45,12 +45,6 @@ def test_a_machine_that_is_gone_needs_no_notice_and_no_node(fleet: Bench) -> Non
     assert not fleet.state().notices and [document for document, _ in fleet.server.commands] == ["ForgetNode"]
 
 
-def test_a_living_worker_is_uncordoned_and_counted_again(fleet: Bench) -> None:
-    orphaned(fleet, fleet.running())
-    assert "it is reinstated" in settled(fleet)
-    assert not fleet.state().notices and not fleet.state().reservations
-
-
 def still_under_notice(made: Bench) -> str:
     """The clean-up fails, so that Lambda delivers its event again."""
     with pytest.raises(CleanUpUnfinishedError) as caught:
@@ -94,6 +88,7 @@ def test_nobody_gets_pods_back_before_the_date_of_a_spot_notice(fleet: Bench, le
 def test_after_its_date_or_for_a_date_far_away_it_works_again(fleet: Bench, kind: str, left: int) -> None:
     orphaned(fleet, fleet.running(), kind=kind, left=left)
     assert "it is reinstated" in settled(fleet)
+    assert not fleet.state().notices and not fleet.state().reservations
 
 
 def test_what_else_the_dead_execution_left_is_done_although_a_notice_stands(fleet: Bench) -> None:

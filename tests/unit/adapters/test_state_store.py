@@ -28,21 +28,6 @@ class SteppedClock:
         return self.time
 
 
-class Recording:
-    """Passes calls on to a client and keeps their names."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(**request: Any) -> Any:
-            self.calls.append((name, request))
-            return getattr(self._client, name)(**request)
-
-        return call
-
-
 @pytest.fixture
 def clock() -> SteppedClock:
     return SteppedClock()
@@ -85,10 +70,12 @@ def put(dynamo: Any, **attributes: Any) -> None:
 
 
 def test_acquiring_is_one_conditional_update_and_nothing_else(dynamo: Any, clock: SteppedClock) -> None:
-    recording = Recording(dynamo)
-    assert StateStore(recording, SETTINGS, clock).acquire(a_run()).status == "acquired"
-    assert [name for name, _ in recording.calls] == ["update_item"]
-    assert "ConditionExpression" in recording.calls[0][1]
+    calls: list[tuple[str, Any]] = []
+    events = "before-parameter-build.dynamodb"
+    dynamo.meta.events.register(events, lambda params, model, **_: calls.append((model.name, dict(params))))
+    assert StateStore(dynamo, SETTINGS, clock).acquire(a_run()).status == "acquired"
+    assert [name for name, _ in calls] == ["UpdateItem"]
+    assert "ConditionExpression" in calls[0][1]
 
 
 def test_a_held_lock_is_an_answer_that_names_its_owner(store: StateStore) -> None:
@@ -144,15 +131,20 @@ def test_the_fence_survives_release_and_never_repeats(store: StateStore) -> None
     assert fences == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("tick", "status"), [(START - 120, "stale"), (START, "stale"), (START + 1, "acquired")])
-def test_a_tick_that_is_not_newer_than_the_last_one_does_nothing(store: StateStore, tick: int, status: str) -> None:
+@pytest.mark.parametrize(
+    ("second", "status"),
+    [
+        (a_run("second", tick=START - 120), "stale"),
+        (a_run("second", tick=START), "stale"),
+        (a_run("second", tick=START + 1), "acquired"),
+        (manual("second"), "acquired"),
+    ],
+)
+def test_only_a_tick_that_is_not_newer_than_the_last_one_does_nothing(
+    store: StateStore, second: Run, status: str
+) -> None:
     store.release(held(store, a_run("first", tick=START)))
-    assert store.acquire(a_run("second", tick=tick)).status == status
-
-
-def test_manual_and_alert_runs_are_never_stale(store: StateStore) -> None:
-    store.release(held(store, a_run("first")))
-    assert store.acquire(manual("second")).status == "acquired"
+    assert store.acquire(second).status == status
 
 
 @pytest.mark.parametrize(("until", "status"), [(START + 1, "paused"), (START, "acquired"), (START - 1, "acquired")])

@@ -57,14 +57,12 @@ class TestMinimum:
         assert [a.kind for a in decision.alerts] == ["at_maximum"]
 
     def test_without_metrics_every_instance_counts_and_only_the_minimum_is_enforced(self) -> None:
+        enough = snapshot(source="none", workers=workers(2), cpu_percent=99.0, pending=pods(9))
+        assert decide(enough, LONG_IDLE, POLICY, START).action == "none"
         seen = snapshot(source="none", workers=(worker(1, "unknown"),), cpu_percent=99.0, pending=pods(9))
         decision = decide(seen, Memory(), POLICY, START)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", 1, "minimum")
         assert [a.kind for a in decision.alerts] == ["metrics_unavailable"]
-
-    def test_without_metrics_and_at_the_minimum_nothing_is_done(self) -> None:
-        seen = snapshot(source="none", workers=workers(2), cpu_percent=99.0, pending=pods(9))
-        assert decide(seen, LONG_IDLE, POLICY, START).action == "none"
 
 
 class TestUp:
@@ -164,15 +162,12 @@ class TestCooldown:
         memory = acted(last, ago, since=LONG_IDLE.since)
         assert decide(idle(), memory, POLICY, START).action == action
 
-    def test_unschedulable_pods_do_not_wait_for_it(self) -> None:
-        decision = decide(snapshot(pending=pods(1)), acted("scale_up", 10), POLICY, START)
-        assert decision.action == "scale_up"
-        assert "cooldown 290 s left of 300 s, not required" in decision.sentence
-
-    def test_unschedulable_pods_wait_when_the_setting_says_so(self) -> None:
-        policy = replace(POLICY, pending_bypasses_cooldown=False)
+    @pytest.mark.parametrize("bypass", [True, False])
+    def test_unschedulable_pods_wait_for_it_only_when_the_setting_says_so(self, bypass: bool) -> None:
+        policy = replace(POLICY, pending_bypasses_cooldown=bypass)
         decision = decide(snapshot(pending=pods(1)), acted("scale_up", 10), policy, START)
-        assert (decision.action, decision.blocked_by) == ("none", ("cooldown",))
+        assert (decision.action, decision.blocked_by) == (("scale_up", ()) if bypass else ("none", ("cooldown",)))
+        assert ("cooldown 290 s left of 300 s, not required" in decision.sentence) is bypass
 
     def test_pods_that_joining_workers_will_hold_bypass_nothing(self) -> None:
         joining = worker("j", "joining", launched_at=START - 60)

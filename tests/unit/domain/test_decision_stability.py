@@ -43,14 +43,6 @@ class TestRemoval:
         goes = cpu < down and cpu * count / (count - 1) < 60 and memory * count / (count - 1) < 65
         assert (decision.action == "scale_down") == goes
 
-    @given(loads=st.lists(st.floats(0, 100), min_size=3, max_size=9))
-    @settings(deadline=None)
-    def test_removal_is_never_followed_by_an_addition_under_the_same_load(self, loads: list[float]) -> None:
-        mean = sum(loads) / len(loads)
-        decision = self.after_idle(replace(POLICY, cpu_down_percent=69.0), len(loads), cpu_percent=mean)
-        if decision.action == "scale_down":
-            assert sum(loads) / (len(loads) - 1) <= POLICY.cpu_up_percent
-
 
 class TestAlternatingLoad:
     """A load that comes and goes does not make the fleet grow and shrink all day."""

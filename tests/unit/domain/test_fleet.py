@@ -91,6 +91,7 @@ def test_workers_are_joined_by_provider_id_whatever_the_node_is_called() -> None
     found = snapshot([instance()], node(node_name="ip-10-0-0-7"))
     assert found.workers[0].node_name == "ip-10-0-0-7"
     assert found.workers[0].cpu_percent == 50
+    assert (found.at, found.read_at, found.source) == (NOW, NOW - 3, "live")
 
 
 def test_a_node_without_a_running_instance_of_the_fleet_is_unmanaged_and_not_counted() -> None:
@@ -166,11 +167,6 @@ def test_without_node_data_the_readings_own_figures_stand() -> None:
     found = snapshot([instance()], cpu_percent=91.0, cpu_max_percent=97.0, missing=("nodes", "pending"), pending=None)
     assert (found.cpu_percent, found.cpu_max_percent) == (91, 97)
     assert found.missing == ("nodes", "pending", "memory_percent")
-
-
-def test_the_time_of_the_reading_and_of_the_snapshot_are_both_kept() -> None:
-    found = snapshot([instance()], node())
-    assert (found.at, found.read_at, found.source) == (NOW, NOW - 3, "live")
 
 
 # cached ---------------------------------------------------------------------------------------------------------------

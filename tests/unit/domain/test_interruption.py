@@ -105,11 +105,6 @@ def test_another_with_no_less_time_takes_over_only_after_the_date_of_the_first(
     assert outranks(announcement, notice) is wins
 
 
-def test_a_recommendation_about_a_worker_that_was_spared_adds_nothing() -> None:
-    announcement = Announcement(instance_ids=("i",), kind="rebalance", at=NOW + 1)
-    assert not outranks(announcement, Notice(instance_id="i", kind="spot", at=NOW - 120, deadline=NOW))
-
-
 @pytest.mark.parametrize(("moved_by", "wins"), [(-3600, True), (-1, True), (0, False), (1, True), (86_400, True)])
 @pytest.mark.parametrize("age", [-60, 0, 60])
 def test_a_scheduled_change_whose_date_moves_is_answered_again_unless_the_news_is_old(
@@ -129,9 +124,16 @@ def test_of_two_scheduled_changes_the_sooner_one_is_answered(later_by: int, wins
     assert outranks(other, known) is wins
 
 
-def test_a_recommendation_has_no_date_after_which_the_next_would_count() -> None:
-    announcement = Announcement(instance_ids=("i",), kind="rebalance", at=NOW)
-    assert not outranks(announcement, Notice(instance_id="i", kind="rebalance", at=NOW - 9000))
+@pytest.mark.parametrize(
+    "known",
+    [
+        Notice(instance_id="i", kind="rebalance", at=NOW - 9000),
+        Notice(instance_id="i", kind="spot", at=NOW - 120, deadline=NOW),
+    ],
+    ids=["an earlier recommendation has no date after which the next would count", "the worker was not reclaimed"],
+)
+def test_a_recommendation_adds_nothing(known: Notice) -> None:
+    assert not outranks(Announcement(instance_ids=("i",), kind="rebalance", at=NOW + 1), known)
 
 
 def answer(kind: str, deadline: int = 0, *, now: int = NOW, **changes: Any) -> Any:

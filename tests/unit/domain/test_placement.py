@@ -23,13 +23,16 @@ def markets(sequence: list[int], *, percent: int = 70, floor: int = 0) -> Counte
     return Counter({"spot": spot, "on-demand": total - spot})
 
 
-def test_41_ten_single_launches_from_empty_end_at_7_spot_and_3_on_demand() -> None:
-    assert markets([1] * 10) == {"spot": 7, "on-demand": 3}
-
-
-@pytest.mark.parametrize("batches", [[10], [2] * 5, [3, 3, 4], [1, 9], [5, 5]])
-def test_41_batches_of_any_size_end_where_single_launches_end(batches: list[int]) -> None:
-    assert markets(batches) == markets([1] * 10)
+@pytest.mark.parametrize(
+    ("batches", "percent", "spot"),
+    [
+        *((batches, 70, 7) for batches in ([1] * 10, [10], [2] * 5, [3, 3, 4], [1, 9], [5, 5])),
+        ([1] * 10, 0, 0),
+        ([1] * 10, 100, 10),
+    ],
+)
+def test_ten_launches_reach_the_share_in_batches_of_any_size(batches: list[int], percent: int, spot: int) -> None:
+    assert markets(batches, percent=percent) == Counter({"spot": spot, "on-demand": 10 - spot})
 
 
 @pytest.mark.parametrize(
@@ -49,11 +52,6 @@ def test_a_fleet_grown_one_by_one_is_as_near_to_the_share_as_it_can_be(percent: 
     best = min(abs(100 * s - percent * count) for s in range(most + 1))
     assert spot <= most
     assert abs(100 * spot - percent * count) <= best + 100
-
-
-@pytest.mark.parametrize(("percent", "expected"), [(0, 0), (100, 10)])
-def test_the_ends_of_the_share_are_exact(percent: int, expected: int) -> None:
-    assert markets([1] * 10, percent=percent)["spot"] == expected
 
 
 def test_the_on_demand_floor_comes_before_the_share() -> None:

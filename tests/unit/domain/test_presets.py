@@ -18,7 +18,7 @@ from node_fleet.domain.scaling.decision import STRATEGIES, Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker, workers
-from tests.support.preset_rows import ALGORITHM, ALL, FLOWCHART, ROWS, Row, Seen, light, policy
+from tests.support.preset_rows import ALL, FLOWCHART, ROWS, Row, Seen, light, policy
 
 
 def check(preset: str, row: Row) -> None:
@@ -106,22 +106,8 @@ class TestAlgorithmScenarios:
         decision = decide(seen, Memory(), policy("algorithm", predictive=True), now)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", 1, "prediction")
 
-    def test_cooldown_applies_after_the_last_action_whatever_comes_next(self) -> None:
-        """The document's parameter table gives each direction its own cooldown; its function chooses by the last
-        action. The function was followed: it is what ran."""
-        rows = {row.id: row for row in ALGORITHM}
-        for name in ("algorithm:safety:4-down-300-after-up", "algorithm:safety:4-up-under-600-after-down"):
-            check("algorithm", rows[name])
-
 
 class TestFlowchartNotes:
-    def test_three_minutes_or_three_readings(self) -> None:
-        """The criteria say "for 3 consecutive minutes", the history code looks at the last three readings of two
-        minutes each, which is four minutes: the readings were followed, as the specification does."""
-        rows = {row.id: row for row in FLOWCHART}
-        check("flowchart", rows["flowchart:chart:cpu-70-for-3"])
-        check("flowchart", rows["flowchart:chart:cpu-only-2"])
-
     def test_cooldown_comes_before_every_trigger(self) -> None:
         """The chart ends at an active cooldown before it evaluates anything, so pending pods do not bypass it; below
         the minimum the specification's first rule goes before the chart, as it does for every preset."""

@@ -29,40 +29,34 @@ def minimum_at(windows: str, zone: str, now: int) -> int:
     return window.minimum if window else 0
 
 
+WEEKDAYS, NIGHT, SALE = "Mon-Sat 09:00-21:00: 4", "Fri 22:00-06:00: 6", "2026-11-27 18:00-24:00: 8"
+OVERLAPPING = f"Mon-Sun 09:00-21:00: 4; {SALE}; Fri 18:30-20:00: 5"
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("windows", "text", "expected"),
     [
-        ("2026-09-21 08:59:59", 0),
-        ("2026-09-21 09:00:00", 4),
-        ("2026-09-26 20:59:59", 4),
-        ("2026-09-26 21:00:00", 0),
-        ("2026-09-27 12:00:00", 0),
+        (WEEKDAYS, "2026-09-21 08:59:59", 0),
+        (WEEKDAYS, "2026-09-21 09:00:00", 4),
+        (WEEKDAYS, "2026-09-26 20:59:59", 4),
+        (WEEKDAYS, "2026-09-26 21:00:00", 0),
+        (WEEKDAYS, "2026-09-27 12:00:00", 0),
+        # A window over midnight belongs to the day it starts on.
+        (NIGHT, "2026-09-25 22:00", 6),
+        (NIGHT, "2026-09-26 05:59", 6),
+        (NIGHT, "2026-09-26 06:00", 0),
+        (NIGHT, "2026-09-25 05:00", 0),
+        # A sale day is a date.
+        (SALE, "2026-11-27 17:59", 0),
+        (SALE, "2026-11-27 18:00", 8),
+        (SALE, "2026-11-28 00:00", 0),
+        # Of overlapping windows the highest counts.
+        (OVERLAPPING, "2026-11-27 10:00", 4),
+        (OVERLAPPING, "2026-11-27 19:00", 8),
+        (OVERLAPPING, "2026-11-27 23:00", 8),
     ],
 )
-def test_a_window_opens_and_closes_to_the_second_in_its_own_zone(text: str, expected: int) -> None:
-    assert minimum_at("Mon-Sat 09:00-21:00: 4", DHAKA, at(DHAKA, text)) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("2026-09-25 22:00", 6), ("2026-09-26 05:59", 6), ("2026-09-26 06:00", 0), ("2026-09-25 05:00", 0)],
-)
-def test_a_window_over_midnight_belongs_to_the_day_it_starts_on(text: str, expected: int) -> None:
-    assert minimum_at("Fri 22:00-06:00: 6", DHAKA, at(DHAKA, text)) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("2026-11-27 17:59", 0), ("2026-11-27 18:00", 8), ("2026-11-28 00:00", 0)]
-)
-def test_a_sale_day_is_a_date(text: str, expected: int) -> None:
-    assert minimum_at("2026-11-27 18:00-24:00: 8", DHAKA, at(DHAKA, text)) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("2026-11-27 10:00", 4), ("2026-11-27 19:00", 8), ("2026-11-27 23:00", 8)]
-)
-def test_of_overlapping_windows_the_highest_counts(text: str, expected: int) -> None:
-    windows = "Mon-Sun 09:00-21:00: 4; 2026-11-27 18:00-24:00: 8; Fri 18:30-20:00: 5"
+def test_a_window_opens_and_closes_to_the_second_in_its_own_zone(windows: str, text: str, expected: int) -> None:
     assert minimum_at(windows, DHAKA, at(DHAKA, text)) == expected
 
 

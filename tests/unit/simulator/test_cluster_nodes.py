@@ -36,12 +36,6 @@ def test_a_worker_joins_exactly_after_its_boot_delay() -> None:
     assert node.usable
     assert (node.provider_id, node.market, node.az) == ("aws:///eu-west-1a/i-1", "spot", "eu-west-1a")
     assert (node.allocatable_cpu_milli, node.allocatable_memory_mib) == (1900, 1698)
-
-
-def test_joining_leaves_the_node_password_secret() -> None:
-    clock, cluster = a_cluster()
-    start(cluster, "i-1")
-    clock.advance(60)
     assert cluster.find("secrets", "kube-system", "i-1.node-password.k3s") is not None
 
 

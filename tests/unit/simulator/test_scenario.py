@@ -158,9 +158,6 @@ def test_a_mistake_names_the_line_the_key_and_what_would_be_right(addition: str,
 def test_what_is_not_yaml_is_told_with_its_line() -> None:
     assert only_mistake("name: [a\nduration: 3").startswith("line 2: (file): is not YAML")
     assert only_mistake("") == "line 1: (file): is empty"
-
-
-def test_a_file_that_is_a_list_is_refused() -> None:
     assert only_mistake("- a\n") == "line 1: (file): expected keys with values, found a list"
 
 
