@@ -25,6 +25,7 @@ from node_fleet.adapters.state_store import Acquired, StateStore
 from node_fleet.domain.model.fleet_state import FleetState, Lease
 from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
+from tests.support.simulated_aws import create_table
 
 SETTINGS = Settings()
 START = 1_790_000_000
@@ -93,12 +94,7 @@ BARRIER = threading.Barrier(8)
 def client() -> Iterator[Any]:
     with mock_aws():
         made = boto3.client("dynamodb", region_name="ap-southeast-1")
-        made.create_table(
-            TableName=SETTINGS.state_table,
-            KeySchema=[{"AttributeName": "cluster_id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_table(made, SETTINGS.state_table, "cluster_id")
         yield OneAtATime(dynamodb_backends[DEFAULT_ACCOUNT_ID]["ap-southeast-1"])
 
 

@@ -32,19 +32,8 @@ def fleet() -> Iterator[Bench]:
         yield made
 
 
-def reset(fleet: Bench) -> None:
-    fleet.clock.advance(30)
-    ids = [i.instance_id for i in fleet.instances()]
-    if ids:
-        fleet.cloud.client("ec2").terminate_instances(InstanceIds=ids)
-    fleet.clock.advance(600)
-    fleet.cloud.client("dynamodb").delete_item(
-        TableName=fleet.settings.state_table, Key={"cluster_id": {"S": fleet.settings.cluster_id}}
-    )
-
-
 def calls_of_an_unkilled_run(fleet: Bench) -> list[str]:
-    reset(fleet)
+    fleet.clear()
     event = fleet.event(fleet.begin("unkilled"), WANTED)
     return calls_of(fleet, lambda: handler(event, None))
 
@@ -100,7 +89,7 @@ def test_a_run_without_a_kill_makes_the_calls_that_the_points_come_from(fleet: B
 def test_the_same_execution_repeats_the_step(fleet: Bench, side: str) -> None:
     for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
         where = f"killed {side} call {index} ({operation}), repeated"
-        reset(fleet)
+        fleet.clear()
         run = fleet.begin(where)
         event = fleet.event(run, WANTED)
         die_at(fleet, index, side, event)
@@ -112,7 +101,7 @@ def test_the_same_execution_repeats_the_step(fleet: Bench, side: str) -> None:
 def test_another_execution_resumes_after_the_lease(fleet: Bench, side: str) -> None:
     for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
         where = f"killed {side} call {index} ({operation}), resumed"
-        reset(fleet)
+        fleet.clear()
         die_at(fleet, index, side, fleet.event(fleet.begin(where), WANTED))
         fleet.clock.advance(LEASE_OVER_SECONDS)
         handler(fleet.event(fleet.begin(f"{where} by another"), WANTED), None)
@@ -123,7 +112,7 @@ def test_two_deaths_in_a_row_change_nothing(fleet: Bench) -> None:
     calls = calls_of_an_unkilled_run(fleet)
     for index in [i for i, name in enumerate(calls) if name == "RunInstances"]:
         where = f"killed twice around call {index}"
-        reset(fleet)
+        fleet.clear()
         event = fleet.event(fleet.begin(where), WANTED)
         die_at(fleet, index, "after", event)
         die_at(fleet, 1, "before", event)
@@ -136,7 +125,7 @@ def test_a_launch_that_fell_back_to_other_pools_is_repeated_in_the_pool_it_had_r
     for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
         if operation in ("RunInstances", "UpdateItem"):
             where = f"killed before call {index} ({operation}) with a pool without capacity"
-            reset(fleet)
+            fleet.clear()
             event = fleet.event(fleet.begin(where), WANTED)
             die_at(fleet, index, "before", event)
             handler(event, None)
@@ -147,7 +136,7 @@ def test_a_launch_that_fell_back_to_other_pools_is_repeated_in_the_pool_it_had_r
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_replacement_is_launched_once_wherever_it_dies(fleet: Bench, side: str) -> None:
     def prepared() -> dict[str, Any]:
-        reset(fleet)
+        fleet.clear()
         return fleet.interrupted(fleet.running(int(fleet.clock.now())))
 
     event = prepared()

@@ -36,14 +36,7 @@ def fleet() -> Iterator[Bench]:
 
 def reset(fleet: Bench) -> list[str]:
     """Four workers, two of them under notice: room for two more."""
-    fleet.clock.advance(1200)
-    ids = [i.instance_id for i in fleet.instances()]
-    if ids:
-        fleet.cloud.client("ec2").terminate_instances(InstanceIds=ids)
-    fleet.clock.advance(4000)
-    fleet.cloud.client("dynamodb").delete_item(
-        TableName=fleet.settings.state_table, Key={"cluster_id": {"S": fleet.settings.cluster_id}}
-    )
+    fleet.clear()
     found = []
     for number in range(1, MAXIMUM + 1):
         zone = ZONES[number % 3]

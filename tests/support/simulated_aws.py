@@ -1,4 +1,4 @@
-"""Launches and refusals in the simulated AWS."""
+"""Launches, tables and refusals in the simulated AWS."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def launch(cloud: Cloud, **changes: Any) -> str:
     client = boto3.client("ec2", region_name=cloud.region, config=Config(retries={"total_max_attempts": 1}))
     usual = {"ImageId": "ami-12345678", "InstanceType": "t3.small", "MinCount": 1, "MaxCount": 1}
     return str(client.run_instances(**{**usual, **changes})["Instances"][0]["InstanceId"])
+
+
+def create_table(dynamodb: Any, name: str, *keys: str) -> None:
+    """A table with these keys of text, the partition key first."""
+    dynamodb.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": k, "KeyType": t} for k, t in zip(keys, ("HASH", "RANGE"), strict=False)],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
 
 
 @contextmanager

@@ -165,26 +165,28 @@ def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given
         Settings.from_mapping(given)
 
 
-def test_looking_every_two_seconds_for_half_an_hour_at_ten_workers_is_refused() -> None:
-    wild = {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800}
-    with pytest.raises(InvalidSettingsError, match="DRAIN_POLL_SECONDS=2"):
-        Settings.from_mapping(wild)
-
-
-@pytest.mark.parametrize(("lease", "right"), [(245, False), (246, True)])
-def test_a_lease_that_a_long_step_could_outlast_is_refused(lease: int, right: bool) -> None:
-    """90 s for CheckDrain and 90 s of network retries, 60 s for the longest pause, 5 s for clocks that differ."""
-    given = {"lease_seconds": lease, "join_poll_seconds": 60}
-    if right:
-        assert Settings.from_mapping(given).lease_seconds == lease
-    else:
-        with pytest.raises(InvalidSettingsError, match="LEASE_SECONDS=245 must be above 245"):
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800},
+            "DRAIN_POLL_SECONDS=2",
+        ),
+        ({"lease_seconds": 245, "join_poll_seconds": 60}, "LEASE_SECONDS=245 must be above 245"),
+        ({"lease_seconds": 246, "join_poll_seconds": 60}, ""),
+        ({"scheduling_grace_seconds": 300}, "SCHEDULING_GRACE_SECONDS=300"),
+    ],
+    ids=["half an hour of drains polled every 2 s", "a lease as long as a step", "a longer lease", "a long grace"],
+)
+def test_settings_with_too_many_events_or_a_lease_that_a_step_could_outlast_are_refused(
+    given: dict[str, Any], problem: str
+) -> None:
+    """The longest step: 90 s for CheckDrain and 90 s of network retries, 60 s of pause, 5 s for clocks that differ."""
+    if problem:
+        with pytest.raises(InvalidSettingsError, match=problem):
             Settings.from_mapping(given)
-
-
-def test_a_lease_that_the_scheduling_grace_could_outlast_is_refused() -> None:
-    with pytest.raises(InvalidSettingsError, match="SCHEDULING_GRACE_SECONDS=300"):
-        Settings.from_mapping({"scheduling_grace_seconds": 300})
+    else:
+        assert Settings.from_mapping(given).lease_seconds == given["lease_seconds"]
 
 
 def test_a_real_run_that_waits_to_the_end_makes_no_more_events_than_computed() -> None:

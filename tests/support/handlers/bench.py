@@ -24,6 +24,7 @@ from node_fleet.settings import Settings
 from simulator.aws.cloud import Cloud
 from simulator.clock import VirtualClock
 from tests.support.handlers.fakes import Prometheus, Publisher, Records, Server, inspection_text, worker_line
+from tests.support.simulated_aws import create_table
 
 START = 1_790_000_000
 MOTO_IMAGE = "ami-12c6146b"
@@ -106,6 +107,14 @@ class Bench:
         now = int(self.clock.now())
         self.tools.state.set_pause(Pause(reason="sale", by="ann", since=now, until=now + seconds))
 
+    def clear(self) -> None:
+        """No workers and no state item, long after those that were there."""
+        self.clock.advance(1200)
+        self.tools.ec2.terminate(self.ids())
+        self.clock.advance(4000)
+        key = {"cluster_id": {"S": self.settings.cluster_id}}
+        self.cloud.client("dynamodb").delete_item(TableName=self.settings.state_table, Key=key)
+
     def state(self) -> FleetState:
         return self.tools.state.load()
 
@@ -153,7 +162,7 @@ def bench(**settings: Any) -> Iterator[Bench]:
                 **settings,
             }
         )
-        _table(cloud.client("dynamodb"), wanted.state_table)
+        create_table(cloud.client("dynamodb"), wanted.state_table, "cluster_id")
         services_module._services_for.cache_clear()
         services_module._client.cache_clear()
         made = Bench(cloud=cloud, clock=clock, settings=wanted, server=Server(clock, unreachable=True))
@@ -186,12 +195,3 @@ def _template(ec2: Any) -> str:
     answer = ec2.create_launch_template(LaunchTemplateName="workers", LaunchTemplateData=data)
     template_id: str = answer["LaunchTemplate"]["LaunchTemplateId"]
     return template_id
-
-
-def _table(dynamodb: Any, name: str) -> None:
-    dynamodb.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "cluster_id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )

@@ -10,6 +10,7 @@ import pytest
 from moto import mock_aws
 
 from node_fleet.settings import Settings
+from tests.support.simulated_aws import create_table
 
 
 @pytest.fixture
@@ -18,16 +19,9 @@ def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     settings = Settings()
-    keys = {settings.state_table: ["HASH"], settings.history_table: ["HASH", "RANGE"]}
-    keys[settings.events_table] = keys[settings.history_table]
     with mock_aws():
         client = boto3.client("dynamodb", region_name="ap-southeast-1")
-        for table, kinds in keys.items():
-            schema = list(zip(("cluster_id", "sk"), kinds, strict=False))
-            client.create_table(
-                TableName=table,
-                KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in schema],
-                AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in schema],
-                BillingMode="PAY_PER_REQUEST",
-            )
+        create_table(client, settings.state_table, "cluster_id")
+        for table in (settings.history_table, settings.events_table):
+            create_table(client, table, "cluster_id", "sk")
         yield client

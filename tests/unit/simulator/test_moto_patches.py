@@ -15,7 +15,7 @@ from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
 from simulator.aws.moto_patches import PatchError, expect, swapped
 from simulator.aws.moto_patches.speed import json_copy
 from simulator.clock import VirtualClock
-from tests.support.simulated_aws import launch, refused
+from tests.support.simulated_aws import create_table, launch, refused
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -273,12 +273,7 @@ def test_calls_are_recorded_with_parameters_result_and_error(cloud: Cloud) -> No
 
 
 def table(cloud: Cloud) -> Any:
-    cloud.client("dynamodb").create_table(
-        TableName="state",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(cloud.client("dynamodb"), "state", "id")
     return cloud.client("dynamodb")
 
 

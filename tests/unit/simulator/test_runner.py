@@ -16,6 +16,7 @@ from simulator.aws.lambdas import ServiceFault
 from simulator.clock import VirtualClock
 from simulator.report.graph import all_edges
 from simulator.runner import RunnerError
+from tests.support.simulated_aws import create_table
 
 TOY = json.loads((Path(__file__).parents[2] / "fixtures" / "toy_machine.asl.json").read_text())
 LOOK = "arn:aws:lambda:ap-southeast-1:123456789012:function:Look:1"
@@ -147,12 +148,7 @@ def test_a_state_timeout_goes_on_while_the_function_finishes_behind_its_back(clo
 
 
 def test_a_killed_function_is_an_exit_error_and_its_finally_clause_has_no_effect(cloud: Cloud) -> None:
-    cloud.client("dynamodb").create_table(
-        TableName="state",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(cloud.client("dynamodb"), "state", "id")
 
     def put(name: str) -> None:
         boto3.client("dynamodb").put_item(TableName="state", Item={"id": {"S": name}})

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.errors import (
-    StateStoreError,
-)
+from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
 from tests.support.workflow_harness import BUSY, Stage
 from tests.support.workflow_paths import QUIET, nothing_left_behind

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.errors import (
-    LeaseLostError,
-)
+from node_fleet.domain.model.errors import LeaseLostError
 from node_fleet.domain.model.operation import LaunchSlot, Target
 from simulator.runner import Execution
 from tests.support.workflow_harness import BUSY, Stage, stage

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.errors import (
-    DrainFailedError,
-    StateStoreError,
-)
+from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
 from simulator.runner import Execution
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import SOON_IDLE, nothing_left_behind, scaled_down
@@ -110,7 +107,7 @@ def test_a_dry_run_names_the_targets_and_drains_no_worker(idle: Stage) -> None:
 STATEFUL = [
     "  - name: orders-db",
     "    kind: StatefulSet",
-    "    replicas: 4",
+    "    replicas: 12",
     "    cpu_milli: 50",
     "    memory_mib: 64",
     "    load: {constant: 0}",
@@ -118,8 +115,7 @@ STATEFUL = [
 
 
 def test_when_no_worker_is_eligible_the_run_says_why_and_ends_quietly() -> None:
-    more = [line.replace("replicas: 4", "replicas: 12") for line in STATEFUL]
-    with stage(workers=3, warm_up=1, **SOON_IDLE, more=more) as fleet:
+    with stage(workers=3, warm_up=1, **SOON_IDLE, more=STATEFUL) as fleet:
         run = fleet.tick_until(scaled_down)
         assert run.path[-3:] == ["SelectNodes", "SelectionStatus", "ReleaseLock"]
         assert run.status == "SUCCEEDED"
