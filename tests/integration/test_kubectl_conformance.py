@@ -113,9 +113,3 @@ def test_the_fake_answers_as_kubectl_does(case: Case, tmp_path: Path) -> None:
     real, fake = with_the_real_one(case, now, tmp_path), with_the_fake(case, now)
     assert fake.commands == real.commands
     assert (fake.nodes, fake.pods, fake.secrets) == (real.nodes, real.pods, real.secrets)
-
-
-def test_the_cases_are_many_and_named_once() -> None:
-    names = [case.name for case in CASES]
-    assert len(names) >= 25
-    assert len(set(names)) == len(names)

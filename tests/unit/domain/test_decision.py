@@ -370,11 +370,6 @@ def test_a_quiet_tick_names_the_unjoined_instance_to_look_for_and_an_active_one_
     assert (active.action, active.replace) == ("scale_up", "")
 
 
-def test_deciding_twice_gives_the_same_answer() -> None:
-    seen = snapshot(cpu_percent=80.0, pending=pods(3))
-    assert decide(seen, LONG_IDLE, POLICY, START) == decide(seen, LONG_IDLE, POLICY, START)
-
-
 def test_only_the_last_readings_are_kept() -> None:
     fleet = Fleet()
     for k in range(14):

@@ -104,14 +104,6 @@ class TestSaturatedWorker:
         decision = Fleet().ticks(*seen)
         assert (decision.action, decision.count, seen[0].cpu_percent) == ("scale_up", 2, 100.0)
 
-    @pytest.mark.parametrize("busy", [20.0, 50.0, 71.0, 90.0])
-    def test_the_mean_over_all_modes_would_decide_otherwise(self, busy: float) -> None:
-        true = Fleet().ticks(*(snapshot(START + k * TICK, cpu_percent=busy) for k in range(2)))
-        divided = Fleet(memory=Memory(since={"idle": Streak(since=START - 600, last=START - TICK, readings=6)}))
-        wrong = divided.tick(snapshot(cpu_percent=busy / 7))
-        assert true.action == ("scale_up" if busy > 70 else "none")
-        assert wrong.action == "scale_down"
-
 
 class TestNewWorkersLoad:
     """A worker that has just joined counts with its own load, weighted by its cores."""

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.memory_update import record_failure
-from tests.support.decisions import START, TICK, Fleet, idle, pods, snapshot, workers
+from tests.support.decisions import START, TICK, Fleet, idle, snapshot, workers
 
 POLICY = Policy()
 
@@ -73,8 +72,3 @@ class TestAlternatingLoad:
             for k in range(720)
         }
         assert actions == {"none"}
-
-    def test_a_failed_action_starts_no_cooldown(self) -> None:
-        memory = record_failure(Memory(), "scale_up", START - 200, POLICY)
-        assert memory.last_action_at == 0
-        assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,7 +131,3 @@ def test_what_is_left_and_what_is_held_are_all_pods_and_no_capacity_is_used_twic
 )
 def test_the_size_of_a_type_by_its_name(name: str, size: tuple[int, int] | None) -> None:
     assert offered(name) == size
-
-
-def test_a_full_worker_offers_no_capacity_to_other_pods() -> None:
-    assert demand(shape(1), joining=(replace(booting(), under_notice=True),)).left == 1

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.memory import PoolBackOff
-from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.placement import Pool, choose_market, plan_slots
 from tests.support.launches import NOW, ZONES, instance, placement
 
@@ -128,8 +127,3 @@ def test_a_replacement_avoids_the_pool_that_is_being_taken_but_not_at_any_price(
     assert plan_slots(1, [], placement(), now=NOW, avoid=avoid)[0].zone == "b"
     only = placement(zones={"a": "subnet-a"}, instance_types=("t3.small",), spot_percent=100)
     assert plan_slots(1, [], only, now=NOW, avoid=avoid)[0].zone == "a"
-
-
-def test_planning_does_not_change_what_it_was_given() -> None:
-    fleet: tuple[Instance, ...] = (instance(1), instance(2, zone="b"))
-    assert plan_slots(3, fleet, placement(), now=NOW) == plan_slots(3, fleet, placement(), now=NOW)

@@ -7,13 +7,11 @@ import functools
 import pytest
 
 from tests.support.prediction_traces import (
-    COLUMNS,
     Scores,
     as_percent,
     diurnal,
     hourly,
     score,
-    table,
     traces,
 )
 
@@ -53,7 +51,3 @@ def test_where_there_is_a_rhythm_it_sees_rises_coming_that_same_as_now_cannot(na
     assert found.ours.rises >= 10 > found.same_as_now.rises
     assert found.ours.hits > 10 * found.ours.false_alarms
     assert found.ours.worker_hours < found.same_as_now.worker_hours
-
-
-def test_the_table_has_a_row_for_each_series() -> None:
-    assert table([scored("made-up shop")]).count("\n") == 2 and len(COLUMNS) == 8

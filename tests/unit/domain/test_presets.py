@@ -35,14 +35,7 @@ def test_the_row_comes_out_as_its_document_says(preset: str, row: Row) -> None:
     check(preset, row)
 
 
-def test_row_ids_are_counted_and_each_stands_once() -> None:
-    assert {preset: len(rows) for preset, rows in ROWS.items()} == {
-        "algorithm": 37,
-        "flowchart": 28,
-        "sequence": 17,
-        "readme": 20,
-        "node-fleet": 9,
-    }
+def test_each_row_id_stands_once() -> None:
     assert max(Counter(row.id for _, row in ALL).values()) == 1
 
 

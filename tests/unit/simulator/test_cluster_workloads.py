@@ -205,15 +205,3 @@ def test_the_checker_names_what_must_never_be_deleted() -> None:
     cluster.evict("shop", "bare", actor="person")
     found = [(removal.owner_kind, removal.is_node_bound) for removal in checker.removals]
     assert found == [("StatefulSet", True), ("", False)]
-
-
-def test_the_same_seed_gives_the_same_world() -> None:
-    def story() -> list[str]:
-        clock, cluster = a_cluster()
-        cluster.add_application(ApplicationSpec(name="web", replicas=6))
-        clock.advance(30)
-        cluster.instance_ended("i-w0", voluntary=False)
-        clock.advance(600)
-        return [f"{pod.name} {pod.node} {pod.phase} {pod.created_at}" for pod in cluster.pods()]
-
-    assert story() == story()

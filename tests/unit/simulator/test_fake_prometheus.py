@@ -16,7 +16,7 @@ from simulator.cluster.objects import LABEL_HOSTNAME, USAGE_CPU_MILLI
 from simulator.cluster.workloads import pod_object
 from simulator.fakes.exposition import Sample, Targets, scrape, text
 from simulator.fakes.prometheus import FakePrometheus, Row, histogram_quantile
-from simulator.fakes.scrapes import Scrapes, Track
+from simulator.fakes.scrapes import Scrapes
 
 OURS = {"Authorization": "Basic " + base64.b64encode(b"prometheus:simulator").decode()}
 
@@ -132,32 +132,6 @@ def test_a_node_that_was_never_ready_counts_from_when_it_was_seen(watched: Watch
 
 
 # arithmetic -----------------------------------------------------------------------------------------------------------
-
-
-def track(*samples: tuple[float, float]) -> Track:
-    found = Track()
-    for at, value in samples:
-        found.add(at, (value,))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("samples", "at", "rate"),
-    [
-        ([(float(at), 2.0 * at + 1000) for at in range(0, 301, 15)], 300, 2.0),
-        ([(200, 1000), (215, 1030), (230, 1060)], 300, 60 * (30 + 7.5 + 7.5) / 30 / 300),
-        ([(200, 0), (215, 30)], 215, 30 / 300),
-        ([(0, 5), (15, 5)], 15, 0),
-    ],
-    ids=["full window", "part of the window, half a step beyond each end", "from zero, never below", "standing still"],
-)
-def test_a_rate_is_the_growth_over_five_minutes(samples: list[tuple[float, float]], at: float, rate: float) -> None:
-    assert track(*samples).rates(at, 300) == pytest.approx([rate])
-
-
-def test_a_rate_needs_two_samples_inside_the_window() -> None:
-    assert track((0, 1)).rates(10, 300) is None
-    assert track((0, 1), (310, 2)).rates(310, 300) is None
 
 
 @pytest.mark.parametrize(

@@ -31,22 +31,6 @@ def test_repeated_stretches_of_a_path_are_folded(path: str, folded: str) -> None
     assert short_path(path.split()) == folded
 
 
-@pytest.mark.parametrize("length", range(1, 13))
-def test_folding_loses_no_state(length: int) -> None:
-    path = [f"S{(n * n) % 5}" for n in range(length)]
-    text = short_path(path)
-    unfolded: list[str] = []
-    for part in text.replace("(", "|(").split("|"):
-        inner, mark, rest = part.partition(") x")
-        if mark:
-            times, _, tail = rest.partition(" > ")
-            unfolded += inner.strip("(").split(" > ") * int(times)
-            unfolded += [name for name in tail.split(" > ") if name]
-        else:
-            unfolded += [name for name in part.split(" > ") if name]
-    assert unfolded == path
-
-
 def test_a_row_says_when_what_why_and_from_how_many_to_how_many() -> None:
     (row,) = rows_of([execution(0, UP, reason="pending 3 -> +1")])
     assert (row.clock, row.trigger, row.decision, row.reason) == ("08:00:00", "schedule", "+1", "pending 3 -> +1")

@@ -92,12 +92,6 @@ def test_a_value_is_imported_from_another_stack() -> None:
     )
 
 
-def test_all_templates_of_a_directory_are_loaded(tmp_path: Path) -> None:
-    (tmp_path / "One.template.json").write_text(json.dumps(TOY))
-    (tmp_path / "Two.template.json").write_text(json.dumps({"Resources": {}}))
-    assert sorted(Template.load(tmp_path).stacks) == ["One", "Two"]
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
