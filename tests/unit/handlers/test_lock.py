@@ -9,7 +9,7 @@ import pytest
 from handlers.acquire_lock import handler as acquire_lock
 from handlers.release_lock import handler as release_lock
 from node_fleet.adapters.dynamodb import to_attributes
-from node_fleet.domain.model.errors import RunFailedError, StateStoreError
+from node_fleet.domain.model.errors import InvalidInputError, RunFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
 from node_fleet.domain.model.run import Run
 from node_fleet.payload import put, take
@@ -96,6 +96,12 @@ def test_an_unfinished_operation_is_resumed_or_past_its_limit_closed(fleet: Benc
     fleet.tools.state.release(run)
     answer = ask("next")
     assert (answer["resume"], answer["operation"]["operation_id"]) == (state, "up-1")
+
+
+def test_a_malformed_input_takes_no_lock(fleet: Bench) -> None:
+    with pytest.raises(InvalidInputError, match="trigger is 'cron'"):
+        ask(trigger="cron")
+    assert fleet.state().lease is None
 
 
 def test_the_lock_is_released_once_the_memory_stored_and_the_decision_recorded(fleet: Bench) -> None:
