@@ -263,9 +263,11 @@ def test_time_and_sleep_follow_the_clock_while_it_drives_them() -> None:
     assert time.time() != 1_780_300_865.25
 
 
-def test_closing_ends_every_virtual_thread(clock: VirtualClock) -> None:
+def test_a_virtual_thread_is_started_once_and_closing_ends_every_one(clock: VirtualClock) -> None:
     threads = [clock.spawn(lambda: clock.event().wait()) for _ in range(3)]
     clock.advance(1)
+    with pytest.raises(ClockError, match="started twice"):
+        threads[0].start()
     clock.close()
     assert not any(thread.is_alive() for thread in threads)
 
