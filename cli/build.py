@@ -15,7 +15,8 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(context_settings=PASSED_ON, epilog="Example: node-fleet synth --out cdk.out")(synth)
-    app.command(context_settings=PASSED_ON, epilog="Example: node-fleet test tests/unit -k cooldown")(test)
+    examples = "Examples: node-fleet test | node-fleet test --all | node-fleet test tests/unit -k cooldown"
+    app.command(context_settings=PASSED_ON, epilog=examples)(test)
 
 
 def synth(context: typer.Context) -> None:
@@ -24,7 +25,7 @@ def synth(context: typer.Context) -> None:
 
 
 def test(context: typer.Context) -> None:
-    """Check style, types and layers, then run the tests: all of them, or those that the arguments select."""
+    """Check style, types and layers, then run the tests: with a daily sample of the long ones, or with --all."""
     _hand_over("test", context.args)
 
 

@@ -14,6 +14,7 @@ from cdk_app.workflow import definitions
 from tests.support.file_order import distribute
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.recorded_calls import LEDGER, granted, judge
+from tests.support.tiers import Tier, add_options, choose_seed, is_left_out, select, tier_of
 
 # Fakes and moto need credentials, and these belong to no account.
 NO_ACCOUNT = {
@@ -31,8 +32,14 @@ COVERAGE = pytest.StashKey[Coverage]()
 FINDINGS = pytest.StashKey[list[str]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The tiers, and the tests that changed files reach."""
+    add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
+    choose_seed(config)
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NO_ACCOUNT)
     if FOLDER not in os.environ:
@@ -40,14 +47,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERAGE] = measurement(Path(os.environ[FOLDER]), PROCESS)
 
 
-def pytest_report_header() -> str:
+def pytest_report_header(config: pytest.Config) -> str:
     """Name the place of the run: in CI a missing program is an error, elsewhere the test that needs it is skipped."""
-    return f"node-fleet: {'CI' if os.environ.get('CI') else 'not CI'}"
+    return f"node-fleet: {'CI' if os.environ.get('CI') else 'not CI'}; {tier_of(config)}"
+
+
+@pytest.fixture(scope="session")
+def tier(pytestconfig: pytest.Config) -> Tier:
+    """How much of the long tests runs."""
+    return tier_of(pytestconfig)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --changed, do not even import the other test files."""
+    return is_left_out(config, collection_path) or None
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long files first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tier, and put the long files first."""
+    select(config, items)
     distribute(items)
 
 
@@ -90,14 +109,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the findings about the whole suite."""
+    """Print the findings about all tests together."""
     for finding in config.stash.get(FINDINGS, []):
         terminalreporter.write_line(f"whole suite: {finding}", red=True)
 
 
 def _everything(config: pytest.Config) -> bool:
     option = config.option
-    chosen = (option.keyword, option.markexpr, option.deselect, option.ignore, option.ignore_glob)
+    chosen = (option.keyword, option.markexpr, option.deselect, option.ignore, option.ignore_glob, option.changed)
     return not (any(chosen) or option.collectonly or getattr(option, "lf", False)) and config.args == config.getini(
         "testpaths"
     )

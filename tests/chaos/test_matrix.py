@@ -1,23 +1,66 @@
 """Every fault at every task state of both workflows, then clean ticks: nothing is lost and the fleet comes home.
 
-The states come from the definitions. A state that no story walks through fails here by its name.
+The states come from the definitions. A state that no story walks through fails here by its name. The quick tier draws
+one fault for each state, so that every fault strikes somewhere.
 """
 
 from __future__ import annotations
 
+import functools
+import random
 import time
 
 import pytest
 
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.matrix_cell import play
-from tests.support.chaos.stories import STORIES, Story, course
+from tests.support.chaos.stories import STORIES, Story, course, story_of
 from tests.support.chaos.task_states import TASKS
+from tests.support.tiers import Tier
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 @pytest.mark.parametrize("state", TASKS)
 def test_nothing_is_lost(state: str, fault: Fault, record_property: pytest.RecordProperty) -> None:
+    assert_nothing_is_lost(state, fault, record_property)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("state", TASKS)
+def test_nothing_is_lost_when_a_drawn_fault_strikes(
+    state: str, tier: Tier, record_property: pytest.RecordProperty
+) -> None:
+    assert_nothing_is_lost(state, drawn_faults(tier.seed)[state], record_property)
+
+
+def possible_faults(state: str) -> list[Fault]:
+    """The faults that can happen at the state; all of them when no story walks through it, which then fails."""
+    story = story_of(state)
+    return [f for f in FAULTS if story is None or not f.not_applicable(state, course(story).uses[state])]
+
+
+@functools.cache
+def drawn_faults(seed: int) -> dict[str, Fault]:
+    """One possible fault for each state, and each fault for at least one state: those with the fewest states first."""
+    dice, possible = random.Random(seed), {state: possible_faults(state) for state in TASKS}
+    drawn: dict[str, Fault] = {}
+    places = {fault.name: [state for state in TASKS if fault in possible[state]] for fault in FAULTS}
+    for fault in sorted(FAULTS, key=lambda fault: len(places[fault.name])):
+        drawn[dice.choice([state for state in places[fault.name] if state not in drawn])] = fault
+    return {state: drawn.get(state) or dice.choice(possible[state]) for state in TASKS}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_drawn_sample_has_every_state_and_every_fault_and_only_cells_that_can_happen(seed: int) -> None:
+    drawn = drawn_faults(seed)
+    assert list(drawn) == list(TASKS)
+    assert {fault.name for fault in drawn.values()} == {fault.name for fault in FAULTS}
+    assert all(fault in possible_faults(state) for state, fault in drawn.items())
+
+
+def assert_nothing_is_lost(state: str, fault: Fault, record_property: pytest.RecordProperty) -> None:
+    """Play the cell, and record it for the table at the end of the run."""
     begun = time.process_time()
     result = play(state, fault)
     cell = {

@@ -1,7 +1,7 @@
 """Random schedules: ticks, faults, interruptions, runs by hand, pauses and operators in any order; then clean ticks.
 
-500 schedules here; NODE_FLEET_CHAOS_RUNS=20000 makes it a long run. A schedule that breaks an invariant shrinks to the
-fewest steps that still do, and hypothesis prints them as a program.
+`--schedules 20000` makes it a long run. A schedule that breaks an invariant shrinks to the fewest steps that still do,
+and hypothesis prints them as a program.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.schedule import BUSY, FLOOD, IDLE, Play, PreparedFleet, Step
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
+from tests.support.tiers import Tier, tier_of
 
-RUNS = int(os.environ.get("NODE_FLEET_CHAOS_RUNS", "500"))
-SHARDS = max(10, RUNS // 100)
-"""A shard ends with its first broken schedule, so a long run has more of them: each find costs it at most a hundred."""
+SHARDS = 10
 STEPS = 8
 DONE = {"schedules": 0, "steps": 0}
 SHRUNK: list[int] = []
@@ -113,16 +112,20 @@ class Schedules(RuleBasedStateMachine):
             self.prepared.perform(self.schedule, to_the_minimum=self.to_the_minimum)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A shard ends with its first broken schedule, so a long run has more of them: one for a hundred schedules."""
+    if "shard" in metafunc.fixturenames:
+        metafunc.parametrize("shard", range(max(SHARDS, tier_of(metafunc.config).schedules // 100)))
+
+
 def test_any_schedule_keeps_every_invariant(
-    shard: int, prepared: PreparedFleet, record_property: pytest.RecordProperty
+    shard: int, tier: Tier, prepared: PreparedFleet, record_property: pytest.RecordProperty
 ) -> None:
     begun, before = processor_seconds(), dict(DONE)
     machine: Any = type(f"Schedules{shard}", (Schedules,), {"prepared": prepared})
-    if "NODE_FLEET_CHAOS_SEED" not in os.environ:
-        hypothesis.seed(shard)(machine)
+    hypothesis.seed(tier.seed * 1000 + shard)(machine)
     chosen = hypothesis.settings(
-        max_examples=max(1, RUNS // SHARDS),
+        max_examples=max(1, tier.schedules // max(SHARDS, tier.schedules // 100)),
         stateful_step_count=STEPS,
         deadline=None,
         database=None,

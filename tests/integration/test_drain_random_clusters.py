@@ -1,4 +1,4 @@
-"""200 random clusters: node-fleet breaks no budget and deletes no pod that must stay on its node.
+"""Random clusters: node-fleet breaks no budget and deletes no pod that must stay on its node.
 
 The checker is independent of the budget sums of the API; it finds two mutants.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,9 @@ from tests.support.drain_clusters import (
     terminating_early,
 )
 from tests.support.kube_api import kubernetes_api, realtime_pump
+from tests.support.tiers import Tier
 
 CHUNKS = 4
-CLUSTERS = 200
-REAL_CLUSTERS = 10
 
 
 def remove_workers(plan: Plan, mutation: Mutation = as_shipped, removals: int = 1) -> tuple[BudgetChecker, list[str]]:
@@ -65,28 +63,23 @@ def assert_only_safe_removals(checker: BudgetChecker) -> None:
     assert [r for r in checker.removals if r.act == "terminated with its machine"] == []
 
 
-def chunk(number: int) -> Callable[[], None]:
-    @seed(number)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_budgets_hold_in_random_clusters(chunk: int, tier: Tier) -> None:
+    @seed(tier.seed * CHUNKS + chunk + 1)
     @settings(
-        max_examples=CLUSTERS // CHUNKS,
+        max_examples=tier.clusters // CHUNKS,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
     )
     @given(plan=plans())
-    def test(plan: Plan) -> None:
+    def remove_a_worker(plan: Plan) -> None:
         checker, ended = remove_workers(plan)
         assert_only_safe_removals(checker)
         assert set(ended) <= {"removed", "no worker", "failed", "blocked"}
 
-    return test
-
-
-test_budgets_hold_in_the_first_fifty_clusters = chunk(1)
-test_budgets_hold_in_the_second_fifty_clusters = chunk(2)
-test_budgets_hold_in_the_third_fifty_clusters = chunk(3)
-test_budgets_hold_in_the_fourth_fifty_clusters = chunk(4)
+    remove_a_worker()
 
 
 def found_by_the_checker(mutation: Mutation, clusters: int = 25) -> bool:
@@ -125,7 +118,8 @@ def test_the_checker_finds_an_api_that_grants_every_eviction(monkeypatch: pytest
 
 
 @needs_kubectl
-def test_budgets_hold_when_the_real_kubectl_drains(tmp_path: Path) -> None:
+def test_budgets_hold_when_the_real_kubectl_drains(tier: Tier, tmp_path: Path) -> None:
+    wanted = tier.clusters // 20
     drained: list[str] = []
 
     @seed(11)
@@ -134,13 +128,13 @@ def test_budgets_hold_when_the_real_kubectl_drains(tmp_path: Path) -> None:
     )
     @given(plan=plans(quick=True))
     def drain_for_real(plan: Plan) -> None:
-        if drained.count("removed") < REAL_CLUSTERS:
+        if drained.count("removed") < wanted:
             checker, ended = remove_with_kubectl(plan, tmp_path)
             drained.extend(ended)
             assert_only_safe_removals(checker)
 
     drain_for_real()
-    assert drained.count("removed") == REAL_CLUSTERS, drained
+    assert drained.count("removed") == wanted, drained
 
 
 def remove_with_kubectl(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:

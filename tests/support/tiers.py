@@ -1,0 +1,86 @@
+"""Which tests a run has: a sample of the long ones, or all of them, or those that the changed files reach.
+
+The quick tier draws the sample from a seed that changes by the day, so that over time it covers what the whole suite
+covers. The report names the seed; `--sample-seed` repeats it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.changed_files import ROOT, changed_files, reached_tests
+
+SEED = "NODE_FLEET_SAMPLE_SEED"
+WHOLE, SAMPLE = "whole", "sample"
+"""Marks: a test that only the whole suite has, and one that stands for such tests in the quick tier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """How much of the long tests runs, and from which seed it is drawn."""
+
+    whole: bool
+    seed: int
+    schedules: int
+    clusters: int
+
+    def __str__(self) -> str:
+        """For the report's header."""
+        size = "every test" if self.whole else "a sample of the long tests (--all runs every test)"
+        return f"{size}, drawn with --sample-seed {self.seed}"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """The options of `./node-fleet test` that pytest itself does not have."""
+    group = parser.getgroup("node-fleet")
+    group.addoption("--all", action="store_true", dest="whole", help="run every test; CI does")
+    group.addoption("--sample-seed", type=int, help="draw schedules, clusters and faults with this seed")
+    group.addoption("--schedules", type=int, help="random schedules of faults (50; 500 with --all)")
+    group.addoption("--changed", action="store_true", help="only the tests that the changed files reach")
+    group.addoption("--since", help="with --changed: changes since this commit (default: since main)")
+
+
+def choose_seed(config: pytest.Config) -> None:
+    """Without --sample-seed the seed is the day, and 0 with --all. The environment passes it to other processes."""
+    if config.option.sample_seed is None:
+        seed = 0 if config.option.whole else dt.datetime.now(tz=dt.UTC).date().toordinal()
+        config.option.sample_seed = int(os.environ.setdefault(SEED, str(seed)))
+
+
+def tier_of(config: pytest.Config) -> Tier:
+    """The tier that the options select."""
+    whole, number = config.option.whole, config.option.schedules
+    return Tier(
+        whole=whole,
+        seed=config.option.sample_seed,
+        schedules=number or (500 if whole else 50),
+        clusters=200 if whole else 20,
+    )
+
+
+def is_left_out(config: pytest.Config, path: Path) -> bool:
+    """Whether it is a test file that no changed file reaches."""
+    if not config.option.changed or not path.name.startswith("test_"):
+        return False
+    try:
+        reached = reached_tests(changed_files(config.option.since))
+    except subprocess.CalledProcessError as error:
+        raise pytest.UsageError(f"--changed: {error.stderr.strip()}; name a commit with --since") from error
+    return reached is not None and path.relative_to(ROOT).as_posix() not in reached
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of the other tier. A test that is named by its id, or failed before, stays."""
+    if getattr(config.option, "lf", False) or any("::" in word for word in config.args):
+        return
+    other = SAMPLE if config.option.whole else WHOLE
+    left_out = [item for item in items if item.get_closest_marker(other)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker(other)]

@@ -1,0 +1,108 @@
+"""The tiers of the tests, the tests that a changed file reaches, and the start script that runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from subprocess import CalledProcessError
+from typing import Any
+
+import pytest
+
+from tests.support.changed_files import reached_tests
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def start_script() -> Any:
+    """The script `node-fleet` as a module."""
+    loader = SourceFileLoader("start_script", str(ROOT / "node-fleet"))
+    spec = importlib.util.spec_from_loader("start_script", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def stems(*changed: str) -> set[str]:
+    reached = reached_tests(changed)
+    assert reached is not None
+    return {Path(file).stem for file in reached} - {"test_words"}
+
+
+def test_a_changed_rule_reaches_its_own_test_and_through_the_handlers_those_of_the_workflow() -> None:
+    reached = stems("functions/node_fleet/domain/scaling/decision.py")
+    assert {"test_decision", "test_decide", "test_schedules", "test_scenarios_up"} <= reached
+    assert "test_manifests" not in reached
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("cluster/commands/drain_node.sh", "test_drain_node"),
+        ("docs/settings.md", "test_generated"),
+        ("simulator/scenario/flash-sale.yaml", "test_cli_demo"),
+        ("statemachine/autoscaler.asl.yaml", "test_definition"),
+        ("tests/unit/handlers/conftest.py", "test_acquire_lock"),
+    ],
+)
+def test_a_file_that_no_module_imports_reaches_the_tests_that_use_it(changed: str, expected: str) -> None:
+    assert expected in stems(changed)
+
+
+def test_only_the_test_of_the_vocabulary_reads_a_file_that_no_module_names() -> None:
+    assert reached_tests(("CHANGELOG.md",)) == {"tests/unit/test_words.py"}
+    assert reached_tests(()) == frozenset()
+
+
+def test_changed_pins_reach_every_test() -> None:
+    assert reached_tests(("requirements.txt",)) is None
+
+
+def words_of_pytest(start_script: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(start_script, "run", lambda command: commands.append(command) or 0)
+    assert start_script.test(words) == 0
+    return commands[-1][commands[-1].index("pytest") + 1 :]
+
+
+def test_the_arguments_of_test_reach_pytest(start_script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert words_of_pytest(start_script, monkeypatch, ["--all", "-k", "x"])[-3:] == ["--all", "-k", "x"]
+    assert "--last-failed" in words_of_pytest(start_script, monkeypatch, ["--failed"])
+
+
+def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["boto3", "moto", "rich", "typer"]
+    script = "\n".join(f"print('Collecting {name}==1.0')" for name in names)
+    start_script.show_progress([sys.executable, "-c", script], total=4)
+    assert [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
+        f"{number} of 4 packages: {name}" for number, name in enumerate(names, 1)
+    ]
+
+
+def test_a_failing_pip_is_quoted(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    script = "print('ERROR: No matching distribution found'); raise SystemExit(1)"
+    with pytest.raises(CalledProcessError):
+        start_script.show_progress([sys.executable, "-c", script], total=4)
+    assert "No matching distribution" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_uv", [True, False])
+def test_set_up_uses_uv_where_it_is_installed(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_uv: bool
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(start_script, "VENV", tmp_path)
+    monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/uv" if has_uv else None)
+    monkeypatch.setattr(start_script.subprocess, "run", lambda command, check: commands.append(command))
+    monkeypatch.setattr(start_script, "show_progress", lambda command, total: commands.append(command))
+    start_script.install("requirements.txt")
+    start_script.install("requirements.txt")  # the stamp says that nothing is left to do
+    (command,) = commands
+    assert command[:2] == (["/usr/bin/uv", "pip"] if has_uv else [sys.executable, "-m"])
+    assert {"install", "--no-deps", str(ROOT / "requirements.txt")} <= set(command)
