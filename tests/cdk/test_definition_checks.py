@@ -12,7 +12,7 @@ import pytest
 
 from cdk_app.workflow import Workflow, workflows
 from tests.cdk.conftest import STACKS, App
-from tests.support import definition_checks
+from tests.support import asl_tools, definition_checks
 
 FLOWS = workflows()
 ACCEPTED = {
@@ -24,8 +24,8 @@ ACCEPTED = {
 @pytest.fixture(scope="module")
 def linter() -> Path:
     try:
-        return definition_checks.linter()
-    except definition_checks.LinterMissing as error:
+        return asl_tools.installed()
+    except asl_tools.ToolsMissing as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"asl-validator cannot be installed from npm: {error}")
@@ -43,7 +43,7 @@ def test_the_interpreter_parses_the_states(flow: Workflow) -> None:
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
 def test_the_linter_accepts_the_states(flow: Workflow, linter: Path, tmp_path: Path) -> None:
-    assert definition_checks.by_linter(flow.text, tmp_path) == []
+    assert definition_checks.by_linter(flow.text, tmp_path, linter) == []
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
@@ -96,7 +96,7 @@ def test_each_kind_of_mistake_is_caught(title: str, linter: Path, tmp_path: Path
     text = broken if isinstance(broken, str) else json.dumps(broken)
     readers: tuple[Callable[[str], list[str]], ...] = (
         definition_checks.by_interpreter,
-        lambda t: definition_checks.by_linter(t, tmp_path),
+        lambda t: definition_checks.by_linter(t, tmp_path, linter),
         definition_checks.by_cloudformation,
         _guarded_models,
     )
@@ -116,5 +116,5 @@ def test_a_sound_definition_passes_all_four(linter: Path, tmp_path: Path) -> Non
     )
     assert definition_checks.by_cloudformation(text) == []
     assert definition_checks.by_interpreter(text) == []
-    assert definition_checks.by_linter(text, tmp_path) == []
+    assert definition_checks.by_linter(text, tmp_path, linter) == []
     assert definition_checks.by_models(text) == []

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +13,10 @@ import botocore.session
 from cfnlint import api as cfn_lint
 from cfnlint.config import ManualArgs
 
-HERE = Path(__file__).parents[1] / "cdk"
-CACHE = HERE.parents[1] / ".cache"
+from tests.support.asl_tools import program
+
 SDK = re.compile(r"^arn:aws:states:::aws-sdk:([a-z0-9]+):([A-Za-z0-9]+)(\.\w+)?$")
 ARN = "arn:aws:lambda:ap-southeast-1:123456789012:function:"
-
-
-class LinterMissing(Exception):
-    """npm could not bring the linter."""
 
 
 def by_cloudformation(text: str) -> list[str]:
@@ -51,11 +44,12 @@ def by_interpreter(text: str) -> list[str]:
     return []
 
 
-def by_linter(text: str, folder: Path) -> list[str]:
+def by_linter(text: str, folder: Path, packages: Path) -> list[str]:
     """asl-validator: the states language's schema, dead ends, unreachable states, paths."""
     definition = folder / "definition.asl.json"
     definition.write_text(_with_functions(text), encoding="utf-8")
-    command = [_tool("node"), str(linter()), "--json-path", str(definition)]
+    linter = packages / "node_modules" / "asl-validator" / "dist" / "bin" / "asl-validator.js"
+    command = [program("node"), str(linter), "--json-path", str(definition)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     return [] if ended.returncode == 0 else [ended.stdout + ended.stderr]
 
@@ -69,31 +63,6 @@ def by_models(text: str) -> list[str]:
                 f"{name}: {problem}" for problem in _sdk_problems(match[1], match[2], state.get("Parameters", {}))
             ]
     return found
-
-
-def linter() -> Path:
-    """asl-validator's program, installed by npm from the lock file when it is not there yet.
-
-    Raises:
-        LinterMissing: npm cannot reach its registry.
-    """
-    lock = (HERE / "asl_linter" / "package-lock.json").read_bytes()
-    folder = CACHE / "asl-linter" / hashlib.sha256(lock).hexdigest()[:16]
-    program = folder / "node_modules" / "asl-validator" / "dist" / "bin" / "asl-validator.js"
-    if not program.exists():
-        building = folder.with_suffix(f".{os.getpid()}")
-        shutil.copytree(HERE / "asl_linter", building)
-        command = [_tool("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(building)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            raise LinterMissing(ended.stderr[-500:])
-        if not folder.exists():
-            building.rename(folder)
-    return program
-
-
-def _tool(name: str) -> str:
-    return shutil.which(name) or name
 
 
 def _with_functions(text: str) -> str:

@@ -1,13 +1,19 @@
-"""The fleet that the tests of the interruption workflow share."""
+"""What the tests of the workflows share. An interpreter that is not moto's runs every ended execution again."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from simulator.runner import Execution, Runner
+from tests.support import asl_tools
 from tests.support.handlers.bench import Bench, bench
 from tests.support.interruptions import prepare
+from tests.support.second_interpreter import ENDED_BY_ITSELF, SecondInterpreter
 
 
 @pytest.fixture
@@ -17,3 +23,40 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with bench(**{"max_workers": 4, "spot_percent": 100, **(mark.kwargs if mark else {})}) as made:
         prepare(made)
         yield made
+
+
+@pytest.fixture(scope="session")
+def second_interpreter() -> Iterator[SecondInterpreter | None]:
+    """None where npm cannot bring it; in CI that is an error."""
+    try:
+        packages = asl_tools.installed()
+    except asl_tools.ToolsMissing:
+        if os.environ.get("CI"):
+            raise
+        yield None
+        return
+    interpreter = SecondInterpreter(packages)
+    yield interpreter
+    interpreter.close()
+
+
+@pytest.fixture(autouse=True)
+def _both_interpreters_agree(
+    second_interpreter: SecondInterpreter | None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Both visit the same states, with the same payloads, in every execution of the test that ends by itself."""
+    ended: list[tuple[Execution, dict[str, Any]]] = []
+    finished = Runner.finished
+
+    def record(runner: Runner, execution: Any) -> None:
+        one = runner.get(execution.exec_arn)
+        finished(runner, execution)
+        if one.status in ENDED_BY_ITSELF:
+            ended.append((one, json.loads(execution.state_machine.definition)))
+
+    monkeypatch.setattr(Runner, "finished", record)
+    yield
+    if second_interpreter is not None:
+        for execution, definition in ended:
+            found = second_interpreter.differences(execution, definition)
+            assert not found, "\n".join(found)
