@@ -36,7 +36,7 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
     if needs_no_replacement(state.operation, interruption.instance_id):
         return Replacement(status="none", detail="a scale-down already removes this worker")
     if interruption.slot is None:
-        return Replacement(status="failed", detail="every pool is in back-off after a capacity error of EC2")
+        return Replacement(status="failed", detail="every pool is in back-off after a refusal of EC2")
     operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools)
     launcher = Launcher(
         ec2=services.ec2,

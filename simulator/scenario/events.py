@@ -116,12 +116,12 @@ class EventInjector:
             running = [one for one in ec2.instances() if one.state in ("pending", "running")]
             if spot_only:
                 return sum(one.lifecycle == "spot" for one in running)
-            return sum(machine_type(one.instance_type).vcpus for one in running)
+            return sum(machine_type(one.instance_type).vcpus for one in running if one.lifecycle != "spot")
 
         def over(parameters: Mapping[str, Any]) -> bool:
             pool = ec2.pool_of(parameters)
             more = 1 if spot_only else machine_type(pool.instance_type).vcpus
-            return (pool.market == "spot" or not spot_only) and used() + more > event.limit
+            return (pool.market == "spot") == spot_only and used() + more > event.limit
 
         self._deployment.cloud.faults.inject(
             FaultRule(

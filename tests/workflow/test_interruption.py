@@ -194,7 +194,7 @@ def test_without_capacity_the_drain_goes_on_and_people_hear_of_it(fleet: Bench) 
     fleet.cloud.ec2.dry_pool()
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert "DrainNode" in commands(fleet)
-    assert "every pool is out of capacity" in messages(fleet)
+    assert "EC2 refused every pool" in messages(fleet)
 
 
 def test_an_unreachable_server_does_not_stop_the_replacement(fleet: Bench) -> None:

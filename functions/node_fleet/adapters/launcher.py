@@ -148,7 +148,7 @@ class Launcher:
                 continue
             following = next_attempt(slot, self._placement, self._zone_order(), back_offs=operation.dry_pools, now=now)
             if following is None:
-                return operation.with_slot(_failed(slot, "every pool is out of capacity"))
+                return operation.with_slot(_failed(slot, "EC2 refused every pool"))
             operation = operation.with_slot(following)
 
     def _zone_order(self) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class Launches:
     spot_max_price: str = setting("SPOT_MAX_PRICE", "")
     """The highest Spot price in USD/h; empty: no limit below the on-demand price, with the fewest interruptions."""
     pool_back_off_seconds: int = setting("POOL_BACK_OFF_SECONDS", 600, 60, 7200, "s", old_env="DRY_POOL_SECONDS")
-    """How long node-fleet does not try a capacity pool again after EC2 had no capacity in it."""
+    """How long node-fleet does not try a capacity pool again after EC2 refused a launch there."""
     launch_time_seconds: int = setting("LAUNCH_TIME_SECONDS", 60, 10, 90, "s")
     """How long one step may repeat requests to EC2."""
     max_rounds: int = setting("MAX_ROUNDS", 3, 1, 3)

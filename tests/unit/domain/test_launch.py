@@ -9,6 +9,7 @@ import pytest
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
 from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Market
 from node_fleet.domain.scale_up.launch import (
     circuit_breaker_alert,
     client_token,
@@ -21,7 +22,7 @@ from node_fleet.domain.scale_up.launch import (
     reservations_to_release,
     retry_pause_seconds,
 )
-from node_fleet.domain.scale_up.placement import Pool
+from node_fleet.domain.scale_up.placement import Pool, pools_in_order
 from node_fleet.domain.scale_up.refusals import Refusal, launch_error, pools_closed_by, refusal_alerts
 from tests.support.launches import NOW, ZONES, codes_that_close, instance, operation, placement, slot
 
@@ -60,23 +61,28 @@ def test_35_without_capacity_the_next_zone_then_the_next_type_then_on_demand_is_
     assert {d.until for d in dry} == {NOW + 600}
 
 
-def test_an_on_demand_slot_never_turns_into_spot() -> None:
+def test_an_on_demand_slot_tries_every_on_demand_pool_before_spot() -> None:
     current = slot(outcome="planned", market="on-demand")
     dry = pools_closed_by(
         refusal("InsufficientInstanceCapacity", Pool("a", "t3.small", "on-demand")), placement(), NOW + 9
     )
     following = next_attempt(current, placement(), ZONES, back_offs=dry, now=NOW)
     assert following is not None and (following.market, following.zone, following.attempt) == ("on-demand", "b", 1)
+    fleet_without_spot = placement(spot_percent=0)
+    order = pools_in_order("on-demand", placement(), tuple(ZONES))
+    assert [pool.market for pool in order] == ["on-demand"] * 6 + ["spot"] * 6
+    assert {pool.market for pool in pools_in_order("on-demand", fleet_without_spot, tuple(ZONES))} == {"on-demand"}
 
 
-@pytest.mark.parametrize("code", ["MaxSpotInstanceCountExceeded", NO_SPOT_ROLE])
-@pytest.mark.parametrize("zone", sorted(ZONES))
-def test_35_the_spot_quota_closes_every_spot_pool_and_leaves_on_demand(zone: str, code: str) -> None:
-    current = slot(outcome="planned", zone=zone)
-    dry = pools_closed_by(refusal(code, Pool(zone, "t3.small", "spot")), placement(), NOW + 600)
-    assert {d.market for d in dry} == {"spot"} and len(dry) == 6
-    following = next_attempt(current, placement(), ZONES, back_offs=dry, now=NOW)
-    assert following is not None and following.market == "on-demand"
+@pytest.mark.parametrize("code", codes_that_close("every pool of the market"))
+@pytest.mark.parametrize(("market", "other"), [("spot", "on-demand"), ("on-demand", "spot")])
+def test_a_quota_of_one_market_closes_its_pools_and_the_other_market_is_next(
+    market: Market, other: Market, code: str
+) -> None:
+    dry = pools_closed_by(refusal(code, Pool("a", "t3.small", market)), placement(), NOW + 600)
+    assert {d.market for d in dry} == {market} and len(dry) == 6
+    following = next_attempt(slot(outcome="planned", market=market), placement(), ZONES, back_offs=dry, now=NOW)
+    assert following is not None and following.market == other
 
 
 def test_an_account_that_never_used_spot_is_told_which_role_is_missing() -> None:

@@ -79,19 +79,26 @@ def test_capacity_that_is_used_meanwhile_leaves_nothing_to_launch(fleet: Bench) 
     assert handler(fleet.event(fleet.begin(), 1), None)["launch"]["status"] == "none"
 
 
-def test_a_partial_success_is_kept_when_the_quota_ends_it(fleet: Bench) -> None:
-    fleet.cloud.ec2.dry_pool(code="VcpuLimitExceeded", az=ZONES[1])
+def test_a_partial_success_is_kept_when_a_quota_of_both_markets_ends_it(fleet: Bench) -> None:
+    fleet.cloud.ec2.dry_pool(code="VolumeLimitExceeded", az=ZONES[1])
     payload = handler(fleet.event(fleet.begin(), 3), None)
     assert payload["launch"]["status"] == "launched"
     assert len(fleet.instances()) == 1
-    assert "L-1216C47A" in payload["alerts"]["rows"][0][1]
+    assert "L-7A658B76" in payload["alerts"]["rows"][0][1]
+
+
+def test_with_the_on_demand_quota_used_up_the_same_step_launches_spot(fleet: Bench) -> None:
+    rule = fleet.cloud.ec2.dry_pool(code="VcpuLimitExceeded", market="on-demand")
+    payload = handler(fleet.event(fleet.begin(), 4), None)
+    assert [(i.market, i.state) for i in fleet.instances()] == [("spot", "pending")] * 4
+    assert rule.hits == 1 and payload["alerts"]["rows"][0][0] == "quota_exceeded"
 
 
 def test_nothing_launched_raises_the_class_that_says_what_an_operator_must_do(fleet: Bench) -> None:
     rule = fleet.cloud.ec2.dry_pool(code="VcpuLimitExceeded")
     with pytest.raises(QuotaExceededError, match="L-1216C47A"):
         handler(fleet.event(fleet.begin(), 2), None)
-    assert rule.hits == 1
+    assert rule.hits == 2
 
 
 def test_every_pool_without_capacity_is_recorded_and_not_asked_while_in_back_off(fleet: Bench) -> None:

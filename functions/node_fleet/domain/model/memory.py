@@ -18,7 +18,7 @@ class Streak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolBackOff:
-    """A capacity pool for which EC2 had no capacity: in back-off until `until` (epoch seconds)."""
+    """A capacity pool in which EC2 refused to launch: in back-off until `until` (epoch seconds)."""
 
     zone: str
     instance_type: str

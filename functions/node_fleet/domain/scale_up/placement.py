@@ -78,12 +78,15 @@ def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_minimum
 def pools_in_order(
     market: Market, placement: Placement, zones: Sequence[str], *, avoid: Iterable[Pool] = ()
 ) -> tuple[Pool, ...]:
-    """Every pool in which a worker may be launched, best first: next zone, then next type, then On-Demand.
+    """Every pool in which a worker may be launched, best first: next zone, then next type, then the other market.
 
-    Pools in `avoid` come last within their market: a replacement should not use the pool that is interrupted.
+    With SPOT_PERCENTAGE 0 no Spot pool is among them. Pools in `avoid` come last within their market: a replacement
+    should not use the pool that is interrupted.
     """
     avoided = set(avoid)
-    markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand",)
+    markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand", "spot")
+    if placement.spot_percent == 0:
+        markets = ("on-demand",)
     found: list[Pool] = []
     for each in markets:
         pools = [Pool(zone, kind, each) for kind in placement.instance_types for zone in zones]

@@ -22,7 +22,7 @@ from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scale_up.placement import Placement, Pool
 
 Reaction = Literal["next pool", "same request again", "search by tag", "stop"]
-Scope = Literal["", "the pool", "every pool of the zone", "every Spot pool"]
+Scope = Literal["", "the pool", "every pool of the zone", "every pool of the market"]
 
 NO_ANSWER = "ConnectionError"
 """The code that stands for a request without any answer from EC2."""
@@ -71,7 +71,7 @@ REFUSALS = (
         codes="MaxSpotInstanceCountExceeded",
         meaning="the quota All Standard Spot Instance Requests (L-34B43A08) is used up",
         reaction="next pool",
-        puts_in_back_off="every Spot pool",
+        puts_in_back_off="every pool of the market",
         advice="request an increase in Service Quotas",
         error=NoCapacityError,
         alert="quota_exceeded",
@@ -80,15 +80,16 @@ REFUSALS = (
         codes="AuthFailure.ServiceLinkedRoleCreationNotPermitted",
         meaning="the account lacks the service-linked role AWSServiceRoleForEC2Spot",
         reaction="next pool",
-        puts_in_back_off="every Spot pool",
+        puts_in_back_off="every pool of the market",
         advice="create that role once with IAM",
         error=NoCapacityError,
         alert="quota_exceeded",
     ),
     RefusalClass(
         codes="VcpuLimitExceeded InstanceLimitExceeded",
-        meaning="the quota Running On-Demand instances (vCPU; L-1216C47A for the types t, m and c) is used up",
-        reaction="stop",
+        meaning="the quota of this market is used up (vCPU of t, m and c: L-1216C47A On-Demand, L-34B43A08 Spot)",
+        reaction="next pool",
+        puts_in_back_off="every pool of the market",
         advice="request an increase in Service Quotas",
         error=QuotaExceededError,
         alert="quota_exceeded",
@@ -176,8 +177,9 @@ def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple
     if scope == "every pool of the zone":
         zone = refusal.pool.zone
         pools |= {Pool(zone, kind, market) for kind in placement.instance_types for market in ("spot", "on-demand")}
-    elif scope == "every Spot pool":
-        pools |= {Pool(zone, kind, "spot") for zone in placement.zones for kind in placement.instance_types}
+    elif scope == "every pool of the market":
+        market = refusal.pool.market
+        pools |= {Pool(zone, kind, market) for zone in placement.zones for kind in placement.instance_types}
     return tuple(
         PoolBackOff(zone=p.zone, instance_type=p.instance_type, market=p.market, until=until) for p in sorted(pools)
     )
