@@ -1,6 +1,7 @@
 """Reads the shell scripts of cluster/ as they are deployed: the content of FILE replaces a line "# insert: FILE".
 
-FILE is relative to the script's folder. Code that runs or checks a script reads it here.
+FILE is relative to the script's folder. Python that is inserted loses its imports of node_fleet: the script contains
+those modules too. Code that runs or checks a script reads it here.
 """
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ import re
 from pathlib import Path
 
 _INSERT_LINE = re.compile(r"^# insert: (\S+)\n", re.MULTILINE)
+_PACKAGE_IMPORT = re.compile(r"^from node_fleet\S* import (\([^)]*\)|.*)\n", re.MULTILINE)
 
 
 def read_script(path: Path) -> str:
     """The complete text of a script."""
     text = path.read_text(encoding="utf-8")
-    return _INSERT_LINE.sub(lambda line: (path.parent / line[1]).read_text(encoding="utf-8"), text)
+    return _INSERT_LINE.sub(lambda line: read_insert(path.parent / line[1]), text)
+
+
+def read_insert(path: Path) -> str:
+    """The text of a file as a script contains it."""
+    return _PACKAGE_IMPORT.sub("", path.read_text(encoding="utf-8"))

@@ -54,6 +54,7 @@ cordon() {
 # Prints what blocks, or "force" or "free". The node is cordoned, so no new pod starts between this and the drain.
 inspect_again() {
   NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" DRAIN_MODE="$DRAIN_MODE" python3 - <<'PYTHON'
+# insert: ../../functions/node_fleet/domain/fit/demand.py
 # insert: rules.py
 import json
 import os
@@ -62,6 +63,7 @@ import sys
 
 NODE = os.environ["NODE_NAME"]
 LISTS = {
+    "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods?fieldSelector=spec.nodeName%3D" + NODE,
     "persistentvolumes": "/api/v1/persistentvolumes",
     "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
@@ -81,13 +83,13 @@ def read(path):
 
 def main():
     lists = {kind: read(path)["items"] or [] for kind, path in LISTS.items()}
-    node = read("/api/v1/nodes/" + NODE)
+    node = next(each for each in lists["nodes"] if each["metadata"]["name"] == NODE)
     cluster = Cluster(lists, int(os.environ["NODE_FLEET_NOW"]))
     pods = [p for p in lists["pods"] if (p.get("spec") or {}).get("nodeName") == NODE]
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
     not_ready = os.environ["DRAIN_MODE"] == "not-ready" and not ready
-    refusing = "vnxu" if not_ready else "vnxukscdgpt"
+    refusing = "vnxu" if not_ready else "vnxuwkscdgepto"
     found = sorted("/".join(key(p)) + ":" + b for p in pods for b in [cluster.blocker(p, node)] if b and b[0] in refusing)
     mark = node_protected(node, cluster.now)
     if mark:

@@ -1,17 +1,20 @@
 #!/bin/sh
 # Prints every node and what keeps it from being removed, in a compact form. It changes nothing.
+# A worker without another blocker is kept when its pods do not fit on the other workers at the same time.
 #
 # Output, one record a line, fields separated by spaces, "-" for empty, never more than 12,000 characters:
 #   nf1 NOW ZONE ZONE ...                        format, the server's time, zones by number
-#   w INSTANCE NODE ZONE FLAGS AGE PODS CPU ROOM CORDON MARK BLOCKERS MORE
+#   w INSTANCE NODE ZONE FLAGS AGE PODS CPU LEFT CORDON MARK BLOCKERS MORE
 #     INSTANCE from the provider id, "-" for a node outside EC2; NODE "=" when the name is the instance id
 #     ZONE     number in the first line; AGE in seconds
 #     FLAGS    R ready, C cordoned, T a taint repels all pods, S server, W labelled as a worker of the fleet,
-#              F hosts pods that only --force evicts; "-" for none
+#              F hosts pods that only --force evicts, J fits as one of several removals; "-" for none
 #     PODS     to move/DaemonSet/mirror/finished; CPU requested/allocatable in millicores
-#     ROOM     the fewest disruptions that a budget of its pods still allows
+#     LEFT     the fewest disruptions that a budget of its pods still allows
 #     CORDON   the operation that cordoned it, "?" for another user; MARK D or K: annotated not to be removed
-#     BLOCKERS up to two, NAMESPACE/POD:LETTER[=BUDGET] with commas (letters: rules.py); MORE the count of others
+#     BLOCKERS up to two, NAMESPACE/POD:LETTER[=DETAIL] with commas (letters: rules.py; for f the detail is
+#              REQUESTED/FREE/alone|together/PREDICATE); MORE the count of others, and of those that a node that is not
+#              ready keeps too
 #   p NAME                                       a node-password secret without a node
 #   m COUNT                                      nodes left out to stay within the limit; their status is unknown
 #   end LINES CRC32                              lines before this one, and their checksum
@@ -19,7 +22,10 @@
 # insert: parts/environment.sh
 
 NODE_FLEET_NOW="$(date +%s)" exec python3 - <<'PYTHON'
+# insert: ../../functions/node_fleet/domain/fit/demand.py
+# insert: ../../functions/node_fleet/domain/fit/placement.py
 # insert: rules.py
+# insert: removal_fit.py
 import json
 import os
 import subprocess
@@ -27,6 +33,7 @@ import sys
 import zlib
 
 LIMIT = 11900
+FIT_SECONDS = 1.0
 LISTS = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -36,6 +43,7 @@ LISTS = {
     "replicasets": "/apis/apps/v1/replicasets",
     "deployments": "/apis/apps/v1/deployments",
     "daemonsets": "/apis/apps/v1/daemonsets",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 SECRET_SUFFIX = ".node-password.k3s"
 OPERATION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -46,6 +54,8 @@ REPELLING_TAINTS = (
     "node.kubernetes.io/unreachable",
 )
 PLAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")
+LASTING = "vnxu"
+FLAGS = 4
 
 
 def kubectl(*words):
@@ -66,27 +76,20 @@ def orphan_secrets(nodes):
     return [name for name in found if name not in names and PLAIN.fullmatch(name)][:10]
 
 
-def milli(quantity):
-    text = str(quantity)
-    for suffix, factor in (("m", 1), ("u", 0.001), ("n", 0.000001), ("k", 1000000)):
-        if text.endswith(suffix):
-            return float(text[:-1]) * factor
-    return float(text) * 1000
-
-
 def requested(pod):
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    return sum(milli(((c.get("resources") or {}).get("requests") or {}).get("cpu") or 0) for c in containers)
+    try:
+        return requests_of(pod.get("spec") or {}).get("cpu", 0)
+    except UNREADABLE:
+        return 0
 
 
 def flags(node, pods, cluster):
-    conditions = (node.get("status") or {}).get("conditions") or ()
     roles = meta(node).get("labels") or {}
     marks = {
-        "R": any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
+        "R": is_ready(node),
         "C": bool((node.get("spec") or {}).get("unschedulable")),
         "T": any(t.get("key") in REPELLING_TAINTS for t in (node.get("spec") or {}).get("taints") or ()),
-        "S": any(f"node-role.kubernetes.io/{r}" in roles for r in ("control-plane", "master", "etcd")),
+        "S": is_server(node),
         "W": roles.get("node-fleet.io/role") == "worker",
         "F": any(cluster.needs_force(pod) for pod in pods),
     }
@@ -121,10 +124,6 @@ def disruptions_left(pods, cluster):
     return str(min(left)) if left else "-"
 
 
-def moves(pod):
-    return not (finished(pod) or mirror(pod) or daemon(pod))
-
-
 def counts(pods):
     live = [p for p in pods if not finished(p)]
     mirrors = sum(mirror(p) for p in live)
@@ -146,7 +145,7 @@ class Line:
         name = meta(node)["name"]
         name = name if PLAIN.fullmatch(name) else "?"
         live = [p for p in pods if not finished(p)]
-        allocatable = milli(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or 0)
+        allocatable = amount_of("cpu", str(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or 0))
         mark = node_protected(node, cluster.now)
         self.blockers = blockers(node, pods, cluster)
         self.head = [
@@ -157,18 +156,30 @@ class Line:
             flags(node, pods, cluster),
             str(int(cluster.now - (epoch(meta(node).get("creationTimestamp")) or cluster.now))),
             counts(pods),
-            f"{round(sum(map(requested, live)))}/{round(allocatable)}",
+            f"{sum(map(requested, live))}/{allocatable}",
             disruptions_left(pods, cluster),
             cordon(node),
             "D" if mark == DISABLED else "K" if mark else "-",
         ]
 
+        self.name = meta(node)["name"]
+        self.is_judged = not self.blockers and cordon(node) == "-" and is_ready(node) and not is_server(node)
+        self.evicted = [pod for pod in pods if moves(pod) and "deletionTimestamp" not in meta(pod)]
+
+    def keep(self, misfit):
+        """Add the pod that does not fit elsewhere as a blocker."""
+        letter = "u" if misfit.predicate == "unknown" else "f"
+        where = "together" if misfit.together else "alone"
+        detail = "/".join([misfit.requested or "-", misfit.free or "-", where, misfit.predicate])
+        self.blockers.append(f"{shown(misfit.pod or '?')}:{letter}" + (f"={detail}" if letter == "f" else ""))
+
     def text(self, named):
-        kept = self.blockers[:named]
-        return " ".join([*self.head, ",".join(kept) or "-", str(len(self.blockers) - len(kept))])
+        kept, others = self.blockers[:named], self.blockers[named:]
+        lasting = sum(blocker.rpartition(":")[2][0] in LASTING for blocker in others)
+        return " ".join([*self.head, ",".join(kept) or "-", f"{len(others)}/{lasting}"])
 
 
-def fit(header, lines, tail):
+def limited(header, lines, tail):
     """Two pods a worker, else one, else none; if that is too long, removable workers first and a count of the others."""
     for named in (2, 1, 0):
         body = [line.text(named) for line in lines]
@@ -183,6 +194,16 @@ def fit(header, lines, tail):
     return [*kept, f"m {len(lines) + 1 + len(tail) - len(kept)}"]
 
 
+def judge_fit(lines, cluster, lists):
+    evicted = {line.name: line.evicted for line in lines if line.is_judged}
+    misfits, together = RemovalFit(cluster, lists, evicted, FIT_SECONDS).judge(evicted)
+    for line in lines:
+        if misfits.get(line.name):
+            line.keep(misfits[line.name])
+        if line.name in together:
+            line.head[FLAGS] = line.head[FLAGS].replace("-", "") + "J"
+
+
 def main():
     now = int(os.environ["NODE_FLEET_NOW"])
     lists = read_lists()
@@ -191,8 +212,9 @@ def main():
         on_node[(pod.get("spec") or {}).get("nodeName") or ""].append(pod)
     nodes = sorted(lists["nodes"], key=lambda node: meta(node)["name"])
     lines = [Line(node, on_node[meta(node)["name"]], cluster, zones) for node in nodes]
+    judge_fit(lines, cluster, lists)
     tail = [f"p {name}" for name in orphan_secrets(nodes)]
-    printed = fit(" ".join(["nf1", str(now), *zones]), lines, tail)
+    printed = limited(" ".join(["nf1", str(now), *zones]), lines, tail)
     print("\n".join([*printed, f"end {len(printed)} {zlib.crc32(chr(10).join(printed).encode()):08x}"]))
 
 

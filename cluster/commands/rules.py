@@ -5,14 +5,20 @@ import datetime
 import re
 from collections import defaultdict
 
+from node_fleet.domain.fit.demand import CORDON, any_term_holds, selects, tolerates
+
 MIRROR = "kubernetes.io/config.mirror"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 PROTECTED = "karpenter.sh/do-not-disrupt"
-HOSTNAME = "kubernetes.io/hostname"
-OWNER_LISTS = {"apps/ReplicaSet": "replicasets", "extensions/ReplicaSet": "replicasets"}
+OWNER_LISTS = {"apps/ReplicaSet": "replicasets", "apps/DaemonSet": "daemonsets", "apps/Deployment": "deployments"}
 LIFTED_BY_SAFE = "kscdg"
-UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+STUCK_SECONDS = 30
+ZONE_LABELS = re.compile(r".*/(zone|region)")
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+BY_HAND = "kubernetes.io/no-provisioner"
+UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(" + "|".join(sorted(UNIT_SECONDS, key=len, reverse=True)) + ")")
 
 
 def meta(item):
@@ -57,36 +63,15 @@ def group(owner):
 
 
 def is_protected(value, started, now):
-    """karpenter.sh/do-not-disrupt: "true" without end, or a duration from the start; any other value is ignored."""
+    """karpenter.sh/do-not-disrupt: "true" without end, or a Go duration from the start; another value is ignored."""
     if value == "true":
         return True
     text = str(value or "")
-    if not re.fullmatch(r"(\d+(\.\d+)?(ms|h|m|s))+", text):
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    if not re.fullmatch(f"({DURATION.pattern})+", unsigned):
         return False
-    seconds = sum(float(n) * UNIT_SECONDS[u] for n, _, u in re.findall(r"(\d+(\.\d+)?)(ms|h|m|s)", text))
-    return started is None or now < started + seconds
-
-
-def selects(selector, labels):
-    """Kubernetes' label selector; absent selects nothing, empty selects everything, an unknown operator everything."""
-    if selector is None:
-        return False
-    if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(expression_holds(e, labels) for e in selector.get("matchExpressions") or ())
-
-
-def expression_holds(expression, labels):
-    name, operator, values = expression.get("key"), expression.get("operator"), expression.get("values") or ()
-    if operator == "In":
-        return labels.get(name) in values
-    if operator == "NotIn":
-        return labels.get(name) not in values
-    if operator == "Exists":
-        return name in labels
-    if operator == "DoesNotExist":
-        return name not in labels
-    return True
+    seconds = sum(float(n) * UNIT_SECONDS[u] for n, u in DURATION.findall(unsigned))
+    return started is None or now < started + (-seconds if text[0] == "-" else seconds)
 
 
 class Cluster:
@@ -120,35 +105,97 @@ class Cluster:
 
     def _blocker(self, pod, node):
         marks = annotations(pod)
-        if marks.get(SAFE) == "false":
-            return "n"
+        if marks.get(SAFE) in ("false", "on-completion"):
+            return "n" if marks[SAFE] == "false" else "w"
         if is_protected(marks.get(PROTECTED), epoch((pod.get("status") or {}).get("startTime")), self.now):
             return "x"
         if daemon(pod):
-            return "" if self.owner_exists(pod) or marks.get(SAFE) == "true" else "g"
-        return self.volume_blocker(pod, node) or self.unless_safe_to_evict(pod, marks) or self.budget_blocker(pod)
+            return ""
+        if found := self.volume_blocker(pod, node):
+            return found
+        if stuck := self.stuck_seconds(pod):
+            return f"e={stuck // 60}"
+        found = self.unless_safe_to_evict(pod, marks)
+        if not found and tolerates((pod.get("spec") or {}).get("tolerations") or (), CORDON):
+            return "o"
+        return found or self.budget_blocker(pod)
+
+    def stuck_seconds(self, pod):
+        """Seconds since a pod that is being deleted should have ended; 0 while it may still end by itself."""
+        over = self.now - (epoch(meta(pod).get("deletionTimestamp")) or self.now)
+        return int(over) if over > STUCK_SECONDS else 0
 
     def volume_blocker(self, pod, node):
-        namespace = key(pod)[0]
-        for volume in (pod.get("spec") or {}).get("volumes") or ():
-            name = self.claim_of(pod, volume)
-            if name is None:
-                continue
-            claim = self.of("persistentvolumeclaims", namespace, name)
-            if claim is None:
+        found = ""
+        for name, claim in self.claims_of(pod):
+            bound = ((claim or {}).get("spec") or {}).get("volumeName")
+            disk = self.of("persistentvolumes", "", bound) if bound else None
+            if name and (claim is None or (bound and disk is None)):
                 return "u"
-            bound = (claim.get("spec") or {}).get("volumeName")
+            if disk is not None and self.bound_to_node(disk, node):
+                found = "v"
+        return found
+
+    def claims_of(self, pod):
+        """(name, claim or None) of each volume that has a claim; for a claim of the pod's own the name is empty."""
+        found = []
+        for volume in (pod.get("spec") or {}).get("volumes") or ():
+            if "persistentVolumeClaim" in volume:
+                name = volume["persistentVolumeClaim"]["claimName"]
+                found.append((name, self.of("persistentvolumeclaims", key(pod)[0], name)))
+            elif "ephemeral" in volume:
+                name = f"{key(pod)[1]}-{volume['name']}"
+                found.append(("", self.of("persistentvolumeclaims", key(pod)[0], name)))
+        return found
+
+    def volume_terms(self, pod):
+        """Node selector terms of each volume of the pod. ValueError when a claim waits or cannot be found."""
+        volumes = (pod.get("spec") or {}).get("volumes") or ()
+        own = [v["ephemeral"]["volumeClaimTemplate"] for v in volumes if "ephemeral" in v]
+        wanted = [self.class_terms((c.get("spec") or {}).get("storageClassName"), "of its own") for c in own]
+        for name, claim in self.claims_of(pod):
+            if not name:
+                continue
+            if claim is None:
+                raise ValueError(f"its claim {name} does not exist")
+            bound = claim["spec"].get("volumeName")
             disk = self.of("persistentvolumes", "", bound) if bound else None
             if bound and disk is None:
-                return "u"
-            if disk is not None and bound_to_node(disk, node):
-                return "v"
-        return ""
+                raise ValueError(f"the volume of its claim {name} cannot be found")
+            wanted += disk_terms(disk) if disk else [self.class_terms(claim["spec"].get("storageClassName"), name)]
+        return [terms for terms in wanted if terms]
 
-    def claim_of(self, pod, volume):
-        if "persistentVolumeClaim" in volume:
-            return volume["persistentVolumeClaim"]["claimName"]
-        return f"{key(pod)[1]}-{volume['name']}" if "ephemeral" in volume else None
+    def class_terms(self, class_name, claim):
+        """Where a volume may be created for a claim that waits for its pod to be scheduled."""
+        classes = self.known.get("storageclasses", {}).values()
+        default = [c for c in classes if annotations(c).get(DEFAULT_CLASS) == "true"]
+        found = [c for c in classes if meta(c)["name"] == class_name] if class_name else default
+        provisioner = found[0].get("provisioner") if found else ""
+        if not found or found[0].get("volumeBindingMode") != "WaitForFirstConsumer" or provisioner == BY_HAND:
+            raise ValueError(f"its claim {claim} is not bound")
+        return [
+            {"matchExpressions": [{**e, "operator": "In"} for e in t.get("matchLabelExpressions") or ()]}
+            for t in found[0].get("allowedTopologies") or ()
+        ]
+
+    def bound_to_node(self, disk, node):
+        """Whether no other node satisfies the volume, zones and regions left aside: another worker may start there."""
+        terms = [
+            {
+                "matchExpressions": [
+                    e for e in t.get("matchExpressions") or () if not ZONE_LABELS.fullmatch(str(e.get("key")))
+                ],
+                "matchFields": t.get("matchFields") or (),
+            }
+            for each in disk_terms(disk)
+            for t in each
+        ]
+        if not terms:
+            return "local" in (disk.get("spec") or {})
+        if not all(t["matchExpressions"] or t["matchFields"] for t in terms):
+            return False
+        others = [n for n in self.known.get("nodes", {}).values() if meta(n)["name"] != meta(node)["name"]]
+        return not any(any_term_holds(terms, meta(n).get("labels") or {}, meta(n)["name"]) for n in others)
 
     def unless_safe_to_evict(self, pod, marks):
         found = self.owner_blocker(pod)
@@ -166,22 +213,24 @@ class Cluster:
             return "g"
         return "d" if self.only_replica(pod, owner) else ""
 
-    def owner_exists(self, pod):
-        owner = controller(pod)
-        kind = "daemonsets" if daemon(pod) else OWNER_LISTS.get(f"{group(owner)}/{owner.get('kind')}")
-        if kind is None or kind not in self.known:
-            return True
-        return self.of(kind, key(pod)[0], owner.get("name")) is not None
+    def owner_exists(self, item):
+        """False when the owner is of a kind that is listed, and not in the list. Its uid counts as well as its name."""
+        owner = controller(item)
+        kind = OWNER_LISTS.get(f"{group(owner)}/{owner.get('kind')}")
+        return kind not in self.known or self.owner_of(item) is not None
+
+    def owner_of(self, item):
+        owner = controller(item)
+        kind = OWNER_LISTS.get(f"{group(owner)}/{owner.get('kind')}") if owner else None
+        found = self.of(kind, key(item)[0], owner.get("name")) if kind else None
+        same = found is None or not owner.get("uid") or meta(found).get("uid") in (None, owner["uid"])
+        return found if same else None
 
     def only_replica(self, pod, owner):
-        replica_set = (
-            self.of("replicasets", key(pod)[0], owner.get("name")) if owner.get("kind") == "ReplicaSet" else None
-        )
+        replica_set = self.owner_of(pod) if owner.get("kind") == "ReplicaSet" else None
         if replica_set is None:
             return False
-        above = controller(replica_set)
-        deployment = self.of("deployments", key(pod)[0], above.get("name")) if above else None
-        replicas = ((deployment or replica_set).get("spec") or {}).get("replicas")
+        replicas = ((self.owner_of(replica_set) or replica_set).get("spec") or {}).get("replicas")
         return (1 if replicas is None else replicas) <= 1
 
     def budget_blocker(self, pod):
@@ -201,26 +250,26 @@ class Cluster:
         return int(status.get("disruptionsAllowed") or 0)
 
     def needs_force(self, pod):
-        """Whether kubectl drain would refuse this pod although it is annotated as safe to evict."""
-        if finished(pod) or mirror(pod) or annotations(pod).get(SAFE) != "true":
+        """Whether kubectl drain refuses this pod without --force: it only looks for a DaemonSet of the group apps."""
+        if finished(pod) or mirror(pod):
             return False
-        return controller(pod) is None or (daemon(pod) and not self.owner_exists(pod))
+        if daemon(pod):
+            return "daemonsets" in self.known and self.of("daemonsets", key(pod)[0], controller(pod)["name"]) is None
+        return controller(pod) is None and annotations(pod).get(SAFE) == "true"
 
 
-def bound_to_node(disk, node):
-    """Whether a volume names hosts (K3s local-path of any source type). A volume bound to a zone can follow its pod."""
+def disk_terms(disk):
+    """The node selector terms of a volume, as lists of alternatives: its node affinity, and its zone as labels."""
     required = ((disk.get("spec") or {}).get("nodeAffinity") or {}).get("required")
-    if not required:
-        return "local" in (disk.get("spec") or {})
-    name = meta(node).get("name")
-    host = (meta(node).get("labels") or {}).get(HOSTNAME, name)
-    for term in required.get("nodeSelectorTerms") or ():
-        for expression in list(term.get("matchExpressions") or ()) + list(term.get("matchFields") or ()):
-            if expression.get("key") in (HOSTNAME, "metadata.name") or {name, host} & set(
-                expression.get("values") or ()
-            ):
-                return True
-    return "local" in (disk.get("spec") or {})
+    found = [required.get("nodeSelectorTerms") or []] if required else []
+    zones = {k: v for k, v in (meta(disk).get("labels") or {}).items() if ZONE_LABELS.fullmatch(k)}
+    expressions = [{"key": k, "operator": "In", "values": v.split("__")} for k, v in sorted(zones.items())]
+    return [*found, [{"matchExpressions": expressions}]] if zones else found
+
+
+def moves(pod):
+    """Whether a removal evicts this pod and its controller starts it again."""
+    return not (finished(pod) or mirror(pod) or daemon(pod))
 
 
 def node_protected(node, now):

@@ -19,7 +19,7 @@ from simulator.cluster.control.disruption import Disruption
 from simulator.cluster.control.kubelets import Kubelets
 from simulator.cluster.control.namespaces import Namespaces
 from simulator.cluster.control.scheduler import Scheduler
-from simulator.cluster.control.volumes import local_claim
+from simulator.cluster.control.volumes import local_claim, local_path_class
 from simulator.cluster.load.applications import Application, Applications, ApplicationSpec
 from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
@@ -82,6 +82,7 @@ class SimulatedCluster:
         with self.changing():
             for name in ("default", "kube-system", "monitoring", "shop"):
                 self.ensure_namespace(name)
+            self.create("storageclasses", local_path_class())
             for resource, obj in server_add_ons() if add_ons else ():
                 self.create(resource, obj)
 

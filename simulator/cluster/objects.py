@@ -194,19 +194,25 @@ def pod_facts(pod: Obj) -> PodFacts:
 
 
 def pod_requests(pod: Obj) -> tuple[int, float]:
-    """(CPU milli, memory MiB): the containers' sum, or the largest init container if that is more.
+    """(CPU milli, memory MiB): containers and sidecars, or the largest init step if that is more, plus the overhead.
 
-    kube-scheduler 1.33 counts the same (sidecar containers, which are not modelled, left aside).
+    kube-scheduler 1.33 counts the same.
     """
     spec = pod["spec"]
-    cpu = memory = 0.0
+    cpu = memory = beside_cpu = beside_memory = first_cpu = first_memory = 0.0
+    for container in spec.get("initContainers", ()):
+        one_cpu, one_memory = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            beside_cpu, beside_memory, one_cpu, one_memory = beside_cpu + one_cpu, beside_memory + one_memory, 0, 0
+        first_cpu, first_memory = max(first_cpu, beside_cpu + one_cpu), max(first_memory, beside_memory + one_memory)
     for container in spec.get("containers", ()):
         one_cpu, one_memory = _container_requests(container)
         cpu, memory = cpu + one_cpu, memory + one_memory
-    for container in spec.get("initContainers", ()):
-        one_cpu, one_memory = _container_requests(container)
-        cpu, memory = max(cpu, one_cpu), max(memory, one_memory)
-    return int(cpu), memory
+    overhead = spec.get("overhead", {})
+    return (
+        int(max(cpu + beside_cpu, first_cpu)) + cpu_milli(overhead.get("cpu", 0)),
+        max(memory + beside_memory, first_memory) + memory_mib(overhead.get("memory", 0)),
+    )
 
 
 def _container_requests(container: Obj) -> tuple[int, float]:

@@ -101,6 +101,7 @@ class ClusterState:
         self.pods_on: dict[str, dict[PodKey, None]] = {}
         self.owned: dict[str, dict[PodKey, None]] = {}
         self.pending: dict[PodKey, None] = {}
+        self.repelling: dict[PodKey, None] = {}
         self._requested: dict[str, tuple[int, float, int]] = {}
         self.work = PendingWork()
         self.reconcilers: list[Callable[[], bool]] = []
@@ -208,8 +209,11 @@ class ClusterState:
             self.pending[key] = None
         else:
             self.pending.pop(key, None)
+        if (pod["spec"].get("affinity") or {}).get("podAntiAffinity"):
+            self.repelling[key] = None
         if change.after is None:
             self.facts.pop(uid, None)
+            self.repelling.pop(key, None)
         self._mark_pod(change, key, bound_after or bound_before, facts)
 
     def _index_owner(self, uid: str, key: PodKey, exists: bool) -> None:

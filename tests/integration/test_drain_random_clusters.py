@@ -77,7 +77,7 @@ def test_budgets_hold_in_random_clusters(chunk: int, tier: Tier) -> None:
     def remove_a_worker(plan: Plan) -> None:
         checker, ended = remove_workers(plan)
         assert_only_safe_removals(checker)
-        assert set(ended) <= {"removed", "no worker", "failed", "blocked"}
+        assert {e.partition(" ")[0] for e in ended} <= {"removed", "no", "failed", "blocked"}
 
     remove_a_worker()
 
@@ -128,13 +128,13 @@ def test_budgets_hold_when_the_real_kubectl_drains(tier: Tier, tmp_path: Path) -
     )
     @given(plan=plans(quick=True))
     def drain_for_real(plan: Plan) -> None:
-        if drained.count("removed") < wanted:
+        if sum(e.startswith("removed") for e in drained) < wanted:
             checker, ended = remove_with_kubectl(plan, tmp_path)
             drained.extend(ended)
             assert_only_safe_removals(checker)
 
     drain_for_real()
-    assert drained.count("removed") == wanted, drained
+    assert sum(e.startswith("removed") for e in drained) == wanted, drained
 
 
 def remove_with_kubectl(plan: Plan, home: Path) -> tuple[BudgetChecker, list[str]]:

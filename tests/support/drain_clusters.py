@@ -135,12 +135,14 @@ def remove_one(
     shell: Shell,
     settle: Callable[[float], None],
     mutation: Mutation,
+    *,
+    order: str = "balance",
 ) -> str:
     """One removal as the states do it; answers what it came to. `mutation` may spoil a script or a verdict."""
     inspection = parse_inspection(shell(mutation("inspect_nodes", script("inspect_nodes")), {})[1])
     assert inspection.known
     judged = judge_workers(inspection, fleet, under_notice=frozenset(), back_offs=(), now=0)
-    plan = choose(judged, count=1, minimum=1, order="balance", spot_percent=0)
+    plan = choose(judged, count=1, minimum=1, order=order, spot_percent=0)
     if not plan.targets:
         return "no worker"
     name = plan.targets[0].node.node_name
@@ -152,7 +154,7 @@ def remove_one(
     cluster.instance_ended(name, voluntary=True)
     settle(60)
     forgotten = shell(script("forget_node"), {"NODE_NAME": name, "INSTANCE_ID": name})
-    return "removed" if forgotten[0] == 0 else f"not forgotten: {forgotten[1]}"
+    return f"removed {name}" if forgotten[0] == 0 else f"not forgotten: {forgotten[1]}"
 
 
 def drain(shell: Shell, target: Target, mutation: Mutation) -> str:

@@ -44,6 +44,7 @@ RESOURCES: Final[dict[str, Resource]] = {
         Resource("secrets", "Secret"),
         Resource("persistentvolumes", "PersistentVolume", namespaced=False),
         Resource("persistentvolumeclaims", "PersistentVolumeClaim"),
+        Resource("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False),
         Resource("deployments", "Deployment", "apps"),
         Resource("replicasets", "ReplicaSet", "apps"),
         Resource("statefulsets", "StatefulSet", "apps"),

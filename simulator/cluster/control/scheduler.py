@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.cluster.api.selectors import matches_expression
-from simulator.cluster.control.volumes import bind_local_claims, volume_node_terms
+from simulator.cluster.control.relations import find_conflicts, has_relations
+from simulator.cluster.control.volumes import bind_local_claims, has_unbound_claim, volume_node_terms
 from simulator.cluster.objects import (
     TAINT_UNSCHEDULABLE,
     Obj,
@@ -18,12 +19,14 @@ from simulator.cluster.objects import (
     condition,
     cpu_milli,
     is_gated,
+    key_of,
     memory_mib,
     set_condition,
     tolerates,
 )
 from simulator.cluster.state import ClusterState, PodKey
 
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
@@ -170,10 +173,13 @@ class Scheduler:
     def _place(self, pod: Obj, capacities: list[NodeCapacity]) -> str:
         """Bind the pod to its best node and return an empty text, or return why it fits no node."""
         facts = self._state.pod_facts(pod)
+        if has_unbound_claim(self._state.store, pod):
+            return unschedulable_message(Counter({UNBOUND: len(capacities)}), len(capacities))
         volume_terms = volume_node_terms(self._state.store, pod)
+        conflicts = find_conflicts(self._state, pod, [capacity.node for capacity in capacities])
         fitting, reasons = [], Counter[str]()
         for capacity in capacities:
-            refusals = find_refusals(pod, facts, capacity, volume_terms)
+            refusals = find_refusals(pod, facts, capacity, volume_terms) or conflicts.get(capacity.name, [])
             reasons.update(refusals)
             if not refusals:
                 fitting.append(capacity)
@@ -223,6 +229,9 @@ def mark_gated(pod: Obj, now: float) -> None:
 
 
 def _signature(pod: Obj) -> Any:
+    """Pods with the same signature fit the same nodes; where one pod decides about the next, each has its own."""
+    if has_relations(pod):
+        return key_of(pod)
     spec = pod["spec"]
     volumes = tuple(
         volume["persistentVolumeClaim"]["claimName"]

@@ -30,6 +30,17 @@ def volume_node_terms(store: ObjectStore, pod: Obj) -> list[list[Obj]]:
     return terms
 
 
+def has_unbound_claim(store: ObjectStore, pod: Obj) -> bool:
+    """Whether a claim of the pod waits for a volume whose class binds it before a pod is scheduled."""
+    for name in claims_of(pod):
+        claim = store.find("persistentvolumeclaims", pod["metadata"]["namespace"], name)
+        if claim is not None and not claim["spec"].get("volumeName"):
+            found = store.find("storageclasses", "", claim["spec"].get("storageClassName", "local-path"))
+            if found is not None and found.get("volumeBindingMode") == "Immediate":
+                return True
+    return False
+
+
 def bind_local_claims(store: ObjectStore, pod: Obj, node: Obj) -> None:
     """Give each unbound claim of this pod a volume on its node."""
     namespace = pod["metadata"]["namespace"]
@@ -65,6 +76,18 @@ def local_volume(name: str, node_name: str, namespace: str, claim: str) -> Obj:
             "storageClassName": "local-path",
         },
         "status": {"phase": "Bound"},
+    }
+
+
+def local_path_class() -> Obj:
+    """The class that K3s installs: a volume is made on the node of the claim's first pod."""
+    return {
+        "metadata": {
+            "name": "local-path",
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": "rancher.io/local-path",
+        "volumeBindingMode": "WaitForFirstConsumer",
     }
 
 

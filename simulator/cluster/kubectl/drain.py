@@ -38,11 +38,11 @@ class DrainFlags:
 
 @dataclass(slots=True, kw_only=True)
 class Selection:
-    """The pods of a node that are removed, and the names of the others by the reason."""
+    """The pods of a node that are removed, and the names of others by the warning or the fatal reason."""
 
     pods: list[Obj] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)
-    bare: list[str] = field(default_factory=list)
+    fatal: dict[str, list[str]] = field(default_factory=dict)
 
     def warning_line(self) -> str:
         return "; ".join(f"{what}: {', '.join(names)}" for what, names in self.warnings.items())
@@ -92,8 +92,8 @@ class Drain:
     def _empty(self, node: str) -> list[str]:
         """Remove the node's pods; the errors, none when no pod is left."""
         selection = self._select(node)
-        if selection.bare:
-            return [f"cannot delete {BARE_FATAL}: {', '.join(selection.bare)}"]
+        if selection.fatal:
+            return [f"cannot delete {reason}: {', '.join(names)}" for reason, names in selection.fatal.items()]
         if selection.warnings:
             self._err(f"Warning: {selection.warning_line()}")
         errors = self._delete_all(selection.pods) if self._flags.disable_eviction else self._evict_all(selection.pods)
@@ -115,14 +115,31 @@ class Drain:
             return
         owner, finished = controller_of(pod), is_finished(pod)
         if owner is not None and owner["kind"] == "DaemonSet" and not finished:
-            selection.warnings.setdefault(DAEMON_WARNING, []).append(name)
-            return
-        if owner is None and not finished:
-            if not self._flags.force:
-                selection.bare.append(name)
+            missing = self._missing_daemon_set(pod["metadata"]["namespace"], owner["name"])
+            if not missing:
+                selection.warnings.setdefault(DAEMON_WARNING, []).append(name)
                 return
-            selection.warnings.setdefault(BARE_WARNING, []).append(name)
+            if self._is_refused(missing, missing, name, selection):
+                return
+        elif owner is None and not finished and self._is_refused(BARE_FATAL, BARE_WARNING, name, selection):
+            return
         selection.pods.append(pod)
+
+    def _is_refused(self, fatal: str, warning: str, name: str, selection: Selection) -> bool:
+        """Record a pod that only --force removes."""
+        kind, text = (selection.warnings, warning) if self._flags.force else (selection.fatal, fatal)
+        kind.setdefault(text, []).append(name)
+        return not self._flags.force
+
+    def _missing_daemon_set(self, namespace: str, name: str) -> str:
+        """The API's error about a DaemonSet of the group apps that does not exist; empty when it does."""
+        try:
+            self._api().get("daemonsets", namespace, name)
+        except ApiError as error:
+            if error.code == 404:
+                return error.message
+            raise
+        return ""
 
     def _is_skipped(self, pod: Obj) -> bool:
         """Whether the pod has been terminating for so long that drain does not wait for it."""

@@ -51,9 +51,9 @@ def inspection_text(*workers: str, at: int = NOW) -> str:
     return "\n".join([*lines, f"end {len(lines)} {zlib.crc32(chr(10).join(lines).encode()):08x}"])
 
 
-def worker_line(instance_id: str, flags: str = "RW", cordon: str = "-", blockers: str = "-") -> str:
-    """A node with its flags: R ready, C cordoned, T tainted, W worker, S server."""
-    return f"w {instance_id} = 0 {flags} 900 2/1/0/0 500/2000 - {cordon} - {blockers} 0"
+def worker_line(instance_id: str, flags: str = "RWJ", cordon: str = "-", blockers: str = "-") -> str:
+    """A node with its flags: R ready, C cordoned, T tainted, W worker, S server, J one of several removals."""
+    return f"w {instance_id} = 0 {flags} 900 2/1/0/0 500/2000 - {cordon} - {blockers} 0/0"
 
 
 def check_text(

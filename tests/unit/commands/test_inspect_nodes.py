@@ -8,7 +8,9 @@ import pytest
 
 from node_fleet.domain.scale_down.inspection import parse_inspection
 from simulator.cluster.model import ApplicationSpec
+from simulator.cluster.workloads import deployment_object
 from tests.support.server_site import FIRST, SECOND, SERVER, Site
+from tests.support.shipped_scripts import script
 
 
 def test_each_node_has_its_line_and_the_server_is_marked(site: Site) -> None:
@@ -72,7 +74,7 @@ def test_an_exhausted_budget_is_reported_before_a_worker_is_selected(site: Site,
     site.clock.advance(60)
     nodes = [n for n in site.inspect().nodes if n.blockers and not n.server]
     assert nodes
-    assert {(b.letter, b.budget) for n in nodes for b in n.blockers} == {("p", name)}
+    assert {(b.letter, b.detail) for n in nodes for b in n.blockers} == {("p", name)}
     assert all(n.disruptions_allowed == 0 for n in nodes)
 
 
@@ -124,3 +126,65 @@ def test_an_api_that_does_not_answer_gives_no_inspection(site: Site) -> None:
     assert result.exit_code != 0
     assert not parse_inspection(result.stdout).known
     assert "cannot read" in result.stderr
+
+
+def crowded(site: Site, **changed: Any) -> None:
+    """Two pods of 1000m on two workers that can each hold one."""
+    given = {"cpu_request_milli": 1000, "replicas": 2, **changed}
+    site.world.add_application(ApplicationSpec(name="big", **given))
+    site.clock.advance(60)
+
+
+def test_a_worker_whose_pod_fits_nowhere_else_is_kept_with_the_amounts(site: Site) -> None:
+    crowded(site)
+    [blocker] = site.node(FIRST).blockers
+    assert (blocker.pod[:9], blocker.letter, blocker.detail) == ("shop/big-", "f", "1000m/880m/alone/cpu")
+
+
+@pytest.mark.parametrize(
+    ("selector", "detail"),
+    [
+        ({"topology.kubernetes.io/zone": "us-east-1a"}, "-/-/alone/affinity"),
+        ({"node-fleet.io/market": "on-demand"}, "-/-/alone/affinity"),
+        ({"node-fleet.io/role": "worker"}, ""),
+    ],
+)
+def test_a_worker_that_alone_meets_a_node_selector_is_kept(site: Site, selector: dict[str, str], detail: str) -> None:
+    crowded(site, cpu_request_milli=100, node_selector=selector)
+    assert [b.detail for b in site.node(FIRST).blockers] == ([detail] if detail else [])
+
+
+def test_the_last_worker_in_the_zone_of_a_volume_is_kept(site: Site) -> None:
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a"]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    site.world.create("persistentvolumes", {"metadata": {"name": "disk"}, "spec": {"nodeAffinity": terms}})
+    claim = {"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "disk"}}
+    site.world.create("persistentvolumeclaims", claim)
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    spec = deployment_object("files", namespace="shop", replicas=2, cpu_milli=100, memory_mib=64, volumes=[volume])
+    site.world.create("deployments", spec)
+    site.clock.advance(60)
+    assert [(b.letter, b.detail) for b in site.node(FIRST).blockers] == [("f", "-/-/alone/volume")]
+
+
+def test_a_claim_that_cannot_be_found_keeps_the_worker(site: Site) -> None:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    crowded(site, cpu_request_milli=100)
+    [pod] = [p for p in site.world.pods_on(FIRST) if p["metadata"]["namespace"] == "shop"]
+    site.world.update("pods", "shop", pod["metadata"]["name"], lambda fresh: fresh["spec"].update(volumes=[volume]))
+    assert [b.letter for b in site.node(FIRST).blockers] == ["u"]
+
+
+def test_what_is_not_judged_within_its_time_keeps_the_worker(site: Site) -> None:
+    crowded(site, cpu_request_milli=100)
+    assert site.node(FIRST).blockers == ()
+    late = script("inspect_nodes").replace("FIT_SECONDS = 1.0", "FIT_SECONDS = -1.0")
+    found = parse_inspection(site.shell.run(late).stdout)
+    assert {b.detail for n in found.nodes if not n.server for b in n.blockers} == {"-/-/alone/time"}
+
+
+@pytest.mark.parametrize(("cpu", "together"), [(100, True), (1000, False)])
+def test_workers_are_marked_whose_pods_fit_elsewhere_together(site: Site, cpu: int, together: bool) -> None:
+    site.world.add_worker("i-00000000000000003", az="us-east-1b")
+    crowded(site, cpu_request_milli=cpu, replicas=2)
+    assert sum(n.fits_together for n in site.inspect().nodes) == (2 if together else 0)

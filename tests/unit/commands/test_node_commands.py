@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
+from cdk_app.scripts import read_insert
 from node_fleet.domain.scale_down.inspection import parse_node_check
 from simulator.cluster.model import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
@@ -120,4 +124,18 @@ def test_a_node_of_another_instance_is_not_forgotten(site: Site) -> None:
 
 @pytest.mark.parametrize("name", ["inspect_nodes", "drain_node"])
 def test_both_scripts_carry_the_pod_rules(name: str) -> None:
-    assert (COMMANDS / "rules.py").read_text() in script(name)
+    assert read_insert(COMMANDS / "rules.py") in script(name)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in COMMANDS.glob("*.sh")))
+def test_the_python_of_a_script_runs_on_the_server_and_defines_each_name_once(name: str) -> None:
+    """Amazon Linux 2023 has Python 3.9; the modules that a script contains share one namespace."""
+    for part in re.findall(r"<<'PYTHON'\n(.*?)^PYTHON$", script(name), re.DOTALL | re.MULTILINE):
+        tree = ast.parse(part, feature_version=(3, 9))
+        named = (ast.FunctionDef, ast.ClassDef)
+        defined = [node.name for node in tree.body if isinstance(node, named)]
+        defined += [
+            t.id for node in tree.body if isinstance(node, ast.Assign) for t in node.targets if hasattr(t, "id")
+        ]
+        assert sorted(defined) == sorted(set(defined))
+        assert "import node_fleet" not in part and "from node_fleet" not in part

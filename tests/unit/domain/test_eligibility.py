@@ -34,7 +34,7 @@ def reason(seen: InspectedNode, *, machine: Instance | None = None, **rules: obj
 
 
 def blocked(letter: str, budget: str = "") -> InspectedNode:
-    return node(blockers=(Blocker(pod="shop/orders-db-0", letter=letter, budget=budget),))
+    return node(blockers=(Blocker(pod="shop/orders-db-0", letter=letter, detail=budget),))
 
 
 KEPT = [
@@ -61,6 +61,22 @@ KEPT = [
     (blocked("x"), {}, "is annotated karpenter.sh/do-not-disrupt"),
     (blocked("p", "orders"), {}, "allows no disruption now (budget orders)"),
     (blocked("t", "orders"), {}, "is under two disruption budgets"),
+    (blocked("e", "12"), {}, "shop/orders-db-0 has been terminating for 12 min"),
+    (blocked("o"), {}, "tolerates a cordon"),
+    (blocked("w"), {}, 'safe-to-evict "on-completion"'),
+    (
+        blocked("f", "1000m/900m/alone/cpu"),
+        {},
+        "shop/orders-db-0 requests 1000m CPU, most free elsewhere is 900m",
+    ),
+    (
+        blocked("f", "1/0/together/nvidia.com/gpu"),
+        {},
+        "requests 1 nvidia.com/gpu, most free elsewhere is 0 once the other pods of this worker run there",
+    ),
+    (blocked("f", "-/-/alone/volume"), {}, "uses a volume that no other worker can attach"),
+    (blocked("f", "1/0/alone/pods"), {}, "finds no other worker below its maximum number of pods"),
+    (blocked("f", "-/-/alone/time"), {}, "the inspection reached its time limit"),
     (blocked("u"), {}, "cannot be judged"),
     (blocked("z"), {}, "cannot be judged"),
     (node(more_blockers=3), {}, "3 of its pods must not be moved"),
@@ -76,6 +92,12 @@ def test_each_rule_keeps_its_worker_and_says_why(seen: InspectedNode, rules: dic
 def test_a_worker_that_was_to_be_replaced_and_is_ready_again_stays() -> None:
     assert reason(node(ready=True), not_ready=ID) == "it is ready again"
     assert reason(node(ready=False), not_ready=ID) == ""
+
+
+def test_lost_pods_that_the_answer_only_counts_do_not_keep_a_dead_worker() -> None:
+    lost = replace(blocked("s"), ready=False, more_blockers=7)
+    assert reason(lost, not_ready=ID) == ""
+    assert reason(replace(lost, more_lasting=2), not_ready=ID) == "2 of its pods must not be moved"
 
 
 def test_the_operators_sentence() -> None:
@@ -133,7 +155,8 @@ def test_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [{"cordoned": True}, {"protected_by": "karpenter.sh/do-not-disrupt"}, {"more_blockers": 1}]
+    "rule",
+    [{"cordoned": True}, {"protected_by": "karpenter.sh/do-not-disrupt"}, {"more_blockers": 1, "more_lasting": 1}],
 )
 def test_a_dead_worker_keeps_its_other_protections(rule: dict[str, object]) -> None:
     assert reason(node(ready=False, **rule), not_ready=ID)

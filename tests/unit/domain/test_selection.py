@@ -30,9 +30,10 @@ def candidate(
     launched: int = 0,
     market: Market = "on-demand",
     requested: int = 500,
+    together: bool = True,
 ) -> Candidate:
     name = f"i-{number:017x}"
-    seen = inspected_node(name, zone=zone, pods_to_move=pods, cpu_requested_milli=requested)
+    seen = inspected_node(name, zone=zone, pods_to_move=pods, cpu_requested_milli=requested, fits_together=together)
     host = machine(name, zone=zone, market=market, launched_at=launched)
     return Candidate(instance=host, node=seen, cpu_percent=cpu)
 
@@ -83,6 +84,13 @@ def test_each_order_picks_by_its_first_difference(order: str, candidates: list[C
 def test_zones_and_shares_are_counted_again_after_each_choice() -> None:
     three, two = [candidate(n, "a") for n in (1, 2, 3)], [candidate(n, "b") for n in (4, 5)]
     assert first(*three, *two, count=3) == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("together", "chosen"), [((2, 3), [1]), ((1, 3), [1, 3]), ((1, 2, 3), [1, 2])])
+def test_several_workers_are_removed_only_when_their_pods_fit_elsewhere_together(
+    together: tuple[int, ...], chosen: list[int]
+) -> None:
+    assert first(*(candidate(n, together=n in together) for n in (1, 2, 3)), count=2) == chosen
 
 
 @pytest.mark.parametrize("share", [0, 50, 70, 100])

@@ -24,9 +24,27 @@ REASONS: dict[str, str] = {
     "x": "is annotated karpenter.sh/do-not-disrupt",
     "p": "is under a disruption budget that allows no disruption now",
     "t": "is under two disruption budgets, which makes eviction impossible",
+    "w": 'is annotated safe-to-evict "on-completion" and has not finished',
+    "e": "is being deleted and does not end",
+    "o": "tolerates a cordon, so that the scheduler may place it on this worker again",
     "u": "cannot be judged",
 }
 """The meaning of each letter of cluster/commands/rules.py."""
+
+MISFITS: dict[str, str] = {
+    "affinity": "is accepted by no other worker: its node selector or required node affinity",
+    "taints": "is accepted by no other worker: it does not tolerate their taints",
+    "volume": "uses a volume that no other worker can attach",
+    "ports": "needs a host port that is taken on every other worker",
+    "pod-affinity": "is accepted by no other worker: its required pod affinity",
+    "anti-affinity": "is accepted by no other worker: a required pod anti-affinity",
+    "spread": "is accepted by no other worker: its topology spread constraint",
+    "nodes": "has no other worker to run on",
+    "pods": "finds no other worker below its maximum number of pods",
+}
+"""Why a pod fits on no other worker, by the predicate of the scheduler; every other predicate is a resource."""
+
+_RESOURCES = {"cpu": "CPU", "memory": "memory"}
 
 KEPT_WHEN_NOT_READY = frozenset("vnxu")
 """Blockers that count even for a worker that has been NotReady for long; its other pods are already lost."""
@@ -165,9 +183,7 @@ def _cordon_reason(node: InspectedNode) -> str:
 
 def _pods_reason(node: InspectedNode, dead: bool) -> str:
     shown = [b for b in node.blockers if not dead or b.letter in KEPT_WHEN_NOT_READY]
-    hidden = node.more_blockers
-    if dead and hidden:
-        return f"{hidden} more pods are not listed in the answer of the server"
+    hidden = node.more_lasting if dead else node.more_blockers
     if not shown and not hidden:
         return ""
     if not shown:
@@ -178,5 +194,19 @@ def _pods_reason(node: InspectedNode, dead: bool) -> str:
 
 
 def _pod_reason(blocker: Blocker) -> str:
+    if blocker.letter == "f":
+        return misfit_reason(blocker)
     text = f"{blocker.pod} {REASONS.get(blocker.letter, 'cannot be judged')}"
-    return f"{text} (budget {blocker.budget})" if blocker.budget else text
+    if blocker.letter == "e":
+        return f"{blocker.pod} has been terminating for {blocker.detail} min"
+    return f"{text} (budget {blocker.detail})" if blocker.detail else text
+
+
+def misfit_reason(blocker: Blocker) -> str:
+    """For example: shop/big-1 requests 1000m CPU, most free elsewhere is 900m."""
+    requested, free, when, predicate = blocker.detail.split("/", 3)
+    if predicate == "time":
+        return "the inspection reached its time limit before it judged whether its pods fit on other workers"
+    amounts = f"requests {requested} {_RESOURCES.get(predicate, predicate)}, most free elsewhere is {free}"
+    reason = MISFITS.get(predicate, amounts)
+    return f"{blocker.pod} {reason}" + (" once the other pods of this worker run there" if when == "together" else "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 _LIST_TAIL = re.compile(r"^end (\d{1,6}) ([0-9a-f]{8})$")
 _COUNT = re.compile(r"^\d{1,9}$")
-_BLOCKER = re.compile(r"^(?P<pod>[A-Za-z0-9._/~?-]+):(?P<letter>[a-z])(=(?P<budget>[A-Za-z0-9._/~?-]+))?$")
+_BLOCKER = re.compile(r"^(?P<pod>[A-Za-z0-9._/~?-]+):(?P<letter>[a-z])(=(?P<detail>[A-Za-z0-9._/~?-]+))?$")
 _NODE_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
 _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 _FIELDS_OF_A_WORKER = 13
@@ -24,11 +24,14 @@ class UnreadableAnswerError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """One pod that keeps its worker. `pod` is namespace/name; eligibility.REASONS explains `letter`."""
+    """One pod that keeps its worker. `pod` is namespace/name; eligibility.REASONS explains `letter`.
+
+    detail: the budget, the minutes, or REQUESTED/FREE/alone|together/PREDICATE of a pod that fits on no other worker.
+    """
 
     pod: str
     letter: str
-    budget: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,8 @@ class InspectedNode:
     """One node as kubectl on the server shows it. cordoned_by: an operation id, or "?" for any other cordon.
 
     disruptions_allowed: the least among the budgets of its pods; None when no budget covers them. worker: the node has
-    the fleet's role label, so it is, or was, a worker of the fleet.
+    the fleet's role label, so it is, or was, a worker of the fleet. fits_together: it may be one of several removals.
+    more_lasting: those of more_blockers that keep even a worker that is not ready.
     """
 
     instance_id: str
@@ -60,6 +64,8 @@ class InspectedNode:
     protected_by: str = ""
     blockers: tuple[Blocker, ...] = ()
     more_blockers: int = 0
+    more_lasting: int = 0
+    fits_together: bool = False
 
     @property
     def idle_cpu_percent(self) -> float:
@@ -179,6 +185,7 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
     instance = row[1] if _INSTANCE_ID.match(row[1]) else ""
     movable, daemons, mirrors, finished = _numbers(row[6], 4)
     requested, allocatable = _numbers(row[7], 2)
+    more, lasting = _numbers(row[12], 2)
     return InspectedNode(
         instance_id=instance,
         node_name=instance if row[2] == "=" else row[2],
@@ -203,7 +210,9 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
             "K": "karpenter.sh/do-not-disrupt",
         }.get(row[10], ""),
         blockers=tuple(_blocker(word) for word in row[11].split(",") if row[11] != "-"),
-        more_blockers=_number(row[12]),
+        more_blockers=more,
+        more_lasting=lasting,
+        fits_together="J" in row[4],
     )
 
 
@@ -211,4 +220,4 @@ def _blocker(word: str) -> Blocker:
     match = _BLOCKER.match(word)
     if match is None:
         raise UnreadableAnswerError(f"{word:.40} is not a pod with its reason")
-    return Blocker(pod=match["pod"], letter=match["letter"], budget=match["budget"] or "")
+    return Blocker(pod=match["pod"], letter=match["letter"], detail=match["detail"] or "")

@@ -35,8 +35,8 @@ def choose(
 ) -> Plan:
     """At most `count` workers, one after the other, so that at least `minimum` usable ones remain.
 
-    Zones and markets are counted again after each choice. not_ready names the only worker to remove; it accepts no
-    pods, so removing it cannot break the minimum.
+    Zones and markets are counted again after each choice. Several are chosen only among those whose pods fit elsewhere
+    together. not_ready names the only worker to remove; it accepts no pods, so its removal cannot break the minimum.
     """
     pool = [c for c in eligibility.candidates if not not_ready or c.instance.instance_id == not_ready]
     if not_ready:
@@ -53,6 +53,7 @@ def choose(
         pool.remove(best)
         fleet.subtract([("zone", best.instance.zone), ("market", best.instance.market)])
         chosen.append(best)
+        pool = [c for c in pool if c.node.fits_together and best.node.fits_together]
     names = ", ".join(c.instance.instance_id for c in chosen)
     return Plan(targets=tuple(chosen), sentence=f"{names}: {_why(order)}; {len(eligibility.kept)} others kept")
 

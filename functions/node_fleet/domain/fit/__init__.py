@@ -1,0 +1,1 @@
+"""Whether pods fit on nodes."""

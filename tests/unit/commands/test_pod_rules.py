@@ -1,0 +1,238 @@
+"""Which pods keep their worker: the rules that the inspection and the drain share, and where a volume can be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.shipped_scripts import rules
+
+NOW = 1_000_000
+ZONE = "topology.kubernetes.io/zone"
+
+
+def owned_by(kind: str, name: str, version: str = "apps/v1", **more: Any) -> dict[str, Any]:
+    return {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": name, "controller": True, **more}]}
+
+
+def pod(**metadata: Any) -> dict[str, Any]:
+    given = {"name": "web-1", "namespace": "shop", **owned_by("ReplicaSet", "web"), **metadata}
+    return {"metadata": given, "spec": metadata.pop("spec", {}), "status": {"phase": "Running"}}
+
+
+def item(name: str, spec: dict[str, Any] | None = None, namespace: str = "shop", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": spec or {}}
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+def blocker(given: dict[str, Any], **lists: list[dict[str, Any]]) -> str:
+    held = {"replicasets": [item("web", {"replicas": 2})], "daemonsets": [], "deployments": [], **lists}
+    found: str = rules.Cluster(held, NOW).blocker(given, node("n1"))
+    return found
+
+
+def iso(epoch: int) -> str:
+    return f"1970-01-{1 + epoch // 86400:02d}T{epoch % 86400 // 3600:02d}:{epoch % 3600 // 60:02d}:{epoch % 60:02d}Z"
+
+
+@pytest.mark.parametrize(
+    ("above", "letter"),
+    [
+        (owned_by("Deployment", "web"), ""),
+        (owned_by("Rollout", "web", "argoproj.io/v1alpha1"), "d"),
+        (owned_by("Deployment", "web", uid="2"), "d"),
+        (owned_by("Deployment", "web", uid="1"), ""),
+        ({}, "d"),
+    ],
+)
+def test_an_owner_is_known_by_group_kind_name_and_uid(above: dict[str, Any], letter: str) -> None:
+    """A Deployment with three replicas has the name of the owner of a ReplicaSet with one."""
+    lists = {
+        "replicasets": [item("web", {"replicas": 1}, **above)],
+        "deployments": [item("web", {"replicas": 3}, uid="1")],
+    }
+    assert blocker(pod(), **lists) == letter
+
+
+def test_a_daemon_pod_of_any_group_never_keeps_its_worker_and_may_need_force() -> None:
+    lists = {"daemonsets": [item("agent")]}
+    cluster = rules.Cluster(lists, NOW)
+    ours, gone = pod(**owned_by("DaemonSet", "agent")), pod(**owned_by("DaemonSet", "gone"))
+    foreign = pod(**owned_by("DaemonSet", "log", "apps.kruise.io/v1alpha1"))
+    assert [blocker(p, **lists) for p in (ours, gone, foreign)] == ["", "", ""]
+    assert [cluster.needs_force(p) for p in (ours, gone, foreign)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("true", True),
+        ("1h", True),
+        ("+1h", True),
+        (".5h", True),
+        ("0.4h10m", True),
+        ("1.h", True),
+        ("1800s", False),
+        ("29m59s", False),
+        ("1799999ms", False),
+        ("1800001000us", True),
+        ("-1h", False),
+        ("0", False),
+        ("1", False),
+        ("1 h", False),
+        ("", False),
+    ],
+)
+def test_go_durations_protect_a_pod_since_its_start(value: str, kept: bool) -> None:
+    given = pod(annotations={"karpenter.sh/do-not-disrupt": value})
+    given["status"]["startTime"] = iso(NOW - 1800 if value != ".5h" else NOW - 1799)
+    assert blocker(given) == ("x" if kept else "")
+
+
+@pytest.mark.parametrize(("phase", "letter"), [("Running", "w"), ("Pending", "w"), ("Succeeded", "")])
+def test_a_pod_that_must_run_to_completion_keeps_its_worker_until_it_has_finished(phase: str, letter: str) -> None:
+    given = pod(**owned_by("Job", "batch", "batch/v1"), annotations={rules.SAFE: "on-completion"})
+    given["status"]["phase"] = phase
+    assert blocker(given) == letter
+
+
+@pytest.mark.parametrize(("ago", "letter"), [(-20, ""), (30, ""), (31, "e=0"), (125, "e=2")])
+def test_a_pod_that_should_have_ended_keeps_its_worker(ago: int, letter: str) -> None:
+    assert blocker(pod(deletionTimestamp=iso(NOW - ago))) == letter
+
+
+@pytest.mark.parametrize(
+    ("toleration", "letter"),
+    [
+        ({"operator": "Exists"}, "o"),
+        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, "o"),
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, ""),
+        ({"operator": "Exists", "effect": "NoExecute"}, ""),
+    ],
+)
+def test_a_pod_that_tolerates_a_cordon_keeps_its_worker(toleration: dict[str, str], letter: str) -> None:
+    assert blocker({**pod(), "spec": {"tolerations": [toleration]}}) == letter
+
+
+def affinity(key: str, *values: str) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}]
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+
+
+def uses(**disk: Any) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    lists = {
+        "nodes": [node("n1", **{"rack": "1", ZONE: "a"}), node("n2", **{"rack": "2", ZONE: "b"})],
+        "persistentvolumeclaims": [item("data", {"volumeName": "disk"})],
+        "persistentvolumes": [item("disk", disk.get("spec"), namespace="", labels=disk.get("labels", {}))],
+    }
+    return {**pod(), "spec": {"volumes": [volume]}}, lists
+
+
+@pytest.mark.parametrize(
+    ("spec", "letter"),
+    [
+        (affinity("rack", "1"), "v"),
+        (affinity("rack", "1", "2"), ""),
+        (affinity("rack", "3", "1"), "v"),
+        (affinity(ZONE, "a"), ""),
+        (affinity("topology.ebs.csi.aws.com/zone", "a"), ""),
+        ({"local": {"path": "/data"}}, "v"),
+        ({"csi": {"driver": "ebs.csi.aws.com"}}, ""),
+    ],
+)
+def test_a_volume_that_no_other_node_satisfies_keeps_its_worker_whatever_the_label(
+    spec: dict[str, Any], letter: str
+) -> None:
+    given, lists = uses(spec=spec)
+    assert blocker(given, **lists) == letter
+
+
+@pytest.mark.parametrize(
+    ("disk", "terms"),
+    [
+        ({"spec": affinity(ZONE, "a")}, [affinity(ZONE, "a")["nodeAffinity"]["required"]["nodeSelectorTerms"]]),
+        (
+            {"labels": {ZONE: "a__b"}},
+            [[{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a", "b"]}]}]],
+        ),
+        ({"spec": {"csi": {}}}, []),
+    ],
+)
+def test_the_places_of_a_volume_are_its_affinity_and_its_zone(disk: dict[str, Any], terms: list[Any]) -> None:
+    given, lists = uses(**disk)
+    assert rules.Cluster(lists, NOW).volume_terms(given) == terms
+
+
+def storage_class(name: str, mode: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **more.pop("metadata", {})}, "volumeBindingMode": mode, **more}
+
+
+@pytest.mark.parametrize(
+    ("classes", "claim", "terms"),
+    [
+        ([storage_class("ebs", "WaitForFirstConsumer")], {"storageClassName": "ebs"}, []),
+        (
+            [
+                storage_class(
+                    "ebs",
+                    "WaitForFirstConsumer",
+                    allowedTopologies=[{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}],
+                )
+            ],
+            {"storageClassName": "ebs"},
+            [[{"matchExpressions": [{"key": ZONE, "values": ["b"], "operator": "In"}]}]],
+        ),
+        (
+            [storage_class("ebs", "WaitForFirstConsumer", metadata={"annotations": {rules.DEFAULT_CLASS: "true"}})],
+            {},
+            [],
+        ),
+    ],
+)
+def test_a_claim_that_waits_for_its_pod_allows_the_places_of_its_class(
+    classes: list[Any], claim: dict[str, Any], terms: list[Any]
+) -> None:
+    given, lists = uses()
+    lists |= {"storageclasses": classes, "persistentvolumeclaims": [item("data", claim)]}
+    assert rules.Cluster(lists, NOW).volume_terms(given) == terms
+
+
+@pytest.mark.parametrize(
+    ("classes", "problem"),
+    [
+        ([], "claim data is not bound"),
+        ([storage_class("ebs", "Immediate")], "claim data is not bound"),
+        ([storage_class("ebs", "WaitForFirstConsumer", provisioner=rules.BY_HAND)], "claim data is not bound"),
+    ],
+)
+def test_a_claim_that_waits_for_a_volume_is_an_error_with_its_name(classes: list[Any], problem: str) -> None:
+    given, lists = uses()
+    lists |= {"storageclasses": classes, "persistentvolumeclaims": [item("data", {"storageClassName": "ebs"})]}
+    with pytest.raises(ValueError, match=problem):
+        rules.Cluster(lists, NOW).volume_terms(given)
+
+
+@pytest.mark.parametrize(
+    ("missing", "problem"),
+    [("persistentvolumeclaims", "claim data does not exist"), ("persistentvolumes", "volume of its claim data")],
+)
+def test_a_claim_or_volume_that_is_missing_is_an_error_and_keeps_the_worker(missing: str, problem: str) -> None:
+    given, lists = uses()
+    lists[missing] = []
+    assert blocker(given, **lists) == "u"
+    with pytest.raises(ValueError, match=problem):
+        rules.Cluster(lists, NOW).volume_terms(given)
+
+
+def test_a_volume_of_the_pods_own_is_judged_by_its_class() -> None:
+    volume = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "ebs"}}}}
+    given = {**pod(), "spec": {"volumes": [volume]}}
+    known = rules.Cluster({"storageclasses": [storage_class("ebs", "WaitForFirstConsumer")]}, NOW)
+    assert known.volume_terms(given) == []
+    with pytest.raises(ValueError, match="claim of its own is not bound"):
+        rules.Cluster({}, NOW).volume_terms(given)
