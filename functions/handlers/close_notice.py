@@ -12,7 +12,10 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Return the sentence. Safe twice. A worker that could not be settled stays under notice and causes an alert."""
+    """Return status and sentence. Safe twice.
+
+    "kept": the worker could not be settled, stays under notice and causes an alert; "closed" otherwise.
+    """
     services = load_services()
     interruption = take(event, "interruption", Interruption)
     failure = plain_failure(event["failure"]) if "failure" in event else None
@@ -20,14 +23,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     status = settle.get("status", "")
     text = closing_sentence(interruption, status, settle.get("detail", ""), failure)
     alerts = closing_alerts(interruption, status, text, failed=failure is not None)
-    if failure is None and status != "kept":
+    is_kept = failure is not None or status == "kept"
+    if not is_kept:
         _lift(services, interruption)
     data = {"interruption": event["interruption"], "settle": settle, "text": text}
     services.records.put_event("interruption_end", services.clock.now(), data, key=interruption.event_key)
     if alerts:
         message = interruption_message(interruption, services.settings.cluster_id, text, alerts)
         services.publisher.publish(interruption.why, to_payload(message))
-    return {"interruption": event["interruption"], "sentence": text}
+    return {"status": "kept" if is_kept else "closed", "sentence": text}
 
 
 def _lift(services: Services, interruption: Interruption) -> None:

@@ -116,4 +116,4 @@ def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_
             it_struck,
         ]
     )
-    assert answers(ran)[0].path[-1] == "CloseNotice"
+    assert "CloseNotice" in answers(ran)[0].path

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
+from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.payload import to_payload
 from simulator.aws.faults import FaultRule
 from tests.support.handlers.bench import ZONES, Bench
@@ -243,7 +245,7 @@ def test_an_interruption_after_a_recommendation_takes_over_and_replaces_nothing_
     second, third = start(fleet, what, "warning"), start(fleet, what, "warning-again")
     foreign = start(fleet, event(fleet, WARNING, "i-0fedcba9876543210"), "foreign")
     finish(fleet, first, second, third, foreign)
-    assert first.path[-1] == "Superseded"
+    assert "Superseded" in first.path
     assert [third.path[-1], foreign.path[-1]] == ["Ignored", "Ignored"]
     assert len(replacements(fleet, taken.instance_id)) == 1
     modes = [p["DrainMode"] for d, p in fleet.server.commands if d == "DrainNode"]
@@ -277,7 +279,42 @@ def test_a_scheduled_change_whose_date_is_moved_is_drained_near_its_new_date_and
     fleet.cloud.ec2.reclaim(taken.instance_id)
     finish(fleet, first, moved, seconds=8 * 86_400)
     assert commands(fleet) == ["DrainNode", "ForgetNode"] and not fleet.state().notices
-    assert first.path[-1] == "Superseded" and len(replacements(fleet, taken.instance_id)) == 1
+    assert "Superseded" in first.path and len(replacements(fleet, taken.instance_id)) == 1
+
+
+@pytest.mark.parametrize("fault", ["the notice cannot be cleared", "the outcome is unknown"])
+def test_a_notice_that_stays_open_fails_the_execution_only_after_every_other_worker_was_handled(
+    fleet: Bench, fault: str
+) -> None:
+    broken, other = worker(fleet, 1), worker(fleet, 2, zone=ZONES[1])
+    when = fleet.clock.now() + 14 * 86_400
+    if fault == "the outcome is unknown":
+        fail_for(fleet, "CheckOutcome", broken, {"settle": {"status": "unheard of"}})
+    else:
+        fleet.cloud.ec2.reclaim(broken.instance_id)
+        fleet.clock.advance(60)
+        fail_for(fleet, "CloseNotice", broken, StateStoreError("the state table does not respond"))
+    fleet.clock.at(when, lambda: fleet.cloud.ec2.reclaim(other.instance_id))
+    execution = start(fleet, scheduled(fleet, when, broken.instance_id, other.instance_id))
+    fleet.clock.run_until(lambda: not execution.running, limit=when + 86_400)
+    assert fleet.clock.now() > when and "DrainNode" in commands(fleet)
+    assert other.instance_id not in {notice.instance_id for notice in fleet.state().notices}
+    assert (execution.status, execution.error, execution.path[-1]) == ("FAILED", "NoticesOpen", "NoticesOpen")
+    assert broken.instance_id in (execution.cause or "") and f"{other.instance_id} stays" not in execution.cause
+
+
+def fail_for(made: Bench, function: str, broken: Instance, result: dict[str, Any] | Exception) -> None:
+    """Let that function fail, or return this result, for one worker."""
+    shipped = made.cloud.lambdas.functions[function]
+
+    def faulty(payload: dict[str, Any], context: object) -> dict[str, Any]:
+        if payload["interruption"]["instance_id"] != broken.instance_id:
+            return shipped.handler(payload, context)
+        if isinstance(result, Exception):
+            raise result
+        return {**payload, **result}
+
+    made.cloud.lambdas.functions[function] = replace(shipped, handler=faulty)
 
 
 def test_a_stopped_worker_is_told_of_and_nothing_else(fleet: Bench) -> None:

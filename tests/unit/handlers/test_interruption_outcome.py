@@ -227,7 +227,7 @@ def test_the_notice_is_lifted_and_only_what_an_operator_must_settle_is_reported_
     fleet: Bench, more: dict[str, Any], sentence: str, lifted: bool
 ) -> None:
     answered = close_notice(fleet.interrupted(**more), None)
-    assert sentence in answered["sentence"]
+    assert sentence in answered["sentence"] and answered["status"] == ("closed" if lifted else "kept")
     assert (not fleet.state().notices) is lifted
     assert len(fleet.publisher.messages) == (not lifted)
 
