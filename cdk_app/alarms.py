@@ -1,4 +1,4 @@
-"""The eight alarms as data: the metric, the condition under which each fires, and what the operator does about it."""
+"""The nine alarms as data: the metric, the condition under which each fires, and what the operator does about it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ MISSING_FIRES = TreatMissingData.BREACHING
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRule:
-    """One alarm. `log_of` with `pattern` counts log lines of that function; "states" uses a metric of Step Functions.
+    """One alarm. `log_of` with `pattern` counts log lines of that function.
 
+    `log_of` "states" uses a metric of Step Functions, and "queue" one of the queue of undelivered events.
     `threshold` "maximum" means the setting MAX_NODES.
     """
 
@@ -112,5 +113,15 @@ ALARMS = (
         periods=6,
         log_of="AcquireLock",
         pattern='{ $.message = "lock" && $.status = "held" }',
+    ),
+    AlarmRule(
+        name="EventsUndelivered",
+        description="EventBridge could not deliver an event: a Spot notice within two minutes, any other notice or a "
+        "failed execution within 24 hours. node-fleet did not respond to it; the next tick replaces a worker "
+        "that has ended. Read the event and its error in the queue ...-undelivered-events, and see "
+        "docs/operations.md for what to do with it.",
+        metric="ApproximateNumberOfMessagesVisible",
+        statistic="Maximum",
+        log_of="queue",
     ),
 )

@@ -92,7 +92,9 @@ def _alarms() -> str:
         sign = "below" if "LESS" in rule.comparison.name else "at least"
         limit = "MAX_NODES" if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
         minutes = rule.period_seconds * rule.periods // 60
-        value = {"SampleCount": "samples of ", "Minimum": "lowest "}.get(rule.statistic, "") + rule.metric
+        value = {"SampleCount": "samples of ", "Minimum": "lowest ", "Maximum": "highest "}.get(
+            rule.statistic, ""
+        ) + rule.metric
         rows.append((rule.name, f"{value} {sign} {limit} for {minutes} minutes", rule.description))
     return _table(("alarm", "fires when", "what it means and what to do"), rows)
 

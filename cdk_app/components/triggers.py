@@ -11,14 +11,18 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
+from cdk_app.components.findings import accept
 from cdk_app.components.function import HandlerFunction
 from cdk_app.config import ClusterConfig
 
 FAILED_STATUSES = ["FAILED", "TIMED_OUT", "ABORTED"]
 ASYNC_RETRIES = 2
 """Lambda retries one and two minutes after a failure; after the last retry, the topic receives the event."""
+SPOT_NOTICE_MINUTES = 2
+"""A Spot instance ends two minutes after its notice. Other events keep EventBridge's 185 retries in 24 hours."""
 # Monday 03:00 UTC: before the working week starts in Asia and Europe.
 WEEKLY = {"week_day": "MON", "hour": "3", "minute": "0"}
 
@@ -33,6 +37,7 @@ class Triggers:
     state_machines: Mapping[str, sfn.StateMachine]
     messages: sns.Topic
     alerts: sns.Topic
+    undelivered: sqs.IQueue
 
     def create(self) -> None:
         self._start_ticks()
@@ -82,7 +87,7 @@ class Triggers:
             ),
         )
         clean_up = self.functions["CleanUp"]
-        rule.add_target(targets.LambdaFunction(clean_up.version, retry_attempts=5))
+        rule.add_target(targets.LambdaFunction(clean_up.version, dead_letter_queue=self.undelivered))
         # version.configure_async_invoke would add a grant of its own; permissions.py lists every grant.
         lambda_.CfnEventInvokeConfig(
             self.stack,
@@ -108,7 +113,8 @@ class Triggers:
                 description="A notice of AWS about an instance; the workflow ignores instances outside this fleet",
                 event_pattern=pattern,
             )
-            rule.add_target(targets.SfnStateMachine(machine, retry_attempts=2, max_event_age=cdk.Duration.minutes(2)))
+            age = cdk.Duration.minutes(SPOT_NOTICE_MINUTES) if construct_id == "SpotInterruption" else None
+            rule.add_target(targets.SfnStateMachine(machine, max_event_age=age, dead_letter_queue=self.undelivered))
 
     def _report_weekly(self) -> None:
         rule = events.Rule(
@@ -119,6 +125,20 @@ class Triggers:
             schedule=events.Schedule.cron(**WEEKLY),
         )
         rule.add_target(targets.LambdaFunction(self.functions["WeeklyReport"].version, retry_attempts=2))
+
+
+def undelivered_events(stack: cdk.Stack, config: ClusterConfig) -> sqs.Queue:
+    """The queue of events that EventBridge could not deliver; each message keeps the event and the error."""
+    queue = sqs.Queue(
+        stack,
+        "UndeliveredEvents",
+        queue_name=f"{config.cluster_id}-undelivered-events",
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=cdk.Duration.days(14),
+    )
+    accept(queue, "SQS3", "the queue is itself the dead-letter queue of the EventBridge rules")
+    return queue
 
 
 def _subscribe(topic: sns.Topic, handler: HandlerFunction) -> None:

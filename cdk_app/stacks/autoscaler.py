@@ -21,7 +21,7 @@ from cdk_app.components.function import FunctionNetwork, HandlerFunction, Shared
 from cdk_app.components.resources import FleetResources
 from cdk_app.components.state_machine import FleetStateMachine
 from cdk_app.components.tables import FleetTables
-from cdk_app.components.triggers import Triggers
+from cdk_app.components.triggers import Triggers, undelivered_events
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.documents import documents
 from cdk_app.permissions import NEEDS
@@ -50,6 +50,7 @@ class AutoscalerStack(cdk.Stack):
         self.topic = sns.Topic(self, "Messages", topic_name=f"{config.cluster_id}-messages", enforce_ssl=True)
         self._let_alarms_publish()
         self.alert_topic = sns.Topic(self, "Alerts", topic_name=config.alert_topic_name, enforce_ssl=True)
+        self.undelivered = undelivered_events(self, config)
         self._documents()
         shared = self._shared_parts()
         flows = workflows()
@@ -72,6 +73,7 @@ class AutoscalerStack(cdk.Stack):
             state_machines=self.state_machines,
             messages=self.topic,
             alerts=self.alert_topic,
+            undelivered=self.undelivered,
         ).create()
         cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
         cdk.CfnOutput(self, "MessagesTopicArn", value=self.topic.topic_arn)

@@ -1,4 +1,4 @@
-"""What an operator watches: eight alarms whose text names the action to take, and one dashboard.
+"""What an operator watches: nine alarms whose text names the action to take, and one dashboard.
 
 The ten metrics come from the functions' log lines (namespace NodeFleet), without a call or an agent.
 """
@@ -60,6 +60,8 @@ class ObservabilityStack(cdk.Stack):
         period = cdk.Duration.seconds(rule.period_seconds)
         if rule.log_of == "states":
             return self.autoscaler.state_machines["autoscaler"].metric_succeeded(period=period, statistic="Sum")
+        if rule.log_of == "queue":
+            return self.autoscaler.undelivered.metric(rule.metric, period=period, statistic=rule.statistic)
         if rule.log_of:
             self._count_log_lines(rule)
             return cloudwatch.Metric(

@@ -27,6 +27,7 @@ LIMITS: dict[tuple[str, str], tuple[int, str]] = {
     ("AWS::Logs::LogGroup", "LogGroupName"): (512, r"[A-Za-z0-9_.\-/#]+"),
     ("AWS::SecretsManager::Secret", "Name"): (512, r"[A-Za-z0-9/_+=.@-]+"),
     ("AWS::SNS::Topic", "TopicName"): (256, r"[A-Za-z0-9_-]+"),
+    ("AWS::SQS::Queue", "QueueName"): (80, r"[A-Za-z0-9_-]+"),
     ("AWS::SSM::Document", "Name"): (128, r"[A-Za-z0-9_.-]{3,}"),
     ("AWS::SSM::Parameter", "Name"): (2048, r"(/[A-Za-z0-9_.-]+){1,15}"),
     ("AWS::StepFunctions::StateMachine", "StateMachineName"): (80, r"[A-Za-z0-9_-]+"),

@@ -1,4 +1,4 @@
-"""Eight alarms that say what to do, ten metrics on one dashboard."""
+"""Nine alarms that say what to do, ten metrics on one dashboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from node_fleet.logs import NAMESPACE, UNITS
 from tests.cdk.conftest import ATTACHED, NEW, App
 
-EIGHT = {
+NAMES = {
     "NoCompletedTick",
     "ScalingFailures",
     "PrometheusUnavailable",
@@ -19,13 +19,14 @@ EIGHT = {
     "DrainFailures",
     "QuotaExceeded",
     "LockHeld",
+    "EventsUndelivered",
 }
 
 
 @pytest.mark.parametrize("cluster", [NEW, ATTACHED])
-def test_there_are_eight_alarms(app: App, cluster: str) -> None:
+def test_every_alarm_is_there(app: App, cluster: str) -> None:
     alarms = app.resources(f"{cluster}-observability", "AWS::CloudWatch::Alarm").values()
-    assert {a["AlarmName"] for a in alarms} == {f"{cluster}-{name}" for name in EIGHT}
+    assert {a["AlarmName"] for a in alarms} == {f"{cluster}-{name}" for name in NAMES}
 
 
 def test_every_alarm_tells_people_what_to_do(app: App) -> None:

@@ -165,6 +165,53 @@ def test_every_unclean_end_of_every_workflow_starts_the_clean_up(app: App) -> No
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize(
+    ("rule", "retry"),
+    [
+        ("spot-interruption", {"MaximumEventAgeInSeconds": 120}),
+        ("scheduled-change", None),
+        ("instance-state-change", None),
+        ("unclean-end", None),
+    ],
+)
+def test_only_spot_notices_expire_and_no_event_is_lost_without_a_trace(
+    app: App, cluster: str, rule: str, retry: dict[str, int] | None
+) -> None:
+    """A target without a RetryPolicy has EventBridge's own: 185 retries in 24 hours."""
+    stack = f"{cluster}-autoscaler"
+    rules = app.resources(stack, "AWS::Events::Rule")
+    ((construct, found),) = [(i, r) for i, r in rules.items() if r["Name"] == f"{cluster}-{rule}"]
+    (target,) = found["Targets"]
+    assert target.get("RetryPolicy") == retry
+    ((queue, kept),) = app.resources(stack, "AWS::SQS::Queue").items()
+    assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
+    assert kept["MessageRetentionPeriod"] == 14 * 86_400
+    statements = [
+        s for p in app.resources(stack, "AWS::SQS::QueuePolicy").values() for s in p["PolicyDocument"]["Statement"]
+    ]
+    assert {"ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": [construct, "Arn"]}}} in [
+        s["Condition"]
+        for s in statements
+        if (s["Effect"], s["Action"], s["Principal"])
+        == ("Allow", "sqs:SendMessage", {"Service": "events.amazonaws.com"})
+    ]
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_an_alarm_watches_the_queue_of_undelivered_events(app: App, cluster: str) -> None:
+    (queue,) = app.resources(f"{cluster}-autoscaler", "AWS::SQS::Queue").values()
+    alarms = app.resources(f"{cluster}-observability", "AWS::CloudWatch::Alarm").values()
+    (alarm,) = [a for a in alarms if a["Namespace"] == "AWS/SQS"]
+    (dimension,) = alarm["Dimensions"]
+    name = dimension["Value"]
+    if isinstance(name, dict):
+        reference = name["Fn::GetStackOutput"]
+        output = app.templates[reference["StackName"]]["Outputs"][reference["OutputName"]]["Value"]
+        name = app.templates[reference["StackName"]]["Resources"][output["Fn::GetAtt"][0]]["Properties"]["QueueName"]
+    assert (dimension["Name"], name, alarm["Threshold"]) == ("QueueName", queue["QueueName"], 1)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
 def test_people_hear_of_a_clean_up_whose_last_try_failed(app: App, cluster: str) -> None:
     stack = f"{cluster}-autoscaler"
     (given,) = app.resources(stack, "AWS::Lambda::EventInvokeConfig").values()
