@@ -24,6 +24,7 @@ from cdk_app.components.facts import ClusterFacts
 from cdk_app.components.findings import accept
 from cdk_app.components.machine_roles import dashboards_parameter, server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
+from cdk_app.components.server_backup import BACKUP_TAG, back_up_server
 from cdk_app.config import ClusterConfig, architecture_of
 from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT
@@ -50,6 +51,7 @@ class ClusterStack(cdk.Stack):
         self.server_group, self.worker_group = self._groups()
         self.worker_role = worker_role(self, config)
         self._server(server_role(self, config, (self.bundle, self.dashboards), config.alert_topic_name))
+        back_up_server(self, config)
         self.facts = self._workers()
 
     def _secrets(self) -> None:
@@ -153,6 +155,7 @@ class ClusterStack(cdk.Stack):
             "Project": "node-fleet",
             "Role": config.settings.server_role_tag,
             "Cluster": config.cluster_id,
+            BACKUP_TAG: config.cluster_id,
         }.items():
             cdk.Tags.of(instance).add(key, value)
         cdk.CfnOutput(self, "ServerInstanceId", value=instance.ref)

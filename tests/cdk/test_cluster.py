@@ -60,7 +60,8 @@ def test_no_machine_accepts_an_ssh_key(app: App) -> None:
 
 def test_the_server_is_found_by_its_tag_and_reached_at_a_fixed_address(app: App) -> None:
     tags = {t["Key"]: t["Value"] for t in server(app)["Tags"]}
-    assert tags == {"Name": f"{NEW}-server", "Project": "node-fleet", "Role": "k3s-master", "Cluster": NEW}
+    named = {"Name": f"{NEW}-server", "Project": "node-fleet", "Role": "k3s-master", "Cluster": NEW}
+    assert tags == {**named, "DailySnapshot": NEW}
     assert server(app)["PrivateIpAddress"] == "10.20.0.10"
     assert 'SERVER_ADDRESS="10.20.0.10"' in text_of(workers(app)["UserData"])
 
