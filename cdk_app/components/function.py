@@ -53,7 +53,7 @@ class SharedParts:
 
 
 class HandlerFunction(Construct):
-    """The function of one handler module. `invoke_arn` names the published version."""
+    """The function of one handler module. `invoke_arn` names the published version, `log_group_name` its log."""
 
     def __init__(
         self,
@@ -67,7 +67,8 @@ class HandlerFunction(Construct):
     ) -> None:
         super().__init__(scope, name)
         cluster_id = shared.resources.config.cluster_id
-        self.log_group = self._log_group(f"/aws/lambda/{cluster_id}-{name}")
+        self.log_group_name = f"/aws/lambda/{cluster_id}-{name}"
+        self.log_group = self._log_group(self.log_group_name)
         self.role = self._role(name, needs, shared)
         network = shared.network if needs.prometheus else None
         self.function = lambda_.Function(

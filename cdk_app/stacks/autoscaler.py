@@ -6,6 +6,7 @@ It takes the cluster's facts as given and creates no machine.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -109,8 +110,10 @@ class AutoscalerStack(cdk.Stack):
         timeout = min(limits) - SECONDS_BEFORE_STATE_TIMEOUT if limits else needs.timeout_seconds
         handler = HandlerFunction(self, name, module=module, needs=needs, timeout_seconds=timeout, shared=shared)
         if "iam:PassRole" in {action for g in needs.grants for action in g.actions}:
-            # A changed launch template must give the launching function a new version.
-            handler.function.invalidate_version_based_on(self.facts.launch_template_digest)
+            # The reference to the launch template is weak. A changed template must show in this template, else neither
+            # the CDK nor CloudFormation updates the launching function.
+            function = cast("lambda_.CfnFunction", handler.function.node.default_child)
+            function.description = f"{function.description}, launch template {self.facts.launch_template_digest}"
         return handler
 
     def _shared_parts(self) -> SharedParts:

@@ -205,6 +205,8 @@ class ClusterStack(cdk.Stack):
                 user_data=cdk.Fn.base64(self._worker_user_data()),
             ),
         )
+        # A strong reference would refuse every new version of the template while the autoscaler uses the last one.
+        cdk.CrossStackReferences.of(template).produce(cdk.ReferenceStrength.WEAK)
         subnets = tuple(zip(config.zones, (s.subnet_id for s in self.vpc.public_subnets), strict=True))
         return ClusterFacts(
             vpc=self.vpc,
@@ -233,7 +235,7 @@ class ClusterStack(cdk.Stack):
 
     def _digest(self, template: ec2.CfnLaunchTemplate) -> str:
         content: Any = self.resolve(template.launch_template_data)
-        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def _filled(machine: str, values: dict[str, str]) -> str:

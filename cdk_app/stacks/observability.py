@@ -30,6 +30,8 @@ class ObservabilityStack(cdk.Stack):
         env: cdk.Environment,
     ) -> None:
         super().__init__(scope, construct_id, env=env, description=f"node-fleet {config.cluster_id}: observability")
+        # The values are names that the deployment gives: they change only together with this template.
+        cdk.CrossStackReferences.of(self).consume(cdk.ReferenceStrength.WEAK)
         self.config = config
         self.autoscaler = autoscaler
         notify = actions.SnsAction(autoscaler.topic)
@@ -84,7 +86,7 @@ class ObservabilityStack(cdk.Stack):
         logs.CfnMetricFilter(
             self,
             f"{rule.name}Lines",
-            log_group_name=self.autoscaler.functions[rule.log_of].log_group.log_group_name,
+            log_group_name=self.autoscaler.functions[rule.log_of].log_group_name,
             filter_pattern=rule.pattern,
             metric_transformations=[
                 logs.CfnMetricFilter.MetricTransformationProperty(
