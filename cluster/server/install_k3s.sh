@@ -20,7 +20,8 @@ make_agent_token() {
   head -c 32 /dev/urandom | sha256sum | cut -d' ' -f1 >"$file"
 }
 
-# The label enablelb on one node restricts the DaemonSet of ServiceLB to labelled nodes: the server alone.
+# The label enablelb on one node restricts the DaemonSet of ServiceLB to labelled nodes: the server alone. NodePorts answer
+# on the address of the machine and on loopback (port forwarding), and not on the addresses of the pod network.
 write_config() {
   cat >"$ROOT/etc/rancher/k3s/config.yaml" <<CONFIG
 node-name: "$INSTANCE_ID"
@@ -38,6 +39,8 @@ write-kubeconfig-mode: "0600"
 secrets-encryption: true
 kubelet-arg:
   - "provider-id=aws:///$ZONE/$INSTANCE_ID"
+kube-proxy-arg:
+  - "nodeport-addresses=$PRIVATE_ADDRESS/32,127.0.0.0/8"
 CONFIG
 }
 

@@ -197,7 +197,7 @@ def test_the_real_program_starts_with_the_manifests_command_line(tmp_path: Path,
         r"/etc/(prometheus|alertmanager)/": f"{tmp_path}/",
         r"=/(prometheus|alertmanager)$": f"={tmp_path}/data",
         r"=/host$": "=/",
-        r"(web\.listen-address=)[\d.]*:\d+": rf"\g<1>127.0.0.1:{port}",
+        r"(web\.listen-address=)[^:\n]*:\d+": rf"\g<1>127.0.0.1:{port}",
     }
     program, path, wanted_status = PROGRAMS[workload]
     line = "\n".join(arguments(workload))

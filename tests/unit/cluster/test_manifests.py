@@ -19,6 +19,7 @@ from cdk_app.scripts import read_script
 from cluster.render import placeholders, render
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
+ADDRESS = "10.0.1.10"
 ON_SERVER = {"node-role.kubernetes.io/control-plane": "true"}
 FLUX_KINDS = {
     "GitRepository": ("source.toolkit.fluxcd.io/v1", {"interval", "url", "ref"}),
@@ -37,6 +38,7 @@ def values() -> dict[str, str]:
         "CONFIG_HASH": "0123456789abcdef",
         "DASHBOARDS_HASH": "fedcba9876543210",
         "CLUSTER_ID": "node-fleet-prod",
+        "PRIVATE_ADDRESS": ADDRESS,
         "AWS_REGION": "ap-southeast-1",
         "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",
         "FLUX_GIT_URL": "https://example.com/fleet.git",
@@ -150,6 +152,27 @@ def test_the_seeds_addresses_are_prometheus_30090_and_grafana_30030() -> None:
         if o["kind"] == "Service" and o["spec"].get("type") == "NodePort"
     }
     assert ports == {"prometheus": 30090, "grafana": 30030}
+
+
+def listening_host(container: dict[str, Any]) -> str:
+    """The address on which a program listens; empty for all of them, as is the default of each."""
+    arguments = dict(a.split("=", 1) for a in container.get("args", ()) if "=" in a)
+    environment = {e["name"]: e.get("value", "") for e in container.get("env", ())}
+    return environment.get("GF_SERVER_HTTP_ADDR", arguments.get("--web.listen-address", "").rpartition(":")[0])
+
+
+def test_nothing_in_the_host_network_of_the_server_listens_on_the_addresses_of_the_pod_network() -> None:
+    pods = {o["metadata"]["name"]: o["spec"]["template"]["spec"] for _, o in WORKLOADS}
+    shared = {name: pod for name, pod in pods.items() if pod.get("hostNetwork") and pod["nodeSelector"] == ON_SERVER}
+    hosts = {name: listening_host(container) for name, pod in shared.items() for container in pod["containers"]}
+    assert hosts == {"prometheus": ADDRESS, "grafana": ADDRESS, "alertmanager": "127.0.0.1"}
+
+
+def test_grafana_reads_prometheus_where_it_listens() -> None:
+    text = render((CLUSTER / "monitoring/grafana/datasources.yml").read_text(), values())
+    (url,) = [source["url"] for source in yaml.safe_load(text)["datasources"] if source["uid"] == "prometheus"]
+    (listening,) = [a for a in container_arguments("prometheus") if a.startswith("--web.listen-address=")]
+    assert url == f"http://{listening.partition('=')[2]}"
 
 
 def container_arguments(workload: str) -> list[str]:

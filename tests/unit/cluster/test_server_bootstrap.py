@@ -63,6 +63,7 @@ def test_the_server_keeps_workloads_off_and_its_add_ons_on_itself(run: Run, stub
     assert config["node-name"] == INSTANCE
     assert config["node-taint"] == ["node-role.kubernetes.io/control-plane=true:NoSchedule"]
     assert config["kubelet-arg"] == [f"provider-id=aws:///ap-southeast-1b/{INSTANCE}"]
+    assert config["kube-proxy-arg"] == ["nodeport-addresses=10.0.1.10/32,127.0.0.0/8"]
     bound = [(call[2], call[5], json.loads(call[-1])) for call in stubs.calls("kubectl", " patch deployment")]
     selector = {"nodeSelector": {"node-role.kubernetes.io/control-plane": "true"}}
     patch = {"spec": {"template": {"spec": selector}}}
