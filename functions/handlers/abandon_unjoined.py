@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.launcher import recover_by_tag
+from node_fleet.adapters.launcher import check_slots, recover_by_tag
 from node_fleet.adapters.node_listing import list_nodes_closely, pending_pod_count
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_up.join import NO_NODE_LIST, close_unjoined, final_join_progress, join_alerts, update_slots
+from node_fleet.domain.scale_up.join import NO_NODE_LIST, close_unjoined, final_join_progress, join_alerts
 from node_fleet.domain.scale_up.launch import slot_key
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -32,10 +32,9 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
     """A last check by the server. An operation that died between launch and record is completed from EC2's tags."""
     if any(slot.outcome == "planned" for slot in operation.slots):
         operation = recover_by_tag(services.ec2, operation)
-    states = services.ec2.states(slot.instance_id for slot in operation.waiting)
     now = services.clock.now()
     node_list = list_nodes_closely(services.prometheus, services.server, now) if operation.waiting else NO_NODE_LIST
-    operation = update_slots(operation, states=states, nodes=node_list.nodes, now=now)
+    operation = check_slots(services, operation, node_list)
     return close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
 
 

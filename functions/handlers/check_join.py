@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.adapters.launcher import check_slots
 from node_fleet.adapters.node_listing import list_nodes, pending_pod_count
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_up.join import join_progress, update_slots
+from node_fleet.domain.scale_up.join import join_progress
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
@@ -30,6 +31,4 @@ def _checked(services: Services, operation: Operation) -> Operation:
     """EC2 gives the state of each waiting instance, the cluster its usable nodes. Asks neither when no slot waits."""
     if not operation.waiting:
         return operation
-    states = services.ec2.states(slot.instance_id for slot in operation.waiting)
-    node_list = list_nodes(services.prometheus, services.server, services.clock.now())
-    return update_slots(operation, states=states, nodes=node_list.nodes, now=services.clock.now())
+    return check_slots(services, operation, list_nodes(services.prometheus, services.server, services.clock.now()))

@@ -65,11 +65,18 @@ class Ec2Fleet:
     def states(self, instance_ids: Iterable[str]) -> dict[str, str]:
         """State of each id; "gone" for an id that EC2 does not list. One unknown id does not fail the others."""
         wanted = list(dict.fromkeys(instance_ids))
-        known: dict[str, str] = {}
-        for start in range(0, len(wanted), FILTER_VALUES):
-            for raw in self._describe({"instance-id": wanted[start : start + FILTER_VALUES]}):
-                known[raw["InstanceId"]] = raw["State"]["Name"]
+        known = {raw["InstanceId"]: raw["State"]["Name"] for raw in self._described(wanted)}
         return {instance_id: known.get(instance_id, "gone") for instance_id in wanted}
+
+    def end_reasons(self, instance_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Code and message of the state reason of each ended instance that EC2 still lists. Raises Ec2Error."""
+        found = (raw.get("StateReason", {}) | {"id": raw["InstanceId"]} for raw in self._described(instance_ids))
+        return {reason["id"]: (reason["Code"], reason.get("Message", "")) for reason in found if reason.get("Code")}
+
+    def _described(self, instance_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
+        wanted = list(dict.fromkeys(instance_ids))
+        for start in range(0, len(wanted), FILTER_VALUES):
+            yield from self._describe({"instance-id": wanted[start : start + FILTER_VALUES]})
 
     def unattached_volumes(self) -> tuple[tuple[str, int], ...]:
         """The fleet's volumes that are attached to no instance, each with its GiB. Raises Ec2Error."""

@@ -14,12 +14,14 @@ from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.scale_up.join import NodeList, update_slots
 from node_fleet.domain.scale_up.launch import (
     client_token,
     count_workers,
     merge_pool_back_offs,
     next_attempt,
     pool_of,
+    record_ends,
     record_launched,
     retry_pause_seconds,
     slot_key,
@@ -46,6 +48,19 @@ def placement_from(settings: Settings) -> Placement:
 def recover_by_tag(ec2: Ec2Fleet, operation: Operation) -> Operation:
     """The operation with the instances that an interrupted try of it launched, found by their tags."""
     return record_launched(operation, ec2.launched_by(operation.operation_id))
+
+
+def check_slots(services: Any, operation: Operation, node_list: NodeList) -> Operation:
+    """The operation with the outcome of each launched slot. EC2 gives the state reason of those that ended."""
+    now, settings = services.clock.now(), services.settings
+    waiting = {slot.number for slot in operation.waiting}
+    states = services.ec2.states(slot.instance_id for slot in operation.waiting)
+    operation = update_slots(operation, states=states, nodes=node_list.nodes, now=now)
+    ended = [s.instance_id for s in operation.slots if s.number in waiting and s.outcome == "failed"]
+    if not ended:
+        return operation
+    until = now + settings.pool_back_off_seconds
+    return record_ends(operation, services.ec2.end_reasons(ended), placement_from(settings), now=now, until=until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -192,13 +192,13 @@ class Ec2Side:
         for sink in self.events:
             sink("aws.health", "AWS Health Event", detail, [instance_id])
 
-    def reclaim(self, instance_id: str) -> None:
-        """AWS reclaims an instance. Changes nothing when the instance has ended."""
+    def reclaim(self, instance_id: str, *, reason: str = "") -> None:
+        """AWS reclaims an instance, with that state reason. Changes nothing when the instance has ended."""
         instance = next((found for found in self.instances() if found.id == instance_id), None)
         if instance is None or self.is_ending(instance):
             return
         instance.terminate()
-        code = "Server.SpotInstanceTermination" if instance.lifecycle == "spot" else "Server.InternalError"
+        code = reason or ("Server.SpotInstanceTermination" if instance.lifecycle == "spot" else "Server.InternalError")
         instance.state_reason.code = code
         instance.state_reason.message = f"{code}: the instance was taken away"
         self.version += 1

@@ -8,6 +8,9 @@ import pytest
 
 from handlers.abandon_unjoined import handler as abandon_unjoined
 from handlers.check_join import handler as check_join
+from handlers.complete_scale_up import handler as complete_scale_up
+from handlers.fail_scale_up import handler as fail_scale_up
+from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.domain.model.errors import PausedError
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import PodShape
@@ -71,6 +74,44 @@ def test_an_instance_reclaimed_while_it_joins_is_reported(fleet: Bench) -> None:
     join = check_join(payload, None)["join"]
     assert (join["status"], join["joined"]) == ("joined", 1)
     assert "shutting-down" in join["detail"]
+
+
+def test_an_instance_that_ec2_ends_for_lack_of_capacity_closes_its_pool_and_the_next_round_uses_another(
+    fleet: Bench,
+) -> None:
+    payload, (ended,) = fleet.launched(1)
+    pool = {(i.zone, i.market) for i in fleet.instances()}
+    fleet.cloud.ec2.reclaim(ended, reason="Server.InsufficientInstanceCapacity")
+    fleet.prometheus.shapes = (PodShape(cpu_milli=100, memory_mib=64, count=4),)
+    answer = abandon_unjoined(check_join(payload, None), None)
+    assert answer["join"]["status"] == "partial"
+    again = complete_scale_up(answer, None)
+    assert again["next"] == "again" and "Server.InsufficientInstanceCapacity" in again["outcome"]["text"]
+    assert fleet.state().memory.back_offs == ()
+    second = fleet.operation(launch_nodes(again, None))
+    assert second.instance_ids and not pool & {(s.zone, s.market) for s in second.slots}
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        ("Client.InternalError", "LaunchConfigurationError"),
+        ("Client.InvalidSnapshot.NotFound", "LaunchConfigurationError"),
+        ("Client.VolumeLimitExceeded", "QuotaExceededError"),
+        ("Client.UserInitiatedShutdown", "NothingJoinedError"),
+    ],
+)
+def test_an_instance_that_ec2_ends_for_another_reason_fails_the_scale_up_with_ec2s_own_words(
+    fleet: Bench, reason: str, error: str
+) -> None:
+    payload, (ended,) = fleet.launched(1)
+    fleet.cloud.ec2.reclaim(ended, reason=reason)
+    answer = abandon_unjoined(check_join(payload, None), None)
+    assert answer["join"]["status"] == "timeout"
+    failure = fail_scale_up(answer, None)["failure"]
+    assert failure["Error"] == error and ended in failure["Cause"] and reason in failure["Cause"]
+    keys = {"NothingJoinedError": "join"}
+    assert [b.key for b in fleet.state().memory.back_offs] == [keys.get(error, "scale_up")]
 
 
 def test_a_fresh_id_that_ec2_does_not_list_yet_is_waited_for_and_a_pause_does_not_stop_that(fleet: Bench) -> None:

@@ -22,7 +22,10 @@ FINISHED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "undone", "skip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSlot:
-    """One worker to launch: zone, type and market, and its outcome. `attempt` counts the pools tried so far."""
+    """One worker to launch: zone, type and market, and its outcome. `attempt` counts the pools tried so far.
+
+    end_code, end_message: the state reason of an instance that ended before it joined.
+    """
 
     number: int
     zone: str
@@ -35,6 +38,8 @@ class LaunchSlot:
     launched_at: int = 0
     joined_at: int = 0
     detail: str = ""
+    end_code: str = ""
+    end_message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,13 @@ from node_fleet.domain.model.back_off import JOIN, SCALE_UP
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NodeReading
-from node_fleet.domain.scale_up.launch import EC2_LISTING_DELAY_SECONDS, ERRORS_WITHOUT_BACK_OFF, RUNNING_STATES
+from node_fleet.domain.scale_up.launch import (
+    EC2_LISTING_DELAY_SECONDS,
+    ERRORS_WITHOUT_BACK_OFF,
+    RUNNING_STATES,
+    ended_launches,
+)
+from node_fleet.domain.scale_up.refusals import launch_error
 
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
@@ -72,8 +78,11 @@ def join_progress(
 
 
 def final_join_progress(operation: Operation, *, now: int, pods_waiting: int | None) -> JoinProgress:
-    """How the join ended: partial when a worker joined or may yet join, timeout when every instance is lost."""
-    return _progress(operation, "partial" if operation.joined or operation.waiting else "timeout", now, pods_waiting)
+    """How the join ended: timeout when every instance is lost, unless another pool can replace what EC2 ended."""
+    ends = ended_launches(operation)
+    other_pool_helps = ends and all(refusal.refusal_class.reaction == "next pool" for refusal in ends)
+    kept = operation.joined or operation.waiting or other_pool_helps
+    return _progress(operation, "partial" if kept else "timeout", now, pods_waiting)
 
 
 def close_unjoined(operation: Operation, node_list: NodeList, *, now: int, limit_seconds: int) -> Operation:
@@ -165,11 +174,14 @@ def needs_another_round(join: JoinProgress, *, round_number: int, max_rounds: in
 
 
 def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | None) -> dict[str, str] | None:
-    """Error and cause of a failed scale-up: the caught fault, or that no worker joined; None without either."""
+    """Error and cause of a failed scale-up: the caught fault, or why no worker joined; None without either."""
     if failure is not None:
         return {"error": failure["Error"], "cause": failure["Cause"]}
     if operation is None or not operation.instance_ids:
         return None
+    if ends := ended_launches(operation):
+        error = launch_error(ends)
+        return {"error": type(error).__name__, "cause": str(error)}
     return {"error": "NothingJoinedError", "cause": nothing_joined_sentence(operation)}
 
 

@@ -14,7 +14,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.placement import Placement, Pool, planned_slot, pools_in_back_off, pools_in_order
-from node_fleet.domain.scale_up.refusals import ALERT_OF_ERROR, Refusal
+from node_fleet.domain.scale_up.refusals import ALERT_OF_ERROR, UNKNOWN_REFUSAL, Refusal, pools_closed_by
 
 RUNNING_STATES = ("pending", "running")
 """States of an instance that counts as a worker."""
@@ -74,6 +74,29 @@ def record_launched(operation: Operation, instances: Mapping[int, Instance]) -> 
 def pool_of(slot: LaunchSlot) -> Pool:
     """The pool in which the slot is launched."""
     return Pool(slot.zone, slot.instance_type, slot.market)
+
+
+def ended_launches(operation: Operation) -> tuple[Refusal, ...]:
+    """The instances that EC2 ended before they joined, for a reason that the table of refusals holds."""
+    ended = (
+        Refusal(pool=pool_of(s), code=s.end_code, message=s.end_message, instance_id=s.instance_id)
+        for s in operation.slots
+        if s.end_code
+    )
+    return tuple(refusal for refusal in ended if refusal.refusal_class is not UNKNOWN_REFUSAL)
+
+
+def record_ends(
+    operation: Operation, reasons: Mapping[str, tuple[str, str]], placement: Placement, *, now: int, until: int
+) -> Operation:
+    """The operation with the state reason of each ended instance, and the pools that it closes in back-off."""
+    for slot in operation.slots:
+        if slot.instance_id in reasons:
+            code, message = reasons[slot.instance_id]
+            detail = f"{slot.detail}: {message or code}"[:300]
+            operation = operation.with_slot(replace(slot, end_code=code, end_message=message[:300], detail=detail))
+    closed = [pool for r in ended_launches(operation) for pool in pools_closed_by(r, placement, until)]
+    return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
 
 
 def merge_pool_back_offs(known: Iterable[PoolBackOff], new: Iterable[PoolBackOff], now: int) -> tuple[PoolBackOff, ...]:

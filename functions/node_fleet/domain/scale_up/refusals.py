@@ -1,5 +1,7 @@
 """What EC2's refusals of RunInstances mean: one table, a row for each class. Asks EC2 nothing.
 
+EC2 may also accept a launch and end the instance with a state reason, such as `Server.InsufficientInstanceCapacity`.
+
 A new class of refusals is one row here and one case of its test. A Retry or Catch of its own also needs an error class
 in errors.py and the state machine.
 """
@@ -51,7 +53,7 @@ REFUSALS = (
     RefusalClass(
         codes=(
             "InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity UnfulfillableCapacity "
-            "SpotMaxPriceTooLow Unsupported"
+            "SpotMaxPriceTooLow Unsupported Server.SpotInstanceTermination Server.SpotInstanceShutdown"
         ),
         meaning="EC2 has no capacity in this pool",
         reaction="next pool",
@@ -122,7 +124,8 @@ REFUSALS = (
             "UnauthorizedOperation AccessDenied AuthFailure OptInRequired PendingVerification Blocked "
             "InvalidAMIID.NotFound InvalidAMIID.Unavailable InvalidAMIID.Malformed InvalidKeyPair.NotFound "
             "InvalidGroup.NotFound InvalidSecurityGroupID.NotFound InvalidSubnetID.NotFound InvalidSubnet "
-            "MissingParameter UnknownParameter UnsupportedOperation InstanceTypeNotSupported"
+            "MissingParameter UnknownParameter UnsupportedOperation InstanceTypeNotSupported "
+            "Client.InternalError Client.InvalidSnapshot.NotFound"
         ),
         prefixes=("AuthFailure. InvalidLaunchTemplate InvalidParameter InvalidBlockDevice InvalidIamInstanceProfile"),
         meaning="the request cannot succeed with this launch template, subnet, account or permission",
@@ -145,11 +148,12 @@ ALERT_OF_ERROR = {"NoCapacityError": "no_capacity"} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One refused RunInstances: which pool, EC2's code and EC2's message."""
+    """One refused RunInstances, or one instance that EC2 ended: which pool, EC2's code and EC2's message."""
 
     pool: Pool
     code: str
     message: str
+    instance_id: str = ""
 
     @property
     def refusal_class(self) -> RefusalClass:
@@ -160,14 +164,16 @@ class Refusal:
     def sentence(self) -> str:
         """What an operator reads."""
         pool = f"{self.pool.instance_type} {self.pool.market} in {self.pool.zone}"
-        return f"EC2 returned {self.code} for {pool}: {self.refusal_class.meaning} ({self.message[:160]})"
+        action = f"ended {self.instance_id} with {self.code}" if self.instance_id else f"returned {self.code}"
+        return f"EC2 {action} for {pool}: {self.refusal_class.meaning} ({self.message[:160]})"
 
 
 def class_of(code: str) -> RefusalClass:
-    """The class of an EC2 error code; a whole code goes before the beginning of one."""
-    whole = (row for row in REFUSALS if code in row.codes.split())
+    """The class of an EC2 error code or state reason; a whole code goes before the beginning of one."""
+    bare = code.removeprefix("Server.").removeprefix("Client.")
+    whole = [row for each in (code, bare) for row in REFUSALS if each in row.codes.split()]
     beginning = (row for row in REFUSALS if row.prefixes and code.startswith(tuple(row.prefixes.split())))
-    return next(whole, None) or next(beginning, UNKNOWN_REFUSAL)
+    return whole[0] if whole else next(beginning, UNKNOWN_REFUSAL)
 
 
 def pools_closed_by(refusal: Refusal, placement: Placement, until: int) -> tuple[PoolBackOff, ...]:
