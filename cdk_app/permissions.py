@@ -150,7 +150,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     ),
     "CompleteScaleUp": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES)),
     "FailScaleUp": FunctionNeeds(LEASE_AND_STATE),
-    "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, TAG_WORKER, TERMINATE)),
+    "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, *FORGET, TAG_WORKER, TERMINATE)),
     "InspectNodes": FunctionNeeds(INSPECT),
     "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET)),
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),

@@ -16,7 +16,9 @@ LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Add `decision` and `notify`, and replace `memory`. The time is the snapshot's, so a retry decides the same.
+    """Add `decision`, `notify` and `dead_nodes`, and replace `memory`.
+
+    The time is the snapshot's, so a retry decides the same.
 
     `memory_before` keeps the old memory, packed, in the record: with it the decision can be repeated. notify: also true
     when an earlier round or the lock left notes, so that no note is lost.
@@ -33,4 +35,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
     notify = decision.notify or bool(event.get("notes"))
-    return {**event, "decision": shown, "notify": notify, "memory": after, "memory_before": packed(event["memory"])}
+    answer = {**event, "decision": shown, "notify": notify, "dead_nodes": bool(snapshot.dead_nodes)}
+    return {**answer, "memory": after, "memory_before": packed(event["memory"])}

@@ -1,11 +1,15 @@
-"""ReapUnjoined: terminates at most one orphan instance that certainly never joined; in doubt it terminates none."""
+"""ReapUnjoined: terminates at most one orphan instance that certainly never joined; in doubt it terminates none.
+
+From the same inspection it deletes at most one node of an instance that has ended.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.node_listing import nodes_from_server
+from node_fleet.adapters.leftovers import remove_leftover
+from node_fleet.adapters.node_listing import inspect_server, node_list_of
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -23,15 +27,18 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
     now, settings = services.clock.now(), services.settings
-    unjoined = take(event, "snapshot", Snapshot).unjoined
+    snapshot, inspection = take(event, "snapshot", Snapshot), inspect_server(services.server)
+    unjoined = snapshot.unjoined
     candidates = {w.instance_id: w for w in unjoined if not (w.join_failed and settings.keep_unjoined)}
     orphans = check_orphans(
         candidates.values(),
-        nodes_from_server(services.server),
+        node_list_of(inspection),
         memory.suspects,
         now=now,
         run_seconds=2 * settings.interval_seconds,
     )
+    if snapshot.dead_nodes and inspection.known and not run.dry_run:
+        remove_leftover(services, run, inspection, frozenset(i.instance_id for i in services.ec2.instances()))
     logger.info("orphan check", sentence=orphans.sentence, candidates=sorted(candidates))
     if run.dry_run or not orphans.terminate:
         status = "dry_run" if run.dry_run else "watching"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.adapters.leftovers import remove_leftover
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
@@ -12,7 +13,7 @@ from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection
-from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, leftovers, stray_cordons
+from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, stray_cordons
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
@@ -97,11 +98,7 @@ def _tidy(
     """Remove at most one stray cordon and one dead node or secret a run; EC2 confirms that the instance has ended."""
     for node_name, operation_id in stray_cordons(inspection, state.ids_under_notice)[:1]:
         services.server.uncordon(node_name, operation_id)
-    found = leftovers(inspection, frozenset(i.instance_id for i in instances))[:KEPT_SHOWN]
-    states = services.ec2.states(instance_id for _, instance_id in found) if found else {}
-    for node_name, instance_id in [pair for pair in found if states[pair[1]] in ("terminated", "gone")][:1]:
-        services.state.renew(run)
-        services.server.forget(node_name, instance_id)
+    remove_leftover(services, run, inspection, frozenset(i.instance_id for i in instances))
 
 
 def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from node_fleet.domain.model.errors import (
     ServerUnreachableError,
 )
 from node_fleet.domain.model.snapshot import NodeReading
-from node_fleet.domain.scale_down.inspection import InspectedNode
+from node_fleet.domain.scale_down.inspection import InspectedNode, Inspection
 from node_fleet.domain.scale_up.join import NodeList
 
 UNREACHABLE = (Ec2Error, ServerNotFoundError, ServerUnreachableError)
@@ -42,10 +42,20 @@ def nodes_from_prometheus(prometheus: Any, now: int) -> NodeList:
 
 def nodes_from_server(server: Any) -> NodeList:
     """The nodes that kubectl on the server lists; unknown when the answer does not hold every node."""
+    return node_list_of(inspect_server(server))
+
+
+def inspect_server(server: Any) -> Inspection:
+    """What the server shows; not known when it cannot be reached."""
     try:
-        inspection = server.inspect()
+        inspection: Inspection = server.inspect()
     except UNREACHABLE as error:
-        return _unknown(str(error))
+        return Inspection(known=False, detail=str(error))
+    return inspection
+
+
+def node_list_of(inspection: Inspection) -> NodeList:
+    """The nodes of an inspection; unknown when it does not hold every node."""
     if not inspection.known:
         return _unknown(inspection.detail)
     if not inspection.nodes or inspection.left_out:

@@ -43,6 +43,11 @@ def test_the_decision_comes_without_its_memory_beside_the_payload_and_a_retry_an
     assert handler(given, None) == answer
 
 
+@pytest.mark.parametrize("dead", [(), ("i-1",)])
+def test_it_says_whether_a_dead_node_is_to_be_deleted(dead: tuple[str, ...]) -> None:
+    assert handler(event(dead_nodes=dead), None)["dead_nodes"] is bool(dead)
+
+
 def test_it_obeys_the_settings_of_its_environment() -> None:
     full = handler(event(workers=workers(6)), None)["decision"]
     assert (full["action"], full["blocked_by"]) == ("none", ["maximum"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from node_fleet.domain.scale_up.join import NO_NODE_LIST, NodeList
 from node_fleet.domain.scale_up.orphans import check_orphans
 from node_fleet.payload import to_payload
 from tests.support.handlers.bench import START, Bench, node_of
-from tests.support.handlers.fakes import A, worker
+from tests.support.handlers.fakes import A, answer, worker
 
 SERVER = "i-0aaaaaaaaaaaaaaaa"
 
@@ -32,9 +33,9 @@ def tick(made: Bench, run: Any, **more: Any) -> dict[str, Any]:
     figures = dict.fromkeys(("cpu_percent", "cpu_max_percent", "memory_percent", "memory_max_percent"), 10.0)
     reading = Reading(at=now, **figures, pending=(), nodes=made.prometheus.known_nodes)
     snapshot = assemble(made.instances(), reading, (), Policy(), now)
-    answer = handler({**made.event(run, 0), "snapshot": to_payload(snapshot), **more}, None)
+    payload = handler({**made.event(run, 0), "snapshot": to_payload(snapshot), **more}, None)
     made.clock.advance(120)
-    return answer
+    return payload
 
 
 def ticks(made: Bench, times: int) -> list[tuple[str, set[str]]]:
@@ -42,9 +43,9 @@ def ticks(made: Bench, times: int) -> list[tuple[str, set[str]]]:
     run, memory, seen = made.begin(), {}, []
     for _ in range(times):
         made.listed({SERVER: "RS"})
-        answer = tick(made, run, **memory)
-        memory = {"memory": answer["memory"]}
-        seen.append((answer["reap"]["status"], made.ids()))
+        after = tick(made, run, **memory)
+        memory = {"memory": after["memory"]}
+        seen.append((after["reap"]["status"], made.ids()))
     return seen
 
 
@@ -69,6 +70,35 @@ def test_an_instance_within_its_join_limit_is_only_counted(fleet: Bench) -> None
     orphan = lost(fleet, minutes=0)
     fleet.listed({SERVER: "RS"})
     assert tick(fleet, fleet.begin())["memory"]["suspects"] == {} and fleet.ids() == {orphan}
+
+
+def dead_node(made: Bench, *, seconds: int = 120) -> str:
+    """The NotReady node of a worker that has ended, as Prometheus and the server show it."""
+    ended = made.running(9).instance_id
+    made.tools.ec2.terminate([ended])
+    made.prometheus.known_nodes = (replace(node_of(ended, ready=False), not_ready_seconds=seconds),)
+    made.listed({SERVER: "RS", ended: "W"})
+    made.server.answers["ForgetNode"] = answer(f"result: forgotten {ended}")
+    return ended
+
+
+def test_the_node_of_an_ended_instance_is_deleted_in_a_tick_that_removes_no_worker(fleet: Bench) -> None:
+    ended = dead_node(fleet)
+    fleet.clock.advance(600)
+    assert tick(fleet, fleet.begin())["reap"]["status"] == "watching"
+    forget = ("ForgetNode", {"NodeName": ended, "InstanceId": ended})
+    assert fleet.server.commands == [("InspectNodes", {}), forget]
+
+
+@pytest.mark.parametrize("case", ["shutting down", "just NotReady", "dry run", "not a worker of ours"])
+def test_a_node_whose_end_is_not_certain_or_that_is_not_ours_stays(fleet: Bench, case: str) -> None:
+    fleet.cloud.ec2.delays.shutting_down_seconds = 3600 if case == "shutting down" else 30
+    ended = dead_node(fleet, seconds=119 if case == "just NotReady" else 120)
+    fleet.clock.advance(600)
+    if case == "not a worker of ours":
+        fleet.listed({SERVER: "RS", ended: "-"})
+    tick(fleet, fleet.begin(dry_run=case == "dry run"))
+    assert fleet.server.commands == [("InspectNodes", {})]
 
 
 @pytest.mark.parametrize("apart", [241, 3600])

@@ -164,6 +164,17 @@ def test_an_instance_that_never_became_a_node_is_reaped_when_kubectl_missed_it_t
     nothing_left_behind(fleet)
 
 
+def test_the_node_of_an_ended_instance_is_deleted_in_a_quiet_tick() -> None:
+    with stage(workers=3) as fleet:
+        ended = fleet.workers()[0]
+        fleet.break_state("ForgetInterrupted", Ec2Error("the server cannot be reached"))
+        fleet.cloud.ec2.reclaim(ended)
+        run = fleet.tick_until(lambda e: "ReapUnjoined" in e.path)
+        assert run.path == [*QUIET[:5], "ReapUnjoined", "ReapStatus", "ReleaseLock"]
+        assert ended not in [node.name for node in fleet.sim.cluster.nodes()]
+        assert fleet.tick().path == QUIET, "a tick without a dead node makes no further call"
+
+
 def test_a_fault_while_reaping_is_reported(fleet: Stage) -> None:
     lost = fleet.lost_instance()
     struck = fleet.break_state("ReapUnjoined", Ec2Error("it broke"))

@@ -85,6 +85,7 @@ def assemble(
         custom=reading.custom,
         workers=workers,
         unmanaged=tuple(sorted(node.node_name for node in reading.nodes if node.instance_id not in ours)),
+        dead_nodes=tuple(sorted(i for i, node in nodes.items() if i not in ours and _is_dead(node, policy))),
         missing=missing,
         hourly=hourly,
         read_at=reading.at,
@@ -107,7 +108,7 @@ def refresh(
     noticed = {notice.instance_id for notice in notices}
     before = {worker.instance_id: worker for worker in cached.workers}
     workers = tuple(_from_cached(i, before.get(i.instance_id), noticed, policy, now) for i in instances)
-    return replace(cached, at=now, source="cached", workers=workers, problem=problem, hourly=hourly)
+    return replace(cached, at=now, source="cached", workers=workers, dead_nodes=(), problem=problem, hourly=hourly)
 
 
 def _from_cached(
@@ -119,6 +120,11 @@ def _from_cached(
         )
     notice = instance.under_notice or instance.instance_id in noticed
     return replace(before, under_notice=notice, launched_at=instance.launched_at)
+
+
+def _is_dead(node: NodeReading, policy: Policy) -> bool:
+    """NotReady for longer than EC2 may fail to list an instance that it has just launched."""
+    return not node.ready and node.not_ready_seconds >= min(120, policy.not_ready_replace_seconds)
 
 
 def _by_instance(nodes: Iterable[NodeReading]) -> dict[str, NodeReading]:

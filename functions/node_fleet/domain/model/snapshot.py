@@ -155,7 +155,7 @@ class Reading(FleetLoad):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(FleetLoad):
-    """Everything that one decision may use."""
+    """Everything that one decision may use. dead_nodes: ids of instances that ended and whose node is NotReady."""
 
     at: int
     source: Source
@@ -163,6 +163,7 @@ class Snapshot(FleetLoad):
     custom: tuple[CustomReading, ...] = ()
     workers: tuple[Worker, ...] = ()
     unmanaged: tuple[str, ...] = ()
+    dead_nodes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     hourly: tuple[HourlyLoad, ...] = ()
     read_at: int = 0
