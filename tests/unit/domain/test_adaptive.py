@@ -75,6 +75,29 @@ class TestUp:
         assert decided(fleet_of(7, 7, waiting=14, joining=2), settled).action == "none"
         assert decided(fleet_of(7, 7, waiting=15, joining=2), settled).count == 1
 
+    @pytest.mark.parametrize(("instance_type", "workers"), [("t3.small", 1), ("t3.xlarge", 0)])
+    def test_a_joining_worker_counts_with_the_capacity_of_its_own_type(self, instance_type: str, workers: int) -> None:
+        """Fourteen pods: one t3.small holds seven of them."""
+        memory = steady_memory(7, 7)
+        settled = replace(memory, learned=replace(memory.learned, read_at=START))
+        seen = fleet_of(7, 7, waiting=14)
+        coming = worker("j0", "joining", launched_at=START - 60, instance_type=instance_type)
+        decision = decided(replace(seen, workers=(*seen.workers, coming)), settled)
+        assert decision.count == workers
+
+    @pytest.mark.parametrize(
+        ("taint", "workers"),
+        [("node.kubernetes.io/not-ready:NoSchedule", 1), ("team=search:NoSchedule", 2)],
+    )
+    def test_a_joining_worker_is_capacity_despite_the_taint_that_it_carries_until_it_is_ready(
+        self, taint: str, workers: int
+    ) -> None:
+        memory = steady_memory(7, 7)
+        settled = replace(memory, learned=replace(memory.learned, read_at=START))
+        seen = fleet_of(7, 7, waiting=8)
+        coming = worker("j0", "joining", launched_at=START - 60, taints=(taint,))
+        assert decided(replace(seen, workers=(*seen.workers, coming)), settled).count == workers
+
     def test_waiting_pods_wait_for_no_cooldown(self) -> None:
         resting = replace(steady_memory(7, 7), last_action="scale_up", last_action_at=START - 1)
         assert decided(fleet_of(7, 7, waiting=1), resting, cooldown_up_seconds=300).action == "scale_up"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from node_fleet.domain.model.assembly import blocking
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.policy import Policy
@@ -68,13 +69,14 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
     by_pods = sorted(known, key=lambda w: (w.pods or 0, w.instance_id))
     worker_slots = [_free_and_total_slots(w, size) for w in by_pods]
     free, total = sum(f for f, _ in worker_slots), sum(t for _, t in worker_slots)
+    joining = [_without_daemons(_joining_capacity(w, new_worker, tick.policy), size) for w in tick.joining]
     waiting = sum(_slots_per_pod(s, available, per_worker) * s.count for s in shapes)
     used = total - free + waiting + sum(_slots_to_move(w, size) for w in tick.snapshot.workers)
     return CapacityEstimate(
         demand=used / per_worker + unknown,
-        have=total / per_worker + unknown + len(tick.joining),
+        have=(total + sum(slots(capacity, size) for capacity in joining)) / per_worker + unknown,
         pods_per_worker=per_worker,
-        new_workers=_new_workers(tick, pending_pods, available, known),
+        new_workers=_new_workers(tick, pending_pods, available, known, joining),
         worker_slots=tuple((f, t - f) for f, t in worker_slots),
     )
 
@@ -104,7 +106,8 @@ def _new_worker_capacity(tick: Tick, known: list[Worker]) -> FreeCapacity | None
 
 
 def _without_daemons(free: FreeCapacity, size: PodSize) -> FreeCapacity:
-    return FreeCapacity(
+    return replace(
+        free,
         cpu_milli=free.cpu_milli - size.daemon_cpu_milli,
         memory_mib=free.memory_mib - size.daemon_memory_mib,
         pods=free.pods - size.daemon_pods,
@@ -137,7 +140,13 @@ def _slots_to_move(w: Worker, size: PodSize) -> float:
     return max(0.0, requested / size.cpu_milli) if size.cpu_milli > 0 else 0.0
 
 
-def _new_workers(tick: Tick, pending_pods: PendingPods | None, new: FreeCapacity, known: list[Worker]) -> int:
+def _new_workers(
+    tick: Tick,
+    pending_pods: PendingPods | None,
+    new: FreeCapacity,
+    known: list[Worker],
+    joining: list[FreeCapacity],
+) -> int:
     """New workers for the pending pods beyond the joining ones.
 
     Free capacity of usable workers counts only while the scheduler may not have used it yet: on new workers, and for
@@ -147,7 +156,7 @@ def _new_workers(tick: Tick, pending_pods: PendingPods | None, new: FreeCapacity
         return 0
     grace = tick.policy.scheduling_grace_seconds
     pods_are_new = all(s.oldest_seconds < grace for s in pending_pods.helpful)
-    capacities = [_joining_capacity(w, new, tick.policy) for w in tick.joining]
+    capacities = list(joining)
     for worker in known:
         if pods_are_new or tick.now - tick.memory.fresh.get(worker.instance_id, 0) < grace:
             capacities.append(free_capacity(worker))
@@ -156,6 +165,7 @@ def _new_workers(tick: Tick, pending_pods: PendingPods | None, new: FreeCapacity
 
 
 def _joining_capacity(w: Worker, new: FreeCapacity, policy: Policy) -> FreeCapacity:
+    """What the worker offers once it is ready: the taints that keep every pod away until then do not count."""
     size = None if w.instance_type in policy.instance_types[:1] else offered(w.instance_type)
     cpu, memory = size or (new.cpu_milli, new.memory_mib)
     return replace(
@@ -163,7 +173,7 @@ def _joining_capacity(w: Worker, new: FreeCapacity, policy: Policy) -> FreeCapac
         zone=w.zone,
         instance_type=w.instance_type,
         market=w.market,
-        taints=w.taints,
+        taints=tuple(taint for taint in w.taints if taint not in blocking(w.taints)),
         cpu_milli=cpu,
         memory_mib=memory,
     )
