@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
 from backtest.measures import Action
@@ -23,6 +21,7 @@ from node_fleet.domain.scale_up.placement import Placement, plan_slots
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure, record_success
 from node_fleet.domain.scaling.minimum_size import effective_minimum
+from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.domain.scaling.tick import make_tick
 
 HISTORY_DAYS = 14
@@ -200,7 +199,6 @@ class _Hours:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._zone = ZoneInfo(policy.timezone)
         self._days = max(HISTORY_DAYS, policy.predictive_min_days + 1)
         self._past: list[HourlyLoad] = []
         self._hour, self._cpu, self._workers, self._count = 0, 0.0, 0, 0
@@ -218,8 +216,7 @@ class _Hours:
         self._count += 1
 
     def hourly_means(self, now: int) -> tuple[HourlyLoad, ...]:
-        policy = self._policy
-        if not policy.predictive or datetime.fromtimestamp(now, self._zone).minute < policy.predictive_minute:
+        if not is_prediction_due(now, self._policy):
             return ()
         since = now - self._days * 86400
         return tuple(hour for hour in self._past if hour.hour_epoch >= since)

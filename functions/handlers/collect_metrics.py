@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from node_fleet.domain.model.assembly import assemble, refresh
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
+from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.logs import logger
 from node_fleet.payload import put
 from node_fleet.services import Services, load_services
@@ -50,8 +49,7 @@ def _has_values(snapshot: Snapshot) -> bool:
 def _hourly(services: Services, now: int) -> tuple[HourlyLoad, ...]:
     """The history for a prediction, read only in the minutes that predict; rounded to keep the payload small."""
     settings = services.settings
-    minute = datetime.fromtimestamp(now, ZoneInfo(settings.timezone)).minute
-    if not settings.predictive or minute < settings.predictive_minute:
+    if not is_prediction_due(now, settings.policy()):
         return ()
     days = max(LEAST_HOURLY_DAYS, settings.predictive_min_days + 1)
     return tuple(

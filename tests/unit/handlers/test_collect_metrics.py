@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import NodeReading, Reading, Snapshot
+from node_fleet.domain.scaling.prediction import predict
+from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import NOW, A, FakeServices
@@ -86,8 +92,8 @@ def test_notices_of_the_state_item_reach_the_snapshot(one: FakeServices) -> None
         (True, "UTC", 50, True),
         (True, "UTC", 59, True),
         (False, "UTC", 55, False),
-        (True, "Asia/Kolkata", 25, True),
-        (True, "Asia/Kolkata", 55, False),
+        (True, "Asia/Kolkata", 49, False),
+        (True, "Asia/Kolkata", 50, True),
     ],
 )
 def test_history_is_fetched_only_in_the_minutes_of_prediction(
@@ -97,3 +103,21 @@ def test_history_is_fetched_only_in_the_minutes_of_prediction(
     one.clock.time = NOW // 3600 * 3600 + minute * 60
     assert bool(collect().hourly) is asked
     assert one.records.asked == ([(one.clock.time - 14 * 86_400, one.clock.time)] if asked else [])
+
+
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    zone=st.sampled_from(
+        ("UTC", "Asia/Dhaka", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "America/St_Johns")
+    ),
+    second=st.integers(0, 14 * 86_400),
+    minute=st.integers(0, 59),
+)
+def test_the_history_is_fetched_exactly_when_a_prediction_is_made(
+    one: FakeServices, zone: str, second: int, minute: int
+) -> None:
+    one.settings = Settings(predictive=True, timezone=zone, predictive_minute=minute)
+    one.clock.time = NOW + second
+    one.prometheus.reading = replace(one.prometheus.reading, at=one.clock.time)
+    tick = make_tick(collect(), Memory(), one.settings.policy(), one.clock.time)
+    assert bool(tick.snapshot.hourly) == bool(predict(tick).hour_judged)

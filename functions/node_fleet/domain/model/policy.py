@@ -147,7 +147,7 @@ class Planning:
     predictive: bool = setting("ENABLE_PREDICTIVE_SCALING", False)
     """Whether to add one worker before an hour that is usually busy."""
     predictive_minute: int = setting("PREDICTIVE_MINUTE", 50, 0, 59)
-    """The minute of the hour from which the next hour is predicted."""
+    """The minute of the hour from which the next hour is predicted; hours begin with those of UTC."""
     predictive_min_days: int = setting("PREDICTIVE_MIN_DAYS", 7, 1, 30)
     """Days of history that a prediction needs."""
     predictive_min_samples: int = setting("PREDICTIVE_MIN_SAMPLES", 3, 1, 30)

@@ -68,11 +68,19 @@ def predict(tick: Tick) -> Prediction:
         hold_workers=memory.predictive_hold_workers,
     )
     hour = tick.now - tick.now % _HOUR + _HOUR
-    if not policy.predictive or (tick.now % _HOUR) // 60 < policy.predictive_minute:
+    if not is_prediction_due(tick.now, policy):
         return stored
     if memory.predicted_hour == hour or not tick.live or not tick.usable:
         return stored
     return _predict_hour(tick, hour, stored)
+
+
+def is_prediction_due(now: int, policy: Policy) -> bool:
+    """Whether a tick at that time predicts, and so needs the history.
+
+    The hours of the history begin with those of UTC, in zones at half hours too; only their buckets are local.
+    """
+    return policy.predictive and now % _HOUR // 60 >= policy.predictive_minute
 
 
 def _predict_hour(tick: Tick, hour: int, stored: Prediction) -> Prediction:
