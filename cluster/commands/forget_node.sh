@@ -11,8 +11,8 @@ INSTANCE_ID="${INSTANCE_ID:-}"
 
 check_node_name
 case "$INSTANCE_ID" in
-  i-*[!0-9a-f]* | i-) finish 64 "bad-parameter INSTANCE_ID" ;;
-  i-*) ;;
+  i-*[!0-9a-f]*) finish 64 "bad-parameter INSTANCE_ID" ;;
+  i-????????*) ;;
   *) finish 64 "bad-parameter INSTANCE_ID" ;;
 esac
 [ "${#INSTANCE_ID}" -le 19 ] || finish 64 "bad-parameter INSTANCE_ID"
