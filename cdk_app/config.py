@@ -287,7 +287,7 @@ def _settings(raw: Any, identity: dict[str, str], path: str, problems: list[str]
     try:
         settings = Settings.from_mapping({**own, **identity})
     except InvalidSettingsError as error:
-        problems += [f"{path}: {problem}" for problem in str(error).split("; ")]
+        problems += [f"{path}: {problem}" for problem in error.problems]
         return None
     problems += [f"{path}: {problem}" for problem in _deployment_problems(settings)]
     return settings

@@ -236,7 +236,7 @@ def _setting_problems(given: Any) -> Iterator[tuple[Location, str]]:
     try:
         Settings.from_mapping(by_field_name(given))
     except InvalidSettingsError as error:
-        for message in str(error).split("; "):
+        for message in error.problems:
             words = set(re.findall(r"\w+", message))
             key = next((key for key in given if {key, other_names.get(key)} & words), next(iter(given)))
             yield ("settings", key), message

@@ -25,6 +25,12 @@ def problem(**raw: Any) -> str:
     return str(caught.value)
 
 
+def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_semicolon() -> None:
+    with pytest.raises(InvalidSettingsError) as caught:
+        Settings.from_mapping({"min_workers": -1, "timezone": "Asia; Dhaka"})
+    assert [text.partition("=")[0] for text in caught.value.problems] == ["MIN_NODES", "TIMEZONE"]
+
+
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [

@@ -43,7 +43,7 @@ class Settings(SettingValues):
     @classmethod
     def _checked(cls, settings: Settings, problems: list[str]) -> Settings:
         if found := [*problems, *contradictions(settings)]:
-            raise InvalidSettingsError("; ".join(found))
+            raise InvalidSettingsError(found)
         return settings
 
     @classmethod

@@ -5,6 +5,8 @@ A class exists only where its Retry, its Catch or what the operator does next di
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class NodeFleetError(Exception):
     """Base for catching in Python only; Step Functions never sees this name."""
@@ -15,7 +17,11 @@ class InvalidInputError(NodeFleetError):
 
 
 class InvalidSettingsError(NodeFleetError):
-    """One or more settings are wrong; the message lists each with name, value and allowed range."""
+    """One or more settings are wrong; `problems` has a sentence for each, with name, value and allowed range."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 class LeaseLostError(NodeFleetError):
