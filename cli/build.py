@@ -1,4 +1,4 @@
-"""synth and test: handed to the start script, which runs both with nothing but Python."""
+"""synth, test and bench: handed to the start script, which runs them with nothing but Python."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings=PASSED_ON, epilog="Example: node-fleet synth --out cdk.out")(synth)
     examples = "Examples: node-fleet test | node-fleet test --all | node-fleet test tests/unit -k cooldown"
     app.command(context_settings=PASSED_ON, epilog=examples)(test)
+    app.command(context_settings=PASSED_ON, epilog="Example: node-fleet bench --executions 5000")(bench)
 
 
 def synth(context: typer.Context) -> None:
@@ -27,6 +28,11 @@ def synth(context: typer.Context) -> None:
 def test(context: typer.Context) -> None:
     """Check style, types and layers, then run the tests: with a daily sample of the long ones, or with --all."""
     _hand_over("test", context.args)
+
+
+def bench(context: typer.Context) -> None:
+    """Print what the simulator costs, as ratios to a fixed work on the same machine."""
+    _hand_over("bench", context.args)
 
 
 def _hand_over(command: str, words: list[str]) -> None:

@@ -51,13 +51,13 @@ class FaultRule:
     def after_effect(self) -> bool:
         return self.code == REPLY_LOST
 
-    def applies(self, call: AwsCall, now: float) -> bool:
+    def may_apply(self, call: AwsCall, now: float) -> bool:
+        """Whether it is in force for the operation, whatever the parameters."""
         return (
             self.operation in (call.operation, "*")
             and self.service in (None, call.service)
             and (self.count is None or self.hits < self.count)
             and (self.until is None or now < self.until)
-            and self.when(call.parameters)
         )
 
 
@@ -77,10 +77,14 @@ class Faults:
         if rule in self.rules:
             self.rules.remove(rule)
 
+    def may_strike(self, call: AwsCall) -> bool:
+        """Whether a rule in force names the operation."""
+        return any(rule.may_apply(call, self.now()) for rule in self.rules)
+
     def strike(self, call: AwsCall) -> FaultRule | None:
         """The rule that hits this attempt, counted, or None."""
         for rule in self.rules:
-            if rule.applies(call, self.now()):
+            if rule.may_apply(call, self.now()) and rule.when(call.parameters):
                 rule.hits += 1
                 return rule
         return None

@@ -6,8 +6,9 @@ The recorder only watches. Hooks around the effect of a call may raise, to stand
 from __future__ import annotations
 
 import contextvars
+import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,27 +42,47 @@ Hook = Callable[[AwsCall], object]
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """The calls in order, the oldest forgotten beyond the limit. Replies of reading calls are not kept."""
+    """The calls in order, the oldest forgotten beyond the limit. Replies of reading calls are not kept.
+
+    Reads and all calls of DynamoDB come in every execution and are kept for about a day of them; the others are few.
+    """
 
     limit: int = 50_000
-    calls: deque[AwsCall] = field(init=False)
+    frequent_limit: int = 6_000
+    _calls: dict[int, AwsCall] = field(default_factory=dict)
+    _frequent: deque[int] = field(default_factory=deque)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     before_effect: list[Hook] = field(default_factory=list)
     after_effect: list[Hook] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.calls = deque(maxlen=self.limit)
+    @property
+    def calls(self) -> list[AwsCall]:
+        """The calls that are kept, in order."""
+        return list(self._calls.values())
 
     def add(self, call: AwsCall) -> None:
-        self.calls.append(call)
+        number = next(self._numbers)
+        self._calls[number] = call
+        if call.reads or call.service == "dynamodb":
+            self._frequent.append(number)
+            if len(self._frequent) > self.frequent_limit:
+                self._calls.pop(self._frequent.popleft(), None)
+        if len(self._calls) > self.limit:
+            del self._calls[next(iter(self._calls))]
+
+    def forget(self) -> None:
+        """Begin with no call."""
+        self._calls.clear()
+        self._frequent.clear()
 
     def of(self, operation: str, *, function: str | None = None) -> list[AwsCall]:
         """The recorded calls of one operation, of one function if it is named."""
         return [
             call
-            for call in self.calls
+            for call in self._calls.values()
             if call.operation == operation and (function is None or call.function == function)
         ]
 
     def changes(self) -> list[AwsCall]:
         """The calls that may have changed something, which is where a run can die half-way."""
-        return [call for call in self.calls if not call.reads]
+        return [call for call in self._calls.values() if not call.reads]

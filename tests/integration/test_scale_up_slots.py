@@ -124,6 +124,6 @@ def test_reading_and_then_writing_would_pass_the_maximum(fleet: Bench) -> None:
 def test_a_launch_lists_instances_once_unless_others_reserved(fleet: Bench) -> None:
     ids = reset(fleet)
     work = contenders(fleet, ids, 99)
-    fleet.cloud.recorder.calls.clear()
+    fleet.cloud.recorder.forget()
     work[0]()
     assert len(fleet.cloud.recorder.of("DescribeInstances")) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from simulator.runner import Execution, Runner
 from tests.support import asl_tools
+from tests.support.compared_calls import compared_calls
 from tests.support.handlers.bench import Bench, bench
 from tests.support.interruptions import prepare
 from tests.support.second_interpreter import ENDED_BY_ITSELF, SecondInterpreter
@@ -60,3 +61,10 @@ def _both_interpreters_agree(
         for execution, definition in ended:
             found = second_interpreter.differences(execution, definition)
             assert not found, "\n".join(found)
+
+
+@pytest.fixture(autouse=True)
+def _direct_answers_are_those_of_the_wire() -> Iterator[None]:
+    with compared_calls() as differences:
+        yield
+    assert differences == []

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime as dt
 import functools
 import importlib
+import json
+import marshal
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -42,16 +45,24 @@ def _cached_client(make: Callable[..., Any], region: str, service: str) -> Any:
     return make(region=region, service=service)
 
 
-_SCALARS = frozenset({str, int, float, bool, type(None)})
+_SCALARS = frozenset({str, int, float, bool, type(None), dt.datetime})
 
 
 def json_copy(value: Any) -> Any:
-    """A deep copy, several times quicker than copy.deepcopy where the value is JSON."""
+    """A deep copy, many times quicker than copy.deepcopy where the value is JSON."""
+    try:
+        return marshal.loads(marshal.dumps(value))
+    except ValueError:  # an object of another kind is in it
+        return copy_by_parts(value)
+
+
+def copy_by_parts(value: Any) -> Any:
+    """A deep copy of lists and dictionaries that shares their texts and numbers."""
     kind = type(value)
     if kind is dict:
-        return {key: item if type(item) in _SCALARS else json_copy(item) for key, item in value.items()}
+        return {key: item if type(item) in _SCALARS else copy_by_parts(item) for key, item in value.items()}
     if kind is list:
-        return [item if type(item) in _SCALARS else json_copy(item) for item in value]
+        return [item if type(item) in _SCALARS else copy_by_parts(item) for item in value]
     return value if kind in _SCALARS else copy.deepcopy(value)
 
 
@@ -77,6 +88,61 @@ def quick_interpreter() -> Iterator[None]:
         for module in map(importlib.import_module, COPYING_MODULES):
             expect(module.copy, "deepcopy")
             stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
+        yield
+
+
+class _Condition:
+    """A condition that moto has parsed; evaluating it changes nothing in it."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parsed = parser.parse()
+        self.expr_attr_names_found = parser.expr_attr_names_found
+        self.expr_attr_values_found = parser.expr_attr_values_found
+
+    def parse(self) -> Any:
+        return self._parsed
+
+
+class _Update:
+    """A parsed update of which only the names and values are asked."""
+
+    def __init__(self, parsed: Any) -> None:
+        self._parsed = parsed
+        self._found: dict[Any, Any] = {}
+
+    def find_clauses(self, kinds: list[type]) -> Any:
+        if tuple(kinds) not in self._found:
+            self._found[tuple(kinds)] = self._parsed.find_clauses(kinds)
+        return self._found[tuple(kinds)]
+
+
+@contextlib.contextmanager
+def quick_expressions() -> Iterator[None]:
+    """DynamoDB's expressions: moto parses each of them twice for a request, here once for as long as it is the same."""
+    responses, models = (
+        importlib.import_module("moto.dynamodb.responses"),
+        importlib.import_module("moto.dynamodb.models"),
+    )
+    condition = expect(responses, "create_condition_expression_parser", "expr", "names", "values")
+    update = expect(responses, "UpdateExpressionParser").make
+    tokenizer = importlib.import_module("moto.dynamodb.parsing.tokens").ExpressionTokenizer
+    tokens = functools.lru_cache(maxsize=512)(expect(tokenizer, "make_list", "input_expression_str"))
+    made: dict[str, _Condition] = {}
+
+    def condition_of(expr: Any, names: Any, values: Any) -> Any:
+        asked = json.dumps((expr, names, values))
+        if asked not in made:
+            made.clear()
+            made[asked] = _Condition(condition(expr, names, values))
+        return made[asked]
+
+    read_only = functools.lru_cache(maxsize=512)(lambda text: _Update(update(text)))
+    with (
+        swapped(tokenizer, "make_list", staticmethod(lambda text: list(tokens(text)))),
+        swapped(responses, "UpdateExpressionParser", SimpleNamespace(make=read_only)),
+        swapped(responses, "create_condition_expression_parser", condition_of),
+        swapped(models, "create_condition_expression_parser", condition_of),
+    ):
         yield
 
 

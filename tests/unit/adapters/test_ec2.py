@@ -40,7 +40,7 @@ def module_bench() -> Iterator[Bench]:
 @pytest.fixture
 def fleet(module_bench: Bench) -> Iterator[Bench]:
     module_bench.cloud.faults.rules.clear()
-    module_bench.cloud.recorder.calls.clear()
+    module_bench.cloud.recorder.forget()
     yield module_bench
     module_bench.cloud.faults.rules.clear()
     module_bench.cloud.ec2.page_size = None

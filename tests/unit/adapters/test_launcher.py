@@ -30,7 +30,7 @@ def module_bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def fleet(module_bench: Bench) -> Iterator[Bench]:
-    module_bench.cloud.recorder.calls.clear()
+    module_bench.cloud.recorder.forget()
     yield module_bench
     module_bench.cloud.faults.rules.clear()
     ids = [i.instance_id for i in module_bench.instances()]

@@ -22,7 +22,7 @@ def on_demand() -> Iterator[Bench]:
 
 @pytest.mark.parametrize("code", sorted(set(codes_that_close("the pool")) - NEVER_ON_DEMAND))
 def test_an_on_demand_fleet_falls_back_to_zones_and_types_and_never_to_spot(on_demand: Bench, code: str) -> None:
-    on_demand.cloud.recorder.calls.clear()
+    on_demand.cloud.recorder.forget()
     rule = on_demand.cloud.ec2.dry_pool(instance_type=TYPES[0], code=code)
     run = on_demand.begin(f"on-demand-{code}")
     answer = launch_nodes(on_demand.event(run, 1), None)

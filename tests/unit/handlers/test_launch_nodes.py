@@ -110,7 +110,7 @@ def test_every_pool_without_capacity_is_recorded_and_not_asked_while_in_back_off
     assert operation is not None and len(operation.dry_pools) == 6
     memory = Memory(dry_pools=operation.dry_pools)
     fleet.tools.state.close_operation(run, memory)
-    fleet.cloud.recorder.calls.clear()
+    fleet.cloud.recorder.forget()
     with pytest.raises(NoCapacityError, match="asks the first of them again in 600 s"):
         handler({**fleet.event(run, 1), "memory": to_payload(memory)}, None)
     assert fleet.cloud.recorder.of("RunInstances") == []
@@ -129,7 +129,7 @@ def test_a_missing_launch_template_is_named(fleet: Bench) -> None:
 @pytest.mark.settings(max_workers=10)
 def test_ten_launches_beside_a_fleet_take_one_listing_of_instances(fleet: Bench) -> None:
     run = fleet.begin()
-    fleet.cloud.recorder.calls.clear()
+    fleet.cloud.recorder.forget()
     handler(fleet.event(run, 10), None)
     assert len(fleet.instances()) == 10
     assert len(fleet.cloud.recorder.of("DescribeInstances")) == 2, "one by the handler, one by this test"

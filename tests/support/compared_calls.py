@@ -1,0 +1,66 @@
+"""Compares each call that the simulator answers directly with the same call through botocore, HTTP and moto."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError, ParamValidationError
+from moto.dynamodb.models import dynamodb_backends
+
+from simulator.aws.moto_patches.direct import DirectAnswers
+from simulator.aws.recorder import current_call
+
+BY_WIRE = BaseClient._make_api_call
+DIRECTLY = DirectAnswers.call
+
+
+@contextlib.contextmanager
+def compared_calls() -> Iterator[list[str]]:
+    """A list that gets every difference while the block runs."""
+    differences: list[str] = []
+
+    def both(this: Any, client: Any, operation: str, parameters: Mapping[str, Any]) -> Any:
+        table = _table(client, parameters)
+        before = copy.deepcopy(table.items) if table else None
+        directly, by_wire = _outcome(lambda: DIRECTLY(this, client, operation, parameters)), None
+        changed = repr(table.items) if table else ""
+        if table:
+            table.items = before
+        token = current_call.set(None)  # neither recorded nor struck a second time
+        try:
+            by_wire = _outcome(lambda: BY_WIRE(client, operation, parameters))
+        finally:
+            current_call.reset(token)
+        if _compared(directly) != _compared(by_wire) or (table and changed != repr(table.items)):
+            differences.append(f"{operation} {parameters}: directly {directly}, by wire {by_wire}")
+        if isinstance(directly, Exception):
+            raise directly
+        return directly
+
+    with mock.patch.object(DirectAnswers, "call", both):
+        yield differences
+
+
+def _table(client: Any, parameters: Mapping[str, Any]) -> Any:
+    backend = dynamodb_backends["123456789012"][client.meta.region_name]
+    return backend.tables.get(parameters["TableName"]) if "TableName" in parameters else None
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (ClientError, ParamValidationError) as error:
+        return error
+
+
+def _compared(outcome: Any) -> Any:
+    """Without the headers, which nothing reads."""
+    found = getattr(outcome, "response", outcome if isinstance(outcome, dict) else str(outcome))
+    status = found["ResponseMetadata"]["HTTPStatusCode"] if isinstance(found, dict) else None
+    rest = {k: v for k, v in found.items() if k != "ResponseMetadata"} if isinstance(found, dict) else found
+    return type(outcome).__name__, status, rest
