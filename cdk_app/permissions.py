@@ -140,7 +140,7 @@ LEASE_AND_STATE = (HOLD_LEASE, READ_STATE)
 NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
     "CollectMetrics": FunctionNeeds(
-        (READ_STATE, LIST_INSTANCES, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
+        (READ_STATE, *INSPECT, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
     ),
     "Decide": FunctionNeeds(memory_mib=128),
     "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),

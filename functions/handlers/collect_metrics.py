@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.adapters.node_listing import nodes_from_server
 from node_fleet.domain.model.assembly import assemble, refresh
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
+from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.logs import logger
 from node_fleet.payload import put
@@ -17,7 +19,7 @@ LEAST_HOURLY_DAYS = 14
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Put `snapshot` into the payload. When Prometheus cannot be read, its `problem` holds the reason as a sentence."""
+    """Put `snapshot` into the payload. Its `problem` says in a sentence why Prometheus cannot be used."""
     services = load_services()
     now = services.clock.now()
     snapshot = _snapshot(services, now)
@@ -38,7 +40,17 @@ def _snapshot(services: Services, now: int) -> Snapshot:
         if cached is not None and now - cached.read_at <= services.settings.cached_reading_seconds:
             return refresh(cached, instances, notices, policy, now, problem=str(error), hourly=hourly)
         return assemble(instances, None, notices, policy, now, problem=str(error), hourly=hourly)
-    return assemble(instances, reading, notices, policy, now, hourly=hourly)
+    snapshot = assemble(instances, reading, notices, policy, now, hourly=hourly)
+    if problem := _stale_exporter(services, snapshot):
+        reading = replace(reading, nodes=(), pending=None, missing=(*reading.missing, "nodes", "pending"))
+        return assemble(instances, reading, notices, policy, now, problem=problem, hourly=hourly)
+    return snapshot
+
+
+def _stale_exporter(services: Services, snapshot: Snapshot) -> str:
+    """Why nodes and pods of the reading cannot be used; asks the server only when a worker lacks a node for long."""
+    without_node = [w for w in snapshot.unjoined if not w.node_name and not w.join_failed]
+    return describe_stale_exporter(without_node, nodes_from_server(services.server)) if without_node else ""
 
 
 def _has_values(snapshot: Snapshot) -> bool:

@@ -17,7 +17,7 @@ from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
-from tests.support.handlers.fakes import NOW, A, FakeServices
+from tests.support.handlers.fakes import NOW, A, B, FakeServices, inspection_text, instance, worker_line
 
 FIGURES = ("cpu_percent", "cpu_max_percent", "memory_percent", "memory_max_percent")
 PROBLEM = "Prometheus at http://10.0.0.1:30090 does not answer"
@@ -83,6 +83,33 @@ def test_a_reading_in_which_all_is_missing_is_live_and_names_it_and_is_not_recor
 def test_notices_of_the_state_item_reach_the_snapshot(one: FakeServices) -> None:
     one.notice(A)
     assert collect().workers[0].under_notice
+
+
+@pytest.mark.parametrize(
+    ("age", "flags", "stale", "asked"),
+    [
+        (301, "RW", True, True),
+        (301, "W", False, True),
+        (301, "", False, True),
+        (301, None, False, False),
+        (300, "RW", False, False),
+    ],
+    ids=["Ready in the API", "NotReady in the API", "not in the API", "no answer", "within the join limit"],
+)
+def test_a_ready_node_that_kube_state_metrics_does_not_show_makes_its_figures_missing(
+    one: FakeServices, age: int, flags: str | None, stale: bool, asked: bool
+) -> None:
+    one.ec2.fleet = (instance(A), replace(instance(B), launched_at=NOW - age))
+    if flags is not None:
+        lines = [worker_line(A), *([worker_line(B, flags)] if flags else [])]
+        one.server.says("InspectNodes", inspection_text(*lines))
+    else:
+        one.server.unreachable = True
+    snapshot = collect()
+    assert (snapshot.source, snapshot.cpu_percent, bool(one.server.commands)) == ("live", 42, asked)
+    assert ("nodes" in snapshot.missing, "pending" in snapshot.missing, snapshot.pending is None) == (stale,) * 3
+    assert (B in snapshot.problem, "kube-state-metrics is stale" in snapshot.problem) == (stale, stale)
+    assert {w.phase for w in snapshot.workers if w.instance_id == A} == {"unknown" if stale else "usable"}
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import pytest
 
 from node_fleet.domain.model.errors import Ec2Error, LaunchError, StateStoreError
+from simulator.fakes.scrapes import Scrapes
 from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import QUIET, a_slot, an_operation, nothing_left_behind
 
@@ -173,6 +175,21 @@ def test_the_node_of_an_ended_instance_is_deleted_in_a_quiet_tick() -> None:
         assert run.path == [*QUIET[:5], "ReapUnjoined", "ReapStatus", "ReleaseLock"]
         assert ended not in [node.name for node in fleet.sim.cluster.nodes()]
         assert fleet.tick().path == QUIET, "a tick without a dead node makes no further call"
+
+
+def test_with_a_frozen_kube_state_metrics_a_lost_worker_is_replaced_once_and_one_alert_names_the_cause() -> None:
+    frozen = mock.patch.object(Scrapes, "_scrape_state", lambda *_: None)
+    with stage(workers=4, min_workers=4, max_workers=10) as fleet, frozen:
+        fleet.cloud.ec2.reclaim(fleet.workers()[0])
+        launched = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+        assert "AbandonUnjoined" in launched.path, "the join is seen by the server alone"
+        later = fleet.ticks(10)
+        assert len(fleet.workers()) == 4
+        assert all("LaunchNodes" not in run.path for run in later)
+        alerts = [json.dumps(run.output_of("Decide")["decision"]["alerts"]) for run in later]
+        assert sum("exporter_stale" in text and "kube-state-metrics is stale" in text for text in alerts) == 1
+        assert sum("Notify" in run.path for run in later) == 1
+    assert {run.status for run in later} == {"SUCCEEDED"}
 
 
 def test_a_fault_while_reaping_is_reported(fleet: Stage) -> None:

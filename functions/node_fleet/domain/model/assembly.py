@@ -65,7 +65,10 @@ def assemble(
     problem: str = "",
     hourly: tuple[HourlyLoad, ...] = (),
 ) -> Snapshot:
-    """One snapshot from the instances in EC2 and the reading of Prometheus. Without a reading its source is "none"."""
+    """One snapshot from the instances in EC2 and the reading of Prometheus. Without a reading its source is "none".
+
+    problem: why there is no reading, or why parts of it are missing.
+    """
     noticed = {notice.instance_id for notice in notices}
     if reading is None:
         workers = tuple(_worker(i, None, "unknown", noticed) for i in instances)

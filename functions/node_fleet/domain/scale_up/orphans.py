@@ -46,6 +46,25 @@ def check_orphans(
     return OrphanCheck(terminate="".join(confirmed), suspects=kept, sentence=sentence)
 
 
+def describe_stale_exporter(without_node: Iterable[Worker], node_list: NodeList) -> str:
+    """Why kube-state-metrics is stale; empty when the server gives no proof.
+
+    without_node: workers past the join limit for which kube-state-metrics shows no node at all. A Ready node of one of
+    them in the API server is the proof.
+    """
+    if node_list.source != "server":
+        return ""
+    ready = {node.instance_id for node in node_list.nodes or () if node.ready}
+    shown = [worker.instance_id for worker in without_node if worker.instance_id in ready]
+    if not shown:
+        return ""
+    return (
+        f"kube-state-metrics is stale: the API server shows node {shown[0]} Ready and kube-state-metrics does not "
+        "show it, so its figures of nodes and pods are not used. Restart it on the server: k3s kubectl -n monitoring "
+        "rollout restart deployment kube-state-metrics"
+    )
+
+
 def orphan_alert(worker: Worker, now: int, *, kept: bool) -> Alert:
     """The alert of an orphan instance that never joined."""
     minutes = (now - worker.launched_at) // 60

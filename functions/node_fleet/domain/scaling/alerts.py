@@ -57,6 +57,9 @@ def _metrics_alerts(tick: Tick, streaks: dict[str, Streak]) -> Found:
         why = tick.snapshot.problem or "Prometheus cannot be read"
         text = f"no metrics: {why}; only the minimum is enforced"
         return [("metrics_unavailable", Alert(kind="metrics_unavailable", text=text))]
+    if tick.live and tick.snapshot.problem:
+        text = f"{tick.snapshot.problem}; no worker is removed and none is launched for pending pods until then"
+        return [("exporter_stale", Alert(kind="exporter_stale", text=text))]
     missing = streaks.get("missing")
     if missing and missing.readings >= tick.policy.missing_readings:
         names = ", ".join(missing_names(tick))
