@@ -213,6 +213,14 @@ def test_an_absent_custom_metric_is_missing_only_when_it_shall_hold(when_absent:
     assert ("custom:orders" in reading.missing) is missing
 
 
+@pytest.mark.parametrize(("traffic", "missing"), [(0.9, False), (1.0, True)])
+def test_a_ratio_without_a_value_is_not_missing_while_there_is_no_traffic(traffic: float, missing: bool) -> None:
+    metric = orders(traffic_query="sum(requests)", minimum_traffic=1.0)
+    found = Bench(settings=Settings(custom_metrics=(metric,)))
+    found.session.texts["sum(requests)"] = [({}, traffic)]
+    assert ("custom:orders" in found.reader.read(NOW).missing) is missing
+
+
 def test_built_in_metrics_and_their_traffic_are_one_request_together() -> None:
     found = bench(error_rate=[({}, 7)], request_traffic=[({}, 3)], queue_depth=[({}, 12)])
     readings = {one.name: one for one in found.reader.read(NOW).custom}

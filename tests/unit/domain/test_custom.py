@@ -66,9 +66,10 @@ def test_an_absent_metric_is_left_out_or_holds(value: float | None, when_absent:
     assert next(c for c in decision.evidence if c.name == "custom:queue").verdict == "missing"
 
 
-def test_a_metric_that_prometheus_did_not_answer_at_all_is_absent() -> None:
-    metric = replace(QUEUE, when_absent="hold")
-    assert decide(idle(), LONG_IDLE, policy(metric), START).action == "none"
+def test_a_configured_metric_without_a_valid_value_forbids_a_removal_and_a_built_in_one_does_not() -> None:
+    for seen in ((), custom(queue=float("nan"))):
+        assert decide(idle(custom=seen), LONG_IDLE, policy(QUEUE), START).action == "none"
+    assert decide(idle(), LONG_IDLE, policy(*BUILT_IN), START).action == "scale_down"
 
 
 def test_a_broken_metric_never_blocks_the_others() -> None:

@@ -137,7 +137,8 @@ class PrometheusReader:
         for metric in metrics:
             reading, problem = self._custom_one(metric, built_in, now, deadline)
             found.append(reading)
-            if problem or (reading.value is None and metric.when_absent == "hold"):
+            absent = reading.value is None and not metric.has_low_traffic(reading.traffic)
+            if problem or (absent and metric.when_absent == "hold"):
                 missing.append(f"custom:{metric.name}{problem}")
         return tuple(found), missing
 

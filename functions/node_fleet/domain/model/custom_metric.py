@@ -14,9 +14,9 @@ REQUEST_TRAFFIC = "request_traffic"
 class CustomMetric:
     """A value from Prometheus that takes part in decisions: above `high` for `readings` readings it adds a worker.
 
-    No worker is removed while the value is `low` or more. when_absent: "ignore" leaves an absent metric out, "hold"
-    forbids a scale-down meanwhile. Below minimum_traffic (of traffic_query) the value neither adds a worker nor forbids
-    a removal. query: PromQL, or "built-in:NAME".
+    No worker is removed while the value is `low` or more. when_absent: a metric without a finite value forbids a
+    scale-down ("hold") or is left out ("ignore"). Below minimum_traffic (of traffic_query) the value neither adds a
+    worker nor forbids a removal. query: PromQL, or "built-in:NAME".
     """
 
     name: str
@@ -24,10 +24,14 @@ class CustomMetric:
     high: float
     low: float
     readings: int = 2
-    when_absent: Literal["ignore", "hold"] = "ignore"
+    when_absent: Literal["ignore", "hold"] = "hold"
     traffic_query: str = ""
     minimum_traffic: float = 0.0
     unit: str = ""
+
+    def has_low_traffic(self, traffic: float | None) -> bool:
+        """True when the traffic is known and so low that the value means nothing."""
+        return bool(self.traffic_query) and traffic is not None and traffic < self.minimum_traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class BuiltInMetric:
             query=BUILT_IN_PREFIX + self.name,
             high=self.high,
             low=self.low,
+            when_absent="ignore",
             traffic_query=BUILT_IN_PREFIX + REQUEST_TRAFFIC if self.needs_traffic else "",
             minimum_traffic=1 if self.needs_traffic else 0.0,
             unit=self.unit,

@@ -35,7 +35,7 @@ def _evaluate(
     tick: Tick, metric: CustomMetric, reading: CustomReading | None, streaks: dict[str, Streak]
 ) -> tuple[Check, bool]:
     value = finite(reading.value) if reading else None
-    low_traffic = reading is not None and _has_low_traffic(metric, reading)
+    low_traffic = reading is not None and metric.has_low_traffic(reading.traffic)
     high = False if low_traffic else None if value is None else value > metric.high
     streak = advance_streak(tick, streaks, f"custom:{metric.name}", high)
     if low_traffic:
@@ -44,13 +44,6 @@ def _evaluate(
     if value is None:
         return _missing(metric)
     return _compare(tick, metric, value, streak)
-
-
-def _has_low_traffic(metric: CustomMetric, reading: CustomReading) -> bool:
-    if not metric.traffic_query:
-        return False
-    traffic = finite(reading.traffic)
-    return traffic is not None and traffic < metric.minimum_traffic
 
 
 @functools.lru_cache(maxsize=256)
