@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome, plain_failure
 from node_fleet.domain.scale_up.join import back_off_key, scale_up_failure
@@ -16,7 +17,7 @@ from node_fleet.domain.scale_up.launch import (
     reservations_to_release,
 )
 from node_fleet.domain.scaling.memory_update import record_failure
-from node_fleet.payload import add_alerts, put, take
+from node_fleet.payload import add_alerts, known, put, take
 from node_fleet.services import load_services
 
 
@@ -24,7 +25,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer `memory`, `outcome` and, after a fault, `failure` in plain words. Safe twice."""
     services = load_services()
     run = take(event, "run", Run)
-    operation = services.state.renew(run, even_paused=True).operation
+    recorded = services.state.renew(run, even_paused=True).operation
+    operation = recorded or known(event, "operation", Operation)
     now, policy = services.clock.now(), services.settings.policy()
     failure = scale_up_failure(plain_failure(event["failure"]) if "failure" in event else None, operation)
     key = back_off_key(failure)

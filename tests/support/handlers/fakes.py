@@ -9,7 +9,7 @@ from typing import Any
 
 from node_fleet.adapters.records import Event
 from node_fleet.adapters.server import ServerCommands
-from node_fleet.domain.model.errors import LeaseLostError, MetricsUnavailableError, PausedError, ServerUnreachableError
+from node_fleet.domain.model.errors import MetricsUnavailableError, PausedError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
@@ -83,11 +83,10 @@ class Clock:
 
 @dataclass
 class State:
-    """The state item as StateStore shows it; lost: another run holds the lease."""
+    """The state item as StateStore shows it."""
 
     clock: Clock
     item: FleetState = field(default_factory=lambda: FleetState(cluster_id="c"))
-    lost: bool = False
     calls: list[str] = field(default_factory=list)
     closed: list[Memory] = field(default_factory=list)
 
@@ -96,8 +95,6 @@ class State:
 
     def renew(self, run: Run, *, even_paused: bool = False) -> FleetState:
         self.calls.append("renew")
-        if self.lost:
-            raise LeaseLostError("the lock is another's")
         if self.item.pause and self.item.pause.until > self.clock.now() and not even_paused:
             raise PausedError(f"paused by {self.item.pause.by}")
         return self.item

@@ -246,3 +246,19 @@ def test_40_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fl
     assert {n: f.instance_id for n, f in found.items()} == {1: first, 2: second}
     assert found[2].state in ("shutting-down", "terminated")
     assert fleet.tools.ec2.launched_by("up-2") == {}
+
+
+@pytest.mark.parametrize("live_first", [True, False])
+def test_of_two_instances_in_one_slot_the_one_that_lives_is_found_in_whichever_order_ec2_lists_them(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch, live_first: bool
+) -> None:
+    dead = launch(fleet, zone=ZONES[0])
+    fleet.tools.ec2.terminate([dead])
+    live = launch(fleet, zone=ZONES[1])
+    describe = Ec2Fleet._describe
+
+    def listed(ec2: Ec2Fleet, filters: Any) -> list[Any]:
+        return sorted(describe(ec2, filters), key=lambda raw: (raw["InstanceId"] == live) is not live_first)
+
+    monkeypatch.setattr(Ec2Fleet, "_describe", listed)
+    assert fleet.tools.ec2.launched_by("up-1")[1].instance_id == live

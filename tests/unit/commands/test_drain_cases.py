@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.support.drain_cases import CASES, ROOT, keeps_worker
+from tests.support.shipped_scripts import rules
 
 
 def documented_differences() -> dict[str, bool]:
@@ -28,3 +29,24 @@ def test_our_verdict_is_the_source_systems_or_the_documented_difference(name: st
 
 def test_every_documented_difference_is_one() -> None:
     assert [n for n, stays in documented_differences().items() if stays is CASES[n]["blocks_drain"]] == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "labels"),
+    [
+        ("In", ["web", "api"], [True, False, False]),
+        ("NotIn", ["web", "api"], [False, True, True]),
+        ("Exists", None, [True, True, False]),
+        ("DoesNotExist", None, [False, False, True]),
+        ("Gt", ["1"], [True, True, True]),
+    ],
+)
+def test_a_budget_selects_pods_by_each_operator_of_kubernetes_and_by_an_unknown_one_every_pod(
+    operator: str, values: list[str] | None, labels: list[bool]
+) -> None:
+    """The labels are app=web, app=db and none; a budget that cannot be read protects rather than not."""
+    expression = {"key": "app", "operator": operator, **({"values": values} if values else {})}
+    budget = {"metadata": {"namespace": "shop", "name": "b"}, "spec": {"selector": {"matchExpressions": [expression]}}}
+    cluster = rules.Cluster({"poddisruptionbudgets": [budget]}, now=0)
+    pods = [{"metadata": {"namespace": "shop", "labels": found}} for found in ({"app": "web"}, {"app": "db"}, {})]
+    assert [bool(cluster.budgets_of(pod)) for pod in pods] == labels

@@ -11,7 +11,8 @@ import pytest
 from node_fleet.domain.model.memory import AdaptiveMemory, DelayTrials, Memory, WorkerNeed
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
+from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
+from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, Fleet, pods, snapshot, worker
@@ -169,6 +170,28 @@ class TestDown:
     def test_never_below_the_minimum(self) -> None:
         assert decided(fleet_of(0, 0), steady_memory(0, 0)).action == "none"
         assert decided(fleet_of(1, 1, 1), steady_memory(1, 1, 1), min_workers=3).action == "none"
+
+    @pytest.mark.parametrize(
+        ("change", "workers_more"),
+        [
+            ({"phase": "cordoned"}, 3 / 7),
+            ({"under_notice": True}, 3 / 7),
+            ({"phase": "cordoned", "cpu_requested_milli": None}, 0),
+        ],
+        ids=["cordoned", "under notice", "cordoned with unknown requests"],
+    )
+    def test_the_pods_of_a_worker_that_leaves_count_as_demand(
+        self, change: dict[str, Any], workers_more: float
+    ) -> None:
+        memory = steady_memory(3, 3)
+        seen = fleet_of(3, 3)
+        leaving = replace(seen, workers=(*seen.workers, filled(9, 3, **change)))
+        before, after = (
+            estimate_capacity(make_tick(one, memory, POLICY, START), None, memory.learned.pods)
+            for one in (seen, leaving)
+        )
+        assert before is not None and after is not None
+        assert after.demand - before.demand == pytest.approx(workers_more)
 
 
 class TestWords:

@@ -61,6 +61,26 @@ def test_the_on_demand_floor_comes_before_the_share() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "settings", "count", "planned_spot"),
+    [
+        (0, 0, {"spot_percent": 70}, 10, 7),
+        (7, 0, {"spot_percent": 70}, 3, 0),
+        (0, 3, {"spot_percent": 70}, 7, 7),
+        (4, 0, {"spot_percent": 100, "on_demand_minimum": 2}, 3, 1),
+        (4, 2, {"spot_percent": 100, "on_demand_minimum": 2}, 3, 3),
+    ],
+    ids=["no fleet", "only Spot", "only On-Demand", "a minimum that is missing", "a minimum that is there"],
+)
+def test_a_plan_reaches_the_share_and_the_minimum_of_the_whole_fleet(
+    spot: int, on_demand: int, settings: dict[str, int], count: int, planned_spot: int
+) -> None:
+    fleet = [instance(n, market="spot") for n in range(spot)]
+    fleet += [instance(n, market="on-demand") for n in range(spot, spot + on_demand)]
+    slots = plan_slots(count, fleet, placement(**settings), now=NOW)
+    assert (len(slots), sum(slot.market == "spot" for slot in slots)) == (count, planned_spot)
+
+
 def test_the_emptiest_zone_comes_first_and_those_in_flight_count() -> None:
     fleet = [instance(1, zone="a"), instance(2, zone="b"), instance(3, zone="b", state="pending", launched_at=NOW)]
     assert [s.zone for s in plan_slots(3, fleet, placement(), now=NOW)] == ["c", "a", "c"]

@@ -15,7 +15,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import HourlyLoad
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import forecast
-from tests.support.decisions import TICK, Fleet, idle, snapshot, workers
+from tests.support.decisions import TICK, Fleet, idle, pods, snapshot, workers
 
 HOUR, DAY = 3600, 86400
 MONDAY = 1_789_948_800  # Monday 21 September 2026, 00:00 UTC
@@ -114,6 +114,23 @@ class TestHold:
         decision = decide(seen, memory, POLICY, now)
         assert decision.action == "none"
         assert decision.memory.predictive_hold_until == MONDAY + 11 * HOUR
+
+    @pytest.mark.parametrize(
+        ("hour", "held_for", "kept_until"),
+        [(9, 600, 11 * HOUR), (9, -1, 10 * HOUR - 600 - 1), (20, 600, 20 * HOUR + 50 * 60 + 600)],
+        ids=["a busy hour extends it", "it has expired before a busy hour", "a calm hour does not extend it"],
+    )
+    def test_a_hold_is_extended_only_while_it_runs_and_the_next_hour_needs_it(
+        self, hour: int, held_for: int, kept_until: int
+    ) -> None:
+        now = MONDAY + hour * HOUR + 50 * 60
+        memory = Memory(predictive_hold_until=now + held_for, predictive_hold_workers=5)
+        seen = snapshot(now, cpu_percent=64.0, workers=workers(5), hourly=history(21, until=MONDAY + hour * HOUR))
+        assert decide(seen, memory, POLICY, now).memory.predictive_hold_until == MONDAY + kept_until
+
+    def test_an_urgent_step_keeps_its_size_beside_a_prediction(self) -> None:
+        urgent = at_minute(50, pending=pods(8, 1500))
+        assert (urgent.rule, urgent.count) == ("pending", POLICY.step_urgent)  # type: ignore[attr-defined]
 
     def test_it_may_only_raise(self) -> None:
         now = MONDAY + 20 * HOUR + 50 * 60

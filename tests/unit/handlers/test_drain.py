@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from handlers.check_drain import handler as check_drain
 from handlers.start_drain import handler as start_drain
 from handlers.undo_drain import handler as undo_drain
-from node_fleet.domain.model.errors import LeaseLostError, PausedError, ServerUnreachableError
+from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.operation import TargetPhase
-from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.payload import from_payload, put, to_payload
 from tests.support.handlers.fakes import (
     DRAINED,
@@ -51,17 +52,6 @@ def test_a_target_under_notice_is_left_to_the_interruption_workflow(services: Fa
     services.notice(A)
     services.run(start_drain)
     assert (services.server.commands, services.state.calls[-1]) == ([], "save skipped+selected")
-
-
-def test_a_pause_or_a_lost_lease_comes_before_the_command(services: FakeServices) -> None:
-    services.begun("selected")
-    services.pause()
-    with pytest.raises(PausedError):
-        services.run(start_drain)
-    services.state.lost = True
-    with pytest.raises(LeaseLostError):
-        services.run(start_drain)
-    assert services.server.commands == []
 
 
 def test_a_drain_whose_operation_is_closed_is_not_started(services: FakeServices) -> None:
@@ -121,17 +111,21 @@ def test_a_drained_worker_is_checked_again_without_asking_for_its_command(
     assert services.server.log == ["CheckNode"]
 
 
-@pytest.mark.parametrize("resumed", [False, True])
-@pytest.mark.parametrize("pods", [1, 2, 9])
-def test_it_is_withdrawn_when_pods_become_unschedulable(services: FakeServices, pods: int, resumed: bool) -> None:
+@pytest.mark.parametrize(
+    ("before", "pods", "status"),
+    [(0, 0, "waiting"), (0, 1, "withdrawn"), (2, 2, "waiting"), (2, 3, "withdrawn"), (None, 9, "withdrawn")],
+    ids=["none", "one more", "as many as before", "one more than before", "resumed: unknown before"],
+)
+def test_it_is_withdrawn_when_more_pods_are_unschedulable_than_at_the_decision(
+    services: FakeServices, before: int | None, pods: int, status: str
+) -> None:
     services.begun("draining")
-    services.prometheus.shapes = (PodShape(cpu_milli=100, memory_mib=64, count=pods),)
-    payload = services.payload()
-    if resumed:
-        del payload["snapshot"]
-    drain = check_drain(payload, None)["drain"]
-    assert drain["status"] == "withdrawn"
-    assert ("1 pod" if pods == 1 else f"{pods} pods") in drain["detail"]
+    shape = PodShape(cpu_milli=100, memory_mib=64, count=pods)
+    services.prometheus.shapes = (shape,)
+    decided_on = Snapshot(at=NOW, source="live", pending=(replace(shape, count=before or 0),), workers=())
+    drain = services.run(check_drain, snapshot=None if before is None else decided_on)["drain"]
+    assert drain["status"] == status
+    assert status == "waiting" or f"{pods} pod" in drain["detail"]
 
 
 @pytest.mark.parametrize("down", [False, True])

@@ -90,14 +90,6 @@ def test_a_cordon_that_may_remain_keeps_the_notice(fleet: Bench) -> None:
     assert len(fleet.state().notices) == 1
 
 
-def test_a_pause_leaves_the_worker_as_it_is(fleet: Bench) -> None:
-    _, payload = drained(fleet)
-    fleet.pause()
-    settle = reinstate_worker(payload, None)["settle"]
-    assert settle["status"] == "waiting" and "paused by ann: sale" in settle["detail"]
-    assert len(fleet.state().notices) == 1
-
-
 def test_a_worker_that_is_announced_again_is_left_to_the_execution_that_answers_it(fleet: Bench) -> None:
     instance_id, payload = drained(fleet)
     later = claimed_again(fleet, instance_id)

@@ -13,7 +13,9 @@ from handlers.close_notice import handler as close_notice
 from handlers.launch_replacement import handler as launch_replacement
 from handlers.notify_response import handler as notify_response
 from handlers.start_deadline_drain import handler as start_drain
+from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
 from node_fleet.domain.model.errors import PausedError, ServerUnreachableError
+from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.payload import to_payload
 from tests.support.handlers.bench import Bench
 from tests.support.handlers.fakes import answer, scale_down, target
@@ -163,12 +165,21 @@ def test_a_worker_that_a_scale_down_removes_gets_no_replacement(fleet: Bench) ->
     assert no_replacement(fleet, payload, "none") == "a scale-down already removes this worker"
 
 
-def test_a_pause_is_checked_before_the_launch(fleet: Bench) -> None:
+def test_a_pause_that_comes_while_ec2_refuses_the_first_pool_prevents_the_next_request(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     payload = fleet.interrupted()
-    fleet.pause()
+    asked: list[LaunchSlot] = []
+
+    def refused(ec2: Ec2Fleet, slot: LaunchSlot, **named: str) -> LaunchResult:
+        asked.append(slot)
+        fleet.pause()
+        return LaunchResult(code="InsufficientInstanceCapacity", message="none left")
+
+    monkeypatch.setattr(Ec2Fleet, "launch", refused)
     with pytest.raises(PausedError, match="ann"):
         launch_replacement(payload, None)
-    assert len(fleet.instances()) == 1 and not fleet.state().reservations
+    assert len(asked) == 1
 
 
 def response(drain: str, replacement: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from handlers.check_join import handler as check_join
 from handlers.complete_scale_up import handler as complete_scale_up
 from handlers.fail_scale_up import handler as fail_scale_up
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.errors import PausedError
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.payload import take
@@ -167,15 +166,6 @@ def test_the_setting_keeps_an_unjoined_instance_for_inspection(fleet: Bench) -> 
     answer = abandon_unjoined(payload, None)
     assert fleet.ids() == set(ids) and "kept for inspection" in answer["alerts"]["rows"][0][1]
     assert fleet.instances()[0].join_failed
-
-
-def test_a_pause_keeps_every_instance(fleet: Bench) -> None:
-    payload, ids = fleet.launched(1, seconds=300)
-    fleet.pause()
-    fleet.listed({SERVER: "RS"})
-    with pytest.raises(PausedError):
-        abandon_unjoined(payload, None)
-    assert fleet.ids() == set(ids)
 
 
 def test_an_operation_that_ended_while_launching_is_completed_from_ec2_before_it_is_closed(fleet: Bench) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from handlers.launch_nodes import handler
+from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
 from node_fleet.domain.model.errors import (
     LaunchConfigurationError,
     NoCapacityError,
@@ -14,6 +15,7 @@ from node_fleet.domain.model.errors import (
     QuotaExceededError,
 )
 from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.payload import to_payload
 from simulator.aws.faults import FaultRule
 from tests.support.handlers.bench import ZONES, Bench
@@ -28,11 +30,29 @@ def test_launches_the_planned_workers_and_records_each(fleet: Bench) -> None:
     assert Counter(i.zone for i in fleet.instances()) == Counter(ZONES)
 
 
-def test_a_repeated_step_launches_nothing_more(fleet: Bench) -> None:
-    event = fleet.event(fleet.begin(), 2)
-    first, second = handler(event, None), handler(event, None)
-    assert first["operation"] == second["operation"]
-    assert len(fleet.instances()) == 2
+def test_before_each_request_the_item_names_its_pool_and_after_a_pause_or_a_death_every_instance(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker needs a second pool; the pause comes with its launch, before the second worker's request."""
+    fleet.cloud.ec2.dry_pool(az=ZONES[0])
+    launch, asked = Ec2Fleet.launch, []
+
+    def launched(ec2: Ec2Fleet, slot: LaunchSlot, **named: str) -> LaunchResult:
+        operation = fleet.state().operation
+        assert operation is not None and slot in operation.slots
+        asked.append(slot.zone)
+        answer = launch(ec2, slot, operation_id=named["operation_id"], token=named["token"])
+        if answer.instance_id:
+            fleet.pause()
+        return answer
+
+    monkeypatch.setattr(Ec2Fleet, "launch", launched)
+    with pytest.raises(PausedError):
+        handler(fleet.event(fleet.begin(), 2), None)
+    operation = fleet.state().operation
+    assert operation is not None
+    assert (asked, set(operation.instance_ids)) == ([ZONES[0], ZONES[1]], fleet.ids())
+    assert len(fleet.ids()) == 1
 
 
 def test_every_instance_carries_its_tags_from_its_launch(fleet: Bench) -> None:
@@ -52,14 +72,6 @@ def test_a_dry_run_plans_and_changes_nothing(fleet: Bench) -> None:
     assert payload["launch"]["status"] == "dry_run"
     assert "would launch 2" in payload["outcome"]["text"]
     assert fleet.state() == before and not fleet.instances()
-
-
-def test_a_pause_stops_it_before_the_first_launch(fleet: Bench) -> None:
-    run = fleet.begin()
-    fleet.pause()
-    with pytest.raises(PausedError, match="ann"):
-        handler(fleet.event(run, 2), None)
-    assert not fleet.instances()
 
 
 @pytest.mark.settings(max_workers=10)

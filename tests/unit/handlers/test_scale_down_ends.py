@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -10,22 +9,10 @@ import pytest
 
 from handlers.complete_scale_down import handler as complete
 from handlers.fail_scale_down import handler as fail
-from node_fleet.domain.model.errors import LeaseLostError
 from node_fleet.domain.model.operation import TargetPhase
-from tests.support.handlers.fakes import ALL_FREE, NOW, A, FakeServices, inspected
+from tests.support.handlers.fakes import NOW, A, FakeServices
 
-STATES = ("select_nodes", "start_drain", "check_drain", "undo_drain", "terminate_nodes", "confirm_termination")
-STATES += ("forget_nodes", "complete_scale_down", "fail_scale_down")
 FAULT = {"Error": "DrainFailedError", "Cause": "first"}
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_no_state_changes_anything_after_the_lease_is_lost(services: FakeServices, state: str) -> None:
-    services.begun("drained")
-    services.state.lost = True
-    with pytest.raises(LeaseLostError):
-        services.run(importlib.import_module(f"handlers.{state}").handler, inspection=inspected(ALL_FREE))
-    assert (services.server.commands, services.ec2.terminated, services.state.closed) == ([], [], [])
 
 
 def test_a_completed_removal_stamps_the_cooldown_and_closes_the_operation_once(services: FakeServices) -> None:

@@ -10,7 +10,6 @@ from handlers.check_join import handler as check_join
 from handlers.complete_scale_up import handler as complete
 from handlers.fail_scale_up import handler as fail
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.errors import LeaseLostError
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.payload import from_payload, to_payload
@@ -104,14 +103,6 @@ def test_a_pause_adds_no_back_off(fleet: Bench) -> None:
     answer = fail({**payload, "failure": {"Error": "PausedError", "Cause": "paused by ann"}}, None)
     assert memory_of(answer).back_offs == () and fleet.state().operation is None
     assert len(fleet.instances()) == 1
-
-
-def test_a_run_that_lost_its_lease_closes_nothing(fleet: Bench) -> None:
-    payload, _ = fleet.launched(1, seconds=400, execution_id="old")
-    fleet.begin("new")
-    with pytest.raises(LeaseLostError):
-        fail({**payload, "failure": {"Error": "LeaseLostError", "Cause": "lost"}}, None)
-    assert fleet.state().operation is not None
 
 
 def test_without_capacity_left_for_a_launch_nothing_failed(fleet: Bench) -> None:

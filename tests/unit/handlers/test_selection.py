@@ -111,7 +111,10 @@ def test_an_unknown_inspection_removes_no_worker_and_is_reported_once(services: 
     assert services.state.calls == []
 
 
-@pytest.mark.parametrize(("blockers", "words"), [("-", A), ("shop/orders-db-0:s", "would remove no worker")])
+@pytest.mark.parametrize(
+    ("blockers", "words"),
+    [("-", f"dry run: would remove {A}: "), ("shop/orders-db-0:s", "dry run: would remove no worker, ")],
+)
 def test_a_dry_run_names_the_worker_it_would_remove_and_changes_nothing(
     services: FakeServices, blockers: str, words: str
 ) -> None:

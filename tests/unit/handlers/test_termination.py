@@ -12,7 +12,6 @@ from handlers.terminate_nodes import handler as terminate_nodes
 from node_fleet.domain.model.errors import (
     DrainFailedError,
     Ec2Error,
-    PausedError,
     ServerNotFoundError,
     ServerUnreachableError,
 )
@@ -118,12 +117,6 @@ def test_no_worker_is_terminated_while_the_others_cannot_be_inspected(drained: F
 def test_without_a_target_no_worker_is_terminated(drained: FakeServices) -> None:
     drained.begun("forgotten")
     refused(drained, "no worker left to terminate")
-
-
-def test_a_pause_stops_it(drained: FakeServices) -> None:
-    drained.pause()
-    with pytest.raises(PausedError):
-        drained.run(terminate_nodes)
 
 
 def test_a_dead_worker_with_lost_pods_is_terminated(drained: FakeServices) -> None:
