@@ -13,6 +13,12 @@ from typing import Any, Protocol
 from backtest.trace import Trace, TraceError, from_rows
 
 POINTS_AT_ONCE = 10_000
+FORWARD_PORT = (
+    "Prometheus on the K3s server answers inside the VPC only: forward its port with aws ssm start-session"
+    " --target SERVER_INSTANCE_ID --document-name AWS-StartPortForwardingSession"
+    " --parameters portNumber=30090,localPortNumber=30090, then use http://localhost:30090"
+)
+LOG_IN = "set NODE_FLEET_PROMETHEUS_USER and NODE_FLEET_PROMETHEUS_PASSWORD when Prometheus requires a login"
 TIMEOUT_SECONDS = 30
 
 
@@ -75,9 +81,11 @@ def _ask(session: Any, url: str, asked: Range, since: int, until: int) -> list[d
         reply = session.post(f"{url.rstrip('/')}/api/v1/query_range", data=data, timeout=TIMEOUT_SECONDS)
         answer = reply.json()
     except requests.exceptions.JSONDecodeError:
-        raise TraceError(f"Prometheus at {url}: status {reply.status_code}, the answer is not JSON") from None
+        text = f"Prometheus at {url}: status {reply.status_code}, the answer is not JSON"
+        raise TraceError(text, hint=LOG_IN if reply.status_code == 401 else "give the URL of a Prometheus") from None
     except requests.RequestException as error:
-        raise TraceError(f"Prometheus at {url} cannot be read: {type(error).__name__}") from None
+        text = f"Prometheus at {url} cannot be read: {type(error).__name__}"
+        raise TraceError(text, hint=FORWARD_PORT) from None
     if answer.get("status") != "success":
         raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'without a reason')}")
     found: list[dict[str, Any]] = answer["data"]["result"]

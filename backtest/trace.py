@@ -24,7 +24,11 @@ EXAMPLE = "expected two columns, e.g. 2026-06-01T00:00:00Z,17.5"
 
 
 class TraceError(ValueError):
-    """An invalid trace; the message names the source, the row and the reason."""
+    """An invalid trace; the message names the source, the row and the reason. `hint` is what to do instead."""
+
+    def __init__(self, text: str, *, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

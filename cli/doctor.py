@@ -5,37 +5,26 @@ It only reads; the one command on the server is the read-only inspection of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 
-from cli.output import CommandError, console, print_json
-from cli.status import ago
+from cdk_app.config import NewServer
+from cli.configured import configured
+from cli.findings import Check, Finding, Verdict, report
+from cli.launch_template import template_finding
+from cli.observation import observe
+from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
+from cli.status import ago, short
 from cli.target import JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import address_in
 from node_fleet.domain.cost.fleet_cost import usd_per_hour
 from node_fleet.domain.model.errors import NodeFleetError
-from node_fleet.domain.model.instance_types import offered
 
-Verdict = Literal["ok", "warn", "fail"]
-SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
 LATE_TICKS = 3
 AGENT_TOKEN = "file:///var/lib/rancher/k3s/server/agent-token"
-ON_DEMAND_QUOTA, SPOT_QUOTA = "L-1216C47A", "L-34B43A08"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The result of one check. `fix` is empty when nothing has to be done."""
-
-    name: str
-    verdict: Verdict
-    saw: str
-    fix: str = ""
 
 
 def register(app: typer.Typer) -> None:
@@ -47,72 +36,60 @@ def register(app: typer.Typer) -> None:
 def doctor(
     opening: Opening,
     *,
-    token_secret: Annotated[str, typer.Option(help="Name of the secret with the K3s join token.")] = (
-        "node-fleet/k3s-token"
-    ),
+    token_secret: Annotated[str, typer.Option(help="Secret with the K3s join token (from cdk.json).")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Check a deployed cluster: tables, server, Prometheus, secrets, launch template, subnets, quotas, ticks."""
-    findings: list[Finding] = []
     with opening as target:
-        for finding in examine(target, token_secret):
-            findings.append(finding)
-            if not as_json:
-                show(finding)
-    bad = [one for one in findings if one.verdict == "fail"]
-    if as_json:
-        print_json([{"name": f.name, "verdict": f.verdict, "saw": f.saw, "fix": f.fix} for f in findings])
-    if bad:
-        raise CommandError(f"{len(bad)} of {len(findings)} checks failed", hint=f"first: {bad[0].fix}")
+        report(checks(target, token_secret or _join_token(target)), as_json=as_json)
 
 
-def show(finding: Finding) -> None:
-    """Print one line, and the fix below it."""
-    out = console()
-    out.print(f"{SIGNS[finding.verdict]} [bold]{finding.name}[/bold]  ", end="")
-    out.print(finding.saw, markup=False)
-    if finding.fix:
-        out.print(f"    fix: {finding.fix}", markup=False, style="cyan")
+def _join_token(target: Target) -> str:
+    """The secret that workers read, as in cdk.json; none in mode attach, where workers join in their own way."""
+    entry = configured(target.services.settings.cluster_id)
+    if entry is None:
+        return NewServer().token_secret
+    return "" if entry.attach else entry.server.token_secret
 
 
-def examine(target: Target, token_secret: str) -> Iterator[Finding]:
-    """Run every check, in the order in which a run needs the things. A check that cannot be made is a finding, too."""
-    for name, check, fix in checks(target, token_secret):
-        try:
-            yield check()
-        except (NodeFleetError, SecretError) as error:
-            yield Finding(name=name, verdict="fail", saw=str(error), fix=fix)
-        except ClientError as error:
-            saw = f"{error.response['Error']['Code']}: {error.response['Error'].get('Message', '')[:160]}"
-            yield Finding(name=name, verdict="fail", saw=saw, fix=fix)
-        except BotoCoreError as error:
-            yield Finding(name=name, verdict="fail", saw=str(error)[:200], fix="check the network and the AWS profile")
-
-
-def checks(target: Target, token_secret: str) -> Iterator[tuple[str, Callable[[], Finding], str]]:
-    """Name, check, and the fix when the check itself cannot be made."""
+def checks(target: Target, token_secret: str) -> Iterator[Check]:
+    """The checks in the order in which a run needs the things."""
     settings = target.services.settings
     write, from_file = "aws secretsmanager put-secret-value --secret-id", "--secret-string file://FILE"
-    yield "state table", lambda: state(target), "run cdk deploy; the table's name is DYNAMODB_TABLE"
-    yield "history and events", lambda: tables(target), "run cdk deploy"
-    yield "ticks", lambda: ticks(target), "enable the rule that starts the workflow"
-    yield "K3s server", lambda: server(target), f"tag the server Role={settings.server_role_tag} and start it"
+    yield Check("state table", lambda: state(target), "run cdk deploy; the table's name is DYNAMODB_TABLE")
+    yield Check("history and events", lambda: tables(target), "run cdk deploy")
+    yield Check("ticks", lambda: ticks(target), "enable the rule that starts the workflow")
+    yield Check("K3s server", lambda: server(target), f"tag the server Role={settings.server_role_tag} and start it")
     agent = "start the SSM agent on the server; its role needs AmazonSSMManagedInstanceCore"
-    yield "kubectl on the server", lambda: kubectl(target), agent
+    yield Check("kubectl on the server", lambda: kubectl(target), agent)
     login = (
         f"write the JSON object with username and password to FILE: {write} {settings.prometheus_secret} {from_file}"
     )
-    yield "Prometheus login", lambda: credentials(target), login
+    yield Check("Prometheus login", lambda: credentials(target), login)
     reach = f"allow port {settings.prometheus_port} from the functions to the server; check that Prometheus runs"
-    yield "Prometheus queries", lambda: prometheus(target), reach
+    yield Check("Prometheus queries", lambda: prometheus(target), reach)
     join = f"run on the server: sudo {write} {token_secret} --region {settings.region} --secret-string {AGENT_TOKEN}"
-    yield "join token", lambda: token(target, token_secret), join
-    yield "Slack webhook", lambda: slack(target), f"write the URL to FILE: {write} {settings.slack_secret} {from_file}"
-    yield "launch template", lambda: launch_template(target), "run cdk deploy; it publishes the workers' template"
-    yield "subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy"
-    yield "quotas", lambda: quotas(target), "request an increase in Service Quotas, EC2"
-    yield "message topic", lambda: topic(target), "run cdk deploy"
-    yield "prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py"
+    if token_secret:
+        yield Check("join token", lambda: token(target, token_secret), join)
+    yield Check(
+        "Slack webhook", lambda: slack(target), f"write the URL to FILE: {write} {settings.slack_secret} {from_file}"
+    )
+    yield Check(
+        "launch template", lambda: launch_template(target), "run cdk deploy; it publishes the workers' template"
+    )
+    yield Check("subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy")
+    yield from quota_checks(target)
+    yield Check("message topic", lambda: topic(target), "run cdk deploy")
+    yield Check("prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py")
+
+
+def quota_checks(target: Target) -> Iterator[Check]:
+    """The account may run the largest fleet, On-Demand and as Spot."""
+    settings, client = target.services.settings, target.client("service-quotas")
+    entry = configured(settings.cluster_id)
+    server_vcpus = vcpus_of(entry.server.instance_type) if entry and not entry.attach else SERVER_VCPUS
+    for one in quotas_needed(settings, server_vcpus):
+        yield quota_check(client, *one)
 
 
 def state(target: Target) -> Finding:
@@ -134,12 +111,17 @@ def tables(target: Target) -> Finding:
 
 
 def ticks(target: Target) -> Finding:
-    """The schedule starts runs."""
-    settings, last = target.services.settings, target.services.state.load().last_tick
-    late = target.services.clock.now() - last
+    """The schedule starts runs. A run in progress and a pause let ticks pass without a record."""
+    settings, state, now = target.services.settings, target.services.state.load(), target.services.clock.now()
     fix = f"aws events enable-rule --name {settings.cluster_id}-autoscaler-trigger"
-    if not last:
+    if pause := state.active_pause(now):
+        return Finding(name="ticks", verdict="warn", saw=pause.sentence, fix="./node-fleet resume ends the pause")
+    if state.lease and state.lease.expires_at > now:
+        began = ago(now - state.lease.acquired_at)
+        return Finding(name="ticks", verdict="ok", saw=f"{short(state.lease.owner)} runs, begun {began}")
+    if not state.last_tick:
         return Finding(name="ticks", verdict="fail", saw="no tick has been recorded", fix=fix)
+    late = now - state.last_tick
     verdict: Verdict = "ok" if late <= LATE_TICKS * settings.interval_seconds else "fail"
     return Finding(name="ticks", verdict=verdict, saw=f"the last one {ago(late)}", fix="" if verdict == "ok" else fix)
 
@@ -166,14 +148,21 @@ def credentials(target: Target) -> Finding:
 
 
 def prometheus(target: Target) -> Finding:
-    """Every query has an answer."""
-    reading = target.call(lambda: target.services.prometheus.read(target.services.clock.now()))
-    if reading.missing:
-        fix = "see docs/cluster.md for what exports each series"
-        saw = f"no value for {', '.join(reading.missing)}"
-        verdict: Verdict = "fail" if "nodes" in reading.missing else "warn"  # without nodes nothing is ever sized
-        return Finding(name="Prometheus queries", verdict=verdict, saw=saw, fix=fix)
-    return Finding(name="Prometheus queries", verdict="ok", saw=f"all answered, {len(reading.nodes)} workers seen")
+    """Every query has an answer, as the function reads them that reads them for a run."""
+    name, settings, found = "Prometheus queries", target.services.settings, observe(target)
+    if found.recorded:
+        verdict: Verdict = "fail" if found.age_seconds > LATE_TICKS * settings.interval_seconds else "warn"
+        fix = "this command cannot reach Prometheus itself: it answers inside the VPC only"
+        return Finding(name=name, verdict=verdict, saw=found.recorded, fix=fix)
+    snapshot = found.snapshot
+    if snapshot.source != "live":
+        fix = f"allow port {settings.prometheus_port} from the functions to the server; check that Prometheus runs"
+        return Finding(name=name, verdict="fail", saw=snapshot.problem, fix=fix)
+    if snapshot.missing:
+        verdict = "fail" if "nodes" in snapshot.missing else "warn"  # without nodes nothing is ever sized
+        saw = f"no value for {', '.join(snapshot.missing)}"
+        return Finding(name=name, verdict=verdict, saw=saw, fix="see docs/cluster.md for what exports each series")
+    return Finding(name=name, verdict="ok", saw=f"all answered, {len(snapshot.usable)} usable workers")
 
 
 def token(target: Target, name: str) -> Finding:
@@ -197,14 +186,14 @@ def slack(target: Target) -> Finding:
 
 
 def launch_template(target: Target) -> Finding:
-    """The explicit version exists."""
+    """The explicit version exists, and EC2 accepts a launch from it."""
     settings = target.services.settings
     answer = target.client("ec2").describe_launch_template_versions(
         LaunchTemplateId=settings.launch_template_id, Versions=[settings.launch_template_version]
     )
     data = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     saw = f"{settings.launch_template_id} version {settings.launch_template_version}, image {data.get('ImageId', '?')}"
-    return Finding(name="launch template", verdict="ok", saw=saw)
+    return template_finding(saw, data)
 
 
 def subnets(target: Target) -> Finding:
@@ -221,29 +210,6 @@ def subnets(target: Target) -> Finding:
     return Finding(
         name="subnets", verdict="ok", saw=f"{len(found)} in {', '.join(s['AvailabilityZone'] for s in found)}"
     )
-
-
-def quotas(target: Target) -> Finding:
-    """The account may run the largest fleet, On-Demand and as Spot."""
-    settings = target.services.settings
-    cores = max((offered(one) or (2000, 0))[0] for one in settings.instance_types) / 1000
-    need = settings.max_workers * cores
-    client = target.client("service-quotas")
-    try:
-        values = {code: _quota(client, code) for code in (ON_DEMAND_QUOTA, SPOT_QUOTA)}
-    except (ClientError, BotoCoreError) as error:
-        return Finding(
-            name="quotas", verdict="warn", saw=f"cannot be read: {error}"[:160], fix="check EC2 in Service Quotas"
-        )
-    short = [f"{code} is {value:.0f}" for code, value in values.items() if value < need]
-    if short:
-        saw = f"{', '.join(short)}, {need:.0f} vCPUs are needed"
-        return Finding(name="quotas", verdict="warn", saw=saw, fix="request an increase in Service Quotas, EC2")
-    return Finding(name="quotas", verdict="ok", saw=f"{need:.0f} vCPUs fit")
-
-
-def _quota(client: Any, code: str) -> float:
-    return float(client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
 
 
 def topic(target: Target) -> Finding:

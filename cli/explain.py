@@ -1,6 +1,6 @@
 """explain: a decision with its evidence, and which workers are eligible for removal; or an execution as a page.
 
-`now` reads the cluster as a tick does, decides with the same function, and changes nothing.
+`now` reads the cluster by the function that reads it for a run, and decides with the same code. No worker is changed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdk_app.workflow import definitions
+from cli.observation import observe
 from cli.output import CommandError, console, facts, print_json, say, table
 from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.records import Event
-from node_fleet.domain.model.assembly import assemble
-from node_fleet.domain.model.errors import (
-    MetricsUnavailableError,
-    ServerNotFoundError,
-    ServerUnreachableError,
-)
+from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
@@ -121,18 +117,19 @@ def _number(value: float | None) -> str:
 
 
 def explain_now(target: Target) -> Explained:
-    """Decide for this moment, without the lock and without writing anything."""
+    """Decide for this moment, without the lock. The reading is recorded as that of a run; nothing else changes."""
     services = target.services
-    now, state, policy = services.clock.now(), services.state.load(), services.settings.policy()
-    instances, problem, reading = services.ec2.instances(), "", None
-    try:
-        reading = target.call(lambda: services.prometheus.read(now))
-    except MetricsUnavailableError as error:
-        problem = str(error)
-    snapshot = assemble(instances, reading, state.notices, policy, now, problem=problem)
-    decision = decide(snapshot, state.memory, policy, now)
+    found = observe(target)
+    snapshot = found.snapshot
+    decision = decide(snapshot, services.state.load().memory, services.settings.policy(), snapshot.at)
     rows, note = _workers(target, snapshot, decision)
-    return Explained(title=f"{target.place}: now, {clock(now)} UTC", decision=decision, workers=rows, note=note)
+    problem = found.recorded or snapshot.problem
+    return Explained(
+        title=f"{target.place}: now, {clock(snapshot.at)} UTC",
+        decision=decision,
+        workers=rows,
+        note="\n".join(filter(None, (problem, note))),
+    )
 
 
 def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tuple[tuple[str, str, str], ...], str]:

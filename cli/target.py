@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
+from cli.configured import region_of
 from cli.output import CommandError, WrongUseError, note
 from node_fleet.services import Services
 from node_fleet.settings import Settings
@@ -31,7 +32,7 @@ ClusterOption = Annotated[
     str, typer.Option("--cluster", envvar="NODE_FLEET_CLUSTER", help="Cluster id, as in cdk.json.", show_envvar=True)
 ]
 RegionOption = Annotated[
-    str, typer.Option("--region", envvar="AWS_REGION", help="AWS region (from your AWS profile when not given).")
+    str, typer.Option("--region", envvar="AWS_REGION", help="AWS region (from cdk.json, else from your AWS profile).")
 ]
 LocalOption = Annotated[bool, typer.Option("--local", help="Use the simulator instead of AWS.")]
 ScenarioOption = Annotated[str, typer.Option("--scenario", help="With --local: the scenario, by name or file.")]
@@ -39,6 +40,10 @@ AtOption = Annotated[
     str, typer.Option("--at", help="With --local: time since the scenario began, such as 20m or 1h30m.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+
+class InvocationError(CommandError):
+    """A function of the cluster cannot be invoked, or failed."""
 
 
 class Target(Protocol):
@@ -55,6 +60,13 @@ class Target(Protocol):
 
     def start(self, name: str, data: dict[str, Any]) -> str:
         """Start the workflow; the execution's name."""
+
+    def invoke(self, function: str, event: dict[str, Any]) -> Any:
+        """Run one function of the cluster, named as its state, and return its answer.
+
+        Raises:
+            InvocationError: it cannot be invoked, or it failed.
+        """
 
     def client(self, service: str) -> Any:
         """A boto3 client."""
@@ -109,7 +121,8 @@ class Deployed:
     """The cluster in the account that the AWS profile names."""
 
     def __init__(self, cluster: str, region: str) -> None:
-        self._session = _session(region)
+        self._cluster = cluster
+        self._session = _session(region or region_of(cluster))
         self.place = f"{cluster} in {self._session.region_name}"
         self.services = Services(Settings.from_env(self._environment(cluster)))
 
@@ -142,6 +155,17 @@ class Deployed:
         machine = self.services.settings.state_machine_arn
         self.client("stepfunctions").start_execution(stateMachineArn=machine, name=name, input=json.dumps(data))
         return name
+
+    def invoke(self, function: str, event: dict[str, Any]) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        name = f"{self._cluster}-{function}"
+        try:
+            answer = self.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event).encode())
+        except (ClientError, BotoCoreError) as error:
+            hint = f"your credentials need lambda:InvokeFunction on {name}"
+            raise InvocationError(f"the function {name} cannot be invoked: {error}", hint=hint) from error
+        return _answer_of(name, json.loads(answer["Payload"].read()), is_failed="FunctionError" in answer)
 
     def execution(self, name: str) -> Execution:
         from botocore.exceptions import ClientError
@@ -218,6 +242,12 @@ class LocalTarget:
         deployment.cloud.runner.finish(execution)
         return str(execution.name)
 
+    def invoke(self, function: str, event: dict[str, Any]) -> Any:
+        lambdas = self._simulation.deployment.cloud.lambdas
+        name = f"{self.services.settings.cluster_id}-{function}"
+        reply = self.call(lambda: lambdas.invoke(name, json.dumps(event).encode()))
+        return _answer_of(name, reply.payload, is_failed=reply.function_error is not None)
+
     def execution(self, name: str) -> Execution:
         wanted = name.rsplit(":", 1)[-1]
         found: list[Execution] = [one for one in self._simulation.executions if one.name == wanted]
@@ -252,6 +282,13 @@ def seconds_of(text: str, name: str) -> int:
     return days * 86400 + hours * 3600 + minutes * 60 + seconds
 
 
+def _answer_of(function: str, payload: Any, *, is_failed: bool) -> Any:
+    if is_failed:
+        text = f"the function {function} failed: {payload.get('errorType')}: {payload.get('errorMessage')}"
+        raise InvocationError(text, hint=f"its log is /aws/lambda/{function}")
+    return payload
+
+
 def _session(region: str) -> Any:
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -261,6 +298,6 @@ def _session(region: str) -> Any:
     except BotoCoreError as error:
         raise CommandError(f"cannot use your AWS profile: {error}") from error
     if not session.region_name:
-        hint = "give --region, set AWS_REGION, or add --local to use the simulator"
+        hint = "give --region, set AWS_REGION, add the cluster to cdk.json, or add --local to use the simulator"
         raise CommandError("which AWS region is meant?", hint=hint)
     return session

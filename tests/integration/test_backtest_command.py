@@ -86,7 +86,7 @@ def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
         (["TRACE", "--boot", "95s"], 1, "boot_seconds is 95, expected a multiple of 10"),
         (["TRACE", "--boot", "6m"], 1, "join limit"),
         (["http://127.0.0.1:9"], 2, "--query"),
-        (["http://127.0.0.1:9", "--query", "x"], 1, "cannot be read"),
+        (["http://127.0.0.1:9", "--query", "x"], 1, "cannot be read: ConnectionError; Prometheus on the K3s server"),
         (["http://127.0.0.1:9", "--query", "x", "--since", "noon"], 2, "not a time with its zone"),
     ],
 )

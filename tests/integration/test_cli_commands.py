@@ -92,7 +92,7 @@ def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_is_eligibl
     changes = [
         call for call in list(desk.simulation.deployment.cloud.recorder.changes())[before:] if call.function is None
     ]
-    assert {call.operation for call in changes} <= {"SendCommand"}, "explaining changes nothing"
+    assert {call.operation for call in changes} <= {"SendCommand"}, "explaining changes no worker"
     code, out, _ = desk.run("explain", "now")
     assert code == ExitCode.OK and "Evidence" in out and "SCALE_UP_THRESHOLD_CPU" in out
 
@@ -164,11 +164,11 @@ def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
 ) -> None:
     answer = desk.json("doctor")
     assert {one["verdict"] for one in answer} <= {"ok", "warn"}
-    assert [one["name"] for one in answer if one["verdict"] == "warn"] == ["quotas"]
+    assert [one["name"] for one in answer if one["verdict"] == "warn"] == ["On-Demand quota", "Spot quota"]
     monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, out, err = desk.run("doctor", "--token-secret", "no/such")
     assert code == ExitCode.FAILED
-    assert "2 of 14 checks failed" in err
+    assert "2 of 15 checks failed" in err
     assert "secret no/such cannot be read" in out and "put-secret-value --secret-id no/such" in out.replace("\n", "")
 
 

@@ -80,6 +80,20 @@ def test_an_answer_without_a_trace_is_refused_with_the_reason(reply: Any, words:
         from_prometheus(Session([reply]), URL, ASKED)
 
 
+@pytest.mark.parametrize(
+    ("reply", "step"),
+    [
+        (requests.ConnectTimeout("no"), "aws ssm start-session"),
+        (Reply(requests.exceptions.JSONDecodeError("no", "", 0), 401), "NODE_FLEET_PROMETHEUS_USER"),
+        (Reply(requests.exceptions.JSONDecodeError("no", "", 0), 200), "give the URL of a Prometheus"),
+    ],
+)
+def test_a_prometheus_that_does_not_answer_comes_with_the_next_step(reply: Any, step: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        from_prometheus(Session([reply]), URL, ASKED)
+    assert step in caught.value.hint
+
+
 @pytest.mark.parametrize(("until", "step"), [(0, 60), (600, 0)])
 def test_an_invalid_range_is_refused(until: int, step: int) -> None:
     with pytest.raises(TraceError, match="expected an end after the start"):

@@ -105,10 +105,11 @@ def test_an_account_without_the_cluster_says_what_to_do(
 def test_an_unknown_region_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.delenv("AWS_REGION", raising=False)
-    code, _, err = run(capsys, "status")
+    code, _, err = run(capsys, "status", "--cluster", "not-in-cdk-json")
     assert code == ExitCode.FAILED
     assert err == (
-        "node-fleet: which AWS region is meant? give --region, set AWS_REGION, or add --local to use the simulator\n"
+        "node-fleet: which AWS region is meant? give --region, set AWS_REGION, add the cluster to cdk.json, "
+        "or add --local to use the simulator\n"
     )
 
 

@@ -1,0 +1,46 @@
+"""What cdk.json states about a cluster, for commands that address a deployed one. It calls no AWS service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def configuration_file() -> Path:
+    """The cdk.json of the folder in which the command runs, else the one beside the sources."""
+    here = Path.cwd() / "cdk.json"
+    return here if here.exists() else ROOT / "cdk.json"
+
+
+def configured_clusters() -> tuple[ClusterConfig, ...]:
+    """Every cluster of cdk.json.
+
+    Raises:
+        ConfigurationError: lists every mistake.
+    """
+    path = configuration_file()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        clusters = content["context"]["clusters"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError([f"{path} has no list context.clusters ({type(error).__name__})"]) from error
+    return read_clusters(clusters)
+
+
+def configured(cluster_id: str) -> ClusterConfig | None:
+    """The cluster's entry in cdk.json; None without one, or while cdk.json has a mistake."""
+    try:
+        clusters = configured_clusters()
+    except ConfigurationError:
+        return None
+    return next((one for one in clusters if one.cluster_id == cluster_id), None)
+
+
+def region_of(cluster_id: str) -> str:
+    """The region of the cluster in cdk.json, or nothing."""
+    found = configured(cluster_id)
+    return found.region if found else ""

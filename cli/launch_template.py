@@ -1,0 +1,51 @@
+"""What in a launch template makes every launch of node-fleet fail, and the fix. It reads the data of one version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cli.findings import Finding
+
+NO_PERMISSION = "the functions have no permission to launch with it: create a version without it"
+
+
+def template_problems(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each problem of LaunchTemplateData as EC2 returns it, with its fix."""
+    if data.get("NetworkInterfaces"):
+        yield (
+            "NetworkInterfaces: EC2 refuses this block in a launch that names its subnet, as each launch does",
+            "create a version without NetworkInterfaces: write its groups into SecurityGroupIds; "
+            "whether an instance gets a public address follows from its subnet (MapPublicIpOnLaunch)",
+        )
+    tagged = [one.get("ResourceType") for one in data.get("TagSpecifications", ())]
+    if "spot-instances-request" in tagged:
+        yield (
+            "TagSpecifications for spot-instances-request: EC2 refuses every On-Demand launch with these tags, "
+            "and the functions have no permission to set them",
+            "create a version without them: tags for instance, volume and network-interface are fine",
+        )
+    if data.get("InstanceMarketOptions"):
+        yield (
+            "InstanceMarketOptions: the template makes every launch a Spot launch, also one of On-Demand capacity",
+            "create a version without InstanceMarketOptions: node-fleet names the market of each launch",
+        )
+    placement = data.get("Placement", {})
+    if placement.get("GroupName") or placement.get("GroupId"):
+        yield "Placement names a placement group", NO_PERMISSION
+    if data.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget"):
+        yield "CapacityReservationSpecification names a reservation", NO_PERMISSION
+    if data.get("LicenseSpecifications"):
+        yield "LicenseSpecifications names a license", NO_PERMISSION
+    if any(one.get("Ebs", {}).get("SnapshotId") for one in data.get("BlockDeviceMappings", ())):
+        yield "BlockDeviceMappings names a snapshot", NO_PERMISSION
+
+
+def template_finding(saw: str, data: Mapping[str, Any]) -> Finding:
+    """The finding of a version that `saw` describes."""
+    problems = list(template_problems(data))
+    if not problems:
+        return Finding(name="launch template", verdict="ok", saw=saw)
+    texts, fixes = zip(*problems, strict=True)
+    fix = "; ".join(dict.fromkeys(fixes)) + "; then raise attach.launch_template_version in cdk.json and deploy"
+    return Finding(name="launch template", verdict="fail", saw=f"{saw}. {'; '.join(texts)}", fix=fix)

@@ -1,0 +1,53 @@
+"""The snapshot that a run would decide on, for a command outside the cluster's network, where Prometheus has no route.
+
+The function CollectMetrics reads it, as in every run, and takes no lock and sends no message. When it cannot be
+invoked, the last recorded reading is used, with its age.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cli.output import CommandError
+from cli.status import ago
+from cli.target import InvocationError, Target
+from node_fleet.domain.model.assembly import refresh
+from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.payload import from_payload
+
+READER = "CollectMetrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A snapshot. `recorded` is empty when the snapshot was read for this command, else it says why it was not."""
+
+    snapshot: Snapshot
+    recorded: str = ""
+    age_seconds: int = 0
+
+
+def observe(target: Target) -> Observation:
+    """The snapshot of this moment, else the last recorded one.
+
+    Raises:
+        CommandError: the function cannot be invoked, and no reading is recorded.
+    """
+    try:
+        payload = target.invoke(READER, {})
+    except InvocationError as error:
+        return _recorded(target, error)
+    return Observation(snapshot=from_payload(Snapshot, payload["snapshot"], path="snapshot"))
+
+
+def _recorded(target: Target, error: InvocationError) -> Observation:
+    services = target.services
+    last, now = services.records.latest_snapshot(), services.clock.now()
+    if last is None:
+        text = f"the cluster cannot be read: {error.text}; no run has recorded a reading"
+        raise CommandError(text, hint=error.hint) from error
+    notices, policy = services.state.load().notices, services.settings.policy()
+    snapshot = refresh(last, services.ec2.instances(), notices, policy, now, problem=error.text)
+    age = now - last.read_at
+    text = f"{error.text}; used instead: the reading that a run recorded {ago(age)}; {error.hint}"
+    return Observation(snapshot=snapshot, recorded=text, age_seconds=age)
