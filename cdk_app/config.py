@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema, field_validator
 
+from cdk_app.endpoints import services_without_ipv6
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
 
@@ -235,6 +236,7 @@ def _cluster(raw: Any, path: str, problems: list[str]) -> ClusterConfig | None:
         problems += _model_problems(error, raw, path)
     else:
         path = f"clusters[{cluster.cluster_id}]"
+        problems += _network_problems(cluster, path)
     problems += _section_problems(raw, path)
     identity = {"cluster_id": "x" if "cluster_id" in wrong else raw["cluster_id"]}
     identity["region"] = "" if "region" in wrong else raw.get("region", ClusterConfig.model_fields["region"].default)
@@ -276,6 +278,19 @@ def _section_problems(raw: dict[str, Any], path: str) -> list[str]:
     if mode == "attach" and not raw.get("attach"):
         found.append(f"{path}.attach is missing: mode attach needs the ids of the existing resources")
     return found
+
+
+def _network_problems(cluster: ClusterConfig, path: str) -> list[str]:
+    """Services that the functions could not reach over IPv6, which is their only egress in these networks."""
+    if cluster.attach and cluster.attach.function_egress != "ipv6":
+        return []
+    missing = services_without_ipv6(cluster.region)
+    if not missing:
+        return []
+    return [
+        f"{path}.region={cluster.region}: AWS publishes no name of {', '.join(missing)} that answers over IPv6 there: "
+        "expected another region, or mode attach with function_egress existing"
+    ]
 
 
 def _settings(raw: Any, identity: dict[str, str], path: str, problems: list[str]) -> Settings | None:

@@ -148,6 +148,8 @@ class ClusterStack(cdk.Stack):
             ],
             user_data=cdk.Fn.base64(self._server_user_data()),
         )
+        # It holds the state of the cluster. Only the failure of its first deployment removes it again.
+        instance.apply_removal_policy(cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         instance.add_dependency(location)
         accept(instance, "EC28", "Prometheus scrapes the server every 15 s; one-minute CloudWatch metrics cost extra")
         for key, value in {

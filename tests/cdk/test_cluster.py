@@ -72,6 +72,13 @@ def test_a_deployment_never_replaces_the_server(app: App) -> None:
     assert "ImageId" not in server(app)
 
 
+def test_the_server_outlives_an_update_that_replaces_it_and_the_deletion_of_its_stack(app: App) -> None:
+    """RetainExceptOnCreate: when the first deployment fails, its rollback still removes the server."""
+    (found,) = [r for r in app.templates[STACK]["Resources"].values() if r["Type"] == "AWS::EC2::Instance"]
+    assert found["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert found["UpdateReplacePolicy"] == "Retain"
+
+
 def server_user_data(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The server's user data in a synth of the cluster with the contents of this folder."""
     monkeypatch.setattr(cluster, "BUNDLE", bundle)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cdk_app.config import ConfigurationError, read_clusters
+from cdk_app.endpoints import endpoint_names
 from cdk_app.synth import attach_context, project_context
 
 
@@ -135,3 +136,44 @@ def test_two_clusters_in_two_regions_may_use_the_same_names() -> None:
 def test_an_attachment_names_its_wrong_part(changes: dict[str, Any]) -> None:
     (name,) = changes
     assert [name in problem for problem in problems_of([attached(**changes)])] == [True]
+
+
+REGIONS_WITHOUT_DUAL_STACK_EC2 = [
+    "ap-east-2",
+    "ap-northeast-3",
+    "ap-south-2",
+    "ap-southeast-3",
+    "ap-southeast-4",
+    "ap-southeast-5",
+    "ap-southeast-6",
+    "ap-southeast-7",
+    "ca-west-1",
+    "eu-central-2",
+    "eu-south-2",
+    "il-central-1",
+    "me-central-1",
+    "mx-central-1",
+]
+
+
+@pytest.mark.parametrize("region", [*REGIONS_WITHOUT_DUAL_STACK_EC2, "cn-north-1"])
+def test_mode_new_is_refused_where_its_functions_could_not_reach_ec2(region: str) -> None:
+    (cluster,) = project_context()["clusters"]
+    (problem,) = problems_of([{**cluster, "region": region}])
+    assert f"clusters[node-fleet-prod].region={region}: AWS publishes no name of ec2" in problem
+    assert "mode attach with function_egress existing" in problem
+
+
+def test_mode_attach_is_refused_there_only_when_its_functions_use_ipv6() -> None:
+    there = {"region": "ap-southeast-3"}
+    (problem,) = problems_of([{**attached(function_egress="ipv6"), **there}])
+    assert "AWS publishes no name of ec2" in problem
+    assert read_clusters([{**attached(function_egress="existing"), **there}])
+
+
+def test_mode_new_is_accepted_in_every_other_region_of_the_table() -> None:
+    (cluster,) = project_context()["clusters"]
+    others = set(endpoint_names()["regions"]) - set(REGIONS_WITHOUT_DUAL_STACK_EC2)
+    assert len(others) == 22
+    for region in others:
+        assert read_clusters([{**cluster, "region": region}])[0].region == region

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -13,13 +11,14 @@ from urllib.parse import urlsplit
 
 import boto3
 
+from cdk_app.endpoints import endpoint_names
 from cdk_app.permissions import NEEDS
 from node_fleet import services
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.services import Services
 from node_fleet.settings import Settings
 
-TABLE = json.loads((Path(__file__).parents[1] / "fixtures" / "endpoint_names.json").read_text(encoding="utf-8"))
+TABLE = endpoint_names()
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "t"}
 TOPIC = "arn:aws:sns:ap-southeast-1:123456789012:messages"
 IAM_PREFIX = {"secrets-manager": "secretsmanager", "sfn": "states"}

@@ -1,0 +1,196 @@
+"""`node-fleet cdk deploy` refuses a change that would replace the server, and a launch template that EC2 refuses."""
+
+from __future__ import annotations
+
+import json
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from cdk_app.config import ClusterConfig, read_clusters
+from cdk_app.synth import attach_context, project_context
+from cdk_app.workflow import ROOT
+from cli import deploy_check
+from cli.deploy_check import changed_fixed_settings, main, refusals
+from cli.launch_template import template_problems
+from tests.cdk.conftest import NEW, App
+
+INTERFACE = {"DeviceIndex": 0, "AssociatePublicIpAddress": True, "Groups": ["sg-0123456789abcdef0"]}
+
+
+def tags(kind: str) -> dict[str, Any]:
+    return {"TagSpecifications": [{"ResourceType": kind, "Tags": [{"Key": "team", "Value": "shop"}]}]}
+
+
+def new_cluster(**sections: dict[str, Any]) -> ClusterConfig:
+    (raw,) = project_context()["clusters"]
+    merged = {name: {**raw.get(name, {}), **section} for name, section in sections.items()}
+    (cluster,) = read_clusters([{**raw, **merged}])
+    return cluster
+
+
+class Stacks:
+    """CloudFormation with the synthesised templates as deployed."""
+
+    def __init__(self, templates: dict[str, Any]) -> None:
+        self._templates = templates
+
+    def get_template(self, *, StackName: str, TemplateStage: str) -> dict[str, Any]:
+        if StackName not in self._templates:
+            error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
+            raise ClientError({"Error": error}, "GetTemplate")
+        return {"TemplateBody": self._templates[StackName]}
+
+
+def test_the_deployed_configuration_may_be_deployed_again(app: App) -> None:
+    assert not list(changed_fixed_settings(new_cluster(), Stacks(app.templates)))
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"server": {"instance_type": "t3.large"}},
+        {"server": {"image": "ami-0123456789abcdef0"}},
+        {"workers": {"volume_gib": 40}},
+        {"network": {"http_from": ["203.0.113.0/24"]}},
+    ],
+)
+def test_a_change_that_keeps_the_server_is_not_refused(app: App, sections: dict[str, Any]) -> None:
+    assert not list(changed_fixed_settings(new_cluster(**sections), Stacks(app.templates)))
+
+
+@pytest.mark.parametrize(
+    ("sections", "setting", "deployed"),
+    [
+        ({"server": {"volume_gib": 50}}, "server.volume_gib=50", "30"),
+        ({"network": {"cidr": "10.30.0.0/16"}}, "network.cidr=10.30.0.0/16", "10.20.0.0/16"),
+        ({"network": {"zones": ["a", "b", "c"]}}, "network.zones=a, b, c", "a, b"),
+        ({"network": {"zones": ["b", "a"]}}, "network.zones=b, a", "a, b"),
+        ({"server": {"instance_type": "t4g.medium"}}, "server.instance_type=t4g.medium", "t3.medium"),
+    ],
+)
+def test_a_change_that_would_replace_the_server_is_refused_with_the_value_to_keep(
+    app: App, sections: dict[str, Any], setting: str, deployed: str
+) -> None:
+    (problem,) = changed_fixed_settings(new_cluster(**sections), Stacks(app.templates))
+    assert problem.startswith(f"clusters[{NEW}].{setting}: the deployed cluster has {deployed}")
+    assert f"Keep {deployed}" in problem and "docs/deployment.md#settings-that-are-fixed" in problem
+
+
+def test_a_first_deployment_has_nothing_to_compare_with() -> None:
+    assert not list(changed_fixed_settings(new_cluster(server={"volume_gib": 50}), Stacks({})))
+
+
+@pytest.mark.parametrize(
+    ("data", "names", "fix"),
+    [
+        ({"NetworkInterfaces": [INTERFACE]}, "NetworkInterfaces", "SecurityGroupIds"),
+        (tags("spot-instances-request"), "spot-instances-request", "create a version without them"),
+        ({"InstanceMarketOptions": {"MarketType": "spot"}}, "InstanceMarketOptions", "names the market of each launch"),
+        ({"Placement": {"GroupName": "rack"}}, "placement group", "no permission"),
+        ({"LicenseSpecifications": [{"LicenseConfigurationArn": "arn"}]}, "license", "no permission"),
+        (
+            {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}}},
+            "reservation",
+            "no permission",
+        ),
+        ({"BlockDeviceMappings": [{"Ebs": {"SnapshotId": "snap-1"}}]}, "snapshot", "no permission"),
+    ],
+)
+def test_each_part_of_a_template_that_makes_launches_fail_is_named_with_its_fix(
+    data: dict[str, Any], names: str, fix: str
+) -> None:
+    ((problem, instead),) = template_problems(data)
+    assert names in problem and fix in instead
+
+
+@pytest.mark.parametrize("kind", ["instance", "volume", "network-interface"])
+def test_tags_of_what_a_launch_creates_are_no_problem(kind: str) -> None:
+    allowed = {
+        "ImageId": "ami-1",
+        "KeyName": "ops",
+        "SecurityGroupIds": ["sg-1"],
+        "Placement": {"Tenancy": "default"},
+        "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 20}}],
+        "CapacityReservationSpecification": {"CapacityReservationPreference": "open"},
+    }
+    assert not list(template_problems({**allowed, **tags(kind)}))
+
+
+def test_the_shipped_template_of_the_workers_has_no_problem(app: App) -> None:
+    for template in app.resources(f"{NEW}-cluster", "AWS::EC2::LaunchTemplate").values():
+        assert not list(template_problems(template["LaunchTemplateData"]))
+
+
+def attached_to(template_id: str, version: int) -> dict[str, Any]:
+    (raw,) = attach_context()["clusters"]
+    changed = {"launch_template_id": template_id, "launch_template_version": version}
+    return {**raw, "attach": {**raw["attach"], **changed}}
+
+
+@mock_aws
+def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_template_is_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ec2 = boto3.client("ec2", region_name="ap-southeast-1")
+    made = ec2.create_launch_template(
+        LaunchTemplateName="shop",
+        LaunchTemplateData={"NetworkInterfaces": [INTERFACE], **tags("spot-instances-request")},
+    )
+    template = made["LaunchTemplate"]["LaunchTemplateId"]
+    ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"ImageId": "ami-1"})
+    wanted = {1: 2, 2: 0, 3: 1}
+    for version, count in wanted.items():
+        (cluster,) = read_clusters([attached_to(template, version)])
+        assert len(list(refusals(cluster, boto3.Session(region_name=cluster.region).client))) == count
+    words = ["deploy", "--all", "-c", f"clusters={json.dumps([attached_to(template, 1)])}"]
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert "nothing was deployed" in err and "attach.launch_template_version=1: NetworkInterfaces" in err
+    assert main([*words[:-1], f"clusters={json.dumps([attached_to(template, 2)])}"]) == 0
+
+
+@mock_aws
+def test_only_the_clusters_that_the_command_names_are_checked() -> None:
+    wrong = attached_to("lt-0123456789abcdef0", 1)
+    (right,) = project_context()["clusters"]
+    clusters = json.dumps([right, {**wrong, "region": "eu-west-1", "attach": {**wrong["attach"]}}])
+    given = ["-c", f"clusters={clusters}"]
+    assert main(["deploy", f"{right['cluster_id']}-network", *given]) == 0
+    assert main(["deploy", "--all", *given]) == 1
+
+
+def test_without_credentials_nothing_is_checked_and_the_cdk_continues(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["deploy", "--all"]) == 0
+    assert "was not compared with what is deployed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "checked"), [(["deploy", "--all"], True), (["diff"], False)])
+@pytest.mark.parametrize("refused", [0, 1])
+def test_the_start_script_runs_the_check_before_a_deployment_and_stops_when_it_refuses(
+    words: list[str], checked: bool, refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = SourceFileLoader("start_script", str(ROOT / "node-fleet"))
+    script = module_from_spec(spec_from_loader("start_script", loader))  # type: ignore[arg-type]
+    loader.exec_module(script)
+    commands: list[list[str]] = []
+
+    def run(command: list[str], folder: Any = None) -> int:
+        commands.append(command[1:])
+        return refused if deploy_check.__name__ in command else 0
+
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script, "install", lambda requirements: None)
+    ended = script.main(["cdk", *words])
+    expected = [["-m", "cli.deploy_check", *words]] if checked else []
+    assert commands == expected + ([] if checked and refused else [words])
+    assert ended == (refused if checked else 0)
