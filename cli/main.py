@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import build, cost, demo, doctor, explain, operate, status
+from cli import build, cost, demo, doctor, explain, operate, preflight, status
 from cli.output import CommandError, ExitCode, WrongUseError, refuse
 
 COMMANDS = (
@@ -19,6 +19,7 @@ COMMANDS = (
     status.register,
     explain.register,
     operate.register,
+    preflight.register,
     doctor.register,
     cost.register,
     build.register,
