@@ -55,32 +55,31 @@ def _join_token(target: Target) -> str:
 def checks(target: Target, token_secret: str) -> Iterator[Check]:
     """The checks in the order in which a run needs the things."""
     settings = target.services.settings
-    write, from_file = "aws secretsmanager put-secret-value --secret-id", "--secret-string file://FILE"
     yield Check("state table", lambda: state(target), "run cdk deploy; the table's name is DYNAMODB_TABLE")
     yield Check("history and events", lambda: tables(target), "run cdk deploy")
     yield Check("ticks", lambda: ticks(target), "enable the rule that starts the workflow")
     yield Check("K3s server", lambda: server(target), f"tag the server Role={settings.server_role_tag} and start it")
     agent = "start the SSM agent on the server; its role needs AmazonSSMManagedInstanceCore"
     yield Check("kubectl on the server", lambda: kubectl(target), agent)
-    login = (
-        f"write the JSON object with username and password to FILE: {write} {settings.prometheus_secret} {from_file}"
-    )
+    login = f"write the JSON object with username and password to FILE: {put_secret(settings.prometheus_secret)}"
     yield Check("Prometheus login", lambda: credentials(target), login)
     reach = f"allow port {settings.prometheus_port} from the functions to the server; check that Prometheus runs"
     yield Check("Prometheus queries", lambda: prometheus(target), reach)
-    join = f"run on the server: sudo {write} {token_secret} --region {settings.region} --secret-string {AGENT_TOKEN}"
+    join = f"run on the server: sudo {put_secret(token_secret, AGENT_TOKEN)} --region {settings.region}"
     if token_secret:
         yield Check("join token", lambda: token(target, token_secret), join)
-    yield Check(
-        "Slack webhook", lambda: slack(target), f"write the URL to FILE: {write} {settings.slack_secret} {from_file}"
-    )
-    yield Check(
-        "launch template", lambda: launch_template(target), "run cdk deploy; it publishes the workers' template"
-    )
+    yield Check("Slack webhook", lambda: slack(target), f"write the URL to FILE: {put_secret(settings.slack_secret)}")
+    template = "run cdk deploy; it publishes the workers' template"
+    yield Check("launch template", lambda: launch_template(target), template)
     yield Check("subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy")
     yield from quota_checks(target)
     yield Check("message topic", lambda: topic(target), "run cdk deploy")
     yield Check("prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py")
+
+
+def put_secret(name: str, file: str = "file://FILE") -> str:
+    """The command that stores the content of a file."""
+    return f"aws secretsmanager put-secret-value --secret-id {name} --secret-string {file}"
 
 
 def quota_checks(target: Target) -> Iterator[Check]:
@@ -174,10 +173,7 @@ def token(target: Target, name: str) -> Finding:
 def slack(target: Target) -> Finding:
     """Without a webhook there are no Slack messages; scaling is not affected."""
     name = target.services.settings.slack_secret
-    fix = (
-        "write the URL https://hooks.slack.com/... to FILE:"
-        f" aws secretsmanager put-secret-value --secret-id {name} --secret-string file://FILE"
-    )
+    fix = f"write the URL https://hooks.slack.com/... to FILE: {put_secret(name)}"
     try:
         address_in(target.services.secrets.text(name))
     except (SecretError, NodeFleetError) as error:

@@ -106,7 +106,7 @@ def account_checks(cluster: ClusterConfig, client: Client) -> Iterator[Check]:
     try:
         identity = client("sts").get_caller_identity()
     except (BotoCoreError, ClientError) as error:
-        hint = "log in with aws sso login or aws configure, or set AWS_PROFILE"
+        hint = "log in, and set AWS_PROFILE or the variables that your account gives you"
         raise CommandError(f"AWS does not accept your credentials: {error}", hint=hint) from error
     account, deployed = identity["Account"], _is_deployed(cluster, client)
     yield Check("account", lambda: Finding(name="account", verdict="ok", saw=f"{account}, {identity['Arn']}"), "")

@@ -266,4 +266,4 @@ def test_invalid_credentials_end_with_one_line(account: Account, monkeypatch: py
     monkeypatch.setattr(preflight, "client_of", lambda region: boto3.Session(region_name=region).client)
     code, _, err = account.check()
     assert code == ExitCode.FAILED
-    assert "AWS does not accept your credentials" in err and "aws sso login" in err and err.count("\n") == 1
+    assert "AWS does not accept your credentials" in err and "AWS_PROFILE" in err and err.count("\n") == 1

@@ -310,7 +310,7 @@ def _volumes(inputs: ReportInputs) -> Recommendation | None:
     more = f" and {len(inputs.volumes) - 5} more" if len(inputs.volumes) > 5 else ""
     return Recommendation(
         text=f"unattached volumes: {len(inputs.volumes)} with {gib} GiB: {names}{more}",
-        setting="aws ec2 delete-volume",
+        setting=f"aws ec2 delete-volume --volume-id {inputs.volumes[0].volume_id}",
         usd_per_month=gib * GP3_USD_PER_GIB_MONTH,
     )
 
