@@ -6,18 +6,19 @@ It only reads; the one command on the server is the read-only inspection of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cdk_app.config import NewServer
+from cdk_app.config import ClusterConfig, NewServer
 from cli.configured import configured
+from cli.deploy_check import changed_fixed_settings
 from cli.findings import Check, Finding, Verdict, report
 from cli.launch_template import template_finding
 from cli.observation import observe
 from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
 from cli.status import ago, short
-from cli.target import JsonOption, Opening, Target, on_cluster
+from cli.target import Deployed, JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import address_in
 from node_fleet.domain.cost.fleet_cost import usd_per_hour
@@ -72,6 +73,10 @@ def checks(target: Target, token_secret: str) -> Iterator[Check]:
     template = "run cdk deploy; it publishes the workers' template"
     yield Check("launch template", lambda: launch_template(target), template)
     yield Check("subnets", lambda: subnets(target), "correct the subnets in cdk.json and deploy")
+    entry = configured(settings.cluster_id)
+    if isinstance(target, Deployed) and entry and not entry.attach:
+        stacks = target.client("cloudformation")
+        yield Check("fixed settings", lambda: fixed_settings(entry, stacks), "allow cloudformation:GetTemplate")
     yield from quota_checks(target)
     yield Check("message topic", lambda: topic(target), "run cdk deploy")
     yield Check("prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py")
@@ -80,6 +85,15 @@ def checks(target: Target, token_secret: str) -> Iterator[Check]:
 def put_secret(name: str, file: str = "file://FILE") -> str:
     """The command that stores the content of a file."""
     return f"aws secretsmanager put-secret-value --secret-id {name} --secret-string {file}"
+
+
+def fixed_settings(entry: ClusterConfig, cloudformation: Any) -> Finding:
+    """cdk.json has the values that the deployed cluster was created with; a deployment refuses others."""
+    differences = list(changed_fixed_settings(entry, cloudformation))
+    if differences:
+        fix = "write the deployed values into cdk.json"
+        return Finding(name="fixed settings", verdict="warn", saw="; ".join(differences), fix=fix)
+    return Finding(name="fixed settings", verdict="ok", saw="cdk.json has those of the deployed stacks")
 
 
 def quota_checks(target: Target) -> Iterator[Check]:

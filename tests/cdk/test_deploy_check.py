@@ -17,6 +17,7 @@ from cdk_app.synth import attach_context, project_context
 from cdk_app.workflow import ROOT
 from cli import deploy_check
 from cli.deploy_check import changed_fixed_settings, main, refusals
+from cli.doctor import fixed_settings
 from cli.launch_template import template_problems
 from tests.cdk.conftest import NEW, App
 
@@ -80,6 +81,12 @@ def test_a_change_that_would_replace_the_server_is_refused_with_the_value_to_kee
     (problem,) = changed_fixed_settings(new_cluster(**sections), Stacks(app.templates))
     assert problem.startswith(f"clusters[{NEW}].{setting}: the deployed cluster has {deployed}")
     assert f"Keep {deployed}" in problem and "docs/deployment.md#settings-that-are-fixed" in problem
+
+
+def test_doctor_warns_of_a_difference_and_passes_without_one(app: App) -> None:
+    assert fixed_settings(new_cluster(), Stacks(app.templates)).verdict == "ok"
+    found = fixed_settings(new_cluster(server={"volume_gib": 50}), Stacks(app.templates))
+    assert found.verdict == "warn" and "server.volume_gib=50" in found.saw
 
 
 def test_a_first_deployment_has_nothing_to_compare_with() -> None:

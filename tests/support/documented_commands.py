@@ -19,6 +19,7 @@ EXAMPLES = {
     "PROMETHEUS": "10.20.0.10",
     "CLUSTER": "node-fleet-prod",
     "GIB": "50",
+    "VCPUS": "24",
     "NAME": "run-000012",
     "NODE": "i-0123456789abcdef1",
 }
