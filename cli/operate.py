@@ -30,7 +30,9 @@ NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog='Example: node-fleet pause --reason "kernel update" --for 2h')(pause)
-    app.command(epilog="Examples: node-fleet resume | node-fleet resume --breaker")(resume)
+    app.command(
+        epilog="Examples: node-fleet resume | node-fleet resume --breaker | node-fleet resume --worker i-0123456789abcdef0"
+    )(resume)
     app.command(epilog="Examples: node-fleet unlock | node-fleet unlock --yes")(unlock)
     app.command(epilog="Examples: node-fleet run --dry-run | node-fleet run")(run)
 
@@ -68,12 +70,18 @@ def resume(
     breaker: Annotated[
         bool, typer.Option("--breaker", help="Close the circuit breaker, so that launches are allowed at once.")
     ] = False,
+    worker: Annotated[
+        str, typer.Option("--worker", help="Count this instance again: remove its interruption notice.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause, or close the circuit breaker that failed joins have opened."""
+    """End a pause, close the circuit breaker that failed joins have opened, or count a worker under notice again."""
     with opening as target:
         if breaker:
             _close_breaker(target, as_json=as_json)
+            return
+        if worker:
+            _remove_notice(target, worker, as_json=as_json)
             return
         now, order = target.services.clock.now(), target.services.state.load().pause
         if order is not None:
@@ -111,6 +119,22 @@ def _close_breaker(target: Target, *, as_json: bool) -> None:
         print_json({"closed_by": person, "at": now})
         return
     say("the circuit breaker is closed; the next tick can launch")
+
+
+def _remove_notice(target: Target, instance_id: str, *, as_json: bool) -> None:
+    person, now, state = getpass.getuser(), target.services.clock.now(), target.services.state
+    notice = state.load().notice_of(instance_id)
+    if notice is None:
+        hint = "node-fleet status lists the workers under notice"
+        raise CommandError(f"{instance_id} is under no interruption notice", hint=hint, code=ExitCode.NOTHING_DONE)
+    state.drop_notice(instance_id)
+    text = f"{person} removed the interruption notice of {instance_id} ({notice.kind}, {ago(now - notice.at)})"
+    target.services.records.put_event("notice", now, {"text": text}, key=instance_id)
+    if as_json:
+        print_json({"removed": to_payload(notice), "by": person})
+        return
+    say(f"the next run counts {instance_id} again; if its node is still cordoned, run on the server:")
+    say(f"sudo /usr/local/bin/k3s kubectl uncordon {instance_id}")
 
 
 @on_cluster(at="14m")

@@ -16,7 +16,7 @@ from cli import target as targets
 from cli.output import ExitCode
 from cli.target import Deployed, LocalTarget
 from cli.usage_per_run import PROFILES
-from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.fleet_state import Notice, Pause
 from simulator.report.billed_usage import counted
 from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
@@ -136,6 +136,21 @@ def test_a_pause_is_seen_by_the_next_run_recorded_and_ended(desk: Desk) -> None:
     assert code == ExitCode.NOTHING_DONE and "no pause was in force" in err
 
 
+def test_a_worker_under_notice_is_counted_again_after_the_operator_says_so(desk: Desk) -> None:
+    worker = desk.simulation.starting_ids[0]
+    counted = desk.json("status")["summary"]["workers"]
+    notice = Notice(instance_id=worker, kind="scheduled", at=desk.target.services.clock.now() - 60)
+    assert desk.target.services.state.add_notice(notice)
+    assert desk.json("status")["summary"]["workers"] != counted
+    answer = desk.json("resume", "--worker", worker)
+    assert answer["removed"]["instance_id"] == worker
+    assert desk.json("status")["summary"]["workers"] == counted
+    (event,) = [one for one in desk.json("history") if one["kind"] == "notice"]
+    assert f"removed the interruption notice of {worker} (scheduled, 60 s ago)" in event["data"]["text"]
+    code, _, err = desk.run("resume", "--worker", worker)
+    assert code == ExitCode.NOTHING_DONE and f"{worker} is under no interruption notice" in err
+
+
 def test_the_circuit_breaker_is_not_closed_beside_a_run_at_work(desk: Desk) -> None:
     code, _, err = desk.run("resume", "--breaker")
     assert code == ExitCode.FAILED and "the circuit breaker was not closed" in err and "lock" in err
@@ -182,7 +197,7 @@ def test_cost_adds_up_line_by_line(desk: Desk) -> None:
         sum(one["usd_after_free"] for one in lines)
     )
     found = {one["name"]: one["quantity"] for one in lines}
-    assert (found["CloudWatch alarms"], found["CloudWatch dashboards"]) == (8, 1)
+    assert (found["CloudWatch alarms"], found["CloudWatch dashboards"]) == (9, 1)
     assert "NAT gateway (off by default)" not in found
     assert answer["control_plane_usd_per_month_after_free_tier"] < 15
     code, out, _ = desk.run("cost")

@@ -26,7 +26,7 @@ EXAMPLES = {
 NAMES = sorted(one.name or one.callback.__name__ for one in app.registered_commands if one.callback)
 """Without ./ only these names are commands; in other places the text speaks about node-fleet."""
 PLACEHOLDER = re.compile("|".join(rf"\b{name}\b" for name in sorted(EXAMPLES, key=len, reverse=True)))
-FILE = re.compile(r"file://\S+")
+FILE = re.compile(r"fileb?://\S+")
 ELLIPSIS = re.compile(r"(?<=\s)\.\.\.(?=\s|$)")
 STARTS = {
     "aws": re.compile(r"(?<![\w/.-])aws (?=[a-z0-9-]+ [a-z-]+)"),

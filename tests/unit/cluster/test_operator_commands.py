@@ -7,10 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.support.aws_commands import aws_commands, mistakes
-
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = [path for part in ("cli", "functions", "cdk_app") for path in sorted((ROOT / part).rglob("*.py"))]
@@ -71,24 +67,3 @@ def test_workers_receive_the_token_of_agents_and_never_the_token_of_the_server()
     assert not [name for name, text in everything if re.search(r"server/(node-token|token)\b", text)]
     assert not [name for name, text in everything if re.search(r"\$\((sudo )?cat [^)]*token\)", text)]
     assert not [name for name, text in everything if re.search(r"--(agent-)?token[ =]", text)]
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_aws_command_of_a_document_is_known_to_the_models_of_its_service(document: Path) -> None:
-    commands = aws_commands(document.read_text(encoding="utf-8"))
-    assert [problem for command in commands for problem in mistakes(command)] == []
-
-
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("aws ec3 describe-instances", "ec3 is no service"),
-        ("aws ec2 replace-root-volume --instance-id i-1", "ec2 has no command replace-root-volume"),
-        ("aws ec2 wait instance-gone --instance-ids i-1", "ec2 has no waiter instance-gone"),
-        ("aws sqs get-queue-url --name x --queue-name x", "sqs get-queue-url has no option --name"),
-        ("aws ec2 create-replace-root-volume-task", "ec2 create-replace-root-volume-task needs --instance-id"),
-    ],
-)
-def test_a_mistake_in_an_aws_command_is_named(command: str, problem: str) -> None:
-    (words,) = aws_commands(f"    {command}\n")
-    assert list(mistakes(words)) == [problem]

@@ -11,7 +11,7 @@ import jmespath
 import pytest
 from moto import mock_aws
 
-from tests.support.aws_commands import aws_commands
+from tests.support.documented_commands import commands_of
 from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, SESSION, Run, failure_tag, k3s_config
 from tests.support.stub_commands import Stubs
 
@@ -90,7 +90,7 @@ def test_a_new_server_with_the_folder_of_a_snapshot_serves_that_cluster_under_it
 @mock_aws
 def test_the_documented_command_lists_the_snapshots_of_this_cluster_newest_first() -> None:
     text = DOCUMENT.read_text(encoding="utf-8").replace("CLUSTER ", "shop ")
-    (command,) = [words for words in aws_commands(text) if words[2] == "describe-snapshots"]
+    (command,) = [list(words) for words in commands_of(text, "aws") if words[1] == "describe-snapshots"]
     options = _options(command)
     ec2 = boto3.client("ec2", "ap-southeast-1")
     server = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
@@ -106,7 +106,7 @@ def test_the_documented_command_lists_the_snapshots_of_this_cluster_newest_first
 
 def _options(words: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for word in words[3:]:
+    for word in words[2:]:
         if word.startswith("--"):
             last = found.setdefault(word, [])
         else:
