@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog='Example: node-fleet pause --reason "kernel update" --for 2h')(pause)
     app.command(
-        epilog="Examples: node-fleet resume | node-fleet resume --breaker | node-fleet resume --worker i-0123456789abcdef0"
+        epilog="Examples: node-fleet resume | node-fleet resume --breaker | node-fleet resume --worker i-0123456789ab"
     )(resume)
     app.command(epilog="Examples: node-fleet unlock | node-fleet unlock --yes")(unlock)
     app.command(epilog="Examples: node-fleet run --dry-run | node-fleet run")(run)
