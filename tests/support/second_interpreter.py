@@ -106,9 +106,12 @@ def _back_to(event: Mapping[str, Any], by_id: Mapping[int, Mapping[str, Any]], k
 
 def _visits_of(events: Sequence[Mapping[str, Any]], definition: Mapping[str, Any]) -> dict[Lane, list[tuple[str, Any]]]:
     by_id = {event["id"]: event for event in events}
+    in_items = set(_states_in_items(definition))
 
     def item(event: Mapping[str, Any]) -> int | None:
         before: Mapping[str, Any] | None = event
+        if event["stateEnteredEventDetails"]["name"] not in in_items:
+            return None
         while before is not None:
             if "mapIterationStartedEventDetails" in before:
                 index: int = before["mapIterationStartedEventDetails"]["index"]
@@ -137,6 +140,13 @@ def _branches(machine: Mapping[str, Any], branch: str = "") -> Iterator[tuple[st
             yield from _branches(inner, branch)
         for inner in state.get("Branches", ()):
             yield from _branches(inner, inner["StartAt"])
+
+
+def _states_in_items(machine: Mapping[str, Any]) -> Iterator[str]:
+    """The states inside a Map. Those after it follow the events of one of its items."""
+    for state in machine["States"].values():
+        if processor := state.get("ItemProcessor"):
+            yield from dict(_branches(processor))
 
 
 def _different_visits(
