@@ -13,7 +13,7 @@ from time import monotonic as real_monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
@@ -51,6 +51,8 @@ class LiveView:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
+            waiting = Text("starting simulated AWS and the cluster", "dim")
+            self._live.update(self._panel(waiting), refresh=True)
         return self
 
     def __exit__(
@@ -98,9 +100,10 @@ class LiveView:
         top.add_row("pending", _pending(line))
         top.add_row("workers", _workers(line))
         bar = ProgressBar(total=1.0, completed=min(1.0, share), width=min(60, self._console.width - 8))
-        return Panel(
-            Group(top, bar, *self._lines), title=escape(self._scenario.name), title_align="left", border_style="dim"
-        )
+        return self._panel(Group(top, bar, *self._lines))
+
+    def _panel(self, content: RenderableType) -> Panel:
+        return Panel(content, title=escape(self._scenario.name), title_align="left", border_style="dim")
 
 
 def _sparks(loads: deque[float]) -> str:
@@ -128,12 +131,13 @@ def _workers(line: SnapshotLine) -> Text:
 @contextmanager
 def simulated_live(scenario: Scenario, console: Console) -> Iterator[Simulation]:
     """The simulation of a scenario, run to its end and shown; open until the block is left."""
-    from simulator.simulation import Simulation
+    with LiveView(scenario, console) as view:
+        from simulator.simulation import Simulation  # takes a second, in which the view is already on the screen
 
-    with LiveView(scenario, console) as view, Simulation(scenario, progress=view.show) as simulation:
-        view.executions = simulation.executions
-        simulation.run()
-        view._collect()
-        if view._live is not None:
-            view._live.update("", refresh=True)
-        yield simulation
+        with Simulation(scenario, progress=view.show) as simulation:
+            view.executions = simulation.executions
+            simulation.run()
+            view._collect()
+            if view._live is not None:
+                view._live.update("", refresh=True)
+            yield simulation

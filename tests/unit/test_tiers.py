@@ -106,3 +106,12 @@ def test_set_up_uses_uv_where_it_is_installed(
     (command,) = commands
     assert command[:2] == (["/usr/bin/uv", "pip"] if has_uv else [sys.executable, "-m"])
     assert {"install", "--no-deps", str(ROOT / "requirements.txt")} <= set(command)
+
+
+def test_compiled_modules_have_a_place_where_python_may_not_write_them_beside_the_sources(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    given = start_script.environment()
+    assert "PYTHONDONTWRITEBYTECODE" not in given
+    assert given["PYTHONPYCACHEPREFIX"] == str(ROOT / ".cache" / "pycache")
