@@ -131,6 +131,7 @@ def command(document: str, why: str) -> tuple[Grant, ...]:
 
 
 INSPECT = command("InspectNodes", "inspects the workers with kubectl")
+LIST_PENDING = command("ListPendingPods", "lists the pending pods and what they demand with kubectl")
 CHECK_NODE = command("CheckNode", "checks that the node is still empty and cordoned by this operation")
 DRAIN = send("DrainNode", "starts the drain")
 UNCORDON = command("UncordonNode", "removes the cordon of this operation")
@@ -140,7 +141,7 @@ LEASE_AND_STATE = (HOLD_LEASE, READ_STATE)
 NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
     "CollectMetrics": FunctionNeeds(
-        (READ_STATE, *INSPECT, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
+        (READ_STATE, *INSPECT, *LIST_PENDING, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
     ),
     "Decide": FunctionNeeds(memory_mib=128),
     "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),

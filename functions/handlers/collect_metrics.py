@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.node_listing import nodes_from_server
+from node_fleet.adapters.node_listing import UNREACHABLE, nodes_from_server
+from node_fleet.domain.fit.listing import PendingListing
 from node_fleet.domain.model.assembly import assemble, refresh
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
@@ -44,13 +45,31 @@ def _snapshot(services: Services, now: int) -> Snapshot:
     if problem := _stale_exporter(services, snapshot):
         reading = replace(reading, nodes=(), pending=None, missing=(*reading.missing, "nodes", "pending"))
         return assemble(instances, reading, notices, policy, now, problem=problem, hourly=hourly)
-    return snapshot
+    return _with_demands(services, snapshot)
 
 
 def _stale_exporter(services: Services, snapshot: Snapshot) -> str:
     """Why nodes and pods of the reading cannot be used; asks the server only when a worker lacks a node for long."""
     without_node = [w for w in snapshot.unjoined if not w.node_name and not w.join_failed]
     return describe_stale_exporter(without_node, nodes_from_server(services.server)) if without_node else ""
+
+
+def _with_demands(services: Services, snapshot: Snapshot) -> Snapshot:
+    """The pending pods as the API shows them. Prometheus says whether there are any, so a quiet tick asks nothing."""
+    if not snapshot.pending:
+        return snapshot
+    try:
+        listing = services.server.list_pending()
+    except UNREACHABLE as error:
+        listing = PendingListing(known=False, detail=str(error))
+    if not listing.known:
+        return replace(snapshot, unlisted=listing.detail)
+    return replace(
+        snapshot,
+        pending=(*listing.shapes, *listing.others),
+        worker_labels=listing.labels,
+        worker_taints=listing.taints,
+    )
 
 
 def _has_values(snapshot: Snapshot) -> bool:

@@ -10,7 +10,7 @@ from node_fleet.domain.model.errors import NoCapacityError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.snapshot import Instance, NewWorker
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.launch import (
     dry_run_sentence,
@@ -22,7 +22,7 @@ from node_fleet.domain.scale_up.launch import (
 from node_fleet.domain.scale_up.placement import plan_slots
 from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
 from node_fleet.logs import logger
-from node_fleet.payload import add_alerts, put, take
+from node_fleet.payload import add_alerts, from_payload, put, take
 from node_fleet.services import Services, load_services
 
 
@@ -75,7 +75,9 @@ def _begin_operation(services: Services, run: Run, event: dict[str, Any], instan
 def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
     placement, now = placement_from(services.settings), services.clock.now()
     back_offs = take(event, "memory", Memory).dry_pools
-    slots = plan_slots(event["decision"]["count"], instances, placement, back_offs=back_offs, now=now)
+    wanted = from_payload(tuple[NewWorker, ...], event["decision"].get("new_workers", []))
+    count = event["decision"]["count"]
+    slots = plan_slots(count, instances, placement, back_offs=back_offs, now=now, wanted=wanted)
     if not slots:
         seconds = min((pool.until for pool in back_offs if pool.until > now), default=now) - now
         raise NoCapacityError(

@@ -191,7 +191,10 @@ def test_no_function_may_send_a_command_that_terminates() -> None:
     sent = {grant.resource for needs in NEEDS.values() for grant in needs.grants if "ssm:SendCommand" in grant.actions}
     assert sent <= {
         "instances",
-        *(f"document:{d}" for d in ("InspectNodes", "CheckNode", "DrainNode", "UncordonNode", "ForgetNode")),
+        *(
+            f"document:{d}"
+            for d in ("InspectNodes", "ListPendingPods", "CheckNode", "DrainNode", "UncordonNode", "ForgetNode")
+        ),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from node_fleet.domain.fit.listing import PendingListing, parse_listing
 from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scale_down.inspection import Inspection, NodeCheck, parse_inspection, parse_node_check
@@ -58,6 +59,14 @@ class ServerCommands:
             error = result.stderr.strip()[:300]
             return Inspection(known=False, detail=f"{detail}: {error}" if error else detail)
         return parse_inspection(result.stdout)
+
+    def list_pending(self) -> PendingListing:
+        """The pods that the scheduler cannot place, with what they demand; not known when the answer is missing."""
+        result = self.run("ListPendingPods", {})
+        if not result.succeeded:
+            detail = f"the list of pending pods has no answer: SSM status {result.status}"
+            return PendingListing(known=False, detail=detail)
+        return parse_listing(result.stdout)
 
     def check(self, node_name: str) -> NodeCheck:
         """One node: its cordon, its readiness and the pods left on it."""

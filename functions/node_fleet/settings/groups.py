@@ -74,8 +74,6 @@ class Launches:
     """The launch template of the workers."""
     launch_template_version: str = setting("LAUNCH_TEMPLATE_VERSION", "1")
     """The version of the launch template, a number."""
-    subnets: tuple[str, ...] = setting("SUBNETS", ())
-    """Subnets of the workers as zone=subnet-id, comma-separated."""
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))
     """Which zone a new worker gets: the one with the fewest workers, or each in turn."""
     spot_percent: int = setting("SPOT_PERCENTAGE", 70, 0, 100, "%")

@@ -17,7 +17,7 @@ from tests.support.chaos.task_states import HOLDERS
 LIVE = ("pending", "running")
 CORDONED_BY = "node-fleet.io/cordoned-by"
 LOOK_SECONDS = 5.0
-LOOKS_ONLY = ("InspectNodes", "CheckNode")
+LOOKS_ONLY = ("InspectNodes", "ListPendingPods", "CheckNode")
 """Documents that change nothing on the server."""
 FORGET = "ForgetNode"
 

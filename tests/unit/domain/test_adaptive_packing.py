@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.fit.placement import Node
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.snapshot import PodShape
-from node_fleet.domain.scaling.signals.bin_packing import (
+from node_fleet.domain.scaling.signals.new_workers import pack
+from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     FreeCapacity,
     PodSize,
     learn_pods,
-    pack,
     slots,
     typical_pod,
 )
@@ -25,55 +26,98 @@ def shape(count: int, cpu_milli: int = 250, memory_mib: int = 128, **changes: An
     return PodShape(cpu_milli=cpu_milli, memory_mib=memory_mib, count=count, **changes)
 
 
-def capacity(cpu_milli: int = 1880, memory_mib: int = 1666, pods: int = 109, **changes: Any) -> FreeCapacity:
-    return FreeCapacity(cpu_milli=cpu_milli, memory_mib=memory_mib, pods=pods, **changes)
+ZONE, MARKET = "topology.kubernetes.io/zone", "node-fleet.io/market"
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def listed(count: int, **demand: Any) -> PodShape:
+    """Pods of 250m with a demand as the API shows it."""
+    return shape(count, demand={"requests": {"cpu": 250, "pods": 1}, **demand})
+
+
+def selecting(count: int, label: str, value: str) -> PodShape:
+    expression = {"key": label, "operator": "In", "values": [value]}
+    return listed(count, terms=[["affinity", [{"matchExpressions": [expression]}]]])
+
+
+def capacity(
+    cpu_milli: int = 1880,
+    memory_mib: int = 1666,
+    pods: int = 109,
+    *,
+    zone: str = "a",
+    market: str = "spot",
+    **kind: Any,
+) -> Node:
+    amounts = {"cpu": cpu_milli, "memory": memory_mib * 1024 * 1024, "pods": pods}
+    return Node(f"{zone}-{market}", {ZONE: zone, MARKET: market, TYPE: "t3.small"}, amounts, **kind)
+
+
+KINDS = [capacity(zone=zone, market=market) for zone in ("a", "b") for market in ("spot", "on-demand")]
+
+
+def packed(waiting: list[PodShape], nodes: list[Node], kind: Node, most: int) -> tuple[int, int]:
+    opened, left = pack(waiting, nodes, [kind], most)
+    return len(opened), left
 
 
 class TestFirstFitDecreasing:
     @pytest.mark.parametrize(("count", "workers"), [(0, 0), (1, 1), (7, 1), (8, 2), (42, 6)])
     def test_seven_pods_of_250m_fill_a_worker(self, count: int, workers: int) -> None:
-        assert pack([shape(count)], [], capacity(), 10) == (workers, 0)
+        assert packed([shape(count)], [], capacity(), 10) == (workers, 0)
 
     def test_memory_and_pod_count_limit_as_cpu_does(self) -> None:
-        assert pack([shape(8, 10, 800)], [], capacity(), 10) == (4, 0)
-        assert pack([shape(8, 0, 0)], [], capacity(pods=4), 10) == (2, 0)
+        assert packed([shape(8, 10, 800)], [], capacity(), 10) == (4, 0)
+        assert packed([shape(8, 0, 0)], [], capacity(pods=4), 10) == (2, 0)
 
     def test_large_pods_go_first_so_that_small_ones_fill_the_gaps(self) -> None:
-        assert pack([shape(3, 500, 100), shape(3, 1250, 100)], [], capacity(cpu_milli=1750), 10) == (3, 0)
+        assert packed([shape(3, 500, 100), shape(3, 1250, 100)], [], capacity(cpu_milli=1750), 10) == (3, 0)
 
-    def test_free_capacity_is_used_before_a_new_worker(self) -> None:
-        assert pack([shape(9)], [capacity(cpu_milli=500), capacity()], capacity(), 10) == (0, 0)
-        assert pack([shape(10)], [capacity(cpu_milli=500), capacity()], capacity(), 10) == (1, 0)
+    @pytest.mark.parametrize(("count", "opened"), [(9, 0), (10, 1)])
+    def test_free_capacity_is_used_before_a_new_worker(self, count: int, opened: int) -> None:
+        assert packed([shape(count)], [capacity(cpu_milli=500), capacity()], capacity(), 10) == (opened, 0)
 
     def test_what_fits_no_worker_is_left_and_opens_none(self) -> None:
-        assert pack([shape(3, 2000), shape(2)], [], capacity(), 10) == (1, 3)
+        assert packed([shape(3, 2000), shape(2)], [], capacity(), 10) == (1, 3)
 
     def test_no_more_than_the_most_are_opened(self) -> None:
-        assert pack([shape(30)], [], capacity(), 2) == (2, 16)
+        assert packed([shape(30)], [], capacity(), 2) == (2, 16)
 
-    def test_zones_keep_pods_apart(self) -> None:
-        waiting = [shape(2, zone="a"), shape(2, zone="b")]
-        assert pack(waiting, [capacity(zone="a")], capacity(), 10) == (1, 0)
+    def test_zones_keep_pods_apart_and_name_the_pools_that_may_serve(self) -> None:
+        opened, left = pack([selecting(2, ZONE, "a"), selecting(2, ZONE, "b")], [capacity(zone="a")], KINDS, 10)
+        assert ([new.pools for new in opened], left) == ([("b/t3.small/spot", "b/t3.small/on-demand")], 0)
 
-    def test_a_selector_that_a_worker_is_known_not_to_meet_refuses_it(self) -> None:
-        selector = ("node-fleet.io/market=on-demand",)
-        assert pack([shape(1, node_selector=selector)], [capacity(market="spot")], capacity(), 10) == (1, 0)
-        assert pack([shape(1, node_selector=selector)], [capacity(market="on-demand")], capacity(), 10) == (0, 0)
+    def test_a_pod_for_any_pool_names_none(self) -> None:
+        assert [new.pools for new in pack([shape(1)], [], KINDS, 10)[0]] == [()]
 
-    def test_a_taint_refuses_pods_that_do_not_tolerate_it(self) -> None:
-        tainted: dict[str, Any] = {"taints": ("team=data:NoSchedule",)}
-        assert pack([shape(1)], [capacity(**tainted)], capacity(), 10) == (1, 0)
-        assert pack([shape(1, tolerations=("team",))], [capacity(**tainted)], capacity(), 10) == (0, 0)
-        assert pack([shape(1)], [capacity(taints=("team=data:PreferNoSchedule",))], capacity(), 10) == (0, 0)
+    @pytest.mark.parametrize(("market", "opened"), [("spot", 1), ("on-demand", 0)])
+    def test_a_selector_that_a_worker_does_not_meet_refuses_it(self, market: str, opened: int) -> None:
+        new, left = pack([selecting(1, MARKET, "on-demand")], [capacity(market=market)], KINDS, 10)
+        assert (len(new), left) == (opened, 0)
+
+    @pytest.mark.parametrize(
+        ("effect", "tolerations", "left"),
+        [
+            ("NoSchedule", [], 1),
+            ("NoSchedule", [{"key": "team", "operator": "Exists"}], 0),
+            ("PreferNoSchedule", [], 0),
+        ],
+    )
+    def test_a_taint_refuses_pods_that_do_not_tolerate_it(self, effect: str, tolerations: list[Any], left: int) -> None:
+        kind = capacity(taints=[{"key": "team", "value": "data", "effect": effect}])
+        assert packed([listed(1, tolerations=tolerations)], [], kind, 10)[1] == left
+
+    def test_pods_that_need_a_host_port_each_take_a_worker(self) -> None:
+        assert packed([listed(3, ports=[[80, "TCP", ""]])], [], capacity(), 10) == (3, 0)
 
     @given(
         st.lists(st.builds(shape, st.integers(0, 20), st.integers(0, 2500), st.integers(0, 2000)), max_size=6),
         st.integers(0, 8),
     )
     def test_no_pod_is_lost_and_order_does_not_matter(self, waiting: list[PodShape], most: int) -> None:
-        opened, left = pack(waiting, [], capacity(), most)
+        opened, left = packed(waiting, [], capacity(), most)
         assert 0 <= opened <= most and 0 <= left <= sum(s.count for s in waiting)
-        assert pack(list(reversed(waiting)), [], capacity(), most) == (opened, left)
+        assert packed(list(reversed(waiting)), [], capacity(), most) == (opened, left)
 
 
 class TestTypicalPod:
@@ -117,7 +161,7 @@ SIZE = PodSize(cpu_milli=250, memory_mib=128, daemon_cpu_milli=20, daemon_memory
     ],
 )
 def test_slots_are_what_the_scarcest_resource_allows(cpu: int, memory: int, pods: int, expected: int) -> None:
-    assert slots(capacity(cpu, memory, pods), SIZE) == expected
+    assert slots(FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=pods), SIZE) == expected
 
 
 def filled(count: int) -> Any:

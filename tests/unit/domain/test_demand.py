@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,16 @@ from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import Memory, ShapeLaunch
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Worker
-from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, shape_key
+from node_fleet.domain.scaling.signals.pending_pods import (
+    PendingPods,
+    evaluate_pending_pods,
+    plain_owners,
+    shape_key,
+)
 from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, snapshot, worker, workers
 
-POLICY = Policy()
+POLICY = Policy(subnets=("zone-a=subnet-a", "zone-b=subnet-b"))
 FULL = {"cpu_requested_milli": 2000, "memory_requested_mib": 1900}
 
 
@@ -34,6 +40,14 @@ def shape(count: int, cpu: int = 500, memory: int = 256, **changes: Any) -> PodS
     return PodShape(cpu_milli=cpu, memory_mib=memory, count=count, **changes)
 
 
+ZONE = "topology.kubernetes.io/zone"
+
+
+def in_zone(count: int, zone: str) -> PodShape:
+    terms = [["volume", [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]]]
+    return shape(count, demand={"requests": {"cpu": 500, "memory": 2**28, "pods": 1}, "terms": terms})
+
+
 def booting(number: int = 1, **changes: Any) -> Worker:
     return worker(f"b{number}", "joining", launched_at=START - 60, **changes)
 
@@ -48,8 +62,8 @@ def test_a_joining_worker_is_filled_by_cpu_memory_and_pod_slots(cpu: int, memory
 
 def test_a_pod_bound_to_a_zone_fits_only_there() -> None:
     here, there = booting(1, zone="zone-a"), booting(2, zone="zone-b")
-    assert demand(shape(8, zone="zone-a"), joining=(here, there)).left == 4
-    assert demand(shape(4, zone="zone-a"), shape(4, zone="zone-b"), joining=(here, there)).left == 0
+    assert demand(in_zone(8, "zone-a"), joining=(here, there)).left == 4
+    assert demand(in_zone(4, "zone-a"), in_zone(4, "zone-b"), joining=(here, there)).left == 0
 
 
 def test_a_worker_whose_node_is_known_already_offers_what_is_free_on_it() -> None:
@@ -78,9 +92,9 @@ def test_pods_of_other_places_are_other_shapes() -> None:
         shape_key(s)
         for s in (
             shape(1),
-            shape(1, zone="zone-a"),
-            shape(1, node_selector=("disk=ssd",)),
-            shape(1, tolerations=("gpu",)),
+            in_zone(1, "zone-a"),
+            in_zone(1, "zone-b"),
+            shape(1, problem="its claim is not bound"),
             shape(1, 501),
         )
     }
@@ -131,3 +145,58 @@ def test_what_is_left_and_what_is_held_are_all_pods_and_no_capacity_is_used_twic
 )
 def test_the_size_of_a_type_by_its_name(name: str, size: tuple[int, int] | None) -> None:
     assert offered(name) == size
+
+
+def test_pods_that_no_new_worker_could_run_are_listed_with_the_reason_and_not_counted() -> None:
+    def refused(predicate: str, key: str, **more: Any) -> PodShape:
+        terms = [[predicate, [{"matchExpressions": [{"key": key, "operator": "In", "values": ["none"]}]}]]]
+        return shape(1, demand={"requests": {"cpu": 500, "pods": 1}, "terms": terms, **more}, example=predicate)
+
+    shapes = (
+        refused("affinity", "disk"),
+        refused("volume", ZONE),
+        refused("anti-affinity", ZONE),
+        shape(1, demand={"requests": {"cpu": 1, "example.com/gpu": 1, "pods": 1}}, example="gpu"),
+        shape(1, 8000, example="large"),
+        shape(1, problem="its claim data is not bound", example="claim"),
+    )
+    found = demand(*shapes)
+    assert (found.waiting, found.left, found.listed) == (0, 0, 6)
+    assert {s.example: reason for s, reason in found.unfit} == {
+        "affinity": "no new worker matches its node selector or required node affinity",
+        "volume": "its volume is in a zone without workers",
+        "anti-affinity": "a required pod anti-affinity refuses every new worker",
+        "gpu": "requests 1 example.com/gpu, the largest worker offers 0",
+        "large": "requests 8000m CPU, the largest worker offers 2000m",
+        "claim": "waits: its claim data is not bound",
+    }
+
+
+def test_a_taint_of_the_workers_refuses_pods_that_do_not_tolerate_it() -> None:
+    taints = ({"key": "team", "value": "data", "effect": "NoSchedule"},)
+    tolerant = shape(1, demand={"requests": {"cpu": 9, "pods": 1}, "tolerations": [{"operator": "Exists"}]})
+    found = demand(shape(1), tolerant, worker_taints=taints)
+    assert (found.left, [reason for _, reason in found.unfit]) == (
+        1,
+        ["it does not tolerate the taints of the workers"],
+    )
+
+
+def test_without_an_answer_of_the_api_only_pods_that_are_known_to_be_plain_count() -> None:
+    waiting = (shape(2, example="shop/web-7d9-abcde"), shape(1, 400, example="shop/gpu-5f6-fghij"))
+    found = demand(*waiting, memory=Memory(plain_owners=("shop/web-7d9",)), unlisted="SSM status TimedOut")
+    assert (found.left, found.listed) == (2, 1)
+    assert found.unfit[0][1] == "may need a certain worker: SSM status TimedOut"
+
+
+def test_owners_of_plain_pods_are_remembered_until_they_are_seen_to_demand_more() -> None:
+    plain, picky = shape(1, example="shop/web-1-a"), replace(in_zone(1, "zone-a"), example="shop/db-1-a")
+    memory = Memory(plain_owners=("shop/db-1", "shop/old-1"))
+    tick = make_tick(snapshot(pending=(plain, picky)), memory, POLICY, START)
+    assert plain_owners(tick) == ("shop/web-1", "shop/old-1")
+    assert plain_owners(replace(tick, snapshot=snapshot(pending=()))) == memory.plain_owners
+
+
+def test_what_is_left_names_the_pools_that_its_new_workers_must_be_of() -> None:
+    found = demand(in_zone(4, "zone-b"))
+    assert [new.pools for new in found.new_workers] == [("zone-b/t3.small/spot", "zone-b/t3.small/on-demand")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -215,3 +216,13 @@ def test_5_joins_that_fail_in_a_row_open_the_breaker_with_one_alert(failures: in
     assert (alert is not None) is opens
     if alert:
         assert "15 minutes" in alert.text and f"{failures} scale-ups" in alert.text
+
+
+def test_the_next_pool_of_a_worker_is_one_that_its_pods_accept() -> None:
+    wanted = tuple(f"{'b'}/{kind}/spot" for kind in placement().instance_types)
+    current = replace(slot(outcome="planned", market="spot"), zone="a", pools=wanted)
+    following = next_attempt(current, placement(), ZONES, back_offs=(), now=NOW)
+    assert following is not None
+    assert (following.zone, following.market, following.pools) == ("b", "spot", wanted)
+    only = replace(current, zone="b", pools=wanted[:1], instance_type=placement().instance_types[0])
+    assert next_attempt(only, placement(), ZONES, back_offs=(), now=NOW) is None

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.memory import PoolBackOff
+from node_fleet.domain.model.snapshot import NewWorker
 from node_fleet.domain.scale_up.placement import Pool, choose_market, plan_slots
 from tests.support.launches import NOW, ZONES, instance, placement
 
@@ -147,3 +148,26 @@ def test_a_replacement_avoids_the_pool_that_is_being_taken_but_not_at_any_price(
     assert plan_slots(1, [], placement(), now=NOW, avoid=avoid)[0].zone == "b"
     only = placement(zones={"a": "subnet-a"}, instance_types=("t3.small",), spot_percent=100)
     assert plan_slots(1, [], only, now=NOW, avoid=avoid)[0].zone == "a"
+
+
+@pytest.mark.parametrize(
+    ("pools", "placed"),
+    [
+        ((), ("a", "spot")),
+        (("b/t3.small/spot", "b/t3.small/on-demand"), ("b", "spot")),
+        (("a/t3.small/on-demand",), ("a", "on-demand")),
+        (("z/t3.small/spot",), None),
+    ],
+)
+def test_a_worker_that_pending_pods_need_is_planned_only_in_their_pools(
+    pools: tuple[str, ...], placed: tuple[str, str] | None
+) -> None:
+    setup = placement(zones={"a": "subnet-a", "b": "subnet-b"}, instance_types=("t3.small",))
+    slots = plan_slots(1, (), setup, now=NOW, wanted=(NewWorker(pools=pools),))
+    assert [(s.zone, s.market, s.pools) for s in slots] == ([(*placed, pools)] if placed else [])
+
+
+def test_the_workers_beyond_those_that_pending_pods_need_may_be_of_any_pool() -> None:
+    setup = placement(zones={"a": "subnet-a", "b": "subnet-b"}, instance_types=("t3.small",))
+    slots = plan_slots(2, (), setup, now=NOW, wanted=(NewWorker(pools=("b/t3.small/spot",)),))
+    assert [(s.zone, s.pools) for s in slots] == [("b", ("b/t3.small/spot",)), ("a", ())]

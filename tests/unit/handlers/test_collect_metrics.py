@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.snapshot import NodeReading, Reading, Snapshot
+from node_fleet.domain.model.snapshot import NodeReading, PodShape, Reading, Snapshot
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload
@@ -148,3 +150,53 @@ def test_the_history_is_fetched_exactly_when_a_prediction_is_made(
     one.prometheus.reading = replace(one.prometheus.reading, at=one.clock.time)
     tick = make_tick(collect(), Memory(), one.settings.policy(), one.clock.time)
     assert bool(tick.snapshot.hourly) == bool(predict(tick).hour_judged)
+
+
+def listing(*lines: dict[str, Any]) -> str:
+    body = "\n".join(json.dumps(line) for line in ({"labels": {"disk": "ssd"}, "taints": []}, *lines))
+    return f"{body}\nend {len(lines) + 1} {zlib.crc32(body.encode()):08x}"
+
+
+def waiting(one: FakeServices) -> None:
+    shape = PodShape(cpu_milli=500, memory_mib=256, count=2, example="shop/web-7d9-abcde")
+    one.prometheus.reading = replace(one.prometheus.reading, pending=(shape,))
+
+
+def test_pending_pods_are_listed_by_the_api_with_what_they_demand(one: FakeServices) -> None:
+    waiting(one)
+    demand = {"requests": {"cpu": 500, "memory": 2**28 + 1, "pods": 1}, "ports": [[80, "TCP", ""]]}
+    group = {"count": 2, "oldest": 9, "example": "shop/web-7d9-abcde", "owner": "", "demand": demand, "problem": ""}
+    one.server.says("ListPendingPods", listing(group, {"more": 7}))
+    snapshot = collect()
+    listed, others = snapshot.pending or ()
+    assert (listed.cpu_milli, listed.memory_mib, listed.count, listed.demand) == (500, 257, 2, demand)
+    assert (others.count, others.problem) == (7, "they did not fit into the answer of the server")
+    assert (snapshot.worker_labels, snapshot.unlisted) == ({"disk": "ssd"}, "")
+
+
+def test_a_quiet_tick_does_not_ask_the_server(one: FakeServices) -> None:
+    collect()
+    assert one.server.commands == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("", "the server's list of pending pods was cut"),
+        (listing({"count": 1}), "the server's list of pending pods cannot be read: 'demand'"),
+        (listing()[:-1], "the server's list of pending pods was cut"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_leaves_the_pods_unlisted(one: FakeServices, answer: str, why: str) -> None:
+    waiting(one)
+    one.server.says("ListPendingPods", answer)
+    snapshot = collect()
+    assert (snapshot.unlisted, snapshot.pending_count) == (why, 2)
+
+
+def test_a_server_that_cannot_be_asked_leaves_the_pods_unlisted(one: FakeServices) -> None:
+    waiting(one)
+    one.server.says("ListPendingPods", code=1)
+    assert collect().unlisted == "the list of pending pods has no answer: SSM status Failed"
+    one.server.unreachable = True
+    assert collect().unlisted == "the K3s server is not managed by SSM"

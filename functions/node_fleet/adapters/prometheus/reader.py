@@ -176,17 +176,17 @@ class PrometheusReader:
 
 
 def pod_shapes(ages: dict[PodKey, float], requests: dict[PodKey, dict[str, float]]) -> tuple[PodShape, ...]:
-    """Pods grouped by equal requests, the largest groups first; beyond 20 groups the others form one group."""
-    groups: dict[tuple[int, int], list[PodKey]] = defaultdict(list)
+    """Pods grouped by equal requests and owner, the largest first; beyond 20 groups the others form one group."""
+    groups: dict[tuple[int, int, str], list[PodKey]] = defaultdict(list)
     for pod in ages:
         asked = requests.get(pod, {})
         size = math.ceil(asked.get("cpu", 0.0) * 1000 - 1e-6), math.ceil(asked.get("memory", 0.0) / _MIB - 1e-6)
-        groups[size].append(pod)
+        groups[(*size, f"{pod[0]}/{pod[1].rpartition('-')[0]}")].append(pod)
     ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), -group[0][0], -group[0][1]))
     kept = ranked if len(ranked) <= MAX_SHAPES else ranked[: MAX_SHAPES - 1]
-    shapes = [_shape(size, pods, ages) for size, pods in kept]
+    shapes = [_shape(size[:2], pods, ages) for size, pods in kept]
     if rest := ranked[len(kept) :]:
-        size = max(cpu for (cpu, _), _ in rest), max(memory for (_, memory), _ in rest)
+        size = max(cpu for (cpu, _, _), _ in rest), max(memory for (_, memory, _), _ in rest)
         merged = _shape(size, [pod for _, pods in rest for pod in pods], ages, f" and others of {len(rest)} sizes")
         shapes.append(merged)
     return tuple(shapes)

@@ -159,13 +159,15 @@ class Placement:
                 return resource
         if "ports" in pod.demand and node.refuses_ports(pod):
             return "ports"
-        for predicate, key, allowed, refused, must_exist in rules:
-            value = node.labels.get(key)
-            if value is None and not must_exist:
-                continue
-            if value is None or value in refused or (allowed is not None and value not in allowed):
-                return predicate
-        return ""
+        return _refusal_by_rules(node, rules)
+
+    def refusal_by_pods(self, pod: Pod, new: Node) -> str:
+        """The predicate by which the pods that run refuse the pod on a new, empty node; empty when they do not."""
+        self.nodes.append(new)
+        try:
+            return _refusal_by_rules(new, self.rules_for(pod))
+        finally:
+            self.nodes.pop()
 
     def _fixed_refusal(self, pod: Pod, node: Node) -> str:
         """The predicates that depend on no other pod, judged once for each kind of pod and node."""
@@ -325,6 +327,16 @@ class Placement:
         most = max(n.free.get(predicate, 0) for n in nodes if self.refusal(pod, n, rules) == predicate)
         requested = pod.requests[predicate]
         return Misfit(pod.name, predicate, text_of(predicate, requested), text_of(predicate, max(0, most)))
+
+
+def _refusal_by_rules(node: Node, rules: Sequence[Rule]) -> str:
+    for predicate, key, allowed, refused, must_exist in rules:
+        value = node.labels.get(key)
+        if value is None and not must_exist:
+            continue
+        if value is None or value in refused or (allowed is not None and value not in allowed):
+            return predicate
+    return ""
 
 
 def _load(node: Node) -> tuple[float, str]:

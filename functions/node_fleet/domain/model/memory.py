@@ -138,7 +138,8 @@ class Memory:
     """Stored in the state item; written only under the lock. Field names are the stored names.
 
     since: condition -> its streak. dry_pools: pools in back-off. back_offs: keys `node:ID`, `scale_up`, `join`.
-    not_helped: pod shape -> epoch until which its pods are not counted. alerted: alert -> when its cause was last seen.
+    not_helped: pod shape -> epoch until which its pods are not counted. plain_owners: owners whose pods ask for CPU and
+    memory only, newest first. alerted: alert -> when its cause was last seen.
     fresh: instance -> when it was first known usable. suspects: instance -> when a run last found no node for it.
     predicted_hour: start (epoch) of the last hour that was judged. predictive_hold_workers: how many workers are kept
     until predictive_hold_until.
@@ -156,6 +157,7 @@ class Memory:
     back_offs: tuple[BackOff, ...] = ()
     not_helped: dict[str, int] = field(default_factory=dict)
     launched_for: tuple[ShapeLaunch, ...] = ()
+    plain_owners: tuple[str, ...] = ()
     alerted: dict[str, int] = field(default_factory=dict)
     suspects: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, int] = field(default_factory=dict)

@@ -25,6 +25,7 @@ class LaunchSlot:
     """One worker to launch: zone, type and market, and its outcome. `attempt` counts the pools tried so far.
 
     end_code, end_message: the state reason of an instance that ended before it joined.
+    pools: "zone/type/market" of the only pools that may serve, because pending pods need them; empty: every pool.
     """
 
     number: int
@@ -40,6 +41,7 @@ class LaunchSlot:
     detail: str = ""
     end_code: str = ""
     end_message: str = ""
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

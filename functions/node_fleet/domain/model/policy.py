@@ -50,12 +50,19 @@ class FleetSize:
     """The largest number of workers. node-fleet never exceeds it."""
     instance_types: tuple[str, ...] = setting("INSTANCE_TYPES", ("t3.small",))
     """Instance types of workers in order of preference, comma-separated."""
+    subnets: tuple[str, ...] = setting("SUBNETS", ())
+    """Subnets of the workers as zone=subnet-id, comma-separated."""
     step_normal: int = setting("STEP_NORMAL", 1, 1, 100)
     """Workers that one scale-up adds."""
     step_urgent: int = setting("STEP_URGENT", 2, 1, 100)
     """Workers that one urgent scale-up adds."""
     max_targets: int = setting("MAX_TARGETS", 1, 1, 10)
     """The largest number of workers that one scale-down removes."""
+
+    @property
+    def zone_names(self) -> list[str]:
+        """The zones of the workers, in the configured order."""
+        return [entry.partition("=")[0] for entry in self.subnets]
 
 
 @dataclass(frozen=True, kw_only=True)

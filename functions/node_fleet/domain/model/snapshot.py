@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Market = Literal["spot", "on-demand"]
+MARKETS: tuple[Market, ...] = ("spot", "on-demand")
 Phase = Literal["usable", "joining", "cordoned", "not_ready", "unjoined", "unknown"]
 Source = Literal["live", "cached", "none"]
 
@@ -98,16 +99,41 @@ class Worker(NodeUsage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """Unschedulable pods with equal requests: how many, how much each requests, and how long the oldest is pending."""
+    """Unschedulable pods with equal demands: how many, how much each requests, and how long the oldest is pending.
+
+    demand: as the API shows it (domain/fit/demand.py); empty when only the requests are known. problem: why no new
+    worker helps these pods now, for example because their claim is not bound.
+    """
 
     cpu_milli: int
     memory_mib: int
     count: int
     oldest_seconds: int = 0
     example: str = ""
-    node_selector: tuple[str, ...] = ()
-    tolerations: tuple[str, ...] = ()
-    zone: str = ""
+    demand: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Namespace and name of the owner, taken from the name of a pod."""
+        return self.example.rpartition("-")[0]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether these pods ask for CPU and memory only."""
+        requests = self.demand.get("requests", {})
+        return (
+            not self.problem
+            and not self.demand.keys() - {"requests", "tolerations"}
+            and not (requests.keys() - {"cpu", "memory", "pods"})
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorker:
+    """A worker that a launch adds. pools: "zone/type/market" of each pool that may serve; empty: every pool."""
+
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +181,11 @@ class Reading(FleetLoad):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(FleetLoad):
-    """Everything that one decision may use. dead_nodes: ids of instances that ended and whose node is NotReady."""
+    """Everything that one decision may use. dead_nodes: ids of instances that ended and whose node is NotReady.
+
+    unlisted: why the API could not be asked which pods are pending; empty when it was, or when none is. worker_labels,
+    worker_taints: what all workers of the fleet have in common.
+    """
 
     at: int
     source: Source
@@ -168,6 +198,9 @@ class Snapshot(FleetLoad):
     hourly: tuple[HourlyLoad, ...] = ()
     read_at: int = 0
     problem: str = ""
+    unlisted: str = ""
+    worker_labels: dict[str, str] = field(default_factory=dict)
+    worker_taints: tuple[dict[str, Any], ...] = ()
 
     @property
     def pending_count(self) -> int | None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
-from node_fleet.domain.model.snapshot import Instance, Market
+from node_fleet.domain.model.snapshot import Instance, Market, NewWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,11 @@ class Pool:
     zone: str
     instance_type: str
     market: Market
+
+    @property
+    def name(self) -> str:
+        """For example: ap-southeast-1a/t3.small/spot."""
+        return f"{self.zone}/{self.instance_type}/{self.market}"
 
 
 @dataclass(slots=True)
@@ -111,17 +116,22 @@ def plan_slots(
     back_offs: Iterable[PoolBackOff] = (),
     now: int,
     avoid: Iterable[Pool] = (),
+    wanted: Sequence[NewWorker] = (),
 ) -> tuple[LaunchSlot, ...]:
-    """Slots for `count` workers in pools that are not in back-off. Fewer when no such pool is left."""
+    """Slots for `count` workers in pools that are not in back-off. Fewer when no such pool is left.
+
+    wanted: the pools of the first slots, which pending pods need.
+    """
     fleet = distribution_of(instances, list(placement.zones))
     closed = pools_in_back_off(back_offs, now)
     slots: list[LaunchSlot] = []
     for number in range(1, count + 1):
-        pool = _best_pool(fleet, placement, closed, tuple(avoid))
+        pools = wanted[number - 1].pools if number <= len(wanted) else ()
+        pool = _best_pool(fleet, placement, closed, tuple(avoid), pools)
         if pool is None:
-            break
+            continue
         fleet.add(pool.zone, pool.market)
-        slots.append(planned_slot(pool, number, placement))
+        slots.append(replace(planned_slot(pool, number, placement), pools=pools))
     return tuple(slots)
 
 
@@ -143,7 +153,11 @@ def pools_in_back_off(back_offs: Iterable[PoolBackOff], now: int) -> frozenset[P
 
 
 def _best_pool(
-    fleet: FleetDistribution, placement: Placement, closed: frozenset[Pool], avoid: tuple[Pool, ...]
+    fleet: FleetDistribution,
+    placement: Placement,
+    closed: frozenset[Pool],
+    avoid: tuple[Pool, ...],
+    wanted: tuple[str, ...],
 ) -> Pool | None:
     market = choose_market(
         spot=fleet.spot,
@@ -152,7 +166,7 @@ def _best_pool(
         on_demand_minimum=placement.on_demand_minimum,
     )
     order = pools_in_order(market, placement, zone_order(fleet, placement), avoid=avoid)
-    return next((pool for pool in order if pool not in closed), None)
+    return next((pool for pool in order if pool not in closed and (not wanted or pool.name in wanted)), None)
 
 
 def _zone_of_newest(instances: Sequence[Instance], zones: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from node_fleet.domain.model.memory import AdaptiveMemory, Memory, Streak
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import NewWorker
 
 Action = Literal["scale_up", "scale_down", "none"]
 Verdict = Literal["up", "down", "hold", "ok", "missing", "waiting", "blocked"]
@@ -38,6 +39,7 @@ class DesiredChange:
 
     The check named like the rule leads the sentence; when workers are added its verdict is "up". streaks: condition ->
     its streak, stored for the next tick. learned: what the strategy stores for itself; None keeps what is stored.
+    new_workers: those of the added workers that pending pods need, each with the pools that may serve.
     """
 
     add: int = 0
@@ -47,6 +49,7 @@ class DesiredChange:
     checks: list[Check] = field(default_factory=list)
     streaks: dict[str, Streak] = field(default_factory=dict)
     learned: AdaptiveMemory | None = None
+    new_workers: tuple[NewWorker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,8 @@ class Decision:
     rule: "minimum", "schedule", "prediction", "pending", "cpu", "memory", "custom:NAME", "headroom", "not_ready",
     "idle" or "none". reasons: the text of the deciding checks, each with its setting in brackets. replace: the instance
     id that the scale-down must remove (rule "not_ready"), or, with the action "none", the one that ReapUnjoined
-    inspects. settings: environment names and values that differ from the defaults; they repeat the decision.
+    inspects. new_workers: as in DesiredChange, at most `count`; the other workers may be of any pool. settings:
+    environment names and values that differ from the defaults; they repeat the decision.
     """
 
     action: Action
@@ -70,6 +74,7 @@ class Decision:
     replace: str = ""
     workers_before: int = 0
     workers_after: int = 0
+    new_workers: tuple[NewWorker, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 

@@ -77,7 +77,8 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         fresh=fresh,
         alerted=alerted,
     )
-    return _decision(tick, outcome, change.checks, new_alerts, after)
+    new_workers = change.new_workers[: outcome.count] if outcome.action == "scale_up" else ()
+    return replace(_decision(tick, outcome, change.checks, new_alerts, after), new_workers=new_workers)
 
 
 def _no_metrics(tick: Tick) -> DesiredChange:

@@ -12,7 +12,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.alerts import missing_names
 from node_fleet.domain.scaling.check import DesiredChange
 from node_fleet.domain.scaling.prediction import Prediction
-from node_fleet.domain.scaling.signals.pending_pods import PendingPods, add_launch
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods, add_launch, plain_owners
 from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick, finite
 
@@ -43,6 +43,7 @@ def update_memory(
         predicted_hour=prediction.hour_judged,
         launched_for=launched_for,
         not_helped=not_helped,
+        plain_owners=plain_owners(tick),
         back_offs=_kept_back_offs(tick),
         fresh=fresh,
         alerted=alerted,

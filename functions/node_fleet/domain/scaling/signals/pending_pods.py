@@ -1,20 +1,31 @@
 """Unschedulable pods as a signal: which of them a new worker would help, and which of them joining workers will hold.
 
-Pods that are too large for any worker, and pods that earlier launches did not help, are listed but not counted.
+Pods that no new worker could run, and pods that earlier launches did not help, are listed but not counted.
 """
 
 from __future__ import annotations
 
+import json
 import time
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.fit.placement import Misfit, Node, Placement
 from node_fleet.domain.model.memory import ShapeLaunch
-from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import PodShape, Worker
+from node_fleet.domain.model.snapshot import NewWorker, PodShape, Worker
 from node_fleet.domain.scaling.check import Check
-from node_fleet.domain.scaling.signals.bin_packing import FreeCapacity, free_capacity, place
+from node_fleet.domain.scaling.signals.new_workers import (
+    accepting_kinds,
+    node_of,
+    pack,
+    place,
+    pod_of,
+    templates,
+)
 from node_fleet.domain.scaling.tick import Tick
+
+OWNERS_KEPT = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +34,8 @@ class PendingPods:
 
     waiting: pods that a worker would help; helpful: their shapes. left: those of them that no joining or newly usable
     worker will hold; left_shapes: their shapes. oldest_seconds: the longest wait among `left`, or among `waiting` when
-    nothing is left. too_large, stuck: shapes that are listed and not counted. largest: CPU milli and memory MiB of the
-    largest worker.
+    nothing is left. unfit: shapes that no new worker could run, each with the reason; stuck: shapes that launches did
+    not help. Both are listed and not counted. new_workers: the workers that would hold what is left.
     """
 
     waiting: int = 0
@@ -32,20 +43,27 @@ class PendingPods:
     oldest_seconds: int = 0
     left_shapes: tuple[PodShape, ...] = ()
     helpful: tuple[PodShape, ...] = ()
-    too_large: tuple[PodShape, ...] = ()
+    unfit: tuple[tuple[PodShape, str], ...] = ()
     stuck: tuple[PodShape, ...] = ()
     launched_for: tuple[ShapeLaunch, ...] = ()
     not_helped: tuple[tuple[str, int], ...] = ()
-    largest: tuple[int, int] | None = None
+    new_workers: tuple[NewWorker, ...] = ()
+
+    @property
+    def listed(self) -> int:
+        """The number of pods that are listed and not counted."""
+        return sum(s.count for s in (*(shape for shape, _ in self.unfit), *self.stuck))
 
 
 _NONE = PendingPods()
 
 
 def shape_key(shape: PodShape) -> str:
-    """The name of a shape, e.g. "500m/256Mi@ap-southeast-1a": requests, zone, node selector and tolerations."""
-    where = "|".join((shape.zone, *sorted(shape.node_selector), *sorted(shape.tolerations))).strip("|")
-    return f"{shape.cpu_milli}m/{shape.memory_mib}Mi{where and '@' + where}"
+    """The name of a shape, e.g. "500m/256Mi": its requests, and a checksum of everything else that it demands."""
+    others = {k: v for k, v in shape.demand.items() if k not in ("requests", "namespace", "labels")}
+    more = {r: n for r, n in shape.demand.get("requests", {}).items() if r not in ("cpu", "memory", "pods")}
+    text = json.dumps([others, more, shape.problem], sort_keys=True) if others or more or shape.problem else ""
+    return f"{shape.cpu_milli}m/{shape.memory_mib}Mi" + (f"@{zlib.crc32(text.encode()):08x}" if text else "")
 
 
 def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | None:
@@ -55,27 +73,68 @@ def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | No
         return None
     if not pending:
         return _NONE
-    shapes = _merged(pending)
-    sizes = worker_sizes(tick.snapshot.workers, tick.policy)
-    too_large = tuple(s for s in shapes if not _fits_any(s, sizes))
-    fitting = [s for s in shapes if s not in too_large]
+    shapes, kinds = _merged(pending), templates(tick)
+    unfit = tuple((s, reason) for s in shapes if (reason := _unfit_reason(tick, s, kinds)))
+    fitting = [s for s in shapes if s not in [shape for shape, _ in unfit]]
     launches = _evaluate_launches(tick, fitting)
     not_helped = _not_helped(tick, launches)
     helpful = [h for s in fitting if (h := _without_listed(s, launches, not_helped)).count > 0]
-    capacities = _coming_capacities(tick, fresh, sizes)
-    left = [(s, count) for s in helpful if (count := place(s, s.count, capacities))]
+    coming = Placement(_coming_nodes(tick, fresh))
+    left = [(s, count) for s in helpful if (count := place(s, s.count, coming))]
+    new_workers, _ = pack([replace(s, count=count) for s, count in left], [], kinds, tick.policy.max_workers)
     return PendingPods(
         waiting=sum(s.count for s in helpful),
         left=sum(count for _, count in left),
         oldest_seconds=max((s.oldest_seconds for s in ([s for s, _ in left] or helpful)), default=0),
         left_shapes=tuple(shape for shape, _ in left),
         helpful=tuple(helpful),
-        too_large=too_large,
+        unfit=unfit,
         stuck=tuple(s for s in fitting if shape_key(s) in not_helped),
         launched_for=tuple(launches.values()),
         not_helped=tuple(sorted(not_helped.items())),
-        largest=sizes[0] if sizes else None,
+        new_workers=tuple(new_workers),
     )
+
+
+def plain_owners(tick: Tick) -> tuple[str, ...]:
+    """The owners whose pods ask for CPU and memory only, those of this listing first."""
+    if tick.snapshot.unlisted or not tick.snapshot.pending:
+        return tick.memory.plain_owners
+    seen = [shape.owner for shape in tick.snapshot.pending if shape.is_plain]
+    other = {shape.owner for shape in tick.snapshot.pending if not shape.is_plain}
+    kept = [owner for owner in tick.memory.plain_owners if owner not in other]
+    return tuple(dict.fromkeys([*sorted(seen), *kept]))[:OWNERS_KEPT]
+
+
+def _unfit_reason(tick: Tick, shape: PodShape, kinds: Sequence[Node]) -> str:
+    """Why no new worker could run such a pod; empty when one could."""
+    if shape.problem:
+        return f"waits: {shape.problem}"
+    if tick.snapshot.unlisted and shape.owner not in tick.memory.plain_owners:
+        return f"may need a certain worker: {tick.snapshot.unlisted}"
+    pod = pod_of(shape)
+    if accepting_kinds(pod, kinds):
+        return ""
+    return misfit_text(Placement(kinds).explain(pod, kinds))
+
+
+_UNFIT: dict[str, str] = {
+    "affinity": "no new worker matches its node selector or required node affinity",
+    "taints": "it does not tolerate the taints of the workers",
+    "volume": "its volume is in a zone without workers",
+    "pod-affinity": "no new worker satisfies its required pod affinity",
+    "anti-affinity": "a required pod anti-affinity refuses every new worker",
+    "spread": "its topology spread constraint refuses every new worker",
+}
+"""Why no new worker could run a pod, by the predicate of the scheduler; every other predicate is a resource."""
+
+
+def misfit_text(misfit: Misfit) -> str:
+    """For example: requests 8000m CPU, the largest worker offers 2000m."""
+    if misfit.predicate in _UNFIT:
+        return _UNFIT[misfit.predicate]
+    resource = {"cpu": "CPU"}.get(misfit.predicate, misfit.predicate)
+    return f"requests {misfit.requested} {resource}, the largest worker offers {misfit.free}"
 
 
 def add_launch(pending_pods: PendingPods, now: int) -> tuple[ShapeLaunch, ...]:
@@ -93,16 +152,10 @@ def add_launch(pending_pods: PendingPods, now: int) -> tuple[ShapeLaunch, ...]:
 def listed_checks(pending_pods: PendingPods) -> list[Check]:
     """One check for every shape that is listed and not counted, with the reason."""
     checks = []
-    for shape in pending_pods.too_large:
-        text = (
-            f"pod {_example(shape)} requests {shape.cpu_milli}m CPU and {shape.memory_mib} MiB, more than any worker "
-            "offers"
-        )
-        if pending_pods.largest:
-            text += f" (largest: {pending_pods.largest[0]}m and {pending_pods.largest[1]} MiB)"
-        checks.append(
-            Check(name="pod_too_large", verdict="hold", text=text, value=shape.count, setting="INSTANCE_TYPES")
-        )
+    for shape, reason in pending_pods.unfit:
+        name, setting = ("pod_too_large", "INSTANCE_TYPES") if reason.startswith("requests") else ("pod_unfit", "")
+        text = f"pod {_example(shape)}: {reason}"
+        checks.append(Check(name=name, verdict="hold", text=text, value=shape.count, setting=setting))
     until = dict(pending_pods.not_helped)
     for shape in pending_pods.stuck:
         end = time.strftime("%H:%M", time.gmtime(until[shape_key(shape)]))
@@ -117,18 +170,6 @@ def _example(shape: PodShape) -> str:
     return shape.example or shape_key(shape)
 
 
-def worker_sizes(workers: tuple[Worker, ...], policy: Policy) -> list[tuple[int, int]]:
-    """(CPU milli, memory MiB) of every kind of worker that runs or that a launch may create, largest first."""
-    seen = {
-        (w.cpu_allocatable_milli, w.memory_allocatable_mib)
-        for w in workers
-        if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
-    }
-    known_types = {w.instance_type for w in workers if w.cpu_allocatable_milli is not None}
-    by_type = {offered(t) for t in policy.instance_types if t not in known_types}
-    return sorted(seen | {size for size in by_type if size}, reverse=True)
-
-
 def _merged(pending: tuple[PodShape, ...]) -> list[PodShape]:
     """One entry for each shape, the largest first; the example is the pod that waits longest."""
     found: dict[str, PodShape] = {}
@@ -140,29 +181,11 @@ def _merged(pending: tuple[PodShape, ...]) -> list[PodShape]:
     return sorted(found.values(), key=lambda s: (s.cpu_milli, s.memory_mib, shape_key(s)), reverse=True)
 
 
-def _fits_any(shape: PodShape, sizes: list[tuple[int, int]]) -> bool:
-    return not sizes or any(shape.cpu_milli <= cpu and shape.memory_mib <= memory for cpu, memory in sizes)
-
-
-def _coming_capacities(tick: Tick, fresh: dict[str, int], sizes: list[tuple[int, int]]) -> list[FreeCapacity]:
-    """Free capacity of joining workers, and of usable ones that the scheduler has had no time to fill."""
+def _coming_nodes(tick: Tick, fresh: dict[str, int]) -> list[Node]:
+    """Joining workers, and usable ones that the scheduler has had no time to fill."""
     grace = tick.policy.scheduling_grace_seconds
-    by_type = {
-        w.instance_type: (w.cpu_allocatable_milli, w.memory_allocatable_mib)
-        for w in tick.usable
-        if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
-    }
     fresh_now = [w for w in tick.usable if w.instance_id in fresh and tick.now - fresh[w.instance_id] < grace]
-    smallest = sizes[-1] if sizes else None
-    return [
-        _capacity_in_zone(w, by_type.get(w.instance_type) or offered(w.instance_type) or smallest)
-        for w in sorted((*tick.joining, *fresh_now), key=lambda w: w.instance_id)
-    ]
-
-
-def _capacity_in_zone(worker: Worker, allocatable: tuple[int, int] | None = None) -> FreeCapacity:
-    """The worker's free capacity for pods of its zone; a joining worker's taints and labels are not final yet."""
-    return replace(free_capacity(worker, allocatable), instance_type="", market="", taints=())
+    return [node_of(tick, w) for w in sorted((*tick.joining, *fresh_now), key=lambda w: w.instance_id)]
 
 
 def _evaluate_launches(tick: Tick, shapes: list[PodShape]) -> dict[str, ShapeLaunch]:
@@ -184,15 +207,15 @@ def _evaluate_launch(tick: Tick, shape: PodShape, launch: ShapeLaunch) -> ShapeL
     if not done or now - memory.last_action_at < tick.policy.scheduling_grace_seconds:
         return launch
     same_pods = shape.count >= launch.count and shape.oldest_seconds >= now - launch.at
-    stuck = same_pods and any(_has_capacity(w, shape) for w in tick.usable)
+    stuck = same_pods and any(_has_capacity(tick, w, shape) for w in tick.usable)
     return replace(launch, at=0, unhelped=launch.unhelped + 1 if stuck else 0)
 
 
-def _has_capacity(worker: Worker, shape: PodShape) -> bool:
-    """Whether the worker could hold one such pod by its requests; a worker with unknown requests could."""
+def _has_capacity(tick: Tick, worker: Worker, shape: PodShape) -> bool:
+    """Whether the worker could hold one such pod; a worker with unknown requests could."""
     if None in (worker.cpu_requested_milli, worker.memory_requested_mib, worker.cpu_allocatable_milli):
         return True
-    return _capacity_in_zone(worker).take(shape, 1) == 1
+    return place(shape, 1, Placement([node_of(tick, worker)])) == 0
 
 
 def _not_helped(tick: Tick, launches: dict[str, ShapeLaunch]) -> dict[str, int]:

@@ -30,6 +30,7 @@ def apply_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int)
     if triggers:
         change.rule = triggers[0].name
         change.add = _step(tick, pending_pods)
+        change.new_workers = pending_pods.new_workers if pending_pods else ()
         change.bypasses_cooldown = change.rule == "pending" and tick.policy.pending_bypasses_cooldown
     customs_low = all(low for _, low in customs)
     remove, checks = evaluate_idle(tick, pending_pods, change.streaks, customs_low=customs_low, minimum=minimum)
@@ -64,7 +65,7 @@ def _pending_check(tick: Tick, pending_pods: PendingPods | None, streaks: dict[s
         text, verdict = f"pending {waiting}, all will fit on {joining_workers(tick)}", "hold"
     else:
         text = "pending 0"
-    listed = sum(s.count for s in (*pending_pods.too_large, *pending_pods.stuck))
+    listed = pending_pods.listed
     return Check(
         name="pending",
         verdict=verdict,

@@ -5,24 +5,24 @@ Counts only; strategy.py decides what follows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from node_fleet.domain.model.assembly import blocking
+from node_fleet.domain.fit.placement import Node
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import PodShape, Worker
-from node_fleet.domain.scaling.signals.bin_packing import (
-    PODS_PER_NODE,
+from node_fleet.domain.model.snapshot import NewWorker, PodShape, Worker
+from node_fleet.domain.scaling.signals.new_workers import PODS_PER_NODE, node_of, pack, templates
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods
+from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     FreeCapacity,
     PodSize,
     free_capacity,
-    pack,
     slots,
     typical_pod,
 )
-from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
 
 MISSING_SHARE = 0.5
@@ -41,7 +41,7 @@ class CapacityEstimate:
     demand: float
     have: float
     pods_per_worker: int
-    new_workers: int
+    new_workers: tuple[NewWorker, ...]
     worker_slots: tuple[tuple[int, int], ...]
 
     def fits_without(self, count: int) -> bool:
@@ -76,7 +76,7 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
         demand=used / per_worker + unknown,
         have=(total + sum(slots(capacity, size) for capacity in joining)) / per_worker + unknown,
         pods_per_worker=per_worker,
-        new_workers=_new_workers(tick, pending_pods, available, known, joining),
+        new_workers=_new_workers(tick, pending_pods, size, known),
         worker_slots=tuple((f, t - f) for f, t in worker_slots),
     )
 
@@ -141,39 +141,32 @@ def _slots_to_move(w: Worker, size: PodSize) -> float:
 
 
 def _new_workers(
-    tick: Tick,
-    pending_pods: PendingPods | None,
-    new: FreeCapacity,
-    known: list[Worker],
-    joining: list[FreeCapacity],
-) -> int:
+    tick: Tick, pending_pods: PendingPods | None, size: PodSize, known: Sequence[Worker]
+) -> tuple[NewWorker, ...]:
     """New workers for the pending pods beyond the joining ones.
 
     Free capacity of usable workers counts only while the scheduler may not have used it yet: on new workers, and for
     pods that are all younger than the scheduling grace.
     """
     if not pending_pods or not pending_pods.left:
-        return 0
+        return ()
     grace = tick.policy.scheduling_grace_seconds
     pods_are_new = all(s.oldest_seconds < grace for s in pending_pods.helpful)
-    capacities = list(joining)
+    nodes = [_with_daemons(node_of(tick, w), size) for w in tick.joining]
     for worker in known:
         if pods_are_new or tick.now - tick.memory.fresh.get(worker.instance_id, 0) < grace:
-            capacities.append(free_capacity(worker))
-    new_workers, _ = pack(pending_pods.helpful, capacities, new, tick.policy.max_workers)
-    return new_workers
+            nodes.append(node_of(tick, worker))
+    kinds = [_with_daemons(kind, size) for kind in templates(tick)]
+    return tuple(pack(pending_pods.helpful, nodes, kinds, tick.policy.max_workers)[0])
 
 
 def _joining_capacity(w: Worker, new: FreeCapacity, policy: Policy) -> FreeCapacity:
-    """What the worker offers once it is ready: the taints that keep every pod away until then do not count."""
     size = None if w.instance_type in policy.instance_types[:1] else offered(w.instance_type)
-    cpu, memory = size or (new.cpu_milli, new.memory_mib)
-    return replace(
-        new,
-        zone=w.zone,
-        instance_type=w.instance_type,
-        market=w.market,
-        taints=tuple(taint for taint in w.taints if taint not in blocking(w.taints)),
-        cpu_milli=cpu,
-        memory_mib=memory,
-    )
+    return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=new.pods) if size else new
+
+
+def _with_daemons(node: Node, size: PodSize) -> Node:
+    """A node whose DaemonSets do not run yet, without what they will request."""
+    daemons = {"cpu": size.daemon_cpu_milli, "memory": size.daemon_memory_mib * 1024 * 1024, "pods": size.daemon_pods}
+    free = {resource: amount - int(daemons.get(resource, 0)) for resource, amount in node.free.items()}
+    return Node(node.name, node.labels, free, node.taints)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import AdaptiveMemory, OpenRise
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.scaling.signals.bin_packing import learn_pods
 from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
+from node_fleet.domain.scaling.strategies.adaptive.typical_pod import learn_pods
 from node_fleet.domain.scaling.tick import Tick
 
 DAY_SECONDS = 86400

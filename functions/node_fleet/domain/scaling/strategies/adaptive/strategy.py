@@ -79,10 +79,11 @@ def _evaluate_requests(
         if waiting > left:
             text = f"pending {waiting}, {waiting - left} of them fit on joining workers"
         pending = Check(name="pending", verdict=verdict, text=text, value=left, threshold=0, setting="PENDING_READINGS")
-    add = max(capacity.new_workers, for_headroom, 0)
+    add = max(len(capacity.new_workers), for_headroom, 0)
     change.checks += [pending, _headroom_check(tick, capacity, result.choice, up=add > 0), *_cost_checks(result)]
     if add:
         change.add, change.bypasses_cooldown = add, True
+        change.new_workers = capacity.new_workers
         change.rule = "pending" if capacity.new_workers else "headroom"
 
 

@@ -1,21 +1,15 @@
-"""Bin packing of pods onto workers by their requests: first-fit decreasing, and the size of a typical pod.
-
-Reads requests only; pending_pods.py decides which pods count.
-"""
+"""The size of a typical pod, from the requests of all workers, and how many typical pods a worker holds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.snapshot import PodShape, Worker
+from node_fleet.domain.scaling.signals.new_workers import PODS_PER_NODE
 
-PODS_PER_NODE = 110
-"""The kubelet's default maximum of pods."""
-
-_ZONE, _TYPE, _MARKET = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type", "node-fleet.io/market"
 _ROUNDING = 0.02
 
 
@@ -30,101 +24,22 @@ class PodSize:
     daemon_pods: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreeCapacity:
-    """The free capacity of one worker; packing reduces it. An empty zone, type or market matches every pod."""
+    """The free capacity of one worker."""
 
-    zone: str = ""
-    instance_type: str = ""
-    market: str = ""
-    taints: tuple[str, ...] = ()
     cpu_milli: float
     memory_mib: float
     pods: int
 
-    def accepts(self, shape: PodShape) -> bool:
-        """Whether zone, node selector and taints allow such a pod. Labels with an unknown value match."""
-        if shape.zone and self.zone and shape.zone != self.zone:
-            return False
-        labels = {_ZONE: self.zone, _TYPE: self.instance_type, _MARKET: self.market}
-        for entry in shape.node_selector:
-            key, _, value = entry.partition("=")
-            if labels.get(key) and labels[key] != value:
-                return False
-        return all(_is_tolerated(taint, shape.tolerations) for taint in self.taints)
 
-    def take(self, shape: PodShape, count: int) -> int:
-        """Place up to `count` pods of this shape. Returns the number that fit."""
-        if self.pods <= 0 or not self.accepts(shape):
-            return 0
-        fits = min(count, self.pods)
-        if shape.cpu_milli > 0:
-            fits = min(fits, int(self.cpu_milli // shape.cpu_milli))
-        if shape.memory_mib > 0:
-            fits = min(fits, int(self.memory_mib // shape.memory_mib))
-        fits = max(0, fits)
-        self.cpu_milli -= fits * shape.cpu_milli
-        self.memory_mib -= fits * shape.memory_mib
-        self.pods -= fits
-        return fits
-
-
-def free_capacity(worker: Worker, allocatable: tuple[int, int] | None = None) -> FreeCapacity:
-    """What the worker has free by its requests. allocatable: CPU milli and memory MiB when its own are unknown."""
-    cpu, memory = worker.cpu_allocatable_milli, worker.memory_allocatable_mib
-    if cpu is None or memory is None:
-        cpu, memory = allocatable or (0, 0)
+def free_capacity(worker: Worker) -> FreeCapacity:
+    """What the worker has free by its requests."""
     return FreeCapacity(
-        zone=worker.zone,
-        instance_type=worker.instance_type,
-        market=worker.market,
-        taints=worker.taints,
-        cpu_milli=cpu - (worker.cpu_requested_milli or 0),
-        memory_mib=memory - (worker.memory_requested_mib or 0),
+        cpu_milli=(worker.cpu_allocatable_milli or 0) - (worker.cpu_requested_milli or 0),
+        memory_mib=(worker.memory_allocatable_mib or 0) - (worker.memory_requested_mib or 0),
         pods=(PODS_PER_NODE if worker.pods_allocatable is None else worker.pods_allocatable) - (worker.pods or 0),
     )
-
-
-def _is_tolerated(taint: str, tolerations: Sequence[str]) -> bool:
-    if "PreferNoSchedule" in taint:
-        return True
-    key = taint.partition("=")[0].partition(":")[0]
-    return any(t in (taint, key, "*") or taint.startswith(f"{t}:") for t in tolerations)
-
-
-def place(shape: PodShape, count: int, capacities: Iterable[FreeCapacity]) -> int:
-    """Place the pods on the first workers that hold them. Returns the number of pods that do not fit."""
-    for free in capacities:
-        if count <= 0:
-            break
-        if not shape.cpu_milli or free.cpu_milli >= shape.cpu_milli:
-            count -= free.take(shape, count)
-    return max(0, count)
-
-
-def pack(
-    shapes: Iterable[PodShape], capacities: Iterable[FreeCapacity], new: FreeCapacity, most_new: int
-) -> tuple[int, int]:
-    """First-fit decreasing over `capacities` and then over at most `most_new` copies of `new`.
-
-    Returns the number of new workers and the number of pods that fit nowhere.
-    """
-    ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, s.zone, s.node_selector, s.tolerations))
-    smallest = ordered[-1].cpu_milli if ordered else 0
-    open_capacities, opened, unplaced = list(capacities), 0, 0
-    for shape in ordered:
-        open_capacities = [free for free in open_capacities if free.pods > 0 and free.cpu_milli >= smallest]
-        remaining = place(shape, shape.count, open_capacities)
-        while remaining > 0 and opened < most_new:
-            free = replace(new, zone=shape.zone)
-            placed = free.take(shape, remaining)
-            if not placed:
-                break
-            open_capacities.append(free)
-            opened += 1
-            remaining -= placed
-        unplaced += remaining
-    return opened, unplaced
 
 
 def learn_pods(sums: PodSums, workers: Iterable[Worker], keep: float) -> PodSums:

@@ -1,0 +1,146 @@
+"""The workers that a launch would add and those that join, as nodes that pending pods are placed on.
+
+A new worker has the zone, type and market of its pool, and the labels and taints that all workers have in common.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from node_fleet.domain.fit.placement import Node, Placement, Pod
+from node_fleet.domain.model.assembly import blocking
+from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.snapshot import MARKETS, NewWorker, PodShape, Worker
+from node_fleet.domain.scaling.tick import Tick
+
+PODS_PER_NODE = 110
+"""The kubelet's default maximum of pods."""
+UNKNOWN_AMOUNT = 2**60
+_MIB = 1024 * 1024
+_ARM = re.compile(r"^[a-z]+\d+g")
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def pod_of(shape: PodShape) -> Pod:
+    """One pod of the shape. Without a listed demand it asks for CPU and memory only."""
+    requests = {"cpu": shape.cpu_milli, "memory": shape.memory_mib * _MIB, "pods": 1}
+    return Pod(shape.example, shape.demand or {"requests": {r: n for r, n in requests.items() if n > 0}})
+
+
+def templates(tick: Tick) -> list[Node]:
+    """An empty node of every configured pool: types in their order, then zones, then markets."""
+    zones = tick.policy.zone_names or sorted({w.zone for w in tick.snapshot.workers}) or [""]
+    return [
+        _node(tick, "a new worker", (zone, kind, market), _size(tick, kind))
+        for kind in tick.policy.instance_types
+        for zone in zones
+        for market in MARKETS
+    ]
+
+
+def node_of(tick: Tick, worker: Worker) -> Node:
+    """A worker with what its pods leave. Taints that keep every pod away until it is ready do not count."""
+    size = _size(tick, worker.instance_type)
+    if worker.cpu_allocatable_milli is not None and worker.memory_allocatable_mib is not None:
+        pods = PODS_PER_NODE if worker.pods_allocatable is None else worker.pods_allocatable
+        size = (worker.cpu_allocatable_milli, worker.memory_allocatable_mib, pods)
+    node = _node(tick, worker.instance_id, (worker.zone, worker.instance_type, worker.market), size)
+    node.taints += [_taint(text) for text in worker.taints if text not in blocking(worker.taints) and _repels(text)]
+    node.free["cpu"] -= worker.cpu_requested_milli or 0
+    node.free["memory"] -= (worker.memory_requested_mib or 0) * _MIB
+    node.free["pods"] -= worker.pods or 0
+    return node
+
+
+def _repels(taint: str) -> bool:
+    return not taint.endswith(":PreferNoSchedule")
+
+
+def _taint(text: str) -> dict[str, str]:
+    """A taint that Prometheus shows as key=value:effect or key:effect."""
+    label, _, effect = text.rpartition(":")
+    key, _, value = label.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+def _node(tick: Tick, name: str, pool: tuple[str, str, str], size: tuple[int, int, int]) -> Node:
+    zone, kind, market = pool
+    labels = {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "arm64" if _ARM.match(kind) else "amd64",
+        **tick.snapshot.worker_labels,
+        _HOSTNAME: name,
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": zone[:-1],
+        "node.kubernetes.io/instance-type": kind,
+        "node-fleet.io/market": market,
+        "node-fleet.io/role": "worker",
+    }
+    amounts = {"cpu": size[0], "memory": size[1] * _MIB, "pods": size[2], "ephemeral-storage": UNKNOWN_AMOUNT}
+    return Node(name, labels, amounts, tick.snapshot.worker_taints)
+
+
+def _size(tick: Tick, kind: str) -> tuple[int, int, int]:
+    """CPU milli, memory MiB and pods of a type: as a worker of the type shows it, else by the type's name.
+
+    A type whose name says nothing counts as large as the largest worker that runs.
+    """
+    shown = {
+        (w.cpu_allocatable_milli, w.memory_allocatable_mib, w.pods_allocatable or PODS_PER_NODE): w.instance_type
+        for w in tick.snapshot.workers
+        if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
+    }
+    if same := [size for size, of in shown.items() if of == kind]:
+        return max(same)
+    if by_name := offered(kind):
+        return (*by_name, PODS_PER_NODE)
+    return max(shown, default=(UNKNOWN_AMOUNT, UNKNOWN_AMOUNT // _MIB, PODS_PER_NODE))
+
+
+def pool_name(node: Node) -> str:
+    """For example: ap-southeast-1a/t3.small/spot."""
+    keys = ("topology.kubernetes.io/zone", "node.kubernetes.io/instance-type", "node-fleet.io/market")
+    return "/".join(node.labels[key] for key in keys)
+
+
+def place(shape: PodShape, count: int, placement: Placement) -> int:
+    """Place the pods on the first nodes that hold them. Returns the number of pods that do not fit."""
+    pod = pod_of(shape)
+    for node in placement.nodes:
+        if count <= 0:
+            break
+        count -= placement.fill(pod, node, count)
+    return count
+
+
+def pack(
+    shapes: Iterable[PodShape], nodes: Sequence[Node], kinds: Sequence[Node], most_new: int
+) -> tuple[list[NewWorker], int]:
+    """First-fit decreasing over `nodes` and then over at most `most_new` new workers of the `kinds`.
+
+    Returns the new workers, each with the pools that accept its first pod, and the number of pods that fit nowhere.
+    """
+    ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, str(s.demand)))
+    placement, opened, unplaced = Placement(nodes), list[NewWorker](), 0
+    for shape in ordered:
+        pod, remaining = pod_of(shape), place(shape, shape.count, placement)
+        accepting = accepting_kinds(pod, kinds) if remaining else []
+        pools = () if len(accepting) == len(kinds) else tuple(map(pool_name, accepting))
+        while remaining > 0 and accepting and len(opened) < most_new:
+            node = Node(f"new {len(opened)}", accepting[0].labels, accepting[0].allocatable, accepting[0].taints)
+            node.labels = {**node.labels, _HOSTNAME: node.name}
+            placement.nodes.append(node)
+            placed = placement.fill(pod, node, remaining)
+            if not placed:
+                placement.nodes.pop()
+                break
+            opened.append(NewWorker(pools=pools))
+            remaining -= placed
+        unplaced += remaining
+    return opened, unplaced
+
+
+def accepting_kinds(pod: Pod, kinds: Sequence[Node]) -> list[Node]:
+    """The kinds of new workers on which such a pod runs when they are empty."""
+    return [kind for kind in kinds if not Placement([kind]).refusal(pod, kind, Placement([kind]).rules_for(pod))]
