@@ -17,6 +17,7 @@ LONG_FIRST = (
     "tests/workflow/paths/test_scale_down.py",
     "tests/workflow/paths/test_scale_up.py",
     "tests/integration/test_every_grant.py",
+    "tests/integration/test_cdk_deployment.py",
     "tests/integration/test_backtest_against_simulator.py",
     "tests/integration/test_real_prometheus.py",
     "tests/integration/test_cli_commands.py",
