@@ -68,7 +68,8 @@ def resume(
     opening: Opening,
     *,
     breaker: Annotated[
-        bool, typer.Option("--breaker", help="Close the circuit breaker, so that launches are allowed at once.")
+        bool,
+        typer.Option("--breaker", help="Close the circuit breaker and end back-offs of launches and removals."),
     ] = False,
     worker: Annotated[
         str, typer.Option("--worker", help="Count this instance again: remove its interruption notice.")

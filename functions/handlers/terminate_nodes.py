@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model.errors import DrainFailedError
+from node_fleet.domain.model.errors import DrainFailedError, TerminationRefusedError
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
@@ -23,6 +23,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     Raises:
         DrainFailedError: the worker is not empty, its cordon is missing, or the minimum would break. Nothing was done.
+        TerminationRefusedError: EC2 refuses for good; the record then says that the termination never began.
     """
     services = load_services()
     run = take(event, "run", Run)
@@ -37,7 +38,11 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         services.state.renew(run)
         operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
         services.state.save_operation(run, operation)
-    services.ec2.terminate([target.instance_id])
+    try:
+        services.ec2.terminate([target.instance_id])
+    except TerminationRefusedError as error:
+        services.state.save_operation(run, moved(operation, "drained", services.clock.now(), detail=str(error)))
+        raise
     return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.domain.model.back_off import node_key
+from node_fleet.domain.model.back_off import REMOVAL, node_key
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved, undone_sentence
@@ -65,9 +66,25 @@ def _without_the_rest(operation: Operation, why: str) -> Operation:
 def _with_back_off(services: Services, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
     key, now, policy = node_key(target.instance_id), services.clock.now(), services.settings.policy()
     memory = record_failure(take(event, "memory", Memory, default=Memory()), key, now, policy)
+    if event.get("failure", {}).get("Error") == "TerminationRefusedError":
+        return _without_removals(event, memory, now, policy, why)
     seconds = next(b.until for b in memory.back_offs if b.key == key) - now
     kind = event.get("drain", {}).get("alert") or "drain_failed"
     text = f"worker {target.instance_id} could not be drained; no run drains it again for {seconds} s: {why}"
     alert = Alert(kind=f"{kind}:{target.instance_id}", text=text)
+    memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
+    return add_alerts(put(event, memory=memory), alerts=alerts)
+
+
+def _without_removals(event: dict[str, Any], memory: Memory, now: int, policy: Policy, why: str) -> dict[str, Any]:
+    """EC2 would refuse the next worker too, so every removal pauses. Launches are not affected."""
+    memory = record_failure(memory, REMOVAL, now, policy)
+    minutes = (next(b.until for b in memory.back_offs if b.key == REMOVAL) - now) // 60
+    text = (
+        f"EC2 refuses to terminate workers: {why}. The worker is uncordoned, and node-fleet removes no worker for "
+        f"{minutes} min; it launches workers as before. Turn termination protection off, or fix the permission that "
+        "EC2 names, then run: node-fleet resume --breaker"
+    )
+    alert = Alert(kind="termination_refused", text=text)
     memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
     return add_alerts(put(event, memory=memory), alerts=alerts)

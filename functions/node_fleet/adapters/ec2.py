@@ -12,7 +12,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
+from node_fleet.domain.model.errors import (
+    Ec2Error,
+    LaunchConfigurationError,
+    ServerNotFoundError,
+    TerminationRefusedError,
+)
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
@@ -21,6 +26,8 @@ from node_fleet.settings import Settings
 
 MANAGED_BY = "node-fleet"
 WORKER_ROLE = "k3s-worker"
+TERMINATION_REFUSALS = ("OperationNotPermitted", "UnauthorizedOperation", "AccessDenied", "AuthFailure")
+"""The same request fails again until an operator changes something."""
 FILTER_VALUES = 200
 """EC2 takes at most 200 values in one filter."""
 
@@ -133,9 +140,14 @@ class Ec2Fleet:
         return LaunchResult(instance_id=answer["Instances"][0]["InstanceId"])
 
     def terminate(self, instance_ids: Iterable[str]) -> None:
-        """Terminate each instance; one that does not exist counts as terminated. Raises Ec2Error."""
+        """Terminate each instance; one that does not exist counts as terminated.
+
+        Raises:
+            TerminationRefusedError: the same request can never succeed. Ec2Error: any other refusal.
+        """
         for instance_id in instance_ids:
-            with _ec2_errors(f"terminate {instance_id}", unless="InvalidInstanceID.NotFound"):
+            action = f"terminate {instance_id}"
+            with _ec2_errors(action, unless="InvalidInstanceID.NotFound", final=TERMINATION_REFUSALS):
                 self._client.terminate_instances(InstanceIds=[instance_id])
 
     def tag(self, instance_ids: Iterable[str], tags: Mapping[str, str]) -> None:
@@ -221,13 +233,14 @@ def _tags(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def _ec2_errors(action: str, *, unless: str = "") -> Iterator[None]:
+def _ec2_errors(action: str, *, unless: str = "", final: Iterable[str] = ()) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
         problem = error.response.get("Error", {})
         if unless and problem.get("Code") == unless:
             return
-        raise Ec2Error(f"EC2: cannot {action}: {problem.get('Code')}: {problem.get('Message')}") from error
+        kind = TerminationRefusedError if problem.get("Code") in final else Ec2Error
+        raise kind(f"EC2: cannot {action}: {problem.get('Code')}: {problem.get('Message')}") from error
     except BotoCoreError as error:
         raise Ec2Error(f"EC2: cannot {action}: {error}") from error

@@ -211,6 +211,22 @@ def test_other_faults_of_ec2_are_one_sentence(fleet: Bench, operation: str) -> N
         act()
 
 
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("OperationNotPermitted", "TerminationRefusedError"),
+        ("UnauthorizedOperation", "TerminationRefusedError"),
+        ("RequestLimitExceeded", "Ec2Error"),
+    ],
+)
+def test_only_a_permanent_refusal_of_a_termination_is_final(fleet: Bench, code: str, error: str) -> None:
+    running = launch(fleet)
+    fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code=code, status=400))
+    with pytest.raises(Ec2Error, match=code) as caught:
+        fleet.tools.ec2.terminate([running])
+    assert type(caught.value).__name__ == error
+
+
 def test_tags_show_and_a_machine_that_is_gone_needs_none(fleet: Bench) -> None:
     running = launch(fleet)
     fleet.tools.ec2.tag([f"i-{1:017x}", running], {"JoinFailed": "true"})

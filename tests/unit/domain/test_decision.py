@@ -200,6 +200,13 @@ class TestBackOff:
         memory = Memory(back_offs=(BackOff(key="join", failures=2, until=0),))
         assert decide(snapshot(pending=pods(1)), memory, POLICY, START).action == "scale_up"
 
+    @pytest.mark.parametrize(("until", "action"), [(START + 1, "none"), (START, "scale_down")])
+    def test_a_refused_termination_pauses_removals_and_no_launch(self, until: int, action: str) -> None:
+        memory = replace(LONG_IDLE, back_offs=(BackOff(key="removal", failures=1, until=until),))
+        decision = decide(idle(), memory, POLICY, START)
+        assert (decision.action, decision.blocked_by) == (action, ("removal_back_off",) if action == "none" else ())
+        assert decide(snapshot(pending=pods(3)), memory, POLICY, START).action == "scale_up"
+
     def test_the_back_off_of_a_worker_that_no_longer_exists_is_removed(self) -> None:
         offs = tuple(BackOff(key=f"node:{i}", failures=1, until=START + 9) for i in ("i-0001", "i-gone"))
         after = decide(snapshot(), Memory(back_offs=offs), POLICY, START).memory

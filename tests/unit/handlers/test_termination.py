@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,14 +10,20 @@ import pytest
 from handlers.confirm_termination import handler as confirm_termination
 from handlers.forget_nodes import handler as forget_nodes
 from handlers.terminate_nodes import handler as terminate_nodes
+from handlers.undo_drain import handler as undo_drain
+from node_fleet.domain.model.back_off import REMOVAL, node_key
 from node_fleet.domain.model.errors import (
     DrainFailedError,
     Ec2Error,
     ServerNotFoundError,
     ServerUnreachableError,
+    TerminationRefusedError,
 )
+from node_fleet.domain.model.memory import Memory
+from node_fleet.payload import from_payload
 from tests.support.handlers.fakes import (
     A_CORDONED,
+    NOW,
     OPERATION_ID,
     RUNNING,
     A,
@@ -47,6 +54,21 @@ def test_the_intent_is_recorded_before_the_call(drained: FakeServices) -> None:
     with pytest.raises(Ec2Error):
         drained.run(terminate_nodes)
     assert drained.state.calls == ["renew", "renew", "save terminating"]
+
+
+def test_a_permanent_refusal_is_rolled_back_at_once_and_pauses_removals_with_one_alert(drained: FakeServices) -> None:
+    drained.ec2.error = TerminationRefusedError("EC2: cannot terminate i-1: OperationNotPermitted: it is protected")
+    with pytest.raises(TerminationRefusedError) as caught:
+        drained.run(terminate_nodes)
+    assert drained.state.phases == ["drained"], "a later run has nothing to confirm"
+    drained.server.says("UncordonNode", f"result: uncordoned {A}")
+    failure = {"Error": "TerminationRefusedError", "Cause": json.dumps({"errorMessage": str(caught.value)})}
+    answered = drained.run(undo_drain, failure=failure)
+    assert drained.state.phases == ["undone"]
+    memory = from_payload(Memory, answered["memory"])
+    assert {b.key: b.until - NOW for b in memory.back_offs} == {node_key(A): 600, REMOVAL: 3600}
+    ((kind, text, *_),) = answered["alerts"]["rows"]
+    assert kind == "termination_refused" and "OperationNotPermitted" in text and "for 60 min" in text
 
 
 def test_it_terminates_the_one_drained_worker_and_is_harmless_twice(drained: FakeServices) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
+from simulator.aws.faults import FaultRule
 from simulator.runner import Execution
-from tests.support.workflow_harness import Stage, stage
+from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import SOON_IDLE, nothing_left_behind, scaled_down
 
 
@@ -226,3 +227,18 @@ def test_a_fault_while_completing_a_removal_is_finished_by_the_next_run(idle: St
         "AcquireLock", "LockStatus", "Resume", "CompleteScaleDown", "Notify", "ReleaseLock",
     ]  # fmt: skip
     nothing_left_behind(idle)
+
+
+def test_a_termination_that_ec2_refuses_for_good_is_rolled_back_at_once_and_launches_go_on() -> None:
+    with stage(workers=4, warm_up=1, **SOON_IDLE) as fleet:
+        rule = FaultRule(operation="TerminateInstances", code="OperationNotPermitted", status=400)
+        fleet.cloud.faults.inject(rule)
+        run = fleet.tick_until(lambda e: "TerminateNodes" in e.path)
+        assert run.path[-6:] == ["UndoDrain", "UndoStatus", "FailScaleDown", "Notify", "ReleaseLock", "RunFailed"]
+        assert run.error == "TerminationRefusedError" and "OperationNotPermitted" in run.cause
+        assert fleet.cordoned() == [] and fleet.state().operation is None
+        later = fleet.ticks(12)
+        assert {e.status for e in later} == {"SUCCEEDED"} and rule.hits == 1
+        assert not any("StartDrain" in e.path for e in later)
+        fleet.load(2 * BUSY)
+        assert fleet.tick_until(lambda e: "LaunchNodes" in e.path).status == "SUCCEEDED"

@@ -16,6 +16,7 @@ Demand = dict[str, Any]
 """What one pod demands of a node, as JSON: see demand_of(). Empty parts are left out."""
 
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")
 _UNITS = {
     **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T"), -3)},
@@ -135,8 +136,10 @@ def expression_holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -
     if operator in ("Exists", "DoesNotExist"):
         return (value is not None) is (operator == "Exists")
     if operator in ("Gt", "Lt"):
+        if value is None or not _WHOLE.fullmatch(value):
+            return False  # as the scheduler does with a label that is not a whole number
         sign = 1 if operator == "Gt" else -1
-        return value is not None and sign * int(value) > sign * int(values[0])
+        return sign * int(value) > sign * int(values[0])
     raise ValueError(f"the operator {operator} is unknown")
 
 

@@ -1,6 +1,7 @@
 """Back-offs: after a failure the same action pauses, twice as long after each failure in a row, until it succeeds.
 
-Keys: `join` (no launched instance joined), `scale_up` (EC2 launched no instance), `node:ID` (a drain failed).
+Keys: `join` (no launched instance joined), `scale_up` (EC2 launched no instance), `node:ID` (a drain failed),
+`removal` (EC2 refuses to terminate workers).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from node_fleet.domain.model.policy import Policy
 
 JOIN = "join"
 SCALE_UP = "scale_up"
+REMOVAL = "removal"
 
 
 def node_key(instance_id: str) -> str:
@@ -40,6 +42,8 @@ def _back_off_seconds(key: str, failures: int, policy: Policy) -> int:
         return _doubled(policy.join_back_off_seconds, over, policy.join_back_off_max_seconds) if over >= 0 else 0
     if key == SCALE_UP:
         return _doubled(policy.scale_up_back_off_seconds, failures - 1, policy.scale_up_back_off_max_seconds)
+    if key == REMOVAL:
+        return _doubled(6 * policy.drain_back_off_seconds, failures - 1, policy.drain_back_off_max_seconds)
     return _doubled(policy.drain_back_off_seconds, failures - 1, policy.drain_back_off_max_seconds)
 
 

@@ -68,6 +68,10 @@ class Ec2Error(NodeFleetError):
     """EC2 refused a request or did not answer, for a reason that no other class names."""
 
 
+class TerminationRefusedError(Ec2Error):
+    """EC2 refuses for good to terminate an instance, for example because termination protection is on."""
+
+
 class NothingJoinedError(NodeFleetError):
     """No launched worker became usable within the join limit."""
 

@@ -137,7 +137,7 @@ class AdaptiveMemory:
 class Memory:
     """Stored in the state item; written only under the lock. Field names are the stored names.
 
-    since: condition -> its streak. dry_pools: pools in back-off. back_offs: keys `node:ID`, `scale_up`, `join`.
+    since: condition -> its streak. dry_pools: pools in back-off. back_offs: see back_off.py for the keys.
     not_helped: pod shape -> epoch until which its pods are not counted. plain_owners: owners whose pods ask for CPU and
     memory only, newest first. alerted: alert -> when its cause was last seen.
     fresh: instance -> when it was first known usable. suspects: instance -> when a run last found no node for it.

@@ -46,5 +46,14 @@ def evaluate_launch_back_off(tick: Tick) -> Check | None:
     return None
 
 
+def evaluate_removal_back_off(tick: Tick) -> Check | None:
+    """What forbids every removal now: the back-off after EC2 refused for good to terminate a worker."""
+    refused = back_off.active(tick.memory.back_offs, back_off.REMOVAL, tick.now)
+    if refused is None:
+        return None
+    text = f"EC2 refuses to terminate workers, next removal in {refused.until - tick.now} s"
+    return _blocked("removal_back_off", text, refused.failures, "DRAIN_BACK_OFF_SECONDS")
+
+
 def _blocked(name: str, text: str, failures: int, setting: str) -> Check:
     return Check(name=name, verdict="blocked", text=text, value=failures, setting=setting)

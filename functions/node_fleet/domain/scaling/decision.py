@@ -14,7 +14,7 @@ from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scaling import alerts, explain
 from node_fleet.domain.scaling.check import Action, Check, Decision, DesiredChange, Verdict
-from node_fleet.domain.scaling.cooldown import evaluate_cooldown, evaluate_launch_back_off
+from node_fleet.domain.scaling.cooldown import evaluate_cooldown, evaluate_launch_back_off, evaluate_removal_back_off
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
 from node_fleet.domain.scaling.not_ready import evaluate_not_ready
@@ -155,6 +155,9 @@ def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
 
 
 def _after_cooldown(tick: Tick, removal: _Outcome, checks: list[Check]) -> _Outcome:
+    if back_off := evaluate_removal_back_off(tick):
+        checks.append(back_off)
+        return _Outcome(lead=removal.lead, blocked_by=(back_off.name,))
     cooldown = evaluate_cooldown(tick, "scale_down")
     checks.append(cooldown)
     return _Outcome(lead=removal.lead, blocked_by=("cooldown",)) if cooldown.verdict == "blocked" else removal

@@ -102,7 +102,7 @@ def record_success(
     joined: instance id -> when it became usable (epoch); the scheduling grace counts from then. A scale-up closes the
     circuit breaker.
     """
-    over = (back_off.JOIN, back_off.SCALE_UP) if action == "scale_up" else ()
+    over = (back_off.JOIN, back_off.SCALE_UP) if action == "scale_up" else (back_off.REMOVAL,)
     return replace(
         memory,
         last_action=action,
@@ -114,10 +114,12 @@ def record_success(
 
 
 def record_failure(memory: Memory, key: str, at: int, policy: Policy) -> Memory:
-    """The memory after a failure at `at` (epoch): a back-off for `join`, `scale_up` or `node:ID`, and no cooldown."""
+    """The memory after a failure at `at` (epoch): a back-off for this key, and no cooldown."""
     return replace(memory, back_offs=back_off.fail(memory.back_offs, key, at, policy))
 
 
 def reset_breaker(memory: Memory) -> Memory:
-    """The memory after an operator fixed the cause of failed joins: launches are allowed again at once."""
-    return replace(memory, back_offs=back_off.succeed(memory.back_offs, back_off.JOIN, back_off.SCALE_UP))
+    """The memory after an operator fixed the cause: launches and removals are allowed again at once."""
+    return replace(
+        memory, back_offs=back_off.succeed(memory.back_offs, back_off.JOIN, back_off.SCALE_UP, back_off.REMOVAL)
+    )
