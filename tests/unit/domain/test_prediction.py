@@ -247,3 +247,11 @@ class TestAverage:
     def test_the_future_is_not_history(self) -> None:
         hour = MONDAY - 2 * DAY
         assert forecast(history(28), hour, POLICY) == forecast(history(26 - 8 / 24, until=hour), hour, POLICY)
+
+
+def test_the_hour_that_the_end_of_summer_time_repeats_is_one_sample() -> None:
+    sunday = 1_792_886_400  # Sunday 25 October 2026, 02:00 in Berlin; one hour later it is 02:00 again
+    following = sunday + HOUR + 7 * DAY
+    policy = Policy(predictive=True, timezone="Europe/Berlin", predictive_min_samples=99)
+    found = forecast(history(14, until=following), following, policy)
+    assert found.abstains == "3 comparable hours, 99 are needed"

@@ -146,7 +146,10 @@ def _score(past: list[HourlyLoad], hour_epoch: int, policy: Policy) -> Forecast:
             naive_error += abs(_load(before, per_worker) - load)
             threshold = policy.cpu_up_percent * (before.workers if per_worker else 1)
             calls, hits = calls + (predicted > threshold), hits + (predicted > threshold and load > threshold)
-        bisect.insort(seen, load)
+        if before is None or _local_hour(before.hour_epoch, policy.timezone) != _local_hour(
+            hour.hour_epoch, policy.timezone
+        ):
+            bisect.insort(seen, load)
         before = hour
     like = buckets.get(_bucket(hour_epoch, policy.timezone, policy.weekend_days), [])
     result = Forecast(
@@ -187,5 +190,11 @@ def _median(ordered: list[float]) -> float:
 @functools.lru_cache(maxsize=16384)
 def _bucket(hour_epoch: int, timezone: str, weekend: tuple[str, ...]) -> tuple[bool, int]:
     """(whether the day is in the weekend, hour of the day), both local."""
-    local = datetime.fromtimestamp(hour_epoch, zone(timezone))
+    local = _local_hour(hour_epoch, timezone)
     return DAY_NAMES[local.weekday()] in weekend, local.hour
+
+
+@functools.lru_cache(maxsize=16384)
+def _local_hour(hour_epoch: int, timezone: str) -> datetime:
+    """The hour as a clock on the wall shows it: at the end of summer time two hours in a row are the same."""
+    return datetime.fromtimestamp(hour_epoch, zone(timezone)).replace(tzinfo=None, fold=0)
