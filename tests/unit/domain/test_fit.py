@@ -114,6 +114,11 @@ def test_operators_of_selectors(operator: str, values: list[str], holds: bool) -
     assert expression_holds(expression, {}) is (operator in ("NotIn", "DoesNotExist"))
 
 
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_a_label_that_is_not_a_whole_number_is_neither_greater_nor_less(operator: str) -> None:
+    assert not expression_holds({"key": "app", "operator": operator, "values": ["5"]}, {"app": "web"})
+
+
 def test_an_unknown_operator_cannot_be_judged() -> None:
     with pytest.raises(ValueError, match="Near"):
         selects({"matchExpressions": [{"key": "a", "operator": "Near"}]}, {"a": "b"})
