@@ -5,7 +5,7 @@ The tags in EC2 define which instances exist. ClientError and BotoCoreError do n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -233,7 +233,7 @@ def _tags(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def _ec2_errors(action: str, *, unless: str = "", final: Iterable[str] = ()) -> Iterator[None]:
+def _ec2_errors(action: str, *, unless: str = "", final: Collection[str] = ()) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
