@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -106,6 +107,10 @@ def test_set_up_uses_uv_where_it_is_installed(
     (command,) = commands
     assert command[:2] == (["/usr/bin/uv", "pip"] if has_uv else [sys.executable, "-m"])
     assert {"install", "--no-deps", str(ROOT / "requirements.txt")} <= set(command)
+    if not has_uv:
+        monkeypatch.undo()
+        shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+        assert (shown.returncode, "pip install" in shown.stdout) == (0, True), shown.stderr
 
 
 def test_compiled_modules_have_a_place_where_python_may_not_write_them_beside_the_sources(
