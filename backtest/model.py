@@ -13,6 +13,9 @@ Interpolation = Literal["ramp", "jump"]
 class ModelError(ValueError):
     """An assumption that the model does not support; the message has its name, its value and what is allowed."""
 
+    hint = ""
+    """Nothing to add: the message says what would be right."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:

@@ -139,10 +139,8 @@ def backtest(
             configurations=_configurations(beside or []),
             chart_seconds=_chart_seconds(found) if page else 0,
         )
-    except TraceError as error:
+    except (TraceError, ModelError) as error:
         raise CommandError(str(error), hint=error.hint) from error
-    except ModelError as error:
-        raise CommandError(str(error)) from error
     _show(shown, page, as_json=as_json)
 
 
