@@ -13,6 +13,7 @@ from handlers import collect_metrics
 from node_fleet.adapters.prometheus.http import PrometheusClient, new_session
 from node_fleet.adapters.prometheus.reader import PrometheusReader
 from node_fleet.domain.model.custom_metric import CustomMetric
+from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.payload import from_payload
@@ -70,6 +71,7 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
             state=SimpleNamespace(load=lambda: FleetState(cluster_id="test")),
             records=Records(),
             prometheus=PrometheusReader(client, fitting),
+            server=SimpleNamespace(list_pending=unreachable),
         )
         monkeypatch.setattr(collect_metrics, "load_services", lambda: tools)
         snapshot: Snapshot = from_payload(Snapshot, collect_metrics.handler({}, None)["snapshot"])
@@ -78,6 +80,10 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
         return snapshot
 
     return run
+
+
+def unreachable() -> None:
+    raise ServerUnreachableError("no server")
 
 
 def same_as_truth(fleet: Fleet, snapshot: Snapshot) -> None:
