@@ -165,7 +165,7 @@ def prometheus(target: Target) -> Finding:
     name, settings, found = "Prometheus queries", target.services.settings, observe(target)
     if found.recorded:
         verdict: Verdict = "fail" if found.age_seconds > LATE_TICKS * settings.interval_seconds else "warn"
-        fix = "this command cannot reach Prometheus itself: it answers inside the VPC only"
+        fix = "allow lambda:InvokeFunction on the function CollectMetrics, which reads Prometheus inside the VPC"
         return Finding(name=name, verdict=verdict, saw=found.recorded, fix=fix)
     snapshot = found.snapshot
     if snapshot.source != "live":

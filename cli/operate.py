@@ -97,7 +97,7 @@ def resume(
 
 
 def close_breaker(state: StateStore, person: str, now: int) -> str:
-    """Remove the back-offs of joins and launches, so that the next tick can launch. Empty, or why it was not done.
+    """Remove the back-offs of joins, launches and removals, so the next tick can act. Empty, or why it was not done.
 
     It holds the lock while it writes: a run in progress would overwrite the change with its own memory.
     """
@@ -119,7 +119,7 @@ def _close_breaker(target: Target, *, as_json: bool) -> None:
     if as_json:
         print_json({"closed_by": person, "at": now})
         return
-    say("the circuit breaker is closed; the next tick can launch")
+    say("the circuit breaker is closed and the back-offs of launches and removals have ended; the next tick can act")
 
 
 def _remove_notice(target: Target, instance_id: str, *, as_json: bool) -> None:

@@ -186,7 +186,7 @@ class BackOffs:
     )
     """Longest back-off after scale-ups that launched no instance."""
     drain_back_off_seconds: int = setting("DRAIN_BACK_OFF_SECONDS", 600, 60, 86400, "s")
-    """First back-off of a worker whose drain failed, doubling; removals pause 6 times it after a refusal of EC2."""
+    """First back-off after a failed drain, doubling. When EC2 refuses a removal, all removals pause 6 times as long."""
     drain_back_off_max_seconds: int = setting(
         "DRAIN_BACK_OFF_MAX_SECONDS", 86400, 60, 604800, "s", old_env="DRAIN_BACK_OFF_MOST_SECONDS"
     )

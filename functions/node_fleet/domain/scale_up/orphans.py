@@ -60,8 +60,8 @@ def describe_stale_exporter(without_node: Iterable[Worker], node_list: NodeList)
         return ""
     return (
         f"kube-state-metrics is stale: the API server shows node {shown[0]} Ready and kube-state-metrics does not "
-        "show it, so its figures of nodes and pods are not used. Restart it on the server: k3s kubectl -n monitoring "
-        "rollout restart deployment kube-state-metrics"
+        "show it, so its figures of nodes and pods are not used. Restart it on the server: sudo /usr/local/bin/k3s "
+        "kubectl -n monitoring rollout restart deployment kube-state-metrics"
     )
 
 

@@ -62,7 +62,7 @@ def _metrics_alerts(tick: Tick, streaks: dict[str, Streak]) -> Found:
         text = f"no metrics: {why}; only the minimum is enforced"
         return [("metrics_unavailable", Alert(kind="metrics_unavailable", text=text))]
     if tick.live and tick.snapshot.problem:
-        text = f"{tick.snapshot.problem}; no worker is removed and none is launched for pending pods until then"
+        text = f"{tick.snapshot.problem}; until it shows every node, no worker is removed or launched for pending pods"
         return [("exporter_stale", Alert(kind="exporter_stale", text=text))]
     missing = streaks.get("missing")
     if missing and missing.readings >= tick.policy.missing_readings:
