@@ -123,7 +123,8 @@ def resident_mib() -> float:
 def starts() -> None:
     """Processor time of importing each handler and making its clients, as a ratio to importing boto3."""
     base = _import_cost("import boto3")
-    decide = _import_cost("import handlers.decide; from node_fleet.services import services; load_services().settings")
+    loaded = "from node_fleet.services import load_services; load_services().settings"
+    decide = _import_cost(f"import handlers.decide; {loaded}")
     print(f"import boto3: {base * 1000:.0f} ms processor; decide: {decide / base:.2f} of it")
     for name, clients in CLIENTS.items():
         make = "".join(f"boto3.client('{c}', region_name='ap-southeast-1');" for c in clients)
