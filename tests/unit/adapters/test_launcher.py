@@ -159,6 +159,13 @@ def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Be
     assert len(fleet.instances()) == 1
 
 
+def test_a_token_used_before_fails_the_slot_when_no_instance_has_its_tag(fleet: Bench) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="IdempotentParameterMismatch"))
+    with pytest.raises(NodeFleetError, match="IdempotentParameterMismatch"):
+        launch(fleet, 1)
+    assert fleet.instances() == ()
+
+
 @pytest.mark.parametrize(
     "code", ["UnauthorizedOperation", "InvalidLaunchTemplateId.VersionNotFound", "InvalidSubnetID.NotFound"]
 )

@@ -58,6 +58,11 @@ def test_pods_are_counted_by_their_uid(rows: Rows, shapes: list[tuple[int, int]]
     assert [(shape.count, shape.oldest_seconds) for shape in pending] == shapes
 
 
+def test_a_series_without_the_name_of_its_node_counts_for_no_worker() -> None:
+    nodes = bench(pods=[({"node": "i-a"}, 4), ({}, 9), ({"node": "i-b"}, 1)]).reader.read(NOW).nodes
+    assert [(node.node_name, node.pods) for node in nodes] == [("i-a", 4), ("i-b", 1)]
+
+
 def test_an_empty_answer_is_missing_and_never_zero() -> None:
     found = Bench()
     reading = found.reader.read(NOW)
