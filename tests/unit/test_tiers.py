@@ -6,6 +6,8 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -92,19 +94,41 @@ def test_a_failing_pip_is_quoted(start_script: Any, capsys: pytest.CaptureFixtur
     assert "No matching distribution" in capsys.readouterr().err
 
 
+def test_two_first_commands_at_the_same_time_set_up_once(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+
+    def set_up(requirements: str) -> None:
+        begun.append(requirements)
+        time.sleep(0.2)
+        start_script.STAMP.write_text(start_script.pins(requirements), encoding="utf-8")
+
+    monkeypatch.setattr(start_script, "STAMP", tmp_path / "pins")
+    monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(start_script, "set_up", set_up)
+    commands = [threading.Thread(target=start_script.install, args=["requirements.txt"]) for _ in range(3)]
+    for command in commands:
+        command.start()
+    for command in commands:
+        command.join()
+    assert begun == ["requirements.txt"]
+
+
 @pytest.mark.parametrize("has_uv", [True, False])
 def test_set_up_uses_uv_where_it_is_installed(
     start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_uv: bool
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(start_script, "VENV", tmp_path)
+    monkeypatch.setattr(start_script, "STAMP", tmp_path / "pins")
     monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/uv" if has_uv else None)
     monkeypatch.setattr(start_script.subprocess, "run", lambda command, check: commands.append(command))
     monkeypatch.setattr(start_script, "show_progress", lambda command, total: commands.append(command))
     start_script.install("requirements.txt")
     start_script.install("requirements.txt")  # the stamp says that nothing is left to do
-    (command,) = commands
+    venv, command = commands
+    assert venv[1:3] == ["-m", "venv"]
     assert command[:2] == (["/usr/bin/uv", "pip"] if has_uv else [sys.executable, "-m"])
     assert {"install", "--no-deps", str(ROOT / "requirements.txt")} <= set(command)
     if not has_uv:
