@@ -189,3 +189,14 @@ def page_data(page: str) -> str:
     """The JSON inside the page."""
     found: Any = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return str(found[1])
+
+
+def test_the_readme_shows_what_the_demo_prints(demo: Demo) -> None:
+    root = Path(__file__).parents[2]
+    block = (root / "README.md").read_text(encoding="utf-8").split("ends with this (shortened):")[1].split("Report:")[0]
+    shown = re.findall(r"^ +(\d\d:\d\d:\d\d) +\w+ +(\+.*?)  +(\d+) → (\d+) +(.*)$", block, re.MULTILINE)
+    grown = [row for row in demo.rows if row.decision.startswith("+")]
+    assert [(decision, int(before), int(after), reason) for _, decision, before, after, reason in shown] == [
+        (row.decision, row.workers_before, row.workers_after, row.reason.partition(";")[0]) for row in grown
+    ]
+    assert f"{demo.figures.failed} of {demo.figures.executions}" in block
