@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, 
 
 from cdk_app.endpoints import services_without_ipv6
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.text import count_of
 from node_fleet.settings import Settings
 
 SUBNET_PREFIX_LENGTH = 20
@@ -46,8 +47,7 @@ class ConfigurationError(Exception):
     """cdk.json is wrong. `problems` lists every mistake, each with its path, its value and what is expected."""
 
     def __init__(self, problems: list[str]) -> None:
-        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__(f"{count} in the configuration:\n  - " + "\n  - ".join(problems))
+        super().__init__(f"{count_of(len(problems), 'mistake')} in the configuration:\n  - " + "\n  - ".join(problems))
         self.problems = problems
 
 

@@ -17,6 +17,7 @@ from cdk_app.workflow import definitions
 from cli.live_view import simulated_live
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
 from node_fleet.domain.cost.fleet_cost import Currency
+from node_fleet.domain.model.text import count_of
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, render
 from simulator.report.story import Row, changed_something, rows_of
@@ -83,7 +84,7 @@ def read_scenario(name: str) -> Scenario:
             raise WrongUseError(f"scenario {name}: {error.problems[0].message}", hint=hint) from error
         for line in problems:
             console(stderr=True).print(line, markup=False, soft_wrap=True)
-        text = f"scenario {name} has {len(problems)} error{'s' if len(problems) > 1 else ''}, listed above"
+        text = f"scenario {name} has {count_of(len(problems), 'error')}, listed above"
         raise WrongUseError(text, hint="correct them in the file and run it again") from error
     except OSError as error:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error

@@ -17,7 +17,7 @@ from cli.configured import configured_clusters
 from cli.launch_template import template_problems
 
 Client = Callable[..., Any]
-WHERE = "docs/deployment.md#settings-that-are-fixed has what to do instead"
+WHERE = "docs/deployment.md#settings-that-are-fixed describes what to do instead"
 
 
 def refusals(cluster: ClusterConfig, client: Client) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model.errors import MetricsUnavailableError, ServerUnreachableError
+from node_fleet.adapters.node_listing import pending_pod_count
+from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
@@ -52,15 +53,12 @@ def _under_notice_or_paused(state: FleetState, target: Target, now: int) -> Drai
 
 def _load_returned(services: Services, event: dict[str, Any], target: Target, now: int) -> DrainVerdict | None:
     """More unschedulable pods than at the decision. Missing metrics withdraw nothing."""
-    try:
-        pending = services.prometheus.pending(now)
-    except MetricsUnavailableError:
-        return None
+    waiting = pending_pod_count(services.prometheus, now) or 0
     before = (take(event, "snapshot", Snapshot).pending_count or 0) if event.get("snapshot") else 0
-    waiting = sum(shape.count for shape in pending or ())
     if target.not_ready or waiting <= before:
         return None
-    return DrainVerdict(status="withdrawn", detail=f"{waiting} pods were unschedulable during the drain")
+    pods = "1 pod was" if waiting == 1 else f"{waiting} pods were"
+    return DrainVerdict(status="withdrawn", detail=f"{pods} unschedulable during the drain")
 
 
 def _judge(services: Services, operation: Operation, target: Target, now: int) -> DrainVerdict:

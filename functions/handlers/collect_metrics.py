@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.node_listing import UNREACHABLE, nodes_from_server
-from node_fleet.domain.fit.listing import PendingListing
+from node_fleet.adapters.node_listing import list_pending, nodes_from_server
+from node_fleet.domain.fit.listing import with_listing
 from node_fleet.domain.model.assembly import assemble, refresh
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
@@ -45,31 +45,15 @@ def _snapshot(services: Services, now: int) -> Snapshot:
     if problem := _stale_exporter(services, snapshot):
         reading = replace(reading, nodes=(), pending=None, missing=(*reading.missing, "nodes", "pending"))
         return assemble(instances, reading, notices, policy, now, problem=problem, hourly=hourly)
-    return _with_demands(services, snapshot)
+    if not snapshot.pending:  # a quiet tick asks nothing more
+        return snapshot
+    return with_listing(snapshot, list_pending(services.server))
 
 
 def _stale_exporter(services: Services, snapshot: Snapshot) -> str:
     """Why nodes and pods of the reading cannot be used; asks the server only when a worker lacks a node for long."""
-    without_node = [w for w in snapshot.unjoined if not w.node_name and not w.join_failed]
+    without_node = snapshot.without_node
     return describe_stale_exporter(without_node, nodes_from_server(services.server)) if without_node else ""
-
-
-def _with_demands(services: Services, snapshot: Snapshot) -> Snapshot:
-    """The pending pods as the API shows them. Prometheus says whether there are any, so a quiet tick asks nothing."""
-    if not snapshot.pending:
-        return snapshot
-    try:
-        listing = services.server.list_pending()
-    except UNREACHABLE as error:
-        listing = PendingListing(known=False, detail=str(error))
-    if not listing.known:
-        return replace(snapshot, unlisted=listing.detail)
-    return replace(
-        snapshot,
-        pending=(*listing.shapes, *listing.others),
-        worker_labels=listing.labels,
-        worker_taints=listing.taints,
-    )
 
 
 def _has_values(snapshot: Snapshot) -> bool:

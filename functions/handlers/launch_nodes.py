@@ -81,7 +81,7 @@ def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, 
     if not slots:
         seconds = min((pool.until for pool in back_offs if pool.until > now), default=now) - now
         raise NoCapacityError(
-            f"no worker was launched: EC2 lately refused every pool of {', '.join(placement.instance_types)}; "
+            f"no worker was launched: EC2 recently refused every pool of {', '.join(placement.instance_types)}; "
             f"node-fleet asks the first of them again in {seconds} s. What you can do: fix what the refusals name, or "
             "add instance types or zones"
         )

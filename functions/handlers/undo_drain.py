@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.domain.model.back_off import REMOVAL, node_key
+from node_fleet.domain.model.back_off import REMOVAL, node_key, seconds_left
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
-from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import plain_failure
-from node_fleet.domain.scale_down.drain import after_target, alert_once, moved, undone_sentence
+from node_fleet.domain.scale_down.drain import (
+    after_target,
+    alert_once,
+    drain_failed_alert,
+    moved,
+    removals_paused_alert,
+    undone_sentence,
+)
 from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -67,24 +73,10 @@ def _with_back_off(services: Services, event: dict[str, Any], target: Target, wh
     key, now, policy = node_key(target.instance_id), services.clock.now(), services.settings.policy()
     memory = record_failure(take(event, "memory", Memory, default=Memory()), key, now, policy)
     if event.get("failure", {}).get("Error") == "TerminationRefusedError":
-        return _without_removals(event, memory, now, policy, why)
-    seconds = next(b.until for b in memory.back_offs if b.key == key) - now
-    kind = event.get("drain", {}).get("alert") or "drain_failed"
-    text = f"worker {target.instance_id} could not be drained; no run drains it again for {seconds} s: {why}"
-    alert = Alert(kind=f"{kind}:{target.instance_id}", text=text)
-    memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
-    return add_alerts(put(event, memory=memory), alerts=alerts)
-
-
-def _without_removals(event: dict[str, Any], memory: Memory, now: int, policy: Policy, why: str) -> dict[str, Any]:
-    """EC2 would refuse the next worker too, so every removal pauses. Launches are not affected."""
-    memory = record_failure(memory, REMOVAL, now, policy)
-    minutes = (next(b.until for b in memory.back_offs if b.key == REMOVAL) - now) // 60
-    text = (
-        f"EC2 refuses to terminate workers: {why}. The worker is uncordoned, and node-fleet removes no worker for "
-        f"{minutes} min; it launches workers as before. Turn termination protection off, or fix the permission that "
-        "EC2 names, then run: node-fleet resume --breaker"
-    )
-    alert = Alert(kind="termination_refused", text=text)
+        memory = record_failure(memory, REMOVAL, now, policy)
+        alert = removals_paused_alert(why, seconds_left(memory.back_offs, REMOVAL, now))
+    else:
+        kind = event.get("drain", {}).get("alert") or "drain_failed"
+        alert = drain_failed_alert(target, kind, why, seconds_left(memory.back_offs, key, now))
     memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
     return add_alerts(put(event, memory=memory), alerts=alerts)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.text import count_of
 from node_fleet.settings import Settings
 from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.state import Clock
@@ -54,7 +55,7 @@ class ScenarioError(ValueError):
 
     def __init__(self, source: str, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line))
-        lines = [f"{source} has {len(problems)} mistake{'s' if len(problems) != 1 else ''}:"]
+        lines = [f"{source} has {count_of(len(problems), 'mistake')}:"]
         super().__init__("\n  ".join([*lines, *map(str, self.problems)]))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.fit.listing import PendingListing
 from node_fleet.domain.model.errors import (
     Ec2Error,
     MetricsUnavailableError,
@@ -61,6 +62,15 @@ def node_list_of(inspection: Inspection) -> NodeList:
     if not inspection.nodes or inspection.left_out:
         return _unknown(f"the server listed {len(inspection.nodes)} nodes and left out {inspection.left_out}")
     return NodeList(nodes=tuple(map(_node_reading, inspection.nodes)), source="server")
+
+
+def list_pending(server: Any) -> PendingListing:
+    """The pending pods with what they demand, as the API server shows them; not known when it cannot be reached."""
+    try:
+        listing: PendingListing = server.list_pending()
+    except UNREACHABLE as error:
+        return PendingListing(known=False, detail=str(error))
+    return listing
 
 
 def pending_pod_count(prometheus: Any, now: int) -> int | None:

@@ -186,7 +186,7 @@ def test_without_an_answer_of_the_api_only_pods_that_are_known_to_be_plain_count
     waiting = (shape(2, example="shop/web-7d9-abcde"), shape(1, 400, example="shop/gpu-5f6-fghij"))
     found = demand(*waiting, memory=Memory(plain_owners=("shop/web-7d9",)), unlisted="SSM status TimedOut")
     assert (found.left, found.listed) == (2, 1)
-    assert found.unfit[0][1] == "may need a certain worker: SSM status TimedOut"
+    assert found.unfit[0][1] == "not counted, because what it demands of a worker is not known: SSM status TimedOut"
 
 
 def test_owners_of_plain_pods_are_remembered_until_they_are_seen_to_demand_more() -> None:

@@ -79,7 +79,7 @@ def test_it_terminates_the_one_drained_worker_and_is_harmless_twice(drained: Fak
     assert (drained.ec2.terminated, len(drained.server.commands)) == ([A, A], checked)
 
 
-def refused(services: FakeServices, words: str) -> None:
+def assert_refused(services: FakeServices, words: str) -> None:
     with pytest.raises(DrainFailedError, match=words):
         services.run(terminate_nodes)
     assert services.ec2.terminated == []
@@ -99,7 +99,7 @@ def refused(services: FakeServices, words: str) -> None:
 )
 def test_a_node_that_is_not_seen_empty_under_our_cordon_is_not_terminated(drained: FakeServices, said: Any) -> None:
     drained.server.answers["CheckNode"] = said
-    refused(drained, "was not terminated")
+    assert_refused(drained, "was not terminated")
 
 
 @pytest.mark.parametrize(
@@ -112,33 +112,33 @@ def test_a_node_that_is_not_seen_empty_under_our_cordon_is_not_terminated(draine
 )
 def test_the_minimum_is_checked_again_with_fresh_data(drained: FakeServices, others: tuple[str, ...]) -> None:
     drained.server.says("InspectNodes", inspection_text(worker_line(A, "RCW", OPERATION_ID), *others))
-    refused(drained, "at_min: only 1 usable workers would remain, the minimum is 2")
+    assert_refused(drained, "at_min: only 1 usable workers would remain, the minimum is 2")
 
 
 @pytest.mark.parametrize("reclaimed", [B, C])
 def test_a_worker_under_notice_does_not_hold_the_minimum(drained: FakeServices, reclaimed: str) -> None:
     drained.notice(reclaimed)
-    refused(drained, "at_min")
+    assert_refused(drained, "at_min")
 
 
 def test_no_target_of_the_operation_holds_the_minimum(drained: FakeServices) -> None:
     drained.begun("drained", "selected")
-    refused(drained, "at_min")
+    assert_refused(drained, "at_min")
 
 
 def test_a_worker_that_ec2_does_not_list_does_not_hold_the_minimum(drained: FakeServices) -> None:
     drained.ec2.fleet = drained.ec2.fleet[:2]
-    refused(drained, "at_min")
+    assert_refused(drained, "at_min")
 
 
 def test_no_worker_is_terminated_while_the_others_cannot_be_inspected(drained: FakeServices) -> None:
     drained.server.says("InspectNodes", A_CORDONED, status="TimedOut")
-    refused(drained, "could not be inspected")
+    assert_refused(drained, "could not be inspected")
 
 
 def test_without_a_target_no_worker_is_terminated(drained: FakeServices) -> None:
     drained.begun("forgotten")
-    refused(drained, "no worker left to terminate")
+    assert_refused(drained, "no worker left to terminate")
 
 
 def test_a_dead_worker_with_lost_pods_is_terminated(drained: FakeServices) -> None:

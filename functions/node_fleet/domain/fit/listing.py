@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.model.snapshot import PodShape, Snapshot
 
 _TAIL = re.compile(r"^end (\d{1,6}) ([0-9a-f]{8})$")
 _MIB = 1024 * 1024
@@ -34,6 +34,14 @@ class PendingListing:
         problem = "they did not fit into the answer of the server"
         one = PodShape(cpu_milli=0, memory_mib=0, count=self.more, example=f"{self.more} others", problem=problem)
         return (one,) if self.more else ()
+
+
+def with_listing(snapshot: Snapshot, listing: PendingListing) -> Snapshot:
+    """The snapshot with the pods of the listing in place of those of Prometheus, which shows CPU and memory only."""
+    if not listing.known:
+        return replace(snapshot, unlisted=listing.detail)
+    pending = (*listing.shapes, *listing.others)
+    return replace(snapshot, pending=pending, worker_labels=listing.labels, worker_taints=listing.taints)
 
 
 def parse_listing(text: str) -> PendingListing:

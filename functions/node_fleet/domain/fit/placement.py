@@ -253,9 +253,7 @@ class Placement:
         """
         if self.is_certain(pods, nodes):
             return None
-        largest_first = sorted(
-            pods, key=lambda p: (p.requests.get("cpu", 0), p.requests.get("memory", 0)), reverse=True
-        )
+        largest_first = sorted(pods, key=_size, reverse=True)
         orders = {tuple(o) for o in (largest_first, largest_first[::-1], pods, pods[::-1])}
         for ordered in sorted(orders, key=lambda order: [pod.name for pod in order]):
             placed, failed = self._place(ordered, nodes)

@@ -36,6 +36,12 @@ def active(back_offs: tuple[BackOff, ...], key: str, now: int) -> BackOff | None
     return next((b for b in back_offs if b.key == key and b.until > now), None)
 
 
+def seconds_left(back_offs: tuple[BackOff, ...], key: str, now: int) -> int:
+    """How long the back-off of `key` still lasts; 0 without one."""
+    found = active(back_offs, key, now)
+    return found.until - now if found else 0
+
+
 def _back_off_seconds(key: str, failures: int, policy: Policy) -> int:
     if key == JOIN:
         over = failures - policy.join_failures_to_open

@@ -221,6 +221,11 @@ class Snapshot(FleetLoad):
         return tuple(sorted(found, key=lambda w: (w.launched_at, w.instance_id)))
 
     @property
+    def without_node(self) -> tuple[Worker, ...]:
+        """Unjoined workers for which no node is known at all, and which have not reported why."""
+        return tuple(w for w in self.unjoined if not w.node_name and not w.join_failed)
+
+    @property
     def counted(self) -> tuple[Worker, ...]:
         """Every instance that counts against the maximum: pending or running, not under interruption notice."""
         return tuple(w for w in self.workers if not w.under_notice)

@@ -12,6 +12,7 @@ from typing import Literal
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_down.inspection import NodeCheck
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
@@ -145,10 +146,10 @@ def judge_check(
         return DrainVerdict(status="failed", detail="its cordon was removed while it was drained")
     lost = check.pods_terminating if dead and not check.ready else 0
     if check.pods_left > lost:
-        text = f"{counted(check.pods_left, 'pod')} still terminating on it"
+        text = f"{count_of(check.pods_left, 'pod')} still terminating on it"
         return DrainVerdict(status="failed" if over else "waiting", detail=text)
     if lost:
-        text = f"drained with loss: {counted(lost, 'pod')} lost with the dead node"
+        text = f"drained with loss: {count_of(lost, 'pod')} lost with the dead node"
         return DrainVerdict(status="drained", detail=text)
     return DrainVerdict(status="drained", detail="it is empty")
 
@@ -195,6 +196,22 @@ def undone_sentence(target: Target, word: str, why: str) -> str:
     return f"node {target.node_name} {did}: {why or 'the drain did not end'}"
 
 
+def drain_failed_alert(target: Target, kind: str, why: str, seconds: int) -> Alert:
+    """One worker could not be drained and is in back-off."""
+    text = f"worker {target.instance_id} could not be drained; no run drains it again for {seconds} s: {why}"
+    return Alert(kind=f"{kind}:{target.instance_id}", text=text)
+
+
+def removals_paused_alert(why: str, seconds: int) -> Alert:
+    """EC2 refuses for good to terminate a worker. It would refuse the next one too, so every removal pauses."""
+    text = (
+        f"EC2 refuses to terminate workers: {why}. The worker is uncordoned, and node-fleet removes no worker for "
+        f"{seconds // 60} min; it launches workers as before. Turn termination protection off, or fix the permission "
+        "that EC2 names, then run: node-fleet resume --breaker"
+    )
+    return Alert(kind="termination_refused", text=text)
+
+
 _DOWN_PHASE: dict[str, DownPhase] = {
     "selected": "draining",
     "draining": "draining",
@@ -234,11 +251,6 @@ def _unsuccessful(result: CommandResult) -> DrainVerdict:
     else:
         text = f"kubectl drain ended with exit code {result.exit_code}: {_last_line(result.stderr) or 'no error text'}"
     return DrainVerdict(status="failed", detail=text, alert="drain_failed")
-
-
-def counted(number: int, noun: str) -> str:
-    """For example: 1 pod, 2 pods."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _last_line(text: str) -> str:

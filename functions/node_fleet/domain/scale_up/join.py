@@ -13,6 +13,7 @@ from node_fleet.domain.model.back_off import JOIN, SCALE_UP
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NodeReading
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_up.launch import (
     EC2_LISTING_DELAY_SECONDS,
     ERRORS_WITHOUT_BACK_OFF,
@@ -103,7 +104,7 @@ def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ..
     lost = [s for s in operation.slots if s.outcome == "unjoined"]
     if lost:
         listed = "; ".join(f"{s.instance_id} in {s.zone}: {s.detail}" for s in lost)
-        workers = "1 launched worker" if len(lost) == 1 else f"{len(lost)} launched workers"
+        workers = count_of(len(lost), "launched worker")
         text = f"{workers} never joined the cluster: {listed}; {unjoined_action(keep_unjoined)}"
         alerts.append(Alert(kind="join_failed", text=text))
     if operation.waiting:

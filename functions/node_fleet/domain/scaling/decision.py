@@ -12,6 +12,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling import alerts, explain
 from node_fleet.domain.scaling.check import Action, Check, Decision, DesiredChange, Verdict
 from node_fleet.domain.scaling.cooldown import evaluate_cooldown, evaluate_launch_back_off, evaluate_removal_back_off
@@ -95,7 +96,7 @@ def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, f
     lead = Check(
         name=minimum.rule,
         verdict="up",
-        text=f"{explain.count_of(tick.have, 'worker')}, under {minimum.text}",
+        text=f"{count_of(tick.have, 'worker')}, under {minimum.text}",
         value=tick.have,
         threshold=minimum.workers,
         setting=minimum.setting,

@@ -46,11 +46,6 @@ def _worker_counts(tick: Tick) -> str:
     return text
 
 
-def count_of(count: int, noun: str) -> str:
-    """'1 worker', '2 workers'."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def reason(check: Check) -> str:
     """The check's text with its setting in brackets."""
     return f"{check.text} [{check.setting}]"

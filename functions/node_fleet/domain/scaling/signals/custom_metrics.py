@@ -11,8 +11,8 @@ from typing import Any
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import CustomReading
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.explain import count_of
 from node_fleet.domain.scaling.signals.sustained import advance_streak, is_sustained
 from node_fleet.domain.scaling.tick import Tick, finite
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.explain import count_of
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick, finite

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import Streak
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.explain import count_of
 from node_fleet.domain.scaling.signals.sustained import advance_streak, is_sustained
 from node_fleet.domain.scaling.tick import Tick, finite
 

@@ -111,7 +111,7 @@ def _unfit_reason(tick: Tick, shape: PodShape, kinds: Sequence[Node]) -> str:
     if shape.problem:
         return f"waits: {shape.problem}"
     if tick.snapshot.unlisted and shape.owner not in tick.memory.plain_owners:
-        return f"may need a certain worker: {tick.snapshot.unlisted}"
+        return f"not counted, because what it demands of a worker is not known: {tick.snapshot.unlisted}"
     pod = pod_of(shape)
     if accepting_kinds(pod, kinds):
         return ""

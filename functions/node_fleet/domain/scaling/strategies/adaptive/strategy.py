@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, DesiredChange, Verdict
-from node_fleet.domain.scaling.explain import count_of
 from node_fleet.domain.scaling.signals.custom_metrics import evaluate_custom_metrics
 from node_fleet.domain.scaling.signals.idle import evaluate_projection, find_idle_blocker
 from node_fleet.domain.scaling.signals.load import evaluate_load, hold_for_joining
