@@ -174,6 +174,12 @@ def test_pending_pods_are_listed_by_the_api_with_what_they_demand(one: FakeServi
     assert (snapshot.worker_labels, snapshot.unlisted) == ({"disk": "ssd"}, "")
 
 
+def test_pods_that_the_api_leaves_out_still_count_as_unschedulable_later_in_the_run(one: FakeServices) -> None:
+    waiting(one)
+    one.server.says("ListPendingPods", listing())
+    assert (collect().pending, collect().pending_count) == ((), 2)
+
+
 def test_a_quiet_tick_does_not_ask_the_server(one: FakeServices) -> None:
     collect()
     assert one.server.commands == []

@@ -128,6 +128,16 @@ def test_it_is_withdrawn_when_more_pods_are_unschedulable_than_at_the_decision(
     assert status == "waiting" or f"{pods} pod" in drain["detail"]
 
 
+@pytest.mark.parametrize(("pods", "status"), [(1, "waiting"), (2, "withdrawn")])
+def test_a_pod_of_a_daemon_set_that_waited_before_the_drain_withdraws_nothing(
+    services: FakeServices, pods: int, status: str
+) -> None:
+    services.begun("draining")
+    services.prometheus.shapes = (PodShape(cpu_milli=100, memory_mib=64, count=pods),)
+    decided_on = Snapshot(at=NOW, source="live", pending=(), unschedulable=1, workers=())
+    assert services.run(check_drain, snapshot=decided_on)["drain"]["status"] == status
+
+
 @pytest.mark.parametrize("down", [False, True])
 def test_missing_metrics_withdraw_nothing(services: FakeServices, down: bool) -> None:
     services.begun("draining")

@@ -40,8 +40,13 @@ def with_listing(snapshot: Snapshot, listing: PendingListing) -> Snapshot:
     """The snapshot with the pods of the listing in place of those of Prometheus, which shows CPU and memory only."""
     if not listing.known:
         return replace(snapshot, unlisted=listing.detail)
-    pending = (*listing.shapes, *listing.others)
-    return replace(snapshot, pending=pending, worker_labels=listing.labels, worker_taints=listing.taints)
+    return replace(
+        snapshot,
+        pending=(*listing.shapes, *listing.others),
+        unschedulable=snapshot.pending_count,
+        worker_labels=listing.labels,
+        worker_taints=listing.taints,
+    )
 
 
 def parse_listing(text: str) -> PendingListing:

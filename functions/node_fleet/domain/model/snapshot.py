@@ -183,8 +183,9 @@ class Reading(FleetLoad):
 class Snapshot(FleetLoad):
     """Everything that one decision may use. dead_nodes: ids of instances that ended and whose node is NotReady.
 
-    unlisted: why the API could not be asked which pods are pending; empty when it was, or when none is. worker_labels,
-    worker_taints: what all workers of the fleet have in common.
+    unlisted: why the API could not be asked which pods are pending; empty when it was, or when none is. unschedulable:
+    the number of pending pods in Prometheus where `pending` is the API's list, which leaves out pods of DaemonSets.
+    worker_labels, worker_taints: what all workers of the fleet have in common.
     """
 
     at: int
@@ -199,12 +200,15 @@ class Snapshot(FleetLoad):
     read_at: int = 0
     problem: str = ""
     unlisted: str = ""
+    unschedulable: int | None = None
     worker_labels: dict[str, str] = field(default_factory=dict)
     worker_taints: tuple[dict[str, Any], ...] = ()
 
     @property
     def pending_count(self) -> int | None:
-        """Pods that the scheduler marked unschedulable; None when unknown."""
+        """Pods that the scheduler marked unschedulable, as Prometheus counts them; None when unknown."""
+        if self.unschedulable is not None:
+            return self.unschedulable
         return None if self.pending is None else sum(shape.count for shape in self.pending)
 
     @property
