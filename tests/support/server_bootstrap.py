@@ -16,7 +16,6 @@ from tests.support.stub_commands import Reply, Stubs
 AGENT_TOKEN = f"K10{'a' * 64}::node:agentSecretPart"
 PASSWORD = "pa55wordOfPrometheus"
 INSTANCE = "i-0aaaabbbbccccdddd"
-SESSION = "X-aws-ec2-metadata-token: session .*"
 VALUES = {
     "CLUSTER_ID": "node-fleet-prod",
     "AWS_REGION": "ap-southeast-1",

@@ -60,6 +60,10 @@ class Reply:
     run: str = ""
 
 
+UNAUTHORIZED = Reply(exit=22, stderr="curl: (22) The requested URL returned error: 401\n")
+SESSION = "X-aws-ec2-metadata-token: session .*"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Answers to the calls of one command whose arguments match. keeps: where the file named in the call is kept."""
@@ -89,6 +93,13 @@ class Stubs:
         """Adds a rule. keeps names the file that collects what file:// arguments and -f point to."""
         answers = tuple(Reply(stdout=reply) if isinstance(reply, str) else reply for reply in replies or ("",))
         self.rules.append(Rule(command=command, match=match, replies=answers, keeps=keeps))
+
+    def on_metadata(self, answers: dict[str, str]) -> None:
+        """The metadata service of an instance: 401 without the token of a session (IMDSv2), and for other paths."""
+        self.on("curl", "meta-data", UNAUTHORIZED)
+        for path, answer in answers.items():
+            self.on("curl", f"{SESSION}meta-data/{path}$", answer)
+        self.on("curl", "-X PUT .*api/token", "session")
 
     def run(self, script: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """Runs a bash script with the stubs first on its PATH and nothing of our own environment."""

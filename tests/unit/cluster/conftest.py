@@ -13,8 +13,8 @@ import pytest
 
 from cdk_app.scripts import read_script
 from cdk_app.stacks.cluster import DASHBOARDS, NOT_IN_BUNDLE
-from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, PASSWORD, SESSION, VALUES, Run, boot_unit
-from tests.support.stub_commands import Reply, Stubs
+from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, PASSWORD, VALUES, Run, boot_unit
+from tests.support.stub_commands import SESSION, Reply, Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
 
@@ -79,14 +79,9 @@ def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
     binary = f'#!/bin/sh\nexec {stubs.home}/bin/kubectl "$@"\n'
     stubs.on("uname", "-m", "x86_64\n")
     stubs.on("systemctl", "")
-    stubs.on("curl", "meta-data", Reply(exit=22, stderr="401\n"))
-    for path, answer in {
-        "instance-id": INSTANCE,
-        "placement/availability-zone": "ap-southeast-1b",
-        "local-ipv4": "10.0.1.10",
-    }.items():
-        stubs.on("curl", f"{SESSION}meta-data/{path}$", answer)
-    stubs.on("curl", "-X PUT .*api/token", "session")
+    stubs.on_metadata(
+        {"instance-id": INSTANCE, "placement/availability-zone": "ap-southeast-1b", "local-ipv4": "10.0.1.10"}
+    )
     stubs.on("curl", "k3s-io.*/k3s$", binary)
     stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(binary.encode()).hexdigest()}  k3s\n")
     stubs.on("kubectl", ".*", "kind: Fake\n")

@@ -12,8 +12,8 @@ import pytest
 from moto import mock_aws
 
 from tests.support.documented_commands import commands_of
-from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, SESSION, Run, failure_tag, k3s_config
-from tests.support.stub_commands import Stubs
+from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, Run, failure_tag, k3s_config
+from tests.support.stub_commands import SESSION, Stubs
 
 SERVER = "var/lib/rancher/k3s/server"
 NEW_INSTANCE = "i-0123456789abcdef0"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stub_commands import Reply, Stubs
+from tests.support.stub_commands import UNAUTHORIZED, Reply, Stubs
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 AUTHORITY = hashlib.sha256(CERTIFICATE.encode()).hexdigest()
@@ -26,7 +26,6 @@ VALUES = {
     "TOKEN_SECRET_ID": "node-fleet/k3s-token",
 }
 NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
-UNAUTHORIZED = Reply(exit=22, stderr="curl: (22) The requested URL returned error: 401\n")
 MISSING = Reply(exit=254, stderr="ResourceNotFoundException\n")
 
 Run = Callable[[], "subprocess.CompletedProcess[str]"]
@@ -38,15 +37,14 @@ def stubs(tmp_path: Path) -> Stubs:
     stubs = Stubs(tmp_path / "stubs", ("curl", "aws", "systemctl", "sleep", "uname"))
     stubs.on("uname", "-m", "x86_64\n")
     stubs.on("systemctl", "")
-    stubs.on("curl", "meta-data", UNAUTHORIZED)
-    for path, answer in {
-        "instance-id": INSTANCE,
-        "placement/availability-zone": "ap-southeast-1a",
-        "instance-type": "t3.small",
-        "instance-life-cycle": "spot",
-    }.items():
-        stubs.on("curl", f"X-aws-ec2-metadata-token: session .*meta-data/{path}$", answer)
-    stubs.on("curl", "-X PUT .*api/token", "session")
+    stubs.on_metadata(
+        {
+            "instance-id": INSTANCE,
+            "placement/availability-zone": "ap-southeast-1a",
+            "instance-type": "t3.small",
+            "instance-life-cycle": "spot",
+        }
+    )
     stubs.on("curl", "/k3s$", BINARY)
     stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(BINARY.encode()).hexdigest()}  k3s\n")
     stubs.on("curl", "10.0.1.10:6443/cacerts", CERTIFICATE)
