@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cli.output import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,6 +42,15 @@ def configured(cluster_id: str) -> ClusterConfig | None:
 
 
 def region_of(cluster_id: str) -> str:
-    """The region of the cluster in cdk.json, or nothing."""
-    found = configured(cluster_id)
-    return found.region if found else ""
+    """The region of the cluster in cdk.json; nothing without an entry.
+
+    Raises:
+        CommandError: cdk.json has a mistake.
+    """
+    if not configuration_file().exists():
+        return ""
+    try:
+        return next((one.region for one in configured_clusters() if one.cluster_id == cluster_id), "")
+    except ConfigurationError as error:
+        text = f"the region of {cluster_id} cannot be read from {configuration_file()}: {error}"
+        raise CommandError(text, hint="correct the file, or give --region") from error

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +112,18 @@ def test_the_region_is_that_of_the_cluster_in_cdk_json_when_none_is_given(
     code, out, err = desk.run("status")
     assert code == ExitCode.OK, err
     assert "node-fleet-prod in ap-southeast-1" in out
+
+
+def test_a_mistake_in_cdk_json_is_named_when_the_region_is_wanted_from_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = {"cluster_id": "node-fleet-prod", "region": "ap-southeast-1", "settings": {"max_wrokers": 5}}
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"clusters": [cluster]}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    code, _, err = desk.run("status")
+    assert code == ExitCode.FAILED
+    assert "max_wrokers is not a setting" in err and "give --region" in err
 
 
 def test_a_pause_without_ticks_is_a_warning_of_doctor(desk: Desk) -> None:
