@@ -36,6 +36,9 @@ READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item",
 HOLD_LEASE = Grant(
     ("dynamodb:UpdateItem",), "state_table", "checks and renews its lease before it changes anything", condition=OWN
 )
+RECORD_LOST_VOLUMES = Grant(
+    ("dynamodb:UpdateItem",), "state_table", "records that the lost volumes of a worker are reported", condition=OWN
+)
 RECORD_EVENT = Grant(("dynamodb:PutItem",), "events_table", "records what happened", condition=OWN)
 READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened", condition=OWN)
 RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading", condition=OWN)
@@ -168,13 +171,14 @@ NEEDS: dict[str, FunctionNeeds] = {
     "StartDeadlineDrain": FunctionNeeds((READ_STATE, READ_HISTORY, *DRAIN, CANCEL_COMMAND)),
     "CheckDeadlineDrain": FunctionNeeds((LIST_INSTANCES, READ_COMMAND)),
     "LaunchReplacement": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
-    "NotifyResponse": FunctionNeeds((RECORD_EVENT, PUBLISH_MESSAGE)),
+    "NotifyResponse": FunctionNeeds((RECORD_EVENT, RECORD_LOST_VOLUMES, PUBLISH_MESSAGE)),
     "CheckOutcome": FunctionNeeds((READ_STATE, LIST_INSTANCES)),
     "ForgetInterrupted": FunctionNeeds(FORGET),
     "ReinstateWorker": FunctionNeeds((*LEASE_AND_STATE, *CHECK_NODE, *UNCORDON, TERMINATE)),
-    "CloseNotice": FunctionNeeds((HOLD_LEASE, RECORD_EVENT, PUBLISH_MESSAGE)),
+    "CloseNotice": FunctionNeeds((*LEASE_AND_STATE, RECORD_EVENT, PUBLISH_MESSAGE)),
     "CleanUp": FunctionNeeds(
-        (*LEASE_AND_STATE, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, PUBLISH_FAILURE), timeout_seconds=120
+        (*LEASE_AND_STATE, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, PUBLISH_MESSAGE, PUBLISH_FAILURE),
+        timeout_seconds=120,
     ),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((READ_SLACK_WEBHOOK,)),

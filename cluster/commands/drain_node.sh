@@ -6,6 +6,7 @@
 # DRAIN_TIMEOUT_SECONDS and DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod is annotated as
 # safe to evict), not-ready (the node has been not ready for long: only node-bound volumes, protected and unreadable pods
 # refuse) or deadline (AWS reclaims the instance: nothing refuses, and the last third of the time ignores budgets).
+# A deadline drain first prints "volume CLAIM VOLUME POD" for each volume that ends with the node (lost_volumes.py).
 # The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain failed, 64 bad parameter, 65 too late,
 # 66 no such node, 67 cordoned by another user, 68 a pod blocks, 69 the API cannot be read, 70 rolled back, 75 busy.
 # insert: parts/environment.sh
@@ -51,11 +52,13 @@ cordon() {
   finish 69 "unreadable node $NODE_NAME could not be cordoned"
 }
 
-# Prints what blocks, or "force" or "free". The node is cordoned, so no new pod starts between this and the drain.
+# inspect_again blockers: prints what blocks, or "force" or "free". The node is cordoned, so no new pod starts between this
+# and the drain. inspect_again volumes: prints the volumes that end with the node.
 inspect_again() {
-  NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" DRAIN_MODE="$DRAIN_MODE" python3 - <<'PYTHON'
+  NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" DRAIN_MODE="$DRAIN_MODE" SUBJECT="$1" python3 - <<'PYTHON'
 # insert: ../../functions/node_fleet/domain/fit/demand.py
 # insert: rules.py
+# insert: lost_volumes.py
 import json
 import os
 import subprocess
@@ -81,7 +84,16 @@ def read(path):
     return json.loads(done.stdout)
 
 
+def pods_in(namespace):
+    return read(f"/api/v1/namespaces/{namespace}/pods")["items"] or []
+
+
 def main():
+    if os.environ["SUBJECT"] == "volumes":
+        lists = {kind: read(LISTS[kind])["items"] or [] for kind in ("nodes", "persistentvolumes")}
+        for line in volume_lines(Cluster(lists, 0), NODE, pods_in):
+            print(line)
+        return
     lists = {kind: read(path)["items"] or [] for kind, path in LISTS.items()}
     node = next(each for each in lists["nodes"] if each["metadata"]["name"] == NODE)
     cluster = Cluster(lists, int(os.environ["NODE_FLEET_NOW"]))
@@ -89,8 +101,8 @@ def main():
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
     not_ready = os.environ["DRAIN_MODE"] == "not-ready" and not ready
-    refusing = "vnxu" if not_ready else "vnxuwkscdgepto"
-    found = sorted("/".join(key(p)) + ":" + b for p in pods for b in [cluster.blocker(p, node)] if b and b[0] in refusing)
+    refusing = "bvnxu" if not_ready else "bvnxuwkscdgepto"
+    found = sorted(f"{name}:{code}" for name, code in cluster.blockers(node, pods) if code[0] in refusing)
     mark = node_protected(node, cluster.now)
     if mark:
         found.insert(0, "node:" + mark)
@@ -132,7 +144,7 @@ drain_before_deadline() {
 
 # The remaining blockers name the pod and the budget that refused.
 give_up() {
-  finish 1 "drain-failed $(inspect_again)"
+  finish 1 "drain-failed $(inspect_again blockers)"
 }
 
 check_parameters
@@ -142,7 +154,7 @@ take_lock "$DRAIN_TIMEOUT_SECONDS"
 check_time
 cordon
 if [ "$DRAIN_MODE" != deadline ]; then
-  verdict="$(inspect_again)" || finish 69 "unreadable the pods of node $NODE_NAME"
+  verdict="$(inspect_again blockers)" || finish 69 "unreadable the pods of node $NODE_NAME"
   case "$verdict" in
     free | force) ;;
     *) finish 68 "$verdict" ;;
@@ -153,6 +165,7 @@ trap 'rm -rf "$WORK"' EXIT
 left="$(seconds_left)"
 [ "$left" -ge 5 ] || finish 75 "busy the time ran out while another command ran on node $NODE_NAME"
 if [ "$DRAIN_MODE" = deadline ]; then
+  inspect_again volumes || echo "the volumes of node $NODE_NAME could not be read" >&2
   drain_before_deadline "$left" || give_up
 elif [ "$verdict" = force ]; then
   drain "$left" --force || give_up

@@ -2,7 +2,8 @@
 # Deletes the objects of a terminated worker: its Node and its K3s node-password secret. It refuses a node that is ready
 # or belongs to another instance. It is safe to run twice.
 #
-# Parameters of the document: NODE_NAME, INSTANCE_ID. The last line is "result: WORD detail": forgotten (0), ready (71),
+# Parameters of the document: NODE_NAME, INSTANCE_ID. It first prints "volume CLAIM VOLUME POD" for each volume that ended
+# with the node (lost_volumes.py), also when the node was deleted before. The last line is "result: WORD detail": forgotten (0), ready (71),
 # other-instance (72), bad-parameter (64), unreadable (69).
 # insert: parts/environment.sh
 
@@ -16,6 +17,39 @@ case "$INSTANCE_ID" in
   *) finish 64 "bad-parameter INSTANCE_ID" ;;
 esac
 [ "${#INSTANCE_ID}" -le 19 ] || finish 64 "bad-parameter INSTANCE_ID"
+
+print_volumes() {
+  NODE_NAME="$NODE_NAME" python3 - <<'PYTHON'
+# insert: ../../functions/node_fleet/domain/fit/demand.py
+# insert: rules.py
+# insert: lost_volumes.py
+import json
+import os
+import subprocess
+import sys
+
+NODE = os.environ["NODE_NAME"]
+DELETED = {"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}
+
+
+def read(path):
+    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        sys.exit(1)
+    return json.loads(done.stdout)["items"] or []
+
+
+def main():
+    nodes = read("/api/v1/nodes")
+    nodes += [] if any(node["metadata"]["name"] == NODE for node in nodes) else [DELETED]
+    cluster = Cluster({"nodes": nodes, "persistentvolumes": read("/api/v1/persistentvolumes")}, 0)
+    for line in volume_lines(cluster, NODE, lambda namespace: read(f"/api/v1/namespaces/{namespace}/pods")):
+        print(line)
+
+
+main()
+PYTHON
+}
 
 found="$(kubectl get node "$NODE_NAME" --ignore-not-found -o json)" || finish 69 "unreadable node $NODE_NAME"
 if [ -n "$found" ]; then
@@ -32,6 +66,9 @@ print("same" if same else "other", "ready" if ready else "not-ready")
     *not-ready) ;;
     *) finish 71 "ready node $NODE_NAME is still Ready, so its instance is not terminated" ;;
   esac
+fi
+print_volumes || echo "the volumes of node $NODE_NAME could not be read" >&2
+if [ -n "$found" ]; then
   kubectl delete node "$NODE_NAME" --ignore-not-found --wait=false || finish 69 "unreadable node $NODE_NAME could not be deleted"
 fi
 kubectl delete secret "$NODE_NAME.node-password.k3s" -n kube-system --ignore-not-found --wait=false ||

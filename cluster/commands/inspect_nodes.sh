@@ -12,8 +12,8 @@
 #     PODS     to move/DaemonSet/mirror/finished; CPU requested/allocatable in millicores
 #     LEFT     the fewest disruptions that a budget of its pods still allows
 #     CORDON   the operation that cordoned it, "?" for another user; MARK D or K: annotated not to be removed
-#     BLOCKERS up to two, NAMESPACE/POD:LETTER[=DETAIL] with commas (letters: rules.py; for f the detail is
-#              REQUESTED/FREE/alone|together/PREDICATE); MORE the count of others, and of those that a node that is not
+#     BLOCKERS up to two, NAMESPACE/NAME:LETTER[=DETAIL] with commas: a pod, or a claim for the letter b (letters:
+#              rules.py; for f the detail is REQUESTED/FREE/alone|together/PREDICATE); MORE the count of others, and of those that a node that is not
 #              ready keeps too
 #   p NAME                                       a node-password secret without a node
 #   m COUNT                                      nodes left out to stay within the limit; their status is unknown
@@ -54,7 +54,7 @@ REPELLING_TAINTS = (
     "node.kubernetes.io/unreachable",
 )
 PLAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")
-LASTING = "vnxu"
+LASTING = "bvnxu"
 FLAGS = 4
 
 
@@ -106,11 +106,9 @@ def cordon(node):
 def blockers(node, pods, cluster):
     """Sorted, so that two inspections of one node print the same; a name with other characters is printed as "?"."""
     found = []
-    for pod in pods:
-        letter = cluster.blocker(pod, node)
-        if letter:
-            code, _, budget = letter.partition("=")
-            found.append((shown("/".join(key(pod))), code + ("=" + shown(budget) if budget else "")))
+    for name, code in cluster.blockers(node, pods):
+        letter, _, detail = code.partition("=")
+        found.append((shown(name), letter + ("=" + shown(detail) if detail else "")))
     return [f"{name}:{letter}" for name, letter in sorted(found)]
 
 

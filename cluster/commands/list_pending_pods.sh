@@ -5,7 +5,8 @@
 #   {"labels", "taints"}   what every worker of the fleet has in common, so that a new one will have it too
 #   {"count", "oldest", "example", "owner", "demand", "problem"}   equal pods of one owner; oldest: seconds since the
 #       oldest was created; demand: see domain/fit/demand.py, where the pods that run limit the zones of a new worker as
-#       a node selector term; problem: why no new worker helps them now, instead of the demand
+#       a node selector term; problem: why no new worker helps them now, instead of the demand; "lasting": the problem
+#       does not end by itself
 #   {"more": PODS}         pods of the groups that did not fit into the output
 #   end LINES CRC32        lines before this one, and their checksum
 # An output without a correct "end" line was cut and must be ignored. Pods of DaemonSets, gated pods and pods that are
@@ -52,7 +53,10 @@ def is_claiming(pod):
 
 def common(workers):
     """The labels and taints that all workers share, without those of one node."""
-    labels = [set((worker["metadata"].get("labels") or {}).items()) for worker in workers]
+    labels = [
+        {(k, v) for k, v in (worker["metadata"].get("labels") or {}).items() if v != worker["metadata"]["name"]}
+        for worker in workers
+    ]
     lasting = [[t for t in worker["spec"].get("taints") or () if "timeAdded" not in t] for worker in workers]
     taints = [{json.dumps(taint, sort_keys=True) for taint in each} for each in lasting]
     shared = dict(set.intersection(*labels)) if labels else {}
@@ -84,21 +88,41 @@ def demand_in(placement, pod, zones):
     return kept
 
 
+def unattachable(cluster, pod):
+    """Why no new worker can attach one of the pod's volumes, empty when that is not certain; and whether that lasts."""
+    for _, claim in cluster.claims_of(pod):
+        disk = cluster.of("persistentvolumes", "", ((claim or {}).get("spec") or {}).get("volumeName"))
+        terms = place_terms(disk) if disk else None
+        if terms is None:
+            continue
+        expressions = [e for term in terms for e in [*term["matchExpressions"], *term["matchFields"]]]
+        named = sorted({v for e in expressions if e["key"] in (HOSTNAME, "metadata.name") for v in e["values"]})
+        place = f"node {', '.join(named)}" if named else f"nodes with the label {expressions[0]['key']}"
+        text = f"its volume {meta(disk)['name']} (claim {meta(claim)['name']}) is bound to {place}"
+        if not cluster.satisfying(terms):
+            return f"{text}, and no such node exists", True
+        if named:
+            return f"{text}, and no other node can attach it", False
+    return "", False
+
+
 def grouped(waiting, placement, cluster, zones):
     groups = {}
     for each in waiting:
         owner = controller(each) or {"kind": "Pod", "name": each["metadata"]["name"]}
         name = f"{key(each)[0]}/{owner['kind']}/{owner['name']}"
+        demand, lasting = {"requests": {"pods": 1}}, False
         try:
-            found = demand_in(placement, Pod(name_of(each), demand_of(each, cluster.volume_terms(each))), zones), ""
+            problem, lasting = unattachable(cluster, each)
+            if not problem:
+                demand = demand_in(placement, Pod(name_of(each), demand_of(each, cluster.volume_terms(each))), zones)
         except UNREADABLE as error:
-            found = {"requests": {"pods": 1}}, str(error)
-        demand, problem = found
+            problem = str(error)
         if not demand.keys() & {"anti"}:
             demand = {k: v for k, v in demand.items() if k not in ("namespace", "labels")}
         age = cluster.now - (epoch(each["metadata"].get("creationTimestamp")) or cluster.now)
         identity = json.dumps([name, demand, problem], sort_keys=True)
-        new = {"count": 0, "oldest": -1, "owner": name, "demand": demand, "problem": problem}
+        new = {"count": 0, "oldest": -1, "owner": name, "demand": demand, "problem": problem, "lasting": lasting}
         group = groups.setdefault(identity, new)
         group["count"] += 1
         if age > group["oldest"]:

@@ -1,7 +1,9 @@
-# Which pods keep a worker from being removed: one letter each; domain/scale_down/eligibility.py has the reasons.
-# This code calls no API and changes nothing. It runs on the server with the standard library, inside inspect_nodes.sh
-# and drain_node.sh: cdk_app/scripts.py inserts this file into both.
+# Which pods and claims keep a worker from being removed: one letter each (scale_down/eligibility.py).
+# This code calls no API and changes nothing. It runs on the server with the standard library, inside the commands
+# that judge pods and volumes: cdk_app/scripts.py inserts this file into them.
 import datetime
+import functools
+import json
 import re
 from collections import defaultdict
 
@@ -94,6 +96,14 @@ class Cluster:
         labels = meta(pod).get("labels") or {}
         return [b for b in self.budgets[key(pod)[0]] if selects((b.get("spec") or {}).get("selector"), labels)]
 
+    def blockers(self, node, pods):
+        """(NAMESPACE/NAME, letter and detail) of each pod that keeps the node, and of each claim without such a pod."""
+        verdicts = [(pod, self.blocker(pod, node)) for pod in pods]
+        in_use = {claim for pod, code in verdicts if code == "v" for claim in self.claim_names(pod)}
+        pinned = self.pinned_volumes.get(meta(node)["name"], ())
+        claims = [(claim, f"b={volume}") for claim, volume in pinned if claim not in in_use]
+        return [("/".join(key(pod)), code) for pod, code in verdicts if code] + claims
+
     def blocker(self, pod, node):
         """The strongest reason why this pod keeps its node, as LETTER or LETTER=BUDGET; "" when it does not."""
         if finished(pod) or mirror(pod):
@@ -148,6 +158,15 @@ class Cluster:
                 found.append(("", self.of("persistentvolumeclaims", key(pod)[0], name)))
         return found
 
+    @staticmethod
+    def claim_names(pod):
+        """NAMESPACE/NAME of the claims that a pod uses, those of its own included."""
+        namespace, name = key(pod)
+        volumes = (pod.get("spec") or {}).get("volumes") or ()
+        used = [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
+        own = [f"{name}-{v['name']}" for v in volumes if "ephemeral" in v]
+        return [f"{namespace}/{claim}" for claim in used + own]
+
     def volume_terms(self, pod):
         """Node selector terms of each volume of the pod. ValueError when a claim waits or cannot be found."""
         volumes = (pod.get("spec") or {}).get("volumes") or ()
@@ -180,22 +199,37 @@ class Cluster:
 
     def bound_to_node(self, disk, node):
         """Whether no other node satisfies the volume, zones and regions left aside: another worker may start there."""
-        terms = [
-            {
-                "matchExpressions": [
-                    e for e in t.get("matchExpressions") or () if not ZONE_LABELS.fullmatch(str(e.get("key")))
-                ],
-                "matchFields": t.get("matchFields") or (),
-            }
-            for each in disk_terms(disk)
-            for t in each
-        ]
-        if not terms:
+        terms = place_terms(disk)
+        if terms is None:
             return "local" in (disk.get("spec") or {})
-        if not all(t["matchExpressions"] or t["matchFields"] for t in terms):
-            return False
-        others = [n for n in self.known.get("nodes", {}).values() if meta(n)["name"] != meta(node)["name"]]
-        return not any(any_term_holds(terms, meta(n).get("labels") or {}, meta(n)["name"]) for n in others)
+        return not self.satisfying(terms) - {meta(node)["name"]}
+
+    def satisfying(self, terms):
+        """The names of the nodes of which one of the terms holds; none for terms that the scheduler cannot read."""
+        found = set()
+        for node in self.known.get("nodes", {}).values():
+            try:
+                if any_term_holds(terms, meta(node).get("labels") or {}, meta(node)["name"]):
+                    found.add(meta(node)["name"])
+            except (AttributeError, KeyError, TypeError, ValueError):
+                continue
+        return found
+
+    @functools.cached_property
+    def pinned_volumes(self):
+        """Node -> (claim, volume) of each Bound volume that only this node satisfies, with or without a running pod."""
+        found, known = defaultdict(list), {}
+        for disk in self.known.get("persistentvolumes", {}).values():
+            claim, terms = (disk.get("spec") or {}).get("claimRef"), place_terms(disk)
+            if terms is None or not claim or (disk.get("status") or {}).get("phase") != "Bound":
+                continue
+            identity = json.dumps(terms, sort_keys=True)
+            if identity not in known:
+                known[identity] = self.satisfying(terms)
+            if len(known[identity]) == 1:
+                name = f"{claim.get('namespace') or ''}/{claim.get('name') or ''}"
+                found[next(iter(known[identity]))].append((name, meta(disk)["name"]))
+        return found
 
     def unless_safe_to_evict(self, pod, marks):
         found = self.owner_blocker(pod)
@@ -265,6 +299,20 @@ def disk_terms(disk):
     zones = {k: v for k, v in (meta(disk).get("labels") or {}).items() if ZONE_LABELS.fullmatch(k)}
     expressions = [{"key": k, "operator": "In", "values": v.split("__")} for k, v in sorted(zones.items())]
     return [*found, [{"matchExpressions": expressions}]] if zones else found
+
+
+def place_terms(disk):
+    """The node affinity of a volume without zones and regions; None when it has none, or accepts a node by its zone."""
+    terms = []
+    for term in (((disk.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}).get(
+        "nodeSelectorTerms"
+    ) or ():
+        by_label = [e for e in term.get("matchExpressions") or () if not ZONE_LABELS.fullmatch(str(e.get("key")))]
+        by_field = term.get("matchFields") or ()
+        if not by_label and not by_field:
+            return None
+        terms.append({"matchExpressions": by_label, "matchFields": by_field})
+    return terms or None
 
 
 def moves(pod):

@@ -10,7 +10,7 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.scale_down.drain import DrainLimits, DrainVerdict, after_target, judge_check, judge_drain, moved
+from node_fleet.domain.scale_down.drain import DrainVerdict, after_target, judge_check, judge_drain, moved
 from node_fleet.domain.scale_down.inspection import NodeCheck
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
@@ -62,17 +62,15 @@ def _load_returned(services: Services, event: dict[str, Any], target: Target, no
 
 
 def _judge(services: Services, operation: Operation, target: Target, now: int) -> DrainVerdict:
-    limits = DrainLimits(
-        drain_seconds=services.settings.drain_timeout_seconds,
-        delivery_seconds=services.settings.delivery_timeout_seconds,
-    )
     try:
         if target.phase == "draining":
-            verdict = judge_drain(services.server.result(target.command_id), target, limits, now)
+            verdict = judge_drain(
+                services.server.result(target.command_id), target, services.settings.drain_limits, now
+            )
             if verdict.status != "drained":
                 return verdict
         check = services.server.check(target.node_name)
     except ServerUnreachableError as error:
         check = NodeCheck(known=False, detail=str(error))
-    waited, limit = now - target.started_at, limits.state_seconds
+    waited, limit = now - target.started_at, services.settings.drain_limits.state_seconds
     return judge_check(check, target, operation.operation_id, dead=target.not_ready, waited=waited, limit=limit)

@@ -7,7 +7,7 @@ FAILED, TIMED_OUT and ABORTED starts it. Safe twice, late, and beside a run that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from node_fleet.domain.interruption.announcement import read_announcement
@@ -20,8 +20,9 @@ from node_fleet.domain.model.errors import (
     ServerUnreachableError,
 )
 from node_fleet.domain.model.operation import Operation, Target, cordons_to_undo, given_up, may_close
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.notify.message import Message, Outcome
+from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.domain.scale_up.launch import reservations_to_release
 from node_fleet.logs import logger
 from node_fleet.payload import to_payload
@@ -40,7 +41,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     claimed = [notice for notice in services.state.load().notices if notice.claimed_by == dead]
     settled, remaining = services.reinstatement.settle_notices(claimed) if claimed else ([], [])
     answer = _close_execution(services, event, dead, [*settled, *remaining])
-    remaining += _forget_ended(services, [*_announced(event), *(notice.instance_id for notice in claimed)])
+    reported = {notice.instance_id for notice in claimed if notice.reported_volumes}
+    ended = dict.fromkeys([*_announced(event), *(notice.instance_id for notice in claimed)])
+    remaining += _forget_ended(services, dead, ended, reported)
     if remaining:
         raise CleanUpUnfinishedError("; ".join(remaining))
     return answer
@@ -69,17 +72,36 @@ def _announced(event: dict[str, Any]) -> tuple[str, ...]:
         return ()
 
 
-def _forget_ended(services: Services, instance_ids: Iterable[str]) -> list[str]:
-    """Delete the nodes of those instances that have ended; return the reasons why a node remains."""
+def _forget_ended(services: Services, dead: str, instance_ids: Iterable[str], reported: Container[str]) -> list[str]:
+    """Delete the nodes of those instances that have ended; return the reasons why a node remains.
+
+    reported: instances whose lost volumes a message has named.
+    """
     remaining: list[str] = []
-    for instance_id in dict.fromkeys(instance_ids):
+    for instance_id in instance_ids:
         try:
             worker = services.ec2.find_worker(instance_id)
             if worker is not None and worker.state in ENDED:
-                services.server.ensure_forgotten(instance_id, instance_id)
+                volumes = services.server.ensure_forgotten(instance_id, instance_id)
+                if instance_id not in reported:
+                    _report(services, dead, lost_volumes_alert(instance_id, volumes))
         except NodeFleetError as error:
             remaining.append(str(error))
     return remaining
+
+
+def _report(services: Services, dead: str, alerts: tuple[Alert, ...]) -> None:
+    for alert in alerts:
+        message = Message(
+            cluster_id=services.settings.cluster_id,
+            level="error",
+            what=alert.text,
+            why="the clean-up deleted the node of an instance that has ended",
+            execution_id=dead,
+            trigger="clean-up",
+            alerts=alerts,
+        )
+        services.publisher.publish(alert.text, to_payload(message))
 
 
 def _close(services: Services, run: Run, operation: Operation) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from node_fleet.domain.interruption.closing import closing_alerts, closing_sentence
 from node_fleet.domain.interruption.response import Interruption, interruption_message
 from node_fleet.domain.notify.message import plain_failure
+from node_fleet.domain.scale_down.lost_volumes import LostVolume
 from node_fleet.payload import take, to_payload
 from node_fleet.services import Services, load_services
 
@@ -22,7 +23,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     settle = event.get("settle", {})
     status = settle.get("status", "")
     text = closing_sentence(interruption, status, settle.get("detail", ""), failure)
-    alerts = closing_alerts(interruption, status, text, failed=failure is not None)
+    volumes = take(settle, "volumes", tuple[LostVolume, ...], default=())
+    if volumes and services.state.load().has_reported_volumes(interruption.instance_id):
+        volumes = ()
+    alerts = closing_alerts(interruption, status, text, failed=failure is not None, volumes=volumes)
     is_kept = failure is not None or status == "kept"
     if not is_kept:
         _lift(services, interruption)

@@ -8,6 +8,7 @@ from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachabl
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.scale_down.drain import after_target, moved
+from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import load_services
 
@@ -23,10 +24,11 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     target = operation.current
     if target is None or target.phase != "terminated":
         return put(event, operation=operation, next=after_target(operation))
-    now, alerts = services.clock.now(), []
+    now, alerts = services.clock.now(), list[Alert]()
     detail = "drained, terminated and its node deleted"
     try:
-        services.server.ensure_forgotten(target.node_name, target.instance_id)
+        volumes = services.server.ensure_forgotten(target.node_name, target.instance_id)
+        alerts += lost_volumes_alert(target.instance_id, volumes)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         detail = "drained and terminated, its node is still to be deleted"
         text = f"node {target.node_name} of {target.instance_id} remains in the cluster; a later removal deletes it,"

@@ -27,4 +27,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services.records.put_event("interruption", interruption.at, data, key=interruption.event_key)
     message = interruption_message(interruption, services.settings.cluster_id, text, alerts)
     services.publisher.publish(interruption.why, to_payload(message))
+    if drain.volumes:
+        services.state.record_lost_volumes(interruption.instance_id)
     return event

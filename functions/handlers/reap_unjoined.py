@@ -38,7 +38,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         run_seconds=2 * settings.interval_seconds,
     )
     if snapshot.dead_nodes and inspection.known and not run.dry_run:
-        remove_leftover(services, run, inspection, frozenset(i.instance_id for i in services.ec2.instances()))
+        alive = frozenset(i.instance_id for i in services.ec2.instances())
+        if lost := remove_leftover(services, run, inspection, alive):
+            event = add_alerts({**event, "notify": True}, alerts=lost)
     logger.info("orphan check", sentence=orphans.sentence, candidates=sorted(candidates))
     if run.dry_run or not orphans.terminate:
         status = "dry_run" if run.dry_run else "watching"

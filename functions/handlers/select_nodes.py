@@ -8,7 +8,7 @@ from node_fleet.adapters.leftovers import remove_leftover
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
@@ -17,7 +17,7 @@ from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, 
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
-from node_fleet.payload import put, take, unpacked
+from node_fleet.payload import add_alerts, put, take, unpacked
 from node_fleet.services import Services, load_services
 
 KEPT_SHOWN = 20
@@ -37,9 +37,11 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     kept = [k.sentence for k in eligibility.kept][:KEPT_SHOWN]
     if run.dry_run:
         return _dry_run(rest, plan, kept)
-    _tidy(services, run, inspection, state, instances)
+    lost = _tidy(services, run, inspection, state, instances)
+    rest = add_alerts(rest, alerts=lost) if lost else rest
     if not plan.targets:
-        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(take(event, "decision", Decision).replace))
+        notify = bool(take(event, "decision", Decision).replace or lost)
+        return _no_worker(rest, plan.sentence, kept=kept, notify=notify)
     operation = _begin(services, run, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
 
@@ -94,11 +96,11 @@ def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility)
 
 def _tidy(
     services: Services, run: Run, inspection: Inspection, state: FleetState, instances: tuple[Instance, ...]
-) -> None:
+) -> tuple[Alert, ...]:
     """Remove at most one stray cordon and one dead node or secret a run; EC2 confirms that the instance has ended."""
     for node_name, operation_id in stray_cordons(inspection, state.ids_under_notice)[:1]:
         services.server.uncordon(node_name, operation_id)
-    remove_leftover(services, run, inspection, frozenset(i.instance_id for i in instances))
+    return remove_leftover(services, run, inspection, frozenset(i.instance_id for i in instances))
 
 
 def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, Any]:

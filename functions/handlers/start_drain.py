@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_down.drain import DrainLimits, moved
+from node_fleet.domain.scale_down.drain import moved
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -27,10 +27,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         detail = "it is under interruption notice"
         changed = moved(operation, "skipped", now, detail=detail)
     else:
-        limits = DrainLimits(
-            drain_seconds=services.settings.drain_timeout_seconds,
-            delivery_seconds=services.settings.delivery_timeout_seconds,
-        )
+        limits = services.settings.drain_limits
         command_id = services.server.start_drain(
             target.node_name,
             operation_id=operation.operation_id,

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from node_fleet.domain.model.fleet_state import Pause
+from simulator.cluster.control.volumes import local_volume
 from simulator.runner import Execution
 from tests.support.workflow_harness import Stage, stage
 
@@ -119,6 +122,23 @@ def test_a_spared_worker_goes_when_its_replacement_has_filled_the_fleet() -> Non
         assert calls(fleet, "ReinstateWorker", "TerminateInstances") == 1
         assert not_reclaimed not in fleet.workers()
         assert len(fleet.workers()) == 3
+
+
+@pytest.mark.parametrize("loss", ["Spot warning", "terminated", "its notice cannot be claimed"])
+def test_the_loss_of_a_worker_with_a_volume_of_its_own_sends_one_critical_message(loss: str) -> None:
+    with stage(workers=3, market="spot", max_workers=4) as fleet:
+        lost = fleet.workers()[0]
+        fleet.sim.cluster.create("persistentvolumes", local_volume("pv-data", lost, "shop", "data"))
+        if loss == "its notice cannot be claimed":
+            fleet.break_state("ClaimNotices", RuntimeError("out of memory"))
+        fleet.cloud.ec2.warn_spot(lost) if loss == "Spot warning" else fleet.cloud.ec2.reclaim(lost)
+        fleet.deployment.clock.advance(900)
+        fleet.deployment.settle()
+        assert lost not in {node.instance_id for node in fleet.sim.cluster.nodes()}
+        found = [json.loads(record["Message"]) for record in fleet.deployment.messages]
+        critical = [message for message in found if f"volumes_lost:{lost}" in json.dumps(message)]
+        assert [message["level"] for message in critical] == ["error"]
+        assert "claim shop/data (volume pv-data, last pod unknown)" in json.dumps(critical)
 
 
 def test_a_worker_that_somebody_stopped_is_told_of() -> None:

@@ -13,7 +13,9 @@ from node_fleet.domain.scale_down.inspection import (
     parse_node_check,
 )
 from simulator.clock import VirtualClock
+from simulator.cluster.control.volumes import local_volume
 from simulator.cluster.model import SimulatedCluster
+from simulator.cluster.objects import LABEL_HOSTNAME
 from simulator.fakes.shell import ServerShell, ShellResult
 from tests.support.shipped_scripts import script
 
@@ -59,6 +61,14 @@ class Site:
         assert found is not None
         marks: dict[str, str] = found["metadata"].get("annotations", {})
         return {name.partition("/")[2]: value for name, value in marks.items() if name.startswith("node-fleet.io/")}
+
+    def claim(self, name: str, node_name: str, *, key: str = LABEL_HOSTNAME, phase: str = "Bound") -> None:
+        """A claim in the namespace shop, bound to the volume pv-NAME, which accepts nodes with that label only."""
+        volume = local_volume(f"pv-{name}", node_name, "shop", name)
+        volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["key"] = key
+        self.world.create("persistentvolumes", {**volume, "status": {"phase": phase}})
+        spec = {"volumeName": f"pv-{name}", "storageClassName": "local-path"}
+        self.world.create("persistentvolumeclaims", {"metadata": {"namespace": "shop", "name": name}, "spec": spec})
 
     def pod(self, name: str, node: str = FIRST, phase: str = "Running", **metadata: Any) -> None:
         self.world.create(

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.scale_down.inspection import Inspection
+from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.domain.scale_down.selection import leftovers
 from node_fleet.logs import logger
 
 CHECKED_IN_EC2 = 20
 
 
-def remove_leftover(services: Any, run: Run, inspection: Inspection, alive: frozenset[str]) -> None:
-    """Delete at most one dead node or secret. alive: the instances that EC2 lists as pending or running."""
+def remove_leftover(services: Any, run: Run, inspection: Inspection, alive: frozenset[str]) -> tuple[Alert, ...]:
+    """Delete at most one dead node or secret. alive: the instances that EC2 lists as pending or running.
+
+    Returns the alert about volumes that ended with the node, unless a message has named them.
+    """
     found = leftovers(inspection, alive)[:CHECKED_IN_EC2]
     states = services.ec2.states(instance_id for _, instance_id in found) if found else {}
     for node_name, instance_id in [pair for pair in found if states[pair[1]] in ("terminated", "gone")][:1]:
-        services.state.renew(run)
+        state = services.state.renew(run)
         result = services.server.forget(node_name, instance_id)
         logger.info("dead node", node=node_name, instance=instance_id, answer=result.word)
+        if result.succeeded and not state.has_reported_volumes(instance_id):
+            return lost_volumes_alert(instance_id, result.volumes)
+    return ()

@@ -16,6 +16,7 @@ from node_fleet.domain.fit.listing import PendingListing, parse_listing
 from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scale_down.inspection import Inspection, NodeCheck, parse_inspection, parse_node_check
+from node_fleet.domain.scale_down.lost_volumes import LostVolume
 from node_fleet.settings import Settings
 
 POLL_SECONDS = 1.0
@@ -121,8 +122,10 @@ class ServerCommands:
         """Delete the Node object and the K3s password secret of an ended instance; the result may be unknown."""
         return self.run("ForgetNode", {"NodeName": node_name, "InstanceId": instance_id})
 
-    def ensure_forgotten(self, node_name: str, instance_id: str) -> None:
+    def ensure_forgotten(self, node_name: str, instance_id: str) -> tuple[LostVolume, ...]:
         """Delete both, or raise ServerUnreachableError, for example because the node is still Ready.
+
+        Returns the volumes that ended with the node.
 
         Safe twice. A node that belongs to another instance stays. StatefulSet pods stay bound to a dead node until its
         Node object is deleted.
@@ -130,6 +133,7 @@ class ServerCommands:
         result = self.forget(node_name, instance_id)
         if result.word not in _FORGOTTEN:
             raise ServerUnreachableError(f"node {node_name} of {instance_id} is not deleted: {result.answer}")
+        return result.volumes
 
     def run(self, document: str, parameters: Mapping[str, str]) -> CommandResult:
         """A short command and its result; the last result, not final, when the command takes too long."""

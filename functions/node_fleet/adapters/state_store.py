@@ -232,6 +232,12 @@ class StateStore:
         values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
         self._update("SET #notice = :notice", "", values, names, action="store the notice")
 
+    def record_lost_volumes(self, instance_id: str) -> None:
+        """Record in the notice, if it is open, that a message named the volumes that end with the worker."""
+        name = {"#notice": _NOTICE + instance_id}
+        expression, condition = "SET #notice.reported_volumes = :yes", "attribute_exists(#notice)"
+        self._try_update(expression, condition, {":yes": True}, name, action="record the lost volumes")
+
     def remove_notice(self, instance_id: str, *, claimed_by: str) -> bool:
         """Remove that execution's notice, if there is one; False when the notice is another execution's."""
         values, names = {":me": claimed_by}, {"#notice": _NOTICE + instance_id}

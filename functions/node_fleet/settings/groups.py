@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from node_fleet.domain.model.policy import InterruptionTimes, PlacementOrder, Policy
 from node_fleet.domain.model.setting import setting, spec_of
+from node_fleet.domain.scale_down.drain import DrainLimits
 
 CpuSource = Literal["node-exporter", "cadvisor"]
 
@@ -76,8 +77,6 @@ class Launches:
     """The version of the launch template, a number."""
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))
     """Which zone a new worker gets: the one with the fewest workers, or each in turn."""
-    spot_percent: int = setting("SPOT_PERCENTAGE", 70, 0, 100, "%")
-    """The wanted share of Spot instances in the whole fleet."""
     on_demand_minimum: int = setting("ON_DEMAND_MINIMUM", 0, 0, 1000, old_env="ON_DEMAND_FLOOR")
     """Workers that are always on-demand instances, before SPOT_PERCENTAGE applies."""
     spot_max_price: str = setting("SPOT_MAX_PRICE", "")
@@ -138,6 +137,11 @@ class SettingValues(Policy, Launches, Timing, InterruptionTimes, Costs, Promethe
     def zones(self) -> dict[str, str]:
         """Availability zone -> subnet id, in the configured order."""
         return dict(entry.split("=", 1) for entry in self.subnets)
+
+    @property
+    def drain_limits(self) -> DrainLimits:
+        """The time limits of the drain in a scale-down."""
+        return DrainLimits(drain_seconds=self.drain_timeout_seconds, delivery_seconds=self.delivery_timeout_seconds)
 
     def env_name(self, name: str) -> str:
         """The environment name of the field of that name."""

@@ -68,10 +68,9 @@ def contradictions(s: SettingValues) -> list[str]:
 
 def max_history_events(s: SettingValues, *, with_retries: bool = False) -> int:
     """History events of the longest run that these settings allow: every loop reaches its limit, within the hour."""
-    drain = s.drain_timeout_seconds + 60 + s.delivery_timeout_seconds + 30
     loops = (
         (s.max_rounds, s.join_limit_seconds, s.join_poll_seconds),
-        (s.max_targets, drain, s.drain_poll_seconds),
+        (s.max_targets, s.drain_limits.state_seconds, s.drain_poll_seconds),
         (s.max_targets, s.terminate_limit_seconds, s.terminate_poll_seconds),
     )
     polls = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)

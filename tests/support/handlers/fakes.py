@@ -24,6 +24,8 @@ NOW = 1_000_000
 A, B, C = (f"i-{n:017x}" for n in (1, 2, 3))
 OPERATION_ID = "down-7-1000000"
 RUN = Run(execution_id="run-1", trigger="schedule", scheduled_at=NOW, started_at=NOW, fence=7)
+LOST_VOLUME = "volume shop/data pvc-1 shop/db-0\n"
+"""What drain_node.sh and forget_node.sh print of a volume that ends with its worker."""
 DRAINED = f"node/{A} drained\nresult: drained {A}\n"
 Handler = Callable[[dict[str, Any], object], dict[str, Any]]
 

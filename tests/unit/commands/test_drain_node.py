@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from node_fleet.domain.scale_down.lost_volumes import parse_lost_volumes
 from simulator.cluster.model import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
+from tests.support.shipped_scripts import script
 
 DRAINED = f"node/{FIRST} drained"
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
@@ -107,6 +109,37 @@ def test_what_arrived_after_the_inspection_is_seen_under_the_cordon(
     assert result.exit_code == 68
     assert f":{letter}" in result.stdout
     assert {p["metadata"]["uid"] for p in site.world.pods_on(FIRST)} == before
+
+
+@pytest.mark.parametrize("mode", ["voluntary", "not-ready"])
+def test_a_claim_whose_volume_only_this_worker_has_refuses_the_drain(site: Site, mode: str) -> None:
+    site.claim("data", FIRST)
+    if mode == "not-ready":
+        site.world.instance_ended(FIRST)
+        site.clock.advance(100)
+    result = site.drain(DRAIN_MODE=mode)
+    assert (result.exit_code, drains(site)) == (68, [])
+    assert "blocked shop/data:b=pv-data" in result.stdout
+
+
+def test_a_drain_before_a_deadline_names_the_volumes_that_end_with_the_worker_and_their_pods(site: Site) -> None:
+    settle(site, ApplicationSpec(name="files", volume="local-path", node_selector={"kubernetes.io/hostname": FIRST}))
+    site.claim("report", FIRST)
+    site.claim("elsewhere", SECOND)
+    [pod] = [p["metadata"]["name"] for p in site.world.objects("pods", "shop")]
+    found = parse_lost_volumes(site.drain(DRAIN_MODE="deadline").stdout)
+    assert [(volume.claim, volume.pod) for volume in sorted(found, key=lambda each: each.claim)] == [
+        ("shop/files-data", f"shop/{pod}"),
+        ("shop/report", "-"),
+    ]
+
+
+def test_volumes_that_cannot_be_read_do_not_stop_a_drain_before_a_deadline(site: Site) -> None:
+    broken = script("drain_node").replace('"/api/v1/persistentvolumes"', '"/api/v1/nothing"')
+    given = {"NODE_NAME": FIRST, "OPERATION_ID": "int-1", "NOT_AFTER": str(int(site.clock.now()) + 60)}
+    result = site.shell.run(broken, {**given, "DRAIN_TIMEOUT_SECONDS": "60", "DRAIN_MODE": "deadline"})
+    assert (result.exit_code, len(drains(site))) == (0, 1)
+    assert f"the volumes of node {FIRST} could not be read" in result.stderr
 
 
 def test_a_node_annotated_meanwhile_is_not_drained(site: Site) -> None:

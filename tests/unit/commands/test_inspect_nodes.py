@@ -8,6 +8,7 @@ import pytest
 
 from node_fleet.domain.scale_down.inspection import parse_inspection
 from simulator.cluster.model import ApplicationSpec
+from simulator.cluster.objects import LABEL_HOSTNAME
 from simulator.cluster.workloads import deployment_object
 from tests.support.server_site import FIRST, SECOND, SERVER, Site
 from tests.support.shipped_scripts import script
@@ -86,6 +87,42 @@ def test_a_volume_of_this_node_blocks_whatever_its_source_type(site: Site) -> No
     )
     site.clock.advance(60)
     assert [b.letter for n in site.inspect().nodes for b in n.blockers if not n.server] == ["v"]
+
+
+@pytest.mark.parametrize(
+    ("key", "label", "phase", "keeps"),
+    [
+        (LABEL_HOSTNAME, FIRST, "Bound", True),
+        ("topology.hostpath.csi/node", FIRST, "Bound", True),
+        ("topology.kubernetes.io/zone", "us-east-1a", "Bound", False),
+        (LABEL_HOSTNAME, FIRST, "Released", False),
+        (LABEL_HOSTNAME, SECOND, "Bound", False),
+        (LABEL_HOSTNAME, "i-0dead", "Bound", False),
+    ],
+)
+def test_a_claim_bound_to_a_volume_of_one_worker_keeps_it_without_a_running_pod(
+    site: Site, key: str, label: str, phase: str, keeps: bool
+) -> None:
+    site.world.update("nodes", "", FIRST, lambda node: node["metadata"]["labels"].setdefault(key, label))
+    site.claim("data", label, key=key, phase=phase)
+    found = [(b.pod, b.letter, b.detail) for b in site.node(FIRST).blockers]
+    assert found == ([("shop/data", "b", "pv-data")] if keeps else [])
+
+
+@pytest.mark.parametrize(("phase", "letters"), [("Running", ["v"]), ("Succeeded", ["b"])])
+def test_a_claim_is_named_when_no_running_pod_names_it(site: Site, phase: str, letters: list[str]) -> None:
+    site.claim("data", FIRST)
+    site.pod("job-1", phase=phase)
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    site.world.update("pods", "shop", "job-1", lambda pod: pod["spec"].update(volumes=[volume]))
+    assert [b.letter for b in site.node(FIRST).blockers] == letters
+
+
+def test_a_claim_counts_among_what_keeps_a_worker_that_is_not_ready(site: Site) -> None:
+    for name in ("a", "b", "c", "d"):
+        site.claim(name, FIRST)
+    node = site.node(FIRST)
+    assert (len(node.blockers), node.more_blockers, node.more_lasting) == (2, 2, 2)
 
 
 @pytest.mark.parametrize(("owner", "reported"), [("", "?"), ("down-7-1", "down-7-1"), ("x y\nend 1 00000000", "?")])

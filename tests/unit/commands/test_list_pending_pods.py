@@ -9,7 +9,7 @@ import pytest
 
 from node_fleet.domain.fit.listing import PendingListing, parse_listing
 from simulator.cluster.workloads import deployment_object
-from tests.support.server_site import FIRST, Site
+from tests.support.server_site import FIRST, SECOND, Site
 from tests.support.shipped_scripts import script
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -94,6 +94,30 @@ def test_the_zone_of_a_volume_is_part_of_the_demand(site: Site) -> None:
     site.world.create("persistentvolumeclaims", claim)
     [group] = pending(site, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]).shapes
     assert group.demand["terms"] == [["volume", terms]]
+
+
+@pytest.mark.parametrize(
+    ("key", "node_name", "problem", "lasts"),
+    [
+        (HOST, FIRST, f"node {FIRST}, and no other node can attach it", False),
+        (HOST, "i-0dead", "node i-0dead, and no such node exists", True),
+        ("topology.hostpath.csi/node", "i-0dead", "nodes with the label topology.hostpath.csi/node, and no such", True),
+    ],
+)
+def test_a_pod_whose_volume_no_new_worker_can_attach_is_no_demand(
+    site: Site, key: str, node_name: str, problem: str, lasts: bool
+) -> None:
+    site.claim("data", node_name, key=key)
+    [group] = pending(site, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]).shapes
+    assert f"its volume pv-data (claim data) is bound to {problem}" in group.problem
+    assert (group.lasting, group.demand) == (lasts, {"requests": {"pods": 1}})
+
+
+def test_a_label_that_names_the_only_worker_is_no_label_of_a_new_one(site: Site) -> None:
+    site.world.update("nodes", "", SECOND, lambda node: node["metadata"]["labels"].pop("node-fleet.io/role"))
+    site.world.update("nodes", "", FIRST, lambda node: node["metadata"]["labels"].update({"csi/node": FIRST, "a": "b"}))
+    labels = pending(site).labels
+    assert ("csi/node" in labels, labels["a"]) == (False, "b")
 
 
 def test_a_daemon_pod_that_waits_for_its_node_is_left_out(site: Site) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cdk_app.scripts import read_insert
 from node_fleet.domain.scale_down.inspection import parse_node_check
+from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
 from simulator.cluster.model import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
 from tests.support.shipped_scripts import COMMANDS, script
@@ -99,6 +100,30 @@ def test_forgetting_removes_the_node_and_its_password(site: Site, waits: int) ->
     assert site.world.find("nodes", "", FIRST) is None
     assert site.world.find("secrets", "kube-system", f"{FIRST}.node-password.k3s") is None
     assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).exit_code == 0
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_the_volumes_of_an_ended_worker_are_named_each_time_its_node_is_deleted(site: Site, runs: int) -> None:
+    site.claim("data", FIRST)
+    for name, created in (("job-1", "2026-01-01"), ("job-2", "2026-01-02"), ("other", "2026-01-03")):
+        site.pod(name, SECOND, creationTimestamp=f"{created}T00:00:00Z")
+        claim = "data" if name.startswith("job") else "more"
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+        site.world.update("pods", "shop", name, lambda pod, volumes=volumes: pod["spec"].update(volumes=volumes))
+    site.world.instance_ended(FIRST)
+    site.clock.advance(100)
+    for _ in range(runs):
+        found = parse_lost_volumes(site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=FIRST).stdout)
+    assert found == (LostVolume(claim="shop/data", volume="pv-data", pod="shop/job-2"),)
+
+
+def test_volumes_that_cannot_be_read_do_not_keep_the_node_of_an_ended_worker(site: Site) -> None:
+    site.world.instance_ended(FIRST)
+    site.clock.advance(100)
+    broken = script("forget_node").replace('"/api/v1/persistentvolumes"', '"/api/v1/nothing"')
+    result = site.shell.run(broken, {"NODE_NAME": FIRST, "INSTANCE_ID": FIRST})
+    assert (result.exit_code, site.world.find("nodes", "", FIRST)) == (0, None)
+    assert "could not be read" in result.stderr
 
 
 def test_a_password_without_a_node_is_removed_too(site: Site) -> None:

@@ -209,6 +209,16 @@ class TestPodsThatLaunchesDoNotHelp:
         assert memory.not_helped == {}
 
 
+@pytest.mark.parametrize(("lasting", "alerts"), [(True, ["pod_unfit"]), (False, [])])
+def test_a_pod_whose_volume_is_lost_brings_no_launch_and_one_alert(lasting: bool, alerts: list[str]) -> None:
+    problem = "its volume pvc-1 (claim data) is bound to node i-0dead, and no such node exists"
+    seen = snapshot(pending=pods(1, example="shop/report-1", problem=problem, lasting=lasting))
+    decision = decide(seen, Memory(), POLICY, START)
+    assert (decision.action, [alert.kind for alert in decision.alerts]) == ("none", alerts)
+    assert problem in decision.sentence
+    assert decide(seen, decision.memory, POLICY, START).alerts == ()
+
+
 class TestPodLargerThanAnyWorker:
     """A pod larger than any worker launches nothing and is named once."""
 

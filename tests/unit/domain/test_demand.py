@@ -27,10 +27,14 @@ FULL = {"cpu_requested_milli": 2000, "memory_requested_mib": 1900}
 
 
 def demand(
-    *shapes: PodShape, joining: tuple[Worker, ...] = (), memory: Memory | None = None, **seen: Any
+    *shapes: PodShape,
+    joining: tuple[Worker, ...] = (),
+    memory: Memory | None = None,
+    policy: Policy = POLICY,
+    **seen: Any,
 ) -> PendingPods:
     fleet = (*workers(2, **FULL), *joining)
-    view = make_tick(snapshot(pending=shapes, workers=fleet, **seen), memory or Memory(), POLICY, START)
+    view = make_tick(snapshot(pending=shapes, workers=fleet, **seen), memory or Memory(), policy, START)
     found = evaluate_pending_pods(view, view.memory.fresh)
     assert found is not None
     return found
@@ -159,17 +163,37 @@ def test_pods_that_no_new_worker_could_run_are_listed_with_the_reason_and_not_co
         shape(1, demand={"requests": {"cpu": 1, "example.com/gpu": 1, "pods": 1}}, example="gpu"),
         shape(1, 8000, example="large"),
         shape(1, problem="its claim data is not bound", example="claim"),
+        shape(1, problem="its node does not exist", lasting=True, example="lost"),
     )
     found = demand(*shapes)
-    assert (found.waiting, found.left, found.listed) == (0, 0, 6)
+    assert (found.waiting, found.left, found.listed) == (0, 0, 7)
     assert {s.example: reason for s, reason in found.unfit} == {
         "affinity": "no new worker matches its node selector or required node affinity",
-        "volume": "its volume is in a zone without workers",
+        "volume": "its volume is in a zone, or on a node, that no new worker has",
         "anti-affinity": "a required pod anti-affinity refuses every new worker",
         "gpu": "requests 1 example.com/gpu, the largest worker offers 0",
         "large": "requests 8000m CPU, the largest worker offers 2000m",
         "claim": "waits: its claim data is not bound",
+        "lost": "no new worker helps: its node does not exist",
     }
+
+
+@pytest.mark.parametrize(
+    ("market", "spot_percent", "reason"),
+    [
+        ("spot", 0, "it runs on Spot instances only, and SPOT_PERCENTAGE is 0"),
+        ("spot", 1, ""),
+        ("on-demand", 0, ""),
+        ("on-demand", 100, ""),
+    ],
+)
+def test_a_pod_for_a_market_without_launches_brings_no_launch(market: str, spot_percent: int, reason: str) -> None:
+    expression = {"key": "node-fleet.io/market", "operator": "In", "values": [market]}
+    terms = [["affinity", [{"matchExpressions": [expression]}]]]
+    pod = shape(1, demand={"requests": {"cpu": 500, "pods": 1}, "terms": terms})
+    found = demand(pod, policy=replace(POLICY, spot_percent=spot_percent))
+    assert [why for _, why in found.unfit] == ([reason] if reason else [])
+    assert len(found.new_workers) == (not reason)
 
 
 def test_a_taint_of_the_workers_refuses_pods_that_do_not_tolerate_it() -> None:

@@ -150,7 +150,7 @@ def test_usable_are_workers_that_take_pods_now(unusable: dict[str, object]) -> N
 @pytest.mark.parametrize("letter", sorted(REASONS))
 def test_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) -> None:
     seen = replace(blocked(letter), ready=False, tainted=True)
-    assert bool(reason(seen, not_ready=ID)) is (letter in "vnxu")
+    assert bool(reason(seen, not_ready=ID)) is (letter in "bvnxu")
     assert reason(seen, not_ready="i-0aaaaaaaaaaaaaaaa") == "it is not ready"
 
 

@@ -21,7 +21,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.drain import CommandResult
 from tests.support.handlers.bench import START, Bench
-from tests.support.handlers.fakes import RUNNING, scale_down
+from tests.support.handlers.fakes import LOST_VOLUME, RUNNING, scale_down
 
 DEAD = "arn:aws:states:eu-central-1:123456789012:execution:autoscaler:run-1"
 CHANGE = "EC2 Instance State-change Notification"
@@ -219,6 +219,19 @@ def test_the_node_of_an_ended_instance_is_forgotten_once(fleet: Bench, name: str
     worker = dead_worker(fleet, noticed=noticed)
     clean_up(announced(worker.instance_id, name), None)
     assert fleet.server.commands == forget(worker) and not fleet.state().notices
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_volumes_that_ended_with_an_instance_are_reported_unless_a_message_named_them(
+    fleet: Bench, reported: bool
+) -> None:
+    worker = dead_worker(fleet, noticed=True)
+    fleet.server.says("ForgetNode", f"{LOST_VOLUME}result: forgotten x")
+    if reported:
+        fleet.tools.state.record_lost_volumes(worker.instance_id)
+    clean_up(announced(worker.instance_id), None)
+    assert [message["level"] for _, message in fleet.publisher.messages] == ([] if reported else ["error"])
+    assert all("claim shop/data (volume pvc-1, last pod shop/db-0)" in text for text, _ in fleet.publisher.messages)
 
 
 def test_the_notices_of_a_dead_execution_are_settled(fleet: Bench) -> None:

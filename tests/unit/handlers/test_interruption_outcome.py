@@ -13,6 +13,8 @@ from handlers.reinstate_worker import handler as reinstate_worker
 from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.run import Alert
+from node_fleet.payload import take
 from tests.support.handlers.bench import Bench
 from tests.support.handlers.fakes import check_text, scale_down
 
@@ -53,6 +55,25 @@ def test_a_node_that_is_deleted_or_belongs_to_another_instance_is_done(fleet: Be
     fleet.server.says("ForgetNode", f"result: {word} x")
     assert forget_interrupted(payload, None)["settle"]["status"] == "gone"
     assert fleet.server.commands == [("ForgetNode", {"NodeName": instance_id, "InstanceId": instance_id})]
+
+
+@pytest.mark.parametrize(("reported", "messages"), [(False, 1), (True, 0)])
+def test_the_volumes_that_ended_with_a_worker_are_reported_once(fleet: Bench, reported: bool, messages: int) -> None:
+    payload = fleet.interrupted()
+    instance_id = payload["interruption"]["instance_id"]
+    if reported:
+        fleet.tools.state.record_lost_volumes(instance_id)
+    fleet.server.says("ForgetNode", "volume shop/data pvc-1 shop/db-0\nresult: forgotten x")
+    assert close_notice(forget_interrupted(payload, None), None)["status"] == "closed"
+    sent = [(m["level"], take(m, "alerts", tuple[Alert, ...])) for _, m in fleet.publisher.messages]
+    assert [(level, alert.kind) for level, alerts in sent for alert in alerts] == [
+        ("error", f"volumes_lost:{instance_id}")
+    ] * messages
+
+
+def test_a_notice_that_is_lifted_is_not_recorded_again_for_its_volumes(fleet: Bench) -> None:
+    fleet.tools.state.record_lost_volumes("i-0fedcba9876543210")
+    assert fleet.state().notices == ()
 
 
 def drained(fleet: Bench) -> tuple[str, dict[str, Any]]:

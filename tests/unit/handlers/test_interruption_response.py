@@ -16,7 +16,9 @@ from handlers.start_deadline_drain import handler as start_drain
 from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
 from node_fleet.domain.model.errors import PausedError, ServerUnreachableError
 from node_fleet.domain.model.operation import LaunchSlot
-from node_fleet.payload import to_payload
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.scale_down.lost_volumes import LostVolume
+from node_fleet.payload import take, to_payload
 from tests.support.handlers.bench import Bench
 from tests.support.handlers.fakes import answer, scale_down, target
 
@@ -180,6 +182,26 @@ def test_a_pause_that_comes_while_ec2_refuses_the_first_pool_prevents_the_next_r
     with pytest.raises(PausedError, match="ann"):
         launch_replacement(payload, None)
     assert len(asked) == 1
+
+
+LOST = LostVolume(claim="shop/data", volume="pvc-1", pod="shop/db-0")
+
+
+def test_the_check_passes_on_the_volumes_that_end_with_the_worker(fleet: Bench) -> None:
+    drain = drained_after(fleet, 5, "volume shop/data pvc-1 shop/db-0\nnode/{} drained")
+    assert (drain["status"], take(drain, "volumes", tuple[LostVolume, ...])) == ("drained", (LOST,))
+
+
+def test_the_volumes_that_end_with_the_worker_make_one_critical_message_and_are_recorded(fleet: Bench) -> None:
+    payload = fleet.interrupted(response=response("drained", "launched"))
+    payload["response"]["drain"]["volumes"] = to_payload((LOST,))
+    instance_id = payload["interruption"]["instance_id"]
+    assert not fleet.state().has_reported_volumes(instance_id)
+    notify_response(payload, None)
+    ((_, message),) = fleet.publisher.messages
+    kinds = [alert.kind for alert in take(message, "alerts", tuple[Alert, ...])]
+    assert (message["level"], kinds) == ("error", [f"volumes_lost:{instance_id}"])
+    assert fleet.state().has_reported_volumes(instance_id)
 
 
 def response(drain: str, replacement: str) -> dict[str, Any]:

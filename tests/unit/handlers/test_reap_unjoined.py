@@ -9,13 +9,15 @@ import pytest
 
 from handlers.reap_unjoined import handler
 from node_fleet.domain.model.assembly import assemble
+from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Reading, Snapshot
 from node_fleet.domain.scale_up.join import NO_NODE_LIST, NodeList
 from node_fleet.domain.scale_up.orphans import check_orphans
-from node_fleet.payload import to_payload
+from node_fleet.payload import take, to_payload
 from tests.support.handlers.bench import START, Bench, node_of
-from tests.support.handlers.fakes import A, answer, worker
+from tests.support.handlers.fakes import LOST_VOLUME, A, answer, worker
 
 SERVER = "i-0aaaaaaaaaaaaaaaa"
 
@@ -88,6 +90,22 @@ def test_the_node_of_an_ended_instance_is_deleted_in_a_tick_that_removes_no_work
     assert tick(fleet, fleet.begin())["reap"]["status"] == "watching"
     forget = ("ForgetNode", {"NodeName": ended, "InstanceId": ended})
     assert fleet.server.commands == [("InspectNodes", {}), forget]
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_volumes_that_ended_with_a_dead_node_are_reported_unless_a_message_named_them(
+    fleet: Bench, reported: bool
+) -> None:
+    ended = dead_node(fleet)
+    fleet.clock.advance(600)
+    fleet.server.says("ForgetNode", f"{LOST_VOLUME}result: forgotten {ended}")
+    if reported:
+        fleet.tools.state.add_notice(Notice(instance_id=ended, kind="spot", at=0))
+        fleet.tools.state.record_lost_volumes(ended)
+    payload = tick(fleet, fleet.begin())
+    alerts = [alert.kind for alert in take(payload, "alerts", tuple[Alert, ...])]
+    assert alerts == ([] if reported else [f"volumes_lost:{ended}"])
+    assert payload.get("notify", False) is not reported
 
 
 @pytest.mark.parametrize("case", ["shutting down", "just NotReady", "dry run", "not a worker of ours"])

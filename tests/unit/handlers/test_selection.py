@@ -11,10 +11,11 @@ from handlers.select_nodes import handler as select_nodes
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.run import Alert
-from node_fleet.payload import to_payload
+from node_fleet.payload import take, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import (
     ALL_FREE,
+    LOST_VOLUME,
     NOW,
     RUNNING,
     A,
@@ -169,3 +170,15 @@ def test_the_node_of_a_dead_worker_is_forgotten_when_ec2_has_ended_its_instance(
     select(services, inspection_text(*(worker_line(i) for i in (A, B, C)), worker_line(dead, "TW")))
     expected = [("ForgetNode", {"NodeName": dead, "InstanceId": dead})] if forgotten else []
     assert services.server.commands == expected
+
+
+def test_volumes_that_ended_with_a_dead_worker_are_reported_although_no_worker_is_removed(
+    services: FakeServices,
+) -> None:
+    dead = "i-0dead00000000000"
+    services.ec2.state[dead] = "terminated"
+    services.server.says("ForgetNode", f"{LOST_VOLUME}result: forgotten {dead}")
+    text = inspection_text(worker_line(A), worker_line(dead, "TW"))
+    answered = select(services, text)
+    assert answered["selection"]["notify"]
+    assert [alert.kind for alert in take(answered, "alerts", tuple[Alert, ...])] == [f"volumes_lost:{dead}"]

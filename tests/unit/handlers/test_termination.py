@@ -20,9 +20,11 @@ from node_fleet.domain.model.errors import (
     TerminationRefusedError,
 )
 from node_fleet.domain.model.memory import Memory
-from node_fleet.payload import from_payload
+from node_fleet.domain.model.run import Alert
+from node_fleet.payload import from_payload, take
 from tests.support.handlers.fakes import (
     A_CORDONED,
+    LOST_VOLUME,
     NOW,
     OPERATION_ID,
     RUNNING,
@@ -186,6 +188,13 @@ def test_node_and_password_are_deleted_by_one_command(services: FakeServices) ->
     assert services.state.calls[-1] == "save forgotten+selected"
     assert services.run(forget_nodes)["next"] == "target"
     assert services.server.commands == [("ForgetNode", {"NodeName": A, "InstanceId": A})]
+
+
+def test_volumes_that_ended_with_a_removed_worker_are_reported(services: FakeServices) -> None:
+    services.begun("terminated")
+    services.server.says("ForgetNode", f"{LOST_VOLUME}result: forgotten {A}")
+    alerts = take(services.run(forget_nodes), "alerts", tuple[Alert, ...])
+    assert [(alert.kind, alert.is_critical) for alert in alerts] == [(f"volumes_lost:{A}", True)]
 
 
 @pytest.mark.parametrize("said", [answer("result: ready x", 71), answer("", 1), RUNNING, AWAY, NO_SERVER])

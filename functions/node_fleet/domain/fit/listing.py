@@ -78,4 +78,5 @@ def _shape(group: dict[str, Any]) -> PodShape:
         example=str(group["example"]),
         demand=group["demand"],
         problem=str(group["problem"]),
+        lasting=bool(group.get("lasting")),
     )

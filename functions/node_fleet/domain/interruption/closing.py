@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from node_fleet.domain.interruption.response import Interruption
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_alert
 
 OutcomeStatus = Literal["gone", "not_reclaimed", "superseded"]
 
@@ -35,16 +36,23 @@ def closing_sentence(interruption: Interruption, status: str, detail: str, failu
     return f"{head}; {detail or status or 'nothing to do'}"
 
 
-def closing_alerts(interruption: Interruption, status: str, text: str, *, failed: bool) -> tuple[Alert, ...]:
-    """An alert for each case that an operator must handle: a worker that stays under notice, or one that is stopped."""
+def closing_alerts(
+    interruption: Interruption, status: str, text: str, *, failed: bool, volumes: Sequence[LostVolume] = ()
+) -> tuple[Alert, ...]:
+    """An alert for each case that an operator must handle.
+
+    That is a worker that stays under notice, one that is stopped, and one that ended with volumes (those that no
+    message has named yet).
+    """
     instance_id = interruption.instance_id
+    lost = lost_volumes_alert(instance_id, volumes)
     if failed or status == "kept":
         advice = operator_advice(instance_id)
-        return (Alert(kind=f"interruption_unsettled:{instance_id}", text=f"{text}; {advice}"),)
+        return (*lost, Alert(kind=f"interruption_unsettled:{instance_id}", text=f"{text}; {advice}"))
     if interruption.kind == "stopped":
         advice = f"start it, or remove it: aws ec2 terminate-instances --instance-ids {instance_id}"
         return (Alert(kind=f"worker_stopped:{instance_id}", text=f"{text}; {advice}"),)
-    return ()
+    return lost
 
 
 def operator_advice(instance_id: str) -> str:

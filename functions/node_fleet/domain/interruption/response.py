@@ -16,7 +16,8 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import InterruptionTimes
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.notify.message import Message
+from node_fleet.domain.notify.message import Message, level_of
+from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_alert
 from node_fleet.domain.scale_up.launch import mark_under_notice
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 
@@ -74,7 +75,10 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineDrain:
-    """Progress of the drain: "waiting", "drained", "failed" or "skipped"; started_at and until in epoch seconds."""
+    """Progress of the drain: "waiting", "drained", "failed" or "skipped"; started_at and until in epoch seconds.
+
+    volumes: those that end with the worker, once the drain has ended.
+    """
 
     status: str
     detail: str
@@ -82,6 +86,7 @@ class DeadlineDrain:
     command_id: str = ""
     started_at: int = 0
     until: int = 0
+    volumes: tuple[LostVolume, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +210,8 @@ def interruption_alerts(
     interruption: Interruption, drain: DeadlineDrain, replacement: Replacement
 ) -> tuple[Alert, ...]:
     """An alert for a drain that failed and for a replacement that was not launched."""
-    alerts = []
     instance_id = interruption.instance_id
+    alerts = [*lost_volumes_alert(instance_id, drain.volumes)]
     if drain.status == "failed":
         text = f"worker {instance_id} was not drained before its end; its pods stop with it: {drain.detail}"
         alerts.append(Alert(kind=f"drain_failed:{instance_id}", text=text))
@@ -222,7 +227,7 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
     """The message about one interruption."""
     return Message(
         cluster_id=cluster_id,
-        level="warning" if alerts else "info",
+        level=level_of(alerts, "warning" if alerts else "info"),
         what=text,
         why=interruption.why,
         execution_id=interruption.claimed_by,

@@ -53,6 +53,7 @@ class Notice:
 
     deadline: epoch seconds, 0 when AWS gave none. claimed_by: the execution that answers the notice, so that its own
     repeated claim is not a duplicate. event: the id of a scheduled change, which AWS may move or cancel later.
+    reported_volumes: a message has named the volumes that end with the worker.
     """
 
     instance_id: str
@@ -61,6 +62,7 @@ class Notice:
     deadline: int = 0
     claimed_by: str = ""
     event: str = ""
+    reported_volumes: bool = False
 
     def belongs_to_other(self, execution_id: str) -> bool:
         """True when another execution responds to it: this one must neither lift it nor change the worker."""
@@ -87,6 +89,11 @@ class FleetState:
     def notice_of(self, instance_id: str) -> Notice | None:
         """The open notice about that instance; None when there is none."""
         return next((notice for notice in self.notices if notice.instance_id == instance_id), None)
+
+    def has_reported_volumes(self, instance_id: str) -> bool:
+        """Whether a message has named the volumes that end with that worker."""
+        notice = self.notice_of(instance_id)
+        return notice is not None and notice.reported_volumes
 
     @property
     def ids_under_notice(self) -> frozenset[str]:

@@ -52,6 +52,8 @@ class FleetSize:
     """Instance types of workers in order of preference, comma-separated."""
     subnets: tuple[str, ...] = setting("SUBNETS", ())
     """Subnets of the workers as zone=subnet-id, comma-separated."""
+    spot_percent: int = setting("SPOT_PERCENTAGE", 70, 0, 100, "%")
+    """The wanted share of Spot instances in the whole fleet. With 0 node-fleet launches no Spot instance."""
     step_normal: int = setting("STEP_NORMAL", 1, 1, 100)
     """Workers that one scale-up adds."""
     step_urgent: int = setting("STEP_URGENT", 2, 1, 100)

@@ -39,10 +39,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One problem to report to people: a stable kind for de-duplication, and the message."""
+    """One problem to report to people: a stable kind for de-duplication, and the message. is_critical: data is lost."""
 
     kind: str
     text: str
+    is_critical: bool = False
 
 
 def read_input(data: Any, *, execution_id: str, started_at: str) -> Run:

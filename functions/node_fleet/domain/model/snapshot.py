@@ -102,7 +102,8 @@ class PodShape:
     """Unschedulable pods with equal demands: how many, how much each requests, and how long the oldest is pending.
 
     demand: as the API shows it (domain/fit/demand.py); empty when only the requests are known. problem: why no new
-    worker helps these pods now, for example because their claim is not bound.
+    worker helps these pods now, for example because their claim is not bound. lasting: the problem does not end by
+    itself, for example because the node of their volume does not exist.
     """
 
     cpu_milli: int
@@ -112,6 +113,7 @@ class PodShape:
     example: str = ""
     demand: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
+    lasting: bool = False
 
     @property
     def owner(self) -> str:

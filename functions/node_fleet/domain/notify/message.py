@@ -6,7 +6,7 @@ slack_blocks.py and the command line decide how it is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -78,10 +78,15 @@ def compose(
         return replace(message, level="error", what=f"{failure['Cause']} [{failure['Error']}]")
     if outcome:
         level: Level = "success" if outcome.kind.startswith("scaled") else "info"
-        return replace(message, level=level, what=outcome.text)
+        return replace(message, level=level_of(base.alerts, level), what=outcome.text)
     if base.alerts:
-        return replace(message, level="warning", what=base.alerts[0].text)
+        return replace(message, level=level_of(base.alerts, "warning"), what=base.alerts[0].text)
     return message
+
+
+def level_of(alerts: Iterable[Alert], otherwise: Level) -> Level:
+    """The level of a message with these alerts: a critical one makes it an error."""
+    return "error" if any(alert.is_critical for alert in alerts) else otherwise
 
 
 def _placements(operation: Operation | None) -> tuple[str, ...]:

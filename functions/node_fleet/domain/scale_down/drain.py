@@ -14,6 +14,7 @@ from node_fleet.domain.model.operation import DownPhase, Operation, Target, Targ
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_down.inspection import NodeCheck
+from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
 
@@ -68,6 +69,11 @@ class CommandResult:
     def detail(self) -> str:
         """The text after the first word of the script's last "result:" line."""
         return self._last_line()[1]
+
+    @property
+    def volumes(self) -> tuple[LostVolume, ...]:
+        """The volumes that the script printed."""
+        return parse_lost_volumes(self.stdout)
 
     @property
     def answer(self) -> str:

@@ -20,6 +20,7 @@ REASONS: dict[str, str] = {
     "c": "has no controller that would start it again",
     "g": "belongs to a controller that does not exist",
     "v": "uses a volume that exists on this node only",
+    "b": "is bound to a volume that no other node can attach",
     "n": 'is annotated safe-to-evict "false"',
     "x": "is annotated karpenter.sh/do-not-disrupt",
     "p": "is under a disruption budget that allows no disruption now",
@@ -46,7 +47,7 @@ MISFITS: dict[str, str] = {
 
 _RESOURCES = {"cpu": "CPU", "memory": "memory"}
 
-KEPT_WHEN_NOT_READY = frozenset("vnxu")
+KEPT_WHEN_NOT_READY = frozenset("bvnxu")
 """Blockers that count even for a worker that has been NotReady for long; its other pods are already lost."""
 
 
@@ -197,6 +198,8 @@ def _pod_reason(blocker: Blocker) -> str:
     if blocker.letter == "f":
         return misfit_reason(blocker)
     text = f"{blocker.pod} {REASONS.get(blocker.letter, 'cannot be judged')}"
+    if blocker.letter == "b":
+        return f"claim {text}: {blocker.detail}"
     if blocker.letter == "e":
         return f"{blocker.pod} has been terminating for {blocker.detail} min"
     return f"{text} (budget {blocker.detail})" if blocker.detail else text

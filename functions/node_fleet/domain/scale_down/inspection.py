@@ -24,9 +24,10 @@ class UnreadableAnswerError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """One pod that keeps its worker. `pod` is namespace/name; eligibility.REASONS explains `letter`.
+    """One pod that keeps its worker, or one claim (letter b). `pod` is namespace/name; eligibility.py has the reasons.
 
-    detail: the budget, the minutes, or REQUESTED/FREE/alone|together/PREDICATE of a pod that fits on no other worker.
+    detail: the budget, the minutes, the volume of a claim, or REQUESTED/FREE/alone|together/PREDICATE of a pod that
+    fits on no other worker.
     """
 
     pod: str

@@ -26,7 +26,7 @@ def new_alerts(tick: Tick, found: Found) -> tuple[tuple[Alert, ...], dict[str, i
 def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[str, Streak]) -> Found:
     """Causes that do not depend on the decision: missing metrics, pods that no worker helps, NotReady workers.
 
-    Pods that wait for something else than a worker, such as a claim, are listed and cause no alert.
+    Pods that wait for something else than a worker, such as a claim, are listed and cause no alert while that can end.
     """
     found = _metrics_alerts(tick, streaks)
     if pending_pods:
@@ -34,7 +34,7 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
         found += [
             (f"{check.name}:{shape_key(shape)}", Alert(kind=check.name, text=check.text))
             for shape, check in zip(shapes, listed_checks(pending_pods), strict=True)
-            if not shape.problem
+            if not shape.problem or shape.lasting
         ]
     for w in not_ready_too_long(tick):
         text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from node_fleet.domain.fit.placement import Node, Placement, Pod
 from node_fleet.domain.model.assembly import blocking
 from node_fleet.domain.model.instance_types import offered
-from node_fleet.domain.model.snapshot import MARKETS, NewWorker, PodShape, Worker
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import MARKETS, Market, NewWorker, PodShape, Worker
 from node_fleet.domain.scaling.tick import Tick
 
 PODS_PER_NODE = 110
@@ -28,14 +29,19 @@ def pod_of(shape: PodShape) -> Pod:
     return Pod(shape.example, shape.demand or {"requests": {r: n for r, n in requests.items() if n > 0}})
 
 
-def templates(tick: Tick) -> list[Node]:
+def launched_markets(policy: Policy) -> tuple[Market, ...]:
+    """The markets in which node-fleet launches workers; each is the other one's alternative when EC2 refuses."""
+    return MARKETS if policy.spot_percent else ("on-demand",)
+
+
+def templates(tick: Tick, markets: Sequence[Market]) -> list[Node]:
     """An empty node of every configured pool: types in their order, then zones, then markets."""
     zones = tick.policy.zone_names or sorted({w.zone for w in tick.snapshot.workers}) or [""]
     return [
         _node(tick, "a new worker", (zone, kind, market), _size(tick, kind))
         for kind in tick.policy.instance_types
         for zone in zones
-        for market in MARKETS
+        for market in markets
     ]
 
 

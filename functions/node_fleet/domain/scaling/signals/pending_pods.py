@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from node_fleet.domain.fit.placement import Misfit, Node, Placement
 from node_fleet.domain.model.memory import ShapeLaunch
-from node_fleet.domain.model.snapshot import NewWorker, PodShape, Worker
+from node_fleet.domain.model.snapshot import MARKETS, NewWorker, PodShape, Worker
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.signals.new_workers import (
     accepting_kinds,
+    launched_markets,
     node_of,
     pack,
     place,
@@ -73,7 +74,7 @@ def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | No
         return None
     if not pending:
         return _NONE
-    shapes, kinds = _merged(pending), templates(tick)
+    shapes, kinds = _merged(pending), templates(tick, launched_markets(tick.policy))
     unfit = tuple((s, reason) for s in shapes if (reason := _unfit_reason(tick, s, kinds)))
     fitting = [s for s in shapes if s not in [shape for shape, _ in unfit]]
     launches = _evaluate_launches(tick, fitting)
@@ -109,19 +110,21 @@ def plain_owners(tick: Tick) -> tuple[str, ...]:
 def _unfit_reason(tick: Tick, shape: PodShape, kinds: Sequence[Node]) -> str:
     """Why no new worker could run such a pod; empty when one could."""
     if shape.problem:
-        return f"waits: {shape.problem}"
+        return f"no new worker helps: {shape.problem}" if shape.lasting else f"waits: {shape.problem}"
     if tick.snapshot.unlisted and shape.owner not in tick.memory.plain_owners:
         return f"not counted, because what it demands of a worker is not known: {tick.snapshot.unlisted}"
     pod = pod_of(shape)
     if accepting_kinds(pod, kinds):
         return ""
+    if accepting_kinds(pod, templates(tick, MARKETS)):
+        return "it runs on Spot instances only, and SPOT_PERCENTAGE is 0"
     return misfit_text(Placement(kinds).explain(pod, kinds))
 
 
 _UNFIT: dict[str, str] = {
     "affinity": "no new worker matches its node selector or required node affinity",
     "taints": "it does not tolerate the taints of the workers",
-    "volume": "its volume is in a zone without workers",
+    "volume": "its volume is in a zone, or on a node, that no new worker has",
     "pod-affinity": "no new worker satisfies its required pod affinity",
     "anti-affinity": "a required pod anti-affinity refuses every new worker",
     "spread": "its topology spread constraint refuses every new worker",
