@@ -29,15 +29,8 @@ _REQUIRED = object()
 
 def to_payload(value: Any) -> Any:
     """The JSON form of a dataclass, tuple, dict or scalar. Floats are rounded to 4 digits."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _writer(type(value))(value)
-    if isinstance(value, tuple | list):
-        return _write_sequence(value)
-    if isinstance(value, Mapping):
-        return {str(key): to_payload(item) for key, item in value.items()}
-    if isinstance(value, float):
-        return round(value, 4)
-    return value
+    kind: Any = type(value)
+    return _writer(kind)(value)
 
 
 def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
@@ -76,9 +69,17 @@ def table_rows(data: Mapping[str, Any], path: str = "table") -> list[dict[str, A
 
 
 @functools.cache
-def _writer(cls: type) -> Writer:
-    names = [f.name for f in fields(cls)]
-    return lambda value: {name: to_payload(getattr(value, name)) for name in names}
+def _writer(kind: Any) -> Writer:
+    if is_dataclass(kind):
+        names = [f.name for f in fields(kind)]
+        return lambda value: {name: to_payload(getattr(value, name)) for name in names}
+    if issubclass(kind, tuple | list):
+        return _write_sequence
+    if issubclass(kind, Mapping):
+        return lambda value: {str(key): to_payload(item) for key, item in value.items()}
+    if issubclass(kind, float):
+        return lambda value: round(value, 4)
+    return lambda value: value
 
 
 @functools.cache

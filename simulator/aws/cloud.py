@@ -22,7 +22,7 @@ from simulator.aws.lambdas import LambdaReply, LambdaRuntime
 from simulator.aws.moto_patches.calls import WatchedCalls
 from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances
 from simulator.aws.moto_patches.interpreter import Interpreter
-from simulator.aws.moto_patches.speed import quick_dispatch, quick_expressions, quick_interpreter
+from simulator.aws.moto_patches.speed import quick_dispatch, quick_interpreter
 from simulator.aws.moto_patches.ssm import RunCommand, real_commands
 from simulator.aws.recorder import Recorder
 from simulator.clock import VirtualClock
@@ -73,7 +73,6 @@ class Cloud:
             stack.enter_context(slow_instances(self.ec2, account=self.account, region=self.region))
             stack.enter_context(real_commands(self.commands))
             stack.enter_context(quick_dispatch())
-            stack.enter_context(quick_expressions())
             self.commands.is_managed = lambda instance_id: instance_id in self.ec2.live_ids()
             stack.callback(self.clock.close)
             self._stack = stack.pop_all()

@@ -16,9 +16,11 @@ from botocore.validate import ParamValidator
 from moto.core.exceptions import JsonRESTError, ServiceException
 from moto.dynamodb.responses import DynamoHandler
 from moto.ssm.responses import SimpleSystemManagerResponse
+from moto.stepfunctions.responses import StepFunctionResponse
 
 from simulator.aws.moto_patches import expect
 from simulator.aws.moto_patches.speed import copy_by_parts, json_copy
+from simulator.aws.moto_patches.updates import planned_update
 
 METHODS: dict[tuple[str, str], tuple[type[Any], str]] = {
     ("dynamodb", "GetItem"): (DynamoHandler, "get_item"),
@@ -26,6 +28,7 @@ METHODS: dict[tuple[str, str], tuple[type[Any], str]] = {
     ("dynamodb", "Query"): (DynamoHandler, "query"),
     ("dynamodb", "UpdateItem"): (DynamoHandler, "update_item"),
     ("ssm", "GetCommandInvocation"): (SimpleSystemManagerResponse, "get_command_invocation"),
+    ("stepfunctions", "StartExecution"): (StepFunctionResponse, "start_execution"),
 }
 METADATA = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 VALIDATOR = ParamValidator()
@@ -49,8 +52,17 @@ class DirectAnswers:
         handler.region, handler.current_account = client.meta.region_name, self._account
         handler.params = handler.body = copy_by_parts(dict(parameters))  # the texts are shared
         handler.automated_parameter_parsing, handler.uri_match = True, {}
+
+        def by_moto() -> dict[str, Any]:
+            found: dict[str, Any] = getattr(handler, method)().result
+            return found
+
         try:
-            found = getattr(handler, method)().result
+            if operation == "UpdateItem":
+                table = handler.dynamodb_backend.tables.get(parameters["TableName"])
+                found = planned_update(table, parameters, by_moto)
+            else:
+                found = by_moto()
         except JsonRESTError as error:
             raise _as_client_error(client, model, str(error.description)) from None
         except ServiceException as error:

@@ -7,7 +7,6 @@ import copy
 import datetime as dt
 import functools
 import importlib
-import json
 import marshal
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -88,61 +87,6 @@ def quick_interpreter() -> Iterator[None]:
         for module in map(importlib.import_module, COPYING_MODULES):
             expect(module.copy, "deepcopy")
             stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
-        yield
-
-
-class _Condition:
-    """A condition that moto has parsed; evaluating it changes nothing in it."""
-
-    def __init__(self, parser: Any) -> None:
-        self._parsed = parser.parse()
-        self.expr_attr_names_found = parser.expr_attr_names_found
-        self.expr_attr_values_found = parser.expr_attr_values_found
-
-    def parse(self) -> Any:
-        return self._parsed
-
-
-class _Update:
-    """A parsed update of which only the names and values are asked."""
-
-    def __init__(self, parsed: Any) -> None:
-        self._parsed = parsed
-        self._found: dict[Any, Any] = {}
-
-    def find_clauses(self, kinds: list[type]) -> Any:
-        if tuple(kinds) not in self._found:
-            self._found[tuple(kinds)] = self._parsed.find_clauses(kinds)
-        return self._found[tuple(kinds)]
-
-
-@contextlib.contextmanager
-def quick_expressions() -> Iterator[None]:
-    """DynamoDB's expressions: moto parses each of them twice for a request, here once for as long as it is the same."""
-    responses, models = (
-        importlib.import_module("moto.dynamodb.responses"),
-        importlib.import_module("moto.dynamodb.models"),
-    )
-    condition = expect(responses, "create_condition_expression_parser", "expr", "names", "values")
-    update = expect(responses, "UpdateExpressionParser").make
-    tokenizer = importlib.import_module("moto.dynamodb.parsing.tokens").ExpressionTokenizer
-    tokens = functools.lru_cache(maxsize=512)(expect(tokenizer, "make_list", "input_expression_str"))
-    made: dict[str, _Condition] = {}
-
-    def condition_of(expr: Any, names: Any, values: Any) -> Any:
-        asked = json.dumps((expr, names, values))
-        if asked not in made:
-            made.clear()
-            made[asked] = _Condition(condition(expr, names, values))
-        return made[asked]
-
-    read_only = functools.lru_cache(maxsize=512)(lambda text: _Update(update(text)))
-    with (
-        swapped(tokenizer, "make_list", staticmethod(lambda text: list(tokens(text)))),
-        swapped(responses, "UpdateExpressionParser", SimpleNamespace(make=read_only)),
-        swapped(responses, "create_condition_expression_parser", condition_of),
-        swapped(models, "create_condition_expression_parser", condition_of),
-    ):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,86 @@ def test_a_direct_answer_and_its_effect_are_those_of_the_wire(cloud: Cloud) -> N
             **TABLE, KeyConditionExpression="cluster_id = :id", ExpressionAttributeValues={":id": {"S": "prod"}}
         )
     assert differences == []
+
+
+UPDATES: dict[str, dict[str, Any]] = {
+    "a value, a sum and a removal": {
+        "UpdateExpression": "SET a = :text, #c = #c + :one REMOVE gone, #t",
+        "ExpressionAttributeNames": {"#c": "count", "#t": "tags"},
+        "ExpressionAttributeValues": {":text": {"S": "x"}, ":one": {"N": "1"}},
+        "ReturnValues": "ALL_NEW",
+    },
+    "a default for a missing attribute": {
+        "UpdateExpression": "SET fence = if_not_exists(fence, :zero) + :one",
+        "ExpressionAttributeValues": {":zero": {"N": "0"}, ":one": {"N": "1"}},
+        "ReturnValues": "ALL_OLD",
+    },
+    "a condition that holds at first only": {
+        "UpdateExpression": "SET #c = #c + :one",
+        "ConditionExpression": "#c < :limit OR attribute_type(#c, :text)",
+        "ExpressionAttributeNames": {"#c": "count"},
+        "ExpressionAttributeValues": {":one": {"N": "1"}, ":limit": {"N": "2"}, ":text": {"S": "S"}},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    },
+    "an operand that a removal takes away": {
+        "UpdateExpression": "SET copy = moved REMOVE moved",
+        "ReturnValues": "ALL_NEW",
+    },
+    "a part of a map": {
+        "UpdateExpression": "SET place.#z = :zone",
+        "ExpressionAttributeNames": {"#z": "zone"},
+        "ExpressionAttributeValues": {":zone": {"S": "b"}},
+        "ReturnValues": "ALL_NEW",
+    },
+    "an addition to a set": {
+        "UpdateExpression": "ADD names :more",
+        "ExpressionAttributeValues": {":more": {"SS": ["b"]}},
+        "ReturnValues": "ALL_NEW",
+    },
+    "only what was changed": {
+        "UpdateExpression": "SET #c = #c + :one",
+        "ExpressionAttributeNames": {"#c": "count"},
+        "ExpressionAttributeValues": {":one": {"N": "1"}},
+        "ReturnValues": "UPDATED_NEW",
+    },
+    "a sum with a text": {
+        "UpdateExpression": "SET #c = moved + :one",
+        "ExpressionAttributeNames": {"#c": "count"},
+        "ExpressionAttributeValues": {":one": {"N": "1"}},
+    },
+    "an unused value": {"UpdateExpression": "REMOVE a", "ExpressionAttributeValues": {":unused": {"N": "1"}}},
+}
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_a_repeated_update_answers_and_changes_what_the_wire_does(cloud: Cloud, update: dict[str, Any]) -> None:
+    client = cloud.client("dynamodb")
+    client.put_item(
+        **TABLE,
+        Item={**ITEM, "moved": {"S": "m"}, "place": {"M": {"zone": {"S": "a"}}}, "names": {"SS": ["a"]}},
+    )
+    with compared_calls() as differences:
+        for _ in range(4):
+            with contextlib.suppress(ClientError):
+                client.update_item(**TABLE, Key=KEY, **update)
+    assert differences == []
+
+
+def test_an_update_of_a_new_item_or_beyond_the_size_of_an_item_is_that_of_the_wire(cloud: Cloud) -> None:
+    client, given = cloud.client("dynamodb"), []
+    with compared_calls() as differences:
+        for key, characters in (("prod", 1), ("prod", 1), ("other", 1), ("prod", 200_000), ("prod", 500_000)):
+            values = {":text": {"S": "x" * characters}}
+            with contextlib.suppress(ClientError):
+                client.update_item(
+                    **TABLE,
+                    Key={"cluster_id": {"S": key}},
+                    UpdateExpression="SET a = :text",
+                    ExpressionAttributeValues=values,
+                )
+                given.append(characters)
+    assert differences == []
+    assert given == [1, 1, 1, 200_000]
 
 
 def test_a_refused_call_raises_what_botocore_raises(cloud: Cloud) -> None:
