@@ -240,7 +240,7 @@ def _cluster(raw: Any, path: str, problems: list[str]) -> ClusterConfig | None:
     problems += _section_problems(raw, path)
     identity = {"cluster_id": "x" if "cluster_id" in wrong else raw["cluster_id"]}
     identity["region"] = "" if "region" in wrong else raw.get("region", ClusterConfig.model_fields["region"].default)
-    settings = _settings(raw.get("settings", {}), identity, f"{path}.settings", problems)
+    settings = _settings(raw.get("settings", {}), raw.get("mode", "new"), identity, f"{path}.settings", problems)
     if cluster is None or settings is None or len(problems) > before:
         return None
     return cluster.model_copy(update={"settings": settings})
@@ -293,7 +293,7 @@ def _network_problems(cluster: ClusterConfig, path: str) -> list[str]:
     ]
 
 
-def _settings(raw: Any, identity: dict[str, str], path: str, problems: list[str]) -> Settings | None:
+def _settings(raw: Any, mode: Any, identity: dict[str, str], path: str, problems: list[str]) -> Settings | None:
     if not isinstance(raw, dict):
         problems.append(f"{path}={_shown(raw)}: expected an object")
         return None
@@ -305,6 +305,11 @@ def _settings(raw: Any, identity: dict[str, str], path: str, problems: list[str]
         problems += [f"{path}: {problem}" for problem in error.problems]
         return None
     problems += [f"{path}: {problem}" for problem in _deployment_problems(settings)]
+    if mode == "new" and settings.node_name_rule != "instance-id":
+        problems.append(
+            f"{path}: NODE_NAME_RULE={settings.node_name_rule}: expected instance-id, the name that the bootstrap of"
+            " mode new gives every worker"
+        )
     return settings
 
 

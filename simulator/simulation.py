@@ -143,7 +143,13 @@ class Simulation:
             for number, group in enumerate(groups):
                 zone = zones[number % len(zones)]
                 instance_id = self._launch(group.instance_type, group.market, subnets[zone])
-                self.cluster.add_worker(instance_id, instance_type=group.instance_type, az=zone, market=group.market)
+                self.cluster.add_worker(
+                    instance_id,
+                    instance_type=group.instance_type,
+                    az=zone,
+                    market=group.market,
+                    address=self.deployment.cloud.ec2.instance(instance_id).private_ip,
+                )
                 self.starting_ids.append(instance_id)
 
     def _launch(self, instance_type: str, market: str, subnet_id: str) -> str:

@@ -4,7 +4,7 @@
 #
 # Output, one record a line, fields separated by spaces, "-" for empty, never more than 12,000 characters:
 #   nf1 NOW ZONE ZONE ...                        format, the server's time, zones by number
-#   w INSTANCE NODE ZONE FLAGS AGE PODS CPU LEFT CORDON MARK BLOCKERS MORE
+#   w INSTANCE NODE ZONE FLAGS AGE PODS CPU LEFT CORDON MARK BLOCKERS MORE ADDRESS
 #     INSTANCE from the provider id, "-" for a node outside EC2; NODE "=" when the name is the instance id
 #     ZONE     number in the first line; AGE in seconds
 #     FLAGS    R ready, C cordoned, T a taint repels all pods, S server, W labelled as a worker of the fleet,
@@ -26,6 +26,7 @@ NODE_FLEET_NOW="$(date +%s)" exec python3 - <<'PYTHON'
 # insert: ../../functions/node_fleet/domain/fit/placement.py
 # insert: rules.py
 # insert: removal_fit.py
+import ipaddress
 import json
 import os
 import subprocess
@@ -129,6 +130,16 @@ def counts(pods):
     return f"{sum(moves(p) for p in live)}/{daemons}/{mirrors}/{len(pods) - len(live)}"
 
 
+def address_of(node):
+    for entry in (node.get("status") or {}).get("addresses") or ():
+        if entry.get("type") == "InternalIP":
+            try:
+                return ipaddress.ip_address(str(entry.get("address"))).packed.hex()
+            except ValueError:
+                return "-"
+    return "-"
+
+
 class Line:
     """The record of one worker, in as much detail as fits."""
 
@@ -160,6 +171,7 @@ class Line:
             "D" if mark == DISABLED else "K" if mark else "-",
         ]
 
+        self.address = address_of(node)
         self.name = meta(node)["name"]
         self.is_judged = not self.blockers and cordon(node) == "-" and is_ready(node) and not is_server(node)
         self.evicted = [pod for pod in pods if moves(pod) and "deletionTimestamp" not in meta(pod)]
@@ -174,7 +186,7 @@ class Line:
     def text(self, named):
         kept, others = self.blockers[:named], self.blockers[named:]
         lasting = sum(blocker.rpartition(":")[2][0] in LASTING for blocker in others)
-        return " ".join([*self.head, ",".join(kept) or "-", f"{len(others)}/{lasting}"])
+        return " ".join([*self.head, ",".join(kept) or "-", f"{len(others)}/{lasting}", self.address])
 
 
 def limited(header, lines, tail):

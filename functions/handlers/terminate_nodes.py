@@ -34,7 +34,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         raise DrainFailedError(f"operation {operation.operation_id} has no worker left to terminate")
     if target.phase != "terminating":
         _require_empty(services, operation, target)
-        _require_minimum(services, state, operation)
+        _require_minimum(services, state, operation, target)
         services.state.renew(run)
         operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
         services.state.save_operation(run, operation)
@@ -53,13 +53,18 @@ def _require_empty(services: Services, operation: Operation, target: Target) -> 
         raise DrainFailedError(f"worker {target.instance_id} was not terminated: {verdict.detail}")
 
 
-def _require_minimum(services: Services, state: FleetState, operation: Operation) -> None:
-    """The minimum for the whole set, from fresh data: usable, running workers, not under notice and not leaving."""
+def _require_minimum(services: Services, state: FleetState, operation: Operation, target: Target) -> None:
+    """The minimum for the whole set, from fresh data: usable, running workers, not under notice and not leaving.
+
+    The drained Node must still be the only one that claims the instance: else another machine may hold its pods.
+    """
     inspection = services.server.inspect()
     if not inspection.known:
         raise DrainFailedError(f"the other workers could not be inspected: {inspection.detail}")
     now, instances = services.clock.now(), services.ec2.instances()
     judged = judge_workers(inspection, instances, under_notice=state.ids_under_notice, back_offs=(), now=now)
+    if dispute := judged.disputed.get(target.instance_id):
+        raise DrainFailedError(f"worker {target.instance_id} was not terminated: {dispute.sentence}")
     leaving = [t.instance_id for t in operation.targets if t.phase not in ("undone", "skipped")]
     tick = make_tick(Snapshot(at=now, source="none"), state.memory, services.settings.policy(), now)
     minimum = effective_minimum(tick).workers

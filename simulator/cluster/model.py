@@ -103,6 +103,7 @@ class SimulatedCluster:
         az: str,
         market: str = "on-demand",
         node_name: str = "",
+        address: str = "",
         boot_seconds: float | None = None,
     ) -> None:
         """EC2 started a worker: it joins after its boot delay. A repeated event changes nothing."""
@@ -118,6 +119,7 @@ class SimulatedCluster:
                 market=market,
                 role="worker",
                 node_name=node_name,
+                address=address,
             )
             if rule.kind != "never_joins":
                 seconds = rule.seconds if boot_seconds is None else boot_seconds
@@ -133,12 +135,23 @@ class SimulatedCluster:
             self.kubelets.join(machine)
 
     def add_worker(
-        self, instance_id: str, *, instance_type: str = "t3.small", az: str = "us-east-1a", market: str = "on-demand"
+        self,
+        instance_id: str,
+        *,
+        instance_type: str = "t3.small",
+        az: str = "us-east-1a",
+        market: str = "on-demand",
+        address: str = "",
     ) -> None:
         """A worker that has already joined, as at the start of a scenario."""
         with self.changing():
             machine = self._power_on(
-                instance_id=instance_id, instance_type=instance_type, az=az, market=market, role="worker"
+                instance_id=instance_id,
+                instance_type=instance_type,
+                az=az,
+                market=market,
+                role="worker",
+                address=address,
             )
             self.kubelets.join(machine)
 
@@ -180,7 +193,15 @@ class SimulatedCluster:
         return BootRule()
 
     def _power_on(
-        self, *, instance_id: str, instance_type: str, az: str, market: str, role: str, node_name: str = ""
+        self,
+        *,
+        instance_id: str,
+        instance_type: str,
+        az: str,
+        market: str,
+        role: str,
+        node_name: str = "",
+        address: str = "",
     ) -> Machine:
         machine = Machine(
             instance_id=instance_id,
@@ -191,6 +212,7 @@ class SimulatedCluster:
             role=role,
             started_at=self.now(),
             password=hashlib.sha256(instance_id.encode()).hexdigest()[:32],
+            address=address or private_address(instance_id),
         )
         self.state.machines[instance_id] = machine
         self.usage.start_meter(machine)
@@ -341,3 +363,9 @@ class SimulatedCluster:
 
 
 __all__ = ["OUR_ACTOR", "ApiError", "ApplicationSpec", "BootRule", "ClusterSettings", "SimulatedCluster", "node_of"]
+
+
+def private_address(instance_id: str) -> str:
+    """An address for a machine that no simulated EC2 gave one."""
+    digits = sum(ord(letter) * (place + 1) for place, letter in enumerate(instance_id))
+    return f"10.0.{digits // 250 % 250}.{digits % 250 + 2}"

@@ -108,6 +108,12 @@ def condition_is_true(obj: Obj, kind: str) -> bool:
     return entry is not None and entry.get("status") == "True"
 
 
+def internal_address(node: Obj) -> str:
+    """The internal address that a Node states; the last one, which kube-state-metrics shows."""
+    stated = [one["address"] for one in node["status"].get("addresses", ()) if one["type"] == "InternalIP"]
+    return str(stated[-1]) if stated else ""
+
+
 def set_condition(obj: Obj, now: float, kind: str, status: str, *why: str) -> None:
     """Set one condition in place, `why` being reason and message; lastTransitionTime moves with the status."""
     entries = obj.setdefault("status", {}).setdefault("conditions", [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simulator.cluster.control.kubelets import private_address
 from simulator.cluster.load.applications import Applications
 from simulator.cluster.load.usage import Usage
 from simulator.cluster.objects import (
@@ -57,7 +56,7 @@ class Reader:
             az=labels.get(LABEL_ZONE, ""),
             market=labels.get(LABEL_MARKET, ""),
             role=labels.get(LABEL_ROLE, ""),
-            address=private_address(machine.instance_id) if machine else "",
+            address=machine.address if machine else "",
             created_at=epoch_of(metadata["creationTimestamp"]),
             ready=ready["status"] == "True",
             ready_status=ready["status"],

@@ -58,6 +58,7 @@ class Machine:
     role: str
     started_at: float
     password: str
+    address: str
     joined_at: float | None = None
     powered: bool = True
     kubelet_alive: bool = False

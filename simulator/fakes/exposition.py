@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from simulator.cluster.control.kubelets import private_address
 from simulator.cluster.load.applications import Application
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.cluster.model import SimulatedCluster
@@ -23,6 +22,7 @@ from simulator.cluster.objects import (
     condition,
     cpu_milli,
     epoch_of,
+    internal_address,
     is_gated,
     memory_mib,
     node_of,
@@ -67,7 +67,7 @@ def target_labels(machine: Machine) -> dict[str, str]:
     """What EC2 discovery and relabelling put on every series of a worker's node-exporter."""
     return {
         "job": "node-exporter",
-        "instance": f"{private_address(machine.instance_id)}:9100",
+        "instance": f"{machine.address}:9100",
         "instance_id": machine.instance_id,
         "zone": machine.az,
         "market": machine.market,
@@ -118,7 +118,8 @@ def kube_state_metrics(cluster: SimulatedCluster) -> Iterator[Sample]:
 def _node_samples(node: Obj) -> Iterator[Sample]:
     metadata, spec = node["metadata"], node["spec"]
     name, labels = metadata["name"], metadata.get("labels", {})
-    yield Sample("kube_node_info", {"node": name, "provider_id": spec.get("providerID", "")}, 1.0)
+    identity = {"provider_id": spec.get("providerID", ""), "internal_ip": internal_address(node)}
+    yield Sample("kube_node_info", {"node": name, **identity}, 1.0)
     yield Sample("kube_node_created", {"node": name}, epoch_of(metadata["creationTimestamp"]))
     if LABEL_CONTROL_PLANE in labels:
         yield Sample("kube_node_role", {"node": name, "role": "control-plane"}, 1.0)

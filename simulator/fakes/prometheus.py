@@ -22,6 +22,7 @@ from simulator.cluster.objects import (
     condition_is_true,
     cpu_milli,
     epoch_of,
+    internal_address,
     memory_mib,
     node_of,
     pod_requests,
@@ -122,8 +123,8 @@ class FakePrometheus:
         rows = []
         for node in self._nodes():
             if LABEL_CONTROL_PLANE not in node["metadata"].get("labels", {}):
-                provider_id = node["spec"].get("providerID", "")
-                rows.append(({"node": _name(node), **({"provider_id": provider_id} if provider_id else {})}, 1.0))
+                stated = {"provider_id": node["spec"].get("providerID", ""), "internal_ip": internal_address(node)}
+                rows.append(({"node": _name(node), **{name: text for name, text in stated.items() if text}}, 1.0))
         return rows
 
     def _ready(self, _at: float) -> list[Row]:

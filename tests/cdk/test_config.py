@@ -30,6 +30,13 @@ def test_the_projects_own_configuration_is_valid() -> None:
     assert cluster.zones == ("ap-southeast-1a", "ap-southeast-1b")
 
 
+@pytest.mark.parametrize(("mode", "is_refused"), [("new", True), ("attach", False)])
+def test_only_an_attached_cluster_may_name_its_nodes_by_private_dns_name(mode: str, is_refused: bool) -> None:
+    entry = {"cluster_id": "shop", "mode": mode, "settings": {"node_name_rule": "private-dns-name"}}
+    found = problems_of([{**entry, "regoin": "x"}])
+    assert any("NODE_NAME_RULE=private-dns-name: expected instance-id" in problem for problem in found) is is_refused
+
+
 def test_the_example_of_mode_attach_is_valid() -> None:
     (cluster,) = read_clusters(attach_context()["clusters"])
     assert cluster.attach is not None

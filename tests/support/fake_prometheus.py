@@ -106,7 +106,7 @@ def worker_rows(name: str, **figures: float) -> dict[str, Rows]:
     usual = {"cpu": 50.0, "cores": 2.0, "memory_total": 4096 * 2**20, "memory_available": 1024 * 2**20}
     instance = f"i-{name}"
     rows: dict[str, Rows] = {
-        "node": [({"node": instance, "provider_id": f"aws:///zone-a/{instance}"}, 1)],
+        "node": [({"node": instance, "provider_id": f"aws:///a/{instance}"}, 1)],
         "ready": [({"node": instance}, 1)],
         "unschedulable": [({"node": instance}, 0)],
         "allocatable": [

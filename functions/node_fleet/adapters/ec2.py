@@ -23,6 +23,7 @@ from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 from node_fleet.domain.scale_up.refusals import NO_ANSWER
 from node_fleet.settings import Settings
+from node_fleet.settings.groups import NodeNameRule
 
 MANAGED_BY = "node-fleet"
 WORKER_ROLE = "k3s-worker"
@@ -62,18 +63,23 @@ class Ec2Fleet:
     def instances(self) -> tuple[Instance, ...]:
         """The workers that are pending or running, all pages, by id. Raises Ec2Error."""
         filters = {**self._fleet_tags(), "instance-state-name": RUNNING_STATES}
-        return tuple(sorted(map(_instance, self._describe(filters)), key=lambda i: i.instance_id))
+        return tuple(sorted(self._read(filters), key=lambda i: i.instance_id))
 
     def find_worker(self, instance_id: str) -> Instance | None:
         """That worker in whatever state; None for an unknown instance and for one of another owner."""
-        found = [_instance(raw) for raw in self._describe({**self._fleet_tags(), "instance-id": (instance_id,)})]
-        return found[0] if found else None
+        found = self._read({**self._fleet_tags(), "instance-id": (instance_id,)})
+        return next(found, None)
 
     def states(self, instance_ids: Iterable[str]) -> dict[str, str]:
         """State of each id; "gone" for an id that EC2 does not list. One unknown id does not fail the others."""
         wanted = list(dict.fromkeys(instance_ids))
         known = {raw["InstanceId"]: raw["State"]["Name"] for raw in self._described(wanted)}
         return {instance_id: known.get(instance_id, "gone") for instance_id in wanted}
+
+    def find(self, instance_ids: Iterable[str]) -> dict[str, Instance]:
+        """These instances in whatever state, by id, without those that EC2 does not list. Raises Ec2Error."""
+        rule = self._settings.node_name_rule
+        return {raw["InstanceId"]: _instance(raw, rule) for raw in self._described(instance_ids)}
 
     def end_reasons(self, instance_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Code and message of the state reason of each ended instance that EC2 still lists. Raises Ec2Error."""
@@ -96,8 +102,7 @@ class Ec2Fleet:
     def launched_by(self, operation_id: str) -> dict[int, Instance]:
         """The instances that an operation launched, by slot number: a repeated step continues with them."""
         found: dict[int, Instance] = {}
-        for raw in self._describe({**self._fleet_tags(), "tag:Operation": (operation_id,)}):
-            instance = _instance(raw)
+        for instance in self._read({**self._fleet_tags(), "tag:Operation": (operation_id,)}):
             if instance.slot.isdigit() and (int(instance.slot) not in found or instance.state in RUNNING_STATES):
                 found[int(instance.slot)] = instance
         return found
@@ -204,6 +209,9 @@ class Ec2Fleet:
     def _fleet_tags(self) -> dict[str, Iterable[str]]:
         return {"tag:ManagedBy": (MANAGED_BY,), "tag:Role": (WORKER_ROLE,), "tag:Cluster": (self._settings.cluster_id,)}
 
+    def _read(self, filters: Mapping[str, Iterable[str]]) -> Iterator[Instance]:
+        return (_instance(raw, self._settings.node_name_rule) for raw in self._describe(filters))
+
     def _describe(self, filters: Mapping[str, Iterable[str]]) -> Iterator[dict[str, Any]]:
         wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         with _ec2_errors("list instances"):
@@ -212,7 +220,7 @@ class Ec2Fleet:
                     yield from reservation["Instances"]
 
 
-def _instance(raw: Mapping[str, Any]) -> Instance:
+def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:
     tags = _tags(raw)
     return Instance(
         instance_id=raw["InstanceId"],
@@ -223,9 +231,26 @@ def _instance(raw: Mapping[str, Any]) -> Instance:
         launched_at=int(raw["LaunchTime"].timestamp()),
         operation_id=tags.get("Operation", ""),
         join_failed=tags.get("JoinFailed") == "true",
-        private_ip=raw.get("PrivateIpAddress", ""),
+        addresses=_addresses(raw),
+        node_names=_node_names(raw, rule),
         slot=tags.get("Slot", ""),
     )
+
+
+def _addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    found = [raw.get("PrivateIpAddress", ""), raw.get("Ipv6Address", "")]
+    for interface in raw.get("NetworkInterfaces", ()):
+        found += [one["PrivateIpAddress"] for one in interface.get("PrivateIpAddresses", ())]
+        found += [one["Ipv6Address"] for one in interface.get("Ipv6Addresses", ())]
+    return tuple(dict.fromkeys(address for address in found if address))
+
+
+def _node_names(raw: Mapping[str, Any], rule: NodeNameRule) -> tuple[str, ...]:
+    """The names that the rule allows for the Node of this instance. EC2 may not know a new instance's DNS name yet."""
+    if rule == "instance-id":
+        return (raw["InstanceId"],)
+    dns_name = raw.get("PrivateDnsName", "")
+    return tuple(dict.fromkeys((dns_name, dns_name.partition(".")[0]))) if dns_name else ()
 
 
 def _tags(raw: Mapping[str, Any]) -> dict[str, str]:

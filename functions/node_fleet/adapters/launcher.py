@@ -54,8 +54,8 @@ def check_slots(services: Any, operation: Operation, node_list: NodeList) -> Ope
     """The operation with the outcome of each launched slot. EC2 gives the state reason of those that ended."""
     now, settings = services.clock.now(), services.settings
     waiting = {slot.number for slot in operation.waiting}
-    states = services.ec2.states(slot.instance_id for slot in operation.waiting)
-    operation = update_slots(operation, states=states, nodes=node_list.nodes, now=now)
+    instances = services.ec2.find(slot.instance_id for slot in operation.waiting)
+    operation = update_slots(operation, instances=instances, nodes=node_list.nodes, now=now)
     ended = [s.instance_id for s in operation.slots if s.number in waiting and s.outcome == "failed"]
     if not ended:
         return operation

@@ -94,6 +94,7 @@ def _node_reading(node: InspectedNode) -> NodeReading:
     return NodeReading(
         node_name=node.node_name,
         provider_id=f"aws:///{node.zone}/{node.instance_id}" if node.instance_id else "",
+        address=node.address,
         ready=node.ready,
         unschedulable=node.cordoned,
         blocking_taints=("tainted",) if node.tainted else (),

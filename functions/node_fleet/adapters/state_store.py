@@ -24,7 +24,7 @@ from node_fleet.domain.model.fleet_state import (
 )
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -37,7 +37,7 @@ _TAKEABLE = (
     " OR NOT attribute_type(lock_expires_at, :number) OR lock_expires_at < :expired OR lock_expires_at > :corrupt)"
 )
 _NOT_PAUSED = "(attribute_not_exists(pause) OR pause.#until <= :now)"
-_NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR lock_owner = :me)"
+_NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :ahead OR lock_owner = :me)"
 _NOTICE = "notice#"
 _RESERVE_TRIES = 10
 
@@ -64,7 +64,8 @@ class StateStore:
     def acquire(self, run: Run) -> Acquired:
         """Take the lock by one conditional write if it is free, expired, corrupt or already this execution's own.
 
-        A scheduled run is refused when its scheduled_at is not newer than that of the last tick.
+        A scheduled run is refused when its scheduled_at is not newer than that of the last tick. A last tick in the
+        future is corrupt and refuses no run. A dry run neither compares nor stores its scheduled_at.
         """
         now = self._clock.now()
         values: dict[str, Any] = {
@@ -80,8 +81,8 @@ class StateStore:
         sets = "lock_owner = :me, lock_acquired_at = :now, lock_expires_at = :expires"
         sets += ", lock_fence = if_not_exists(lock_fence, :zero) + :one"
         condition = f"{_TAKEABLE} AND {_NOT_PAUSED}"
-        if run.scheduled_at:
-            values[":tick"] = run.scheduled_at
+        if run.scheduled_at and not run.dry_run:
+            values |= {":tick": run.scheduled_at, ":ahead": now + CLOCK_DIFFERENCE_SECONDS}
             sets += ", last_tick = :tick"
             condition += f" AND {_NEWER}"
         try:

@@ -13,6 +13,7 @@ from node_fleet.domain.model.setting import setting, spec_of
 from node_fleet.domain.scale_down.drain import DrainLimits
 
 CpuSource = Literal["node-exporter", "cadvisor"]
+NodeNameRule = Literal["instance-id", "private-dns-name"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class Places:
     """Days that readings are kept."""
     event_days: int = setting("EVENT_DAYS", 90, 1, 3650)
     """Days that decisions and outcomes are kept."""
+    node_name_rule: NodeNameRule = setting("NODE_NAME_RULE", "instance-id", choices=get_args(NodeNameRule))
+    """The name of a worker's Node: its instance id, or its private DNS name, whole or the first label."""
     server_role_tag: str = setting("SERVER_ROLE_TAG", "k3s-master")
     """The value of the tag Role by which node-fleet finds the K3s server."""
     slack_secret: str = setting("SLACK_SECRET", "node-fleet/slack-webhook")

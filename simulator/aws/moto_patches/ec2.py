@@ -22,7 +22,7 @@ EventSink = Callable[[str, str, Mapping[str, Any], list[str]], object]
 class InstanceListener(Protocol):
     """Receives the starts and ends of instances."""
 
-    def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None: ...
+    def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str, address: str) -> None: ...
 
     def instance_ended(self, instance_id: str) -> None: ...
 
@@ -223,6 +223,7 @@ class Ec2Side:
                     instance_type=instance.instance_type,
                     az=instance.placement.zone,
                     market=instance.lifecycle or "on-demand",
+                    address=instance.private_ip,
                 )
 
     def _tell_gone(self, instance: Any) -> None:

@@ -126,14 +126,26 @@ class Bench:
 
     def listed(self, flags: dict[str, str]) -> None:
         """What the server lists from now: instances and the flags of their nodes."""
-        lines = (worker_line(instance_id, shown) for instance_id, shown in flags.items())
-        self.server.says("InspectNodes", inspection_text(*lines, at=int(self.clock.now())))
+        self.inspected(*(self.line(instance_id, shown) for instance_id, shown in flags.items()))
+
+    def line(self, instance_id: str, flags: str = "RWJ", cordon: str = "-") -> str:
+        """The line of a node in the zone of its instance."""
+        return worker_line(instance_id, flags, cordon, zone=ZONES.index(self._zone_of(instance_id)))
+
+    def inspected(self, *lines: str) -> str:
+        """The server answers these lines from now on, and they are returned as it prints them."""
+        text = inspection_text(*lines, at=int(self.clock.now()), zones=ZONES)
+        self.server.says("InspectNodes", text)
+        return text
+
+    def _zone_of(self, instance_id: str) -> str:
+        return next((i.zone for i in self.instances() if i.instance_id == instance_id), ZONES[0])
 
     def ready(self, *instance_ids: str, taints: tuple[str, ...] = ()) -> None:
         """These workers' nodes are Ready in Prometheus."""
         known = {node.instance_id: node for node in self.prometheus.known_nodes}
         for instance_id in instance_ids:
-            known[instance_id] = node_of(instance_id, taints=taints)
+            known[instance_id] = node_of(instance_id, taints=taints, zone=self._zone_of(instance_id))
         self.prometheus.known_nodes = tuple(known.values())
 
     def operation(self, payload: dict[str, Any]) -> Operation:

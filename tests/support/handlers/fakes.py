@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,15 +47,17 @@ RUNNING = answer(status="InProgress", code=-1)
 TIMED_OUT = answer(status="TimedOut", code=-1)
 
 
-def inspection_text(*workers: str, at: int = NOW) -> str:
+def inspection_text(*workers: str, at: int = NOW, zones: Sequence[str] = ("a", "b")) -> str:
     """What inspect_nodes.sh prints of these lines."""
-    lines = [f"nf1 {at} a b", *workers]
+    lines = [f"nf1 {at} {' '.join(zones)}", *workers]
     return "\n".join([*lines, f"end {len(lines)} {zlib.crc32(chr(10).join(lines).encode()):08x}"])
 
 
-def worker_line(instance_id: str, flags: str = "RWJ", cordon: str = "-", blockers: str = "-") -> str:
+def worker_line(
+    instance_id: str, flags: str = "RWJ", cordon: str = "-", blockers: str = "-", *, name: str = "=", zone: int = 0
+) -> str:
     """A node with its flags: R ready, C cordoned, T tainted, W worker, S server, J one of several removals."""
-    return f"w {instance_id} = 0 {flags} 900 2/1/0/0 500/2000 - {cordon} - {blockers} 0/0"
+    return f"w {instance_id} {name} {zone} {flags} 900 2/1/0/0 500/2000 - {cordon} - {blockers} 0/0 -"
 
 
 def check_text(

@@ -86,6 +86,19 @@ def test_an_instance_is_read_with_its_zone_market_and_operation(fleet: Bench) ->
     assert found[spot].launched_at <= int(fleet.clock.now())
 
 
+@pytest.mark.parametrize("rule", ["instance-id", "private-dns-name"])
+def test_an_instance_is_read_with_its_addresses_and_the_names_that_its_node_may_have(fleet: Bench, rule: Any) -> None:
+    client, instance_id = fleet.cloud.client("ec2"), launch(fleet, 1)
+    raw = client.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
+    found = Ec2Fleet(client, Settings(cluster_id="test", node_name_rule=rule)).find(
+        [instance_id, "i-0ffffffffffffffff"]
+    )
+    dns_name = raw["PrivateDnsName"]
+    allowed = (instance_id,) if rule == "instance-id" else (dns_name, dns_name.partition(".")[0])
+    assert found.keys() == {instance_id}
+    assert found[instance_id].node_names == allowed and found[instance_id].addresses == (raw["PrivateIpAddress"],)
+
+
 @pytest.mark.parametrize("state", ["stopped", "shutting-down", "terminated"])
 def test_39_only_pending_and_running_count(fleet: Bench, state: str) -> None:
     pending = launch(fleet, 1)

@@ -31,7 +31,7 @@ def test_a_quiet_reading_takes_five_requests_all_at_the_same_instant() -> None:
 
 def test_a_worker_is_read_whole() -> None:
     node = bench().reader.read(NOW).nodes[0]
-    assert (node.node_name, node.provider_id, node.instance_id) == ("i-a", "aws:///zone-a/i-a", "i-a")
+    assert (node.node_name, node.provider_id, node.instance_id) == ("i-a", "aws:///a/i-a", "i-a")
     assert (node.ready, node.unschedulable, node.usable) == (True, False, True)
     assert (node.cores, node.cpu_percent, node.memory_used_mib, node.memory_total_mib) == (2, 50, 3072, 4096)
     assert (node.cpu_allocatable_milli, node.memory_allocatable_mib, node.pods_allocatable) == (1900, 3600, 110)

@@ -290,3 +290,20 @@ def test_a_missing_table_is_one_clear_error(dynamo: Any, clock: SteppedClock) ->
     lost = StateStore(dynamo, Settings(state_table="no-such-table"), clock)
     with pytest.raises(StateStoreError, match="table no-such-table does not exist: cannot lock"):
         lost.acquire(a_run())
+
+
+def test_a_dry_run_neither_stores_its_tick_nor_is_refused_by_a_later_one(store: StateStore) -> None:
+    later = replace(a_run("dry", tick=START + 50), dry_run=True)
+    store.release(held(store, later))
+    assert store.load().last_tick == 0
+    store.release(held(store, a_run("tick", tick=START)))
+    store.release(held(store, replace(later, execution_id="again", scheduled_at=START - 120)))
+    assert store.load().last_tick == START
+
+
+@pytest.mark.parametrize(("ahead", "status"), [(60, "stale"), (61, "acquired"), (250_000_000_000, "acquired")])
+def test_a_stored_tick_in_the_future_is_corrupt_and_stops_no_run(
+    store: StateStore, dynamo: Any, ahead: int, status: str
+) -> None:
+    store.release(held(store, a_run("first", tick=START + ahead)))
+    assert store.acquire(a_run("second", tick=START)).status == status

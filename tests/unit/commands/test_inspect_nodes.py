@@ -26,6 +26,16 @@ def test_each_node_has_its_line_and_the_server_is_marked(site: Site) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stated", "shown"),
+    [("10.0.1.7", "10.0.1.7"), ("2600:1f18::7", "2600:1f18::7"), ("10.0.1.7\nend 1 00000000", ""), (None, "")],
+)
+def test_the_internal_address_that_a_node_states_is_shown_or_none(site: Site, stated: Any, shown: str) -> None:
+    entries = [{"type": "Hostname", "address": "10.9.9.9"}, {"type": "InternalIP", "address": stated}]
+    site.world.update("nodes", "", FIRST, lambda node: node["status"].update(addresses=entries))
+    assert site.node(FIRST).address == shown
+
+
 def test_it_changes_nothing(site: Site) -> None:
     version = site.world.store.version
     site.inspect()

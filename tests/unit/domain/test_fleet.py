@@ -26,7 +26,7 @@ def instance(name: str = "i-a", **changes: Any) -> Instance:
 def node(name: str = "i-a", **changes: Any) -> NodeReading:
     usual = {
         "node_name": f"node-{name}",
-        "provider_id": f"aws:///zone-a/{name}",
+        "provider_id": f"aws:///a/{name}",
         "ready": True,
         "cores": 2.0,
         "cpu_percent": 50.0,
@@ -98,12 +98,6 @@ def test_a_node_without_a_running_instance_of_the_fleet_is_unmanaged_and_not_cou
     found = snapshot([instance()], node(), node("i-x", cpu_percent=100.0), node("", provider_id="k3s://home"))
     assert found.unmanaged == ("node-", "node-i-x")
     assert found.cpu_percent == 50
-
-
-def test_of_two_nodes_of_one_machine_the_usable_one_counts() -> None:
-    ghost = node(node_name="ghost", ready=False, cpu_percent=None)
-    for nodes in ((ghost, node()), (node(), ghost)):
-        assert snapshot([instance()], *nodes).workers[0].phase == "usable"
 
 
 @pytest.mark.parametrize(("noticed", "tagged"), [(True, False), (False, True), (True, True), (False, False)])

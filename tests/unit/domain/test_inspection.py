@@ -22,7 +22,7 @@ def whole(*lines: str) -> str:
     return "\n".join([*body, f"end {len(body)} {zlib.crc32(chr(10).join(body).encode()):08x}"])
 
 
-LINE = f"w {A} = 1 RCSTWF 60 4/2/1/3 850/2000 1 down-1-1 D shop/db-0:s,shop/web-1:p=web 5/2"
+LINE = f"w {A} = 1 RCSTWF 60 4/2/1/3 850/2000 1 down-1-1 D shop/db-0:s,shop/web-1:p=web 5/2 0a000107"
 
 
 def test_every_field_of_a_line_is_read() -> None:
@@ -34,12 +34,13 @@ def test_every_field_of_a_line_is_read() -> None:
     assert (node.pods_to_move, node.daemon_pods, node.mirror_pods, node.finished_pods) == (4, 2, 1, 3)
     assert (node.cpu_requested_milli, node.cpu_allocatable_milli, node.idle_cpu_percent) == (850, 2000, 57.5)
     assert (node.disruptions_allowed, node.cordoned_by, node.more_blockers, node.more_lasting) == (1, "down-1-1", 5, 2)
+    assert node.address == "10.0.1.7"
     assert node.protected_by == "cluster-autoscaler.kubernetes.io/scale-down-disabled"
     assert [(b.pod, b.letter, b.detail) for b in node.blockers] == [("shop/db-0", "s", ""), ("shop/web-1", "p", "web")]
 
 
 def test_dashes_mean_none() -> None:
-    node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0 - - - - 0/0")).nodes[0]
+    node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0 - - - - 0/0 -")).nodes[0]
     assert (node.instance_id, node.disruptions_allowed, node.cordoned_by, node.protected_by, node.blockers) == (
         "",
         None,
@@ -73,11 +74,13 @@ def test_any_text_is_read_or_unknown_and_never_an_error(text: str) -> None:
     [
         "w",
         "x 1",
-        f"w {A} = 9 R 60 4/2/1/3 850/2000 1 - - - 0/0",
-        f"w {A} = 0 R sixty 4/2/1/3 850/2000 1 - - - 0/0",
-        f"w {A} = 0 R 60 4/2 850/2000 1 - - - 0/0",
-        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - shop/db-0 0/0",
-        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - -1",
+        f"w {A} = 9 R 60 4/2/1/3 850/2000 1 - - - 0/0 -",
+        f"w {A} = 0 R sixty 4/2/1/3 850/2000 1 - - - 0/0 -",
+        f"w {A} = 0 R 60 4/2 850/2000 1 - - - 0/0 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - shop/db-0 0/0 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - -1 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - 0/0 0a00",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - 0/0 10.0.1.7",
     ],
 )
 def test_a_line_of_another_form_makes_the_whole_answer_unknown(line: str) -> None:

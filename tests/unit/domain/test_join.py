@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.assembly import BLOCKING_TAINT_KEYS
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.join import (
     NO_NODE_LIST,
     JoinProgress,
@@ -21,6 +22,7 @@ from node_fleet.domain.scale_up.join import (
     scale_up_failure,
     update_slots,
 )
+from tests.support.inspected_nodes import machine
 from tests.support.launches import NOW, node, operation, slot
 
 ONE = f"i-{1:017x}"
@@ -28,12 +30,16 @@ TWO = f"i-{2:017x}"
 LIMIT = 300
 
 
+def machines(states: dict[str, str]) -> dict[str, Instance]:
+    return {i: machine(i, state=state) for i, state in states.items() if state != "gone"}
+
+
 def outcomes(found: object) -> list[str]:
     return [s.outcome for s in found.slots]  # type: ignore[attr-defined]
 
 
 def test_a_usable_node_with_that_provider_id_has_joined() -> None:
-    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[node(1)], now=NOW + 70)
+    found = update_slots(operation(slot(1)), instances=machines({ONE: "running"}), nodes=[node(1)], now=NOW + 70)
     assert outcomes(found) == ["joined"] and found.slots[0].joined_at == NOW + 70
 
 
@@ -46,14 +52,14 @@ def test_a_usable_node_with_that_provider_id_has_joined() -> None:
     ],
 )
 def test_a_node_of_another_provider_id_or_that_takes_no_pods_is_not_the_workers(changes: dict[str, Any]) -> None:
-    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[node(1, **changes)], now=NOW)
+    found = update_slots(operation(slot(1)), instances=machines({ONE: "running"}), nodes=[node(1, **changes)], now=NOW)
     assert outcomes(found) == ["launched"]
 
 
 @pytest.mark.parametrize("key", sorted(BLOCKING_TAINT_KEYS))
 def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: str) -> None:
     tainted = node(1, blocking_taints=(f"{key}=true:NoSchedule",))
-    found = update_slots(operation(slot(1)), states={ONE: "running"}, nodes=[tainted], now=NOW + 299)
+    found = update_slots(operation(slot(1)), instances=machines({ONE: "running"}), nodes=[tainted], now=NOW + 299)
     assert outcomes(found) == ["launched"]
     over = close_unjoined(found, NodeList(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(over) == ["unjoined"]
@@ -61,13 +67,15 @@ def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: st
 
 @pytest.mark.parametrize(("age", "expected"), [(0, "launched"), (2, "launched"), (119, "launched"), (120, "failed")])
 def test_34_an_id_that_ec2_does_not_know_yet_is_not_yet_and_later_gone(age: int, expected: str) -> None:
-    found = update_slots(operation(slot(1)), states={ONE: "gone"}, nodes=[], now=NOW + age)
+    found = update_slots(operation(slot(1)), instances=machines({ONE: "gone"}), nodes=[], now=NOW + age)
     assert outcomes(found) == [expected]
 
 
 def test_34_one_fresh_id_does_not_hold_up_the_others() -> None:
     states = {ONE: "gone", TWO: "running"}
-    assert outcomes(update_slots(operation(slot(1), slot(2)), states=states, nodes=[node(2)], now=NOW + 60)) == [
+    assert outcomes(
+        update_slots(operation(slot(1), slot(2)), instances=machines(states), nodes=[node(2)], now=NOW + 60)
+    ) == [
         "launched",
         "joined",
     ]
@@ -75,7 +83,7 @@ def test_34_one_fresh_id_does_not_hold_up_the_others() -> None:
 
 @pytest.mark.parametrize("state", ["shutting-down", "terminated", "stopping", "stopped"])
 def test_39_a_machine_that_ended_before_it_joined_is_failed_even_with_a_node(state: str) -> None:
-    found = update_slots(operation(slot(1)), states={ONE: state}, nodes=[node(1)], now=NOW + 10)
+    found = update_slots(operation(slot(1)), instances=machines({ONE: state}), nodes=[node(1)], now=NOW + 10)
     assert outcomes(found) == ["failed"] and state in found.slots[0].detail
 
 

@@ -23,7 +23,8 @@ TICK = "2026-09-21T14:13:20Z"
 
 
 def ask(name: str = "run-1", **given: Any) -> dict[str, Any]:
-    event = {"input": {"trigger": "manual", **given}, "execution_id": name, "started_at": TICK}
+    started_at = given.get("scheduled_at", TICK)
+    event = {"input": {"trigger": "manual", **given}, "execution_id": name, "started_at": started_at}
     return acquire_lock(event, None)
 
 

@@ -22,10 +22,8 @@ from tests.support.handlers.fakes import (
     Handler,
     check_text,
     inspected,
-    inspection_text,
     scale_down,
     worker,
-    worker_line,
 )
 from tests.support.handlers.trace import Step, Trace, take_lease, traced
 
@@ -59,8 +57,7 @@ def removal(fleet: Bench, *phases: TargetPhase) -> Event:
         for document, word in (("UncordonNode", "uncordoned"), ("ForgetNode", "forgotten")):
             fleet.server.says(document, f"result: {word} {ids[0]}")
         fleet.server.says("CheckNode", check_text(ids[0], owner=operation.operation_id))
-        lines = (worker_line(ids[0], "RCW", operation.operation_id), *map(worker_line, ids[1:]))
-        fleet.server.says("InspectNodes", inspection_text(*lines, at=now))
+        fleet.inspected(fleet.line(ids[0], "RCW", operation.operation_id), *map(fleet.line, ids[1:]))
     decision = Decision(action="scale_down", count=1, rule="idle", sentence="idle -> -1", reasons=())
     snapshot = Snapshot(at=now, source="live", pending=(), workers=tuple(worker(name) for name in ids))
     return put(
@@ -75,10 +72,10 @@ def select_nodes(fleet: Bench) -> Event:
     """One worker carries the cordon of a dead run, and one node belongs to an instance that has ended."""
     event = removal(fleet)
     first, *others = sorted(fleet.ids())
-    lines = (worker_line(first, "RCW", "down-3-1"), *map(worker_line, others), worker_line(DEAD_NODE, "TW"))
+    lines = (fleet.line(first, "RCW", "down-3-1"), *map(fleet.line, others), fleet.line(DEAD_NODE, "TW"))
     fleet.server.says("UncordonNode", f"result: uncordoned {first}")
     fleet.server.says("ForgetNode", f"result: forgotten {DEAD_NODE}")
-    return put(event, inspection=inspected(inspection_text(*lines, at=int(fleet.clock.now()))))
+    return put(event, inspection=inspected(fleet.inspected(*lines)))
 
 
 def check_drain(fleet: Bench) -> Event:

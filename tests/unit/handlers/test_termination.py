@@ -117,6 +117,12 @@ def test_the_minimum_is_checked_again_with_fresh_data(drained: FakeServices, oth
     assert_refused(drained, "at_min: only 1 usable workers would remain, the minimum is 2")
 
 
+def test_an_instance_that_another_node_claims_meanwhile_is_not_terminated(drained: FakeServices) -> None:
+    others = (worker_line(A, "RW", name="fake"), worker_line(B), worker_line(C))
+    drained.server.says("InspectNodes", inspection_text(worker_line(A, "RCW", OPERATION_ID), *others))
+    assert_refused(drained, f"2 Nodes claim it: fake, {A}")
+
+
 @pytest.mark.parametrize("reclaimed", [B, C])
 def test_a_worker_under_notice_does_not_hold_the_minimum(drained: FakeServices, reclaimed: str) -> None:
     drained.notice(reclaimed)

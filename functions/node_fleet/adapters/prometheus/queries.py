@@ -67,9 +67,10 @@ def _pod_requests(labels: str, selector: str) -> str:
 # Empty: kube-state-metrics is gone (a cluster has at least its server); nothing is known of any node.
 NODES_KNOWN = "count(max by (node) (kube_node_info))"
 
-# Returns: 1 for each node but the server, with labels node and provider_id. Unit: none.
+# Returns: 1 for each node but the server, with labels node, provider_id and internal_ip. Unit: none.
 # Empty: no worker has registered, provided that NODES_KNOWN answers.
-NODE = 'max by (node, provider_id) (kube_node_info) unless on (node) (kube_node_role{role=~"control-plane|master"})'
+_SERVER = 'kube_node_role{role=~"control-plane|master"}'
+NODE = f"max by (node, provider_id, internal_ip) (kube_node_info) unless on (node) ({_SERVER})"
 
 # Returns: 1 or 0 for each node. Unit: none. Empty for a node: its readiness is not known, it counts as not ready.
 NODE_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'

@@ -234,6 +234,7 @@ def _node_readings(shown: Figures, pods: Figures, loads: Resources, cpu: dict[st
         nodes[name] = {
             "node_name": name,
             "provider_id": provider_id,
+            "address": one.labels.get("internal_ip", ""),
             "ready": flags[name].get("ready", 0) == 1,
             "unschedulable": flags[name].get("unschedulable", 1) == 1,
             "taints": taints[name],

@@ -51,7 +51,7 @@ def read_announcement(event: Mapping[str, Any]) -> Announcement:
         if name == "AWS Health Event":
             return _health_announcement(detail, at)
         instance_id = detail["instance-id"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(f"the event lacks or misstates {error}, expected an EventBridge event of EC2") from None
     if name == "EC2 Instance State-change Notification":
         kinds: dict[str, Kind] = {"terminated": "gone", "stopped": "stopped"}

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import (
     FleetLoad,
@@ -74,11 +75,13 @@ def assemble(
         workers = tuple(_worker(i, None, "unknown", noticed) for i in instances)
         return Snapshot(at=now, source="none", workers=workers, missing=("reading",), problem=problem, hourly=hourly)
     known = "nodes" not in reading.missing
-    nodes = _by_instance(reading.nodes)
+    identities = identify(instances, reading.nodes)
+    nodes, disputed = identities.confirmed, identities.disputed
     ours = {instance.instance_id for instance in instances}
     workers = tuple(
-        _worker(i, nodes.get(i.instance_id), _phase(i, nodes.get(i.instance_id), known, policy, now), noticed)
+        _worker(i, node, _phase(i, node, known and i.instance_id not in disputed, policy, now), noticed)
         for i in instances
+        for node in [nodes.get(i.instance_id)]
     )
     load, missing = _fleet_load(reading, workers, known, policy, now)
     return Snapshot(
@@ -88,7 +91,10 @@ def assemble(
         custom=reading.custom,
         workers=workers,
         unmanaged=tuple(sorted(node.node_name for node in reading.nodes if node.instance_id not in ours)),
-        dead_nodes=tuple(sorted(i for i, node in nodes.items() if i not in ours and _is_dead(node, policy))),
+        dead_nodes=tuple(
+            sorted({n.instance_id for n in reading.nodes if n.instance_id not in ("", *ours) and _is_dead(n, policy)})
+        ),
+        disputes=tuple(disputed.values()),
         missing=missing,
         hourly=hourly,
         read_at=reading.at,
@@ -130,22 +136,12 @@ def _is_dead(node: NodeReading, policy: Policy) -> bool:
     return not node.ready and node.not_ready_seconds >= min(120, policy.not_ready_replace_seconds)
 
 
-def _by_instance(nodes: Iterable[NodeReading]) -> dict[str, NodeReading]:
-    """Nodes by EC2 id. Of two nodes with one provider id (a re-registered machine) the usable one counts."""
-    found: dict[str, NodeReading] = {}
-    for node in nodes:
-        known = found.get(node.instance_id)
-        if node.instance_id and (known is None or (node.usable and not known.usable)):
-            found[node.instance_id] = node
-    return found
-
-
 def _is_within_join_limit(instance: Instance, policy: Policy, now: int) -> bool:
     return now - instance.launched_at <= policy.join_limit_seconds and not instance.join_failed
 
 
 def _phase(instance: Instance, node: NodeReading | None, known: bool, policy: Policy, now: int) -> Phase:
-    """The worker's phase. Without node data every worker is unknown, never unjoined."""
+    """The worker's phase. Without node data, and with a disputed Node, it is unknown, never unjoined."""
     if not known:
         return "unknown"
     if node is not None and node.usable:

@@ -39,6 +39,7 @@ class LaunchSlot:
     launched_at: int = 0
     joined_at: int = 0
     detail: str = ""
+    disputed: bool = False
     end_code: str = ""
     end_message: str = ""
     pools: tuple[str, ...] = ()

@@ -11,6 +11,8 @@ from node_fleet.domain.model.errors import InvalidInputError
 
 Trigger = Literal["schedule", "alert", "manual"]
 TRIGGERS = ("schedule", "alert", "manual")
+CLOCK_DIFFERENCE_SECONDS = 60
+UNKNOWN_FIELDS_SHOWN = 5
 INPUT_FIELDS = ("trigger", "scheduled_at", "dry_run")
 
 
@@ -52,7 +54,7 @@ def read_input(data: Any, *, execution_id: str, started_at: str) -> Run:
     Raises:
         InvalidInputError: lists everything that is wrong with the input, and shows a correct input.
     """
-    problems = list(_problems(data))
+    problems = _problems(data, _epoch(started_at))
     if problems:
         example = '{"trigger": "schedule", "scheduled_at": "2026-11-27T18:00:00Z", "dry_run": false}'
         raise InvalidInputError(f"execution input: {'; '.join(problems)}; expected e.g. {example}")
@@ -66,20 +68,28 @@ def read_input(data: Any, *, execution_id: str, started_at: str) -> Run:
     )
 
 
-def _problems(data: Any) -> list[str]:
+def _problems(data: Any, started_at: int) -> list[str]:
     if not isinstance(data, Mapping):
         return [f"it is {data!r:.60}, not an object"]
-    found = [f"unknown field {name!r}" for name in sorted(set(data) - set(INPUT_FIELDS))]
+    found = [f"unknown field {name!r:.60}" for name in sorted(set(data) - set(INPUT_FIELDS))][:UNKNOWN_FIELDS_SHOWN]
     if data.get("trigger") not in TRIGGERS:
         found.append(f"trigger is {data.get('trigger')!r:.60}, expected {', '.join(TRIGGERS)}")
     if not isinstance(data.get("dry_run", False), bool):
         found.append(f"dry_run is {data['dry_run']!r:.60}, expected true or false")
-    scheduled = data.get("scheduled_at", "")
-    if scheduled and not _is_time(scheduled):
-        found.append(f"scheduled_at is {scheduled!r:.60}, expected an ISO time with zone")
-    if data.get("trigger") == "schedule" and not scheduled:
-        found.append("scheduled_at is missing, a scheduled run needs it")
-    return found
+    return [*found, *_time_problems(data.get("trigger"), data.get("scheduled_at", ""), started_at)]
+
+
+def _time_problems(trigger: Any, scheduled: Any, started_at: int) -> list[str]:
+    """The state item keeps the latest scheduled_at, and a run that is not later is stale: only the schedule sets it."""
+    if not scheduled:
+        return ["scheduled_at is missing, a scheduled run needs it"] if trigger == "schedule" else []
+    if not _is_time(scheduled):
+        return [f"scheduled_at is {scheduled!r:.60}, expected an ISO time with zone"]
+    if trigger != "schedule":
+        return [f"scheduled_at is {scheduled!r:.60}, but only a scheduled run has it"]
+    if _epoch(scheduled) > started_at + CLOCK_DIFFERENCE_SECONDS:
+        return [f"scheduled_at is {scheduled!r:.60}, expected no time after the start of the execution"]
+    return []
 
 
 def _is_time(text: Any) -> bool:

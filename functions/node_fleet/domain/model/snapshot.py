@@ -13,7 +13,10 @@ Source = Literal["live", "cached", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One EC2 instance of the fleet that is pending or running (no other state counts as capacity)."""
+    """One EC2 instance of the fleet that is pending or running (no other state counts as capacity).
+
+    addresses: every private address in EC2. node_names: the names that its Node may have; empty: any name.
+    """
 
     instance_id: str
     zone: str
@@ -24,7 +27,8 @@ class Instance:
     operation_id: str = ""
     under_notice: bool = False
     join_failed: bool = False
-    private_ip: str = ""
+    addresses: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = ()
     slot: str = ""
 
 
@@ -62,11 +66,12 @@ class NodeUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReading(NodeUsage):
-    """One Kubernetes node as the metrics show it."""
+    """One Kubernetes node as the metrics show it. address: its internal address, empty when it states none."""
 
     node_name: str
     provider_id: str
     ready: bool
+    address: str = ""
     unschedulable: bool = False
     blocking_taints: tuple[str, ...] = ()
 
@@ -75,6 +80,11 @@ class NodeReading(NodeUsage):
         """The EC2 id at the end of `aws:///ZONE/INSTANCE_ID`; empty when the provider id is not of that form."""
         last = self.provider_id.rsplit("/", 1)[-1]
         return last if self.provider_id.startswith("aws:///") and last.startswith("i-") else ""
+
+    @property
+    def zone(self) -> str:
+        """The zone in the provider id."""
+        return self.provider_id.removeprefix("aws:///").rpartition("/")[0]
 
     @property
     def usable(self) -> bool:
@@ -95,6 +105,20 @@ class Worker(NodeUsage):
     under_notice: bool = False
     join_failed: bool = False
     node_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispute:
+    """An instance whose Node EC2 does not confirm, or that several Nodes claim; node_names: the first of them."""
+
+    instance_id: str
+    node_names: tuple[str, ...]
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """For example: its identity is disputed: 2 Nodes claim it: i-0a, i-0b."""
+        return f"its identity is disputed: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +221,7 @@ class Snapshot(FleetLoad):
     workers: tuple[Worker, ...] = ()
     unmanaged: tuple[str, ...] = ()
     dead_nodes: tuple[str, ...] = ()
+    disputes: tuple[Dispute, ...] = ()
     missing: tuple[str, ...] = ()
     hourly: tuple[HourlyLoad, ...] = ()
     read_at: int = 0

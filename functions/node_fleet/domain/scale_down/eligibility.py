@@ -7,10 +7,11 @@ selection.py orders the eligible workers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.memory import BackOff
-from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.snapshot import Dispute, Instance
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 
 REASONS: dict[str, str] = {
@@ -82,13 +83,15 @@ class Candidate:
 class Eligibility:
     """The verdict for every worker. usable: workers that accept pods and are not under notice; the minimum counts them.
 
-    kept_places: zone and market of each worker that is kept and not under notice, for the balance.
+    kept_places: zone and market of each worker that is kept and not under notice, for the balance. disputed: by
+    instance id.
     """
 
     candidates: tuple[Candidate, ...]
     kept: tuple[Kept, ...]
     usable: tuple[str, ...]
     kept_places: tuple[tuple[str, str], ...] = ()
+    disputed: Mapping[str, Dispute] = field(default_factory=dict)
 
 
 def judge_workers(
@@ -107,12 +110,15 @@ def judge_workers(
     are already lost do not count.
     """
     ours = {i.instance_id: i for i in instances}
+    identities = identify(ours.values(), inspection.nodes)
     backing_off = {b.key: b for b in back_offs if b.until > now}
-    seen = {n.instance_id: n for n in inspection.nodes if n.instance_id and not n.server}
+    seen = {i: n for i, n in identities.confirmed.items() if not n.server}
     candidates: list[Candidate] = []
     kept: list[Kept] = []
     for node in inspection.nodes:
         dead = node.instance_id == not_ready and bool(not_ready)
+        if node.instance_id in identities.disputed:
+            continue
         instance = ours.get(node.instance_id)
         reason = _reason(node, instance, under_notice=under_notice, backing_off=backing_off, now=now, dead=dead)
         if reason or instance is None:
@@ -120,12 +126,19 @@ def judge_workers(
         else:
             load = (cpu_percent or {}).get(node.instance_id)
             candidates.append(Candidate(instance=instance, node=node, cpu_percent=load))
-    kept += [_unseen(i, inspection) for i in sorted(ours) if i not in seen]
+    kept += [Kept(instance_id=i, reason=d.sentence) for i, d in identities.disputed.items()]
+    kept += [_unseen(i, inspection) for i in sorted(ours) if i not in seen and i not in identities.disputed]
     leaving = under_notice | {i for i, instance in ours.items() if instance.under_notice}
     usable = tuple(sorted(i for i in ours if i in seen and _usable(seen[i]) and i not in leaving))
     eligible = {c.instance.instance_id for c in candidates}
     places = tuple((i.zone, i.market) for i in ours.values() if i.instance_id not in leaving | eligible)
-    return Eligibility(candidates=tuple(candidates), kept=tuple(kept), usable=usable, kept_places=places)
+    return Eligibility(
+        candidates=tuple(candidates),
+        kept=tuple(kept),
+        usable=usable,
+        kept_places=places,
+        disputed=identities.disputed,
+    )
 
 
 def _usable(node: InspectedNode) -> bool:

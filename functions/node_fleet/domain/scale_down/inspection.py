@@ -5,6 +5,7 @@ Which workers are eligible for removal is decided in eligibility.py.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import zlib
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ _COUNT = re.compile(r"^\d{1,9}$")
 _BLOCKER = re.compile(r"^(?P<pod>[A-Za-z0-9._/~?-]+):(?P<letter>[a-z])(=(?P<detail>[A-Za-z0-9._/~?-]+))?$")
 _NODE_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
 _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
-_FIELDS_OF_A_WORKER = 13
+_FIELDS_OF_A_WORKER = 14
 _FIELDS_OF_A_NODE = 8
 
 
@@ -41,7 +42,8 @@ class InspectedNode:
 
     disruptions_allowed: the least among the budgets of its pods; None when no budget covers them. worker: the node has
     the fleet's role label, so it is, or was, a worker of the fleet. fits_together: it may be one of several removals.
-    more_lasting: those of more_blockers that keep even a worker that is not ready.
+    more_lasting: those of more_blockers that keep even a worker that is not ready. address: the internal address that
+    the Node states.
     """
 
     instance_id: str
@@ -67,6 +69,7 @@ class InspectedNode:
     more_blockers: int = 0
     more_lasting: int = 0
     fits_together: bool = False
+    address: str = ""
 
     @property
     def idle_cpu_percent(self) -> float:
@@ -214,7 +217,18 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
         more_blockers=more,
         more_lasting=lasting,
         fits_together="J" in row[4],
+        address=_address(row[13]),
     )
+
+
+def _address(word: str) -> str:
+    """The address whose bytes the script prints in hexadecimal, "-" for none."""
+    if word == "-":
+        return ""
+    try:
+        return str(ipaddress.ip_address(bytes.fromhex(word)))
+    except ValueError:
+        raise UnreadableAnswerError(f"{word:.40} is not an address") from None
 
 
 def _blocker(word: str) -> Blocker:

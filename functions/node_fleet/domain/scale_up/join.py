@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model.back_off import JOIN, SCALE_UP
+from node_fleet.domain.model.identity import DISPUTE_ADVICE, identify
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
-from node_fleet.domain.model.snapshot import NodeReading
+from node_fleet.domain.model.snapshot import Instance, NodeReading
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_up.launch import (
     EC2_LISTING_DELAY_SECONDS,
@@ -58,12 +59,21 @@ NO_NODE_LIST = NodeList(nodes=None, source="none")
 
 
 def update_slots(
-    operation: Operation, *, states: Mapping[str, str], nodes: Iterable[NodeReading] | None, now: int
+    operation: Operation, *, instances: Mapping[str, Instance], nodes: Iterable[NodeReading] | None, now: int
 ) -> Operation:
-    """The operation with the outcome of each launched slot: joined, failed, or still launched."""
-    usable = {node.instance_id for node in nodes or () if node.usable}
+    """The operation with the outcome of each launched slot: joined, failed, or still launched.
+
+    A slot whose instance has a disputed Node has not joined, and its detail gives the reason.
+    """
+    identities = identify(instances.values(), nodes or ())
+    usable = {i for i, node in identities.confirmed.items() if node.usable}
     for slot in operation.waiting:
-        operation = operation.with_slot(_updated(slot, states.get(slot.instance_id, "gone"), usable, now))
+        instance = instances.get(slot.instance_id)
+        updated = _updated(slot, instance.state if instance else "gone", usable, now)
+        if updated is slot and nodes is not None:
+            dispute = identities.disputed.get(slot.instance_id)
+            updated = replace(slot, disputed=dispute is not None, detail=dispute.sentence if dispute else "")
+        operation = operation.with_slot(updated)
     return operation
 
 
@@ -87,12 +97,15 @@ def final_join_progress(operation: Operation, *, now: int, pods_waiting: int | N
 
 
 def close_unjoined(operation: Operation, node_list: NodeList, *, now: int, limit_seconds: int) -> Operation:
-    """The operation with every slot closed whose outcome is known; without a node list a slot stays launched."""
+    """The operation with every slot closed whose outcome is known.
+
+    Without a node list, and while its Node is disputed, a slot stays launched: its instance may run pods.
+    """
     for slot in operation.slots:
         age = now - slot.launched_at
         if slot.outcome == "planned":
             operation = operation.with_slot(replace(slot, outcome="failed", detail="it was never launched"))
-        elif slot.outcome == "launched" and node_list.known and age >= limit_seconds:
+        elif slot.outcome == "launched" and node_list.known and not slot.disputed and age >= limit_seconds:
             detail = f"{node_list.source} shows no usable node for it {age} s after its launch"
             operation = operation.with_slot(replace(slot, outcome="unjoined", detail=detail))
     return operation
@@ -107,8 +120,13 @@ def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ..
         workers = count_of(len(lost), "launched worker")
         text = f"{workers} never joined the cluster: {listed}; {unjoined_action(keep_unjoined)}"
         alerts.append(Alert(kind="join_failed", text=text))
-    if operation.waiting:
-        ids = ", ".join(s.instance_id for s in operation.waiting)
+    disputed = [s for s in operation.waiting if s.disputed]
+    alerts += [
+        Alert(kind=f"node_disputed:{s.instance_id}", text=f"{s.instance_id}: {s.detail}; {DISPUTE_ADVICE}")
+        for s in disputed
+    ]
+    if unknown := [s for s in operation.waiting if not s.disputed]:
+        ids = ", ".join(s.instance_id for s in unknown)
         text = (
             f"it is unknown whether {ids} joined the cluster, since neither Prometheus nor the server gives a list of "
             "nodes: node-fleet keeps and counts the instances. Check the K3s server and its SSM agent"
@@ -145,10 +163,9 @@ def _updated(slot: LaunchSlot, state: str, usable: set[str], now: int) -> Launch
 
 def _slot_words(slot: LaunchSlot, now: int) -> str:
     name = slot.instance_id or f"slot {slot.number}"
-    words = {
-        "joined": f"usable after {slot.joined_at - slot.launched_at} s",
-        "launched": f"waiting for {now - slot.launched_at} s",
-    }
+    words = {"joined": f"usable after {slot.joined_at - slot.launched_at} s"}
+    if not slot.detail:
+        words["launched"] = f"waiting for {now - slot.launched_at} s"
     return f"{name} {words.get(slot.outcome, slot.detail or slot.outcome)}"
 
 

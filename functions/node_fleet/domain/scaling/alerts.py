@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node_fleet.domain.model.identity import DISPUTE_ADVICE
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
@@ -36,6 +37,10 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
             for shape, check in zip(shapes, listed_checks(pending_pods), strict=True)
             if not shape.problem or shape.lasting
         ]
+    for dispute in tick.snapshot.disputes:
+        text = f"worker {dispute.instance_id}: {dispute.sentence}; {DISPUTE_ADVICE}"
+        kind = f"node_disputed:{dispute.instance_id}"
+        found.append((kind, Alert(kind=kind, text=text)))
     for w in not_ready_too_long(tick):
         text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"
         found.append((f"not_ready:{w.instance_id}", Alert(kind="not_ready", text=text)))

@@ -1,0 +1,40 @@
+"""One hostile worker in the whole system: what it states about itself ends at its own machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.cluster.objects import Obj, internal_address
+from tests.support.workflow_harness import Stage, stage
+from tests.support.workflow_paths import SOON_IDLE, scaled_down
+
+
+@pytest.fixture
+def idle() -> Iterator[Stage]:
+    """Four workers with next to no load: the next ticks remove one."""
+    with stage(workers=4, warm_up=1, **SOON_IDLE) as made:
+        yield made
+
+
+def claim(fleet: Stage, victim: str) -> None:
+    """Register an empty, Ready Node that states the provider id and the address of the victim."""
+    real: Obj = fleet.sim.cluster.store.get("nodes", "", victim)
+    fake = {
+        "metadata": {"name": f"a-{victim}", "labels": dict(real["metadata"]["labels"]), "annotations": {}},
+        "spec": {"providerID": real["spec"]["providerID"]},
+        "status": {**real["status"], "addresses": [{"type": "InternalIP", "address": internal_address(real)}]},
+    }
+    with fleet.sim.cluster.changing():
+        fleet.sim.cluster.store.create("nodes", fake)
+
+
+def test_a_worker_that_a_second_node_claims_outlives_the_scale_down_and_both_are_named(idle: Stage) -> None:
+    victim = idle.workers()[0]
+    claim(idle, victim)
+    runs = idle.ticks(8)
+    assert victim in idle.workers() and any(scaled_down(run) for run in runs)
+    alerts = [a for run in runs for a in run.output_of("Decide")["decision"]["alerts"]]
+    named = [a["text"] for a in alerts if a["kind"] == f"node_disputed:{victim}"]
+    assert len(named) == 1 and f"2 Nodes claim it: a-{victim}, {victim}" in named[0]
