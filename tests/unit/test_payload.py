@@ -55,7 +55,8 @@ def test_a_snapshot_survives_the_way_through_json(snapshot: Snapshot) -> None:
 
 def test_records_in_a_list_are_written_as_one_table_that_names_its_columns_once() -> None:
     alerts = (Alert(kind="a", text="x"), Alert(kind="b", text="y"))
-    assert to_payload(alerts) == {"columns": ["kind", "text"], "rows": [["a", "x"], ["b", "y"]]}
+    rows = [["a", "x", False], ["b", "y", False]]
+    assert to_payload(alerts) == {"columns": ["kind", "text", "is_critical"], "rows": rows}
 
 
 @pytest.mark.parametrize("rows", [LONG_TABLE_ROWS - 1, LONG_TABLE_ROWS, PACKED_TABLE_ROWS - 1, PACKED_TABLE_ROWS, 400])
