@@ -10,6 +10,7 @@ from node_fleet.domain.fit.listing import with_listing
 from node_fleet.domain.model.assembly import assemble, refresh
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
+from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.logs import logger
@@ -32,7 +33,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def _snapshot(services: Services, now: int) -> Snapshot:
     policy = services.settings.policy()
-    instances, notices = services.ec2.instances(), services.state.load().notices
+    listed, state = services.ec2.instances(), services.state.load()
+    instances, notices = with_promised(listed, state, now), state.notices
     hourly = _hourly(services, now)
     try:
         reading = services.prometheus.read(now)

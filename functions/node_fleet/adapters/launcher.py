@@ -135,7 +135,8 @@ class Launcher:
             if slot.outcome != "planned":
                 continue
             key = slot_key(operation.operation_id, slot.number)
-            if self._state.reserve(key, count, maximum=self._settings.max_workers, until=until):
+            pool = pool_of(slot).name
+            if self._state.reserve(key, count, maximum=self._settings.max_workers, until=until, pool=pool):
                 count.reserved()
             else:
                 operation = operation.with_slot(_failed(slot, "the fleet is at its maximum size"))
@@ -216,7 +217,7 @@ class Launcher:
         for slot in operation.slots:
             key = slot_key(operation.operation_id, slot.number)
             if slot.outcome == "launched":
-                self._state.confirm(key, slot.instance_id)
+                self._state.confirm(key, slot.instance_id, pool=pool_of(slot).name)
             elif slot.outcome == "failed":
                 self._state.unreserve([key])
 

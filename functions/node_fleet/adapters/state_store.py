@@ -171,7 +171,9 @@ class StateStore:
         sets, values = _memory_sets(memory, node_count)
         self._owned(run, f"{sets} REMOVE operation", values, action="close the operation")
 
-    def reserve(self, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int) -> bool:
+    def reserve(
+        self, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int, pool: str = ""
+    ) -> bool:
         """Reserve capacity for one more worker under `key`; False when the fleet is at its maximum.
 
         count_now gets the item as read and returns how many workers count against the maximum: the instances that EC2
@@ -185,16 +187,17 @@ class StateStore:
                 return True
             if count_now(state) >= maximum:
                 return False
-            current = (r for r in state.reservations if r.until > self._clock.now())
-            if self._write_reservations(state.slots_version, (*current, Reservation(key=key, until=until))):
+            now = self._clock.now()
+            current = (r for r in state.reservations if r.until > now)
+            added = Reservation(key=key, until=until, pool=pool, at=now)
+            if self._write_reservations(state.slots_version, (*current, added)):
                 return True
         raise self._contended()
 
-    def confirm(self, key: str, instance_id: str) -> None:
-        """Record which instance a reservation became, so that it is not counted twice."""
-        self._change_reservations(
-            lambda held: tuple(replace(r, instance_id=instance_id) if r.key == key else r for r in held)
-        )
+    def confirm(self, key: str, instance_id: str, *, pool: str = "") -> None:
+        """Record which instance a reservation became, so that it is not counted twice, and in which pool."""
+        became = {"instance_id": instance_id, "pool": pool, "at": self._clock.now()}
+        self._change_reservations(lambda held: tuple(replace(r, **became) if r.key == key else r for r in held))
 
     def unreserve(self, keys: Iterable[str]) -> None:
         """Remove reservations; unknown keys are no error."""

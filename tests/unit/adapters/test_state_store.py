@@ -217,8 +217,12 @@ def test_reservations_count_until_the_maximum_and_are_given_back(store: StateSto
     until = clock.time + 600
     assert [store.reserve(k, count, maximum=2, until=until) for k in ("a", "b", "c")] == [True, True, False]
     assert store.reserve("a", count, maximum=2, until=until) is True
-    store.confirm("a", "i-0aaa")
-    assert [(r.key, r.instance_id) for r in store.load().reservations] == [("a", "i-0aaa"), ("b", "")]
+    clock.time += 5
+    store.confirm("a", "i-0aaa", pool="zone/type/spot")
+    assert [(r.key, r.instance_id, r.pool, r.at - clock.time) for r in store.load().reservations] == [
+        ("a", "i-0aaa", "zone/type/spot", 0),
+        ("b", "", "", -5),
+    ]
     store.unreserve(["a", "unknown"])
     assert store.reserve("c", count, maximum=2, until=until) is True
     assert [r.key for r in store.load().reservations] == ["b", "c"]

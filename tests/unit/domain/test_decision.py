@@ -391,3 +391,45 @@ def test_an_alert_is_sent_again_only_after_its_cause_was_absent_for_an_hour() ->
     assert not fleet.tick(snapshot(START + 3600, **full)).alerts
     assert not fleet.tick(snapshot(START + 7200, **full)).alerts
     assert fleet.tick(snapshot(START + 7200 + 3601, **full)).alerts
+
+
+class TestManyWorkersNotReadyInOneReading:
+    """Their instances run, so one reading is no proof that they are lost."""
+
+    def decided(self, fleet: Fleet, at: int, not_ready: int, total: int = 4, **changes: Any) -> Decision:
+        lost = tuple(worker(20 + k, "not_ready", not_ready_seconds=60) for k in range(not_ready))
+        return fleet.tick(snapshot(at, workers=(*workers(total - not_ready), *lost), **changes))
+
+    @pytest.mark.parametrize(
+        ("not_ready", "total", "launched"), [(4, 4, 0), (2, 4, 0), (2, 2, 0), (2, 6, 2), (1, 1, 1), (1, 2, 1)]
+    )
+    def test_the_first_reading_launches_no_worker(self, not_ready: int, total: int, launched: int) -> None:
+        decision = self.decided(Fleet(Policy(min_workers=total)), START, not_ready, total)
+        assert decision.count == launched
+        assert [a.kind for a in decision.alerts] == ([] if launched else ["many_not_ready"])
+        assert ("many_not_ready" in decision.blocked_by) is (not launched)
+
+    @pytest.mark.parametrize(("seconds", "launched"), [(10, 0), (89, 0), (90, 4), (TICK, 4)])
+    def test_a_second_reading_a_tick_later_launches_without_a_second_message(self, seconds: int, launched: int) -> None:
+        fleet = Fleet(Policy(min_workers=4))
+        self.decided(fleet, START, 4)
+        decision = self.decided(fleet, START + seconds, 4)
+        assert (decision.count, decision.alerts) == (launched, ())
+
+    def test_workers_that_are_ready_again_in_the_next_reading_are_not_replaced(self) -> None:
+        fleet = Fleet(Policy(min_workers=4))
+        counts = [self.decided(fleet, START + TICK * n, lost).count for n, lost in enumerate((0, 4, 0, 4, 0))]
+        assert counts == [0] * 5
+
+    @pytest.mark.parametrize("source", ["live", "cached"])
+    def test_pods_that_wait_because_of_it_bring_no_launch_either(self, source: str) -> None:
+        fleet = Fleet(Policy(min_workers=1))
+        for at in (START, START + TICK):
+            seen = {"source": source, "read_at": START} if source == "cached" else {}
+            decision = self.decided(fleet, at, 2, pending=pods(6), **seen)
+            assert (decision.action == "none") is (at == START or source == "cached")
+
+    def test_without_a_reading_it_is_not_judged(self) -> None:
+        fleet = Fleet(Policy(min_workers=4))
+        decision = self.decided(fleet, START, 4, source="none", problem="gone")
+        assert (decision.count, [a.kind for a in decision.alerts]) == (0, ["metrics_unavailable"])

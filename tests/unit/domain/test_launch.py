@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from node_fleet.domain.scale_up.launch import (
     record_launched,
     reservations_to_release,
     retry_pause_seconds,
+    with_promised,
 )
 from node_fleet.domain.scale_up.placement import Pool, pools_in_order
 from node_fleet.domain.scale_up.refusals import Refusal, launch_error, pools_closed_by, refusal_alerts
@@ -178,6 +180,30 @@ def test_promised_workers_count_until_ec2_lists_them_and_those_under_notice_do_n
         notices=tuple(Notice(instance_id=full(n), kind="spot", at=NOW) for n in notices),
     )
     assert count_workers([instance(1, operation_id="up-0", slot="7"), instance(2)], state, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({}, True),
+        ({"instance_id": ""}, True),
+        ({"at": NOW - 119}, True),
+        ({"at": NOW - 120}, False),
+        ({"until": NOW}, False),
+        ({"pool": ""}, False),
+        ({"instance_id": f"i-{1:017x}"}, False),
+    ],
+)
+def test_a_promised_instance_counts_as_a_pending_worker_while_ec2_may_not_list_it(
+    changes: dict[str, Any], counts: bool
+) -> None:
+    promised = Reservation(key="int-1:1", instance_id="i-0a", until=NOW + 900, pool="zone-b/t3.small/spot", at=NOW)
+    state = FleetState(cluster_id="c", reservations=(replace(promised, **changes),))
+    found = with_promised([instance(1)], state, NOW)
+    assert found[0] == instance(1) and len(found) == 1 + counts
+    for new in found[1:]:
+        assert (new.zone, new.instance_type, new.market, new.state) == ("zone-b", "t3.small", "spot", "pending")
+        assert new.instance_id == (changes.get("instance_id", "i-0a") or "int-1:1")
 
 
 @pytest.mark.parametrize(("lives", "outcome"), [(True, "launched"), (False, "failed")])

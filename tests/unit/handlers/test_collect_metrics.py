@@ -13,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
+from node_fleet.domain.model.fleet_state import Reservation
 from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NodeReading, PodShape, Reading, Snapshot
+from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
-from tests.support.handlers.fakes import NOW, A, B, FakeServices, inspection_text, instance, worker_line
+from tests.support.handlers.fakes import NOW, A, B, C, FakeServices, inspection_text, instance, worker_line
 
 FIGURES = ("cpu_percent", "cpu_max_percent", "memory_percent", "memory_max_percent")
 PROBLEM = "Prometheus at http://10.0.0.1:30090 does not answer"
@@ -206,3 +209,19 @@ def test_a_server_that_cannot_be_asked_leaves_the_pods_unlisted(one: FakeService
     assert collect().unlisted == "the list of pending pods has no answer: SSM status Failed"
     one.server.unreachable = True
     assert collect().unlisted == "the K3s server is not managed by SSM"
+
+
+@pytest.mark.parametrize(("seconds_ago", "launched"), [(10, 0), (119, 0), (120, 1)])
+def test_a_replacement_that_ec2_does_not_list_yet_counts_for_the_minimum(
+    services: FakeServices, seconds_ago: int, launched: int
+) -> None:
+    """The interruption workflow launched it; for a while EC2 may not list a new instance."""
+    services.notice(A)
+    nodes = tuple(NodeReading(node_name=i, provider_id=f"aws:///a/{i}", ready=True, cores=2.0) for i in (A, B, C))
+    services.prometheus.reading = Reading(at=NOW, pending=(), nodes=nodes)
+    promised = Reservation(
+        key=f"int-{A}:1", instance_id="i-0new", until=NOW + 800, pool="b/t3.small/spot", at=NOW - seconds_ago
+    )
+    services.state.item = replace(services.state.item, reservations=(promised,))
+    decision = decide(collect(), Memory(), Policy(min_workers=3), NOW)
+    assert (decision.action == "scale_up", decision.count) == (bool(launched), launched)

@@ -40,11 +40,16 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Capacity promised to a launch that EC2 may not show yet: both workflows count it against the maximum."""
+    """Capacity promised to a launch that EC2 may not show yet: both workflows count it against the maximum.
+
+    pool: "zone/type/market" of the launch; empty for a worker that exists. at: when EC2 was asked or answered last.
+    """
 
     key: str
     instance_id: str = ""
     until: int = 0
+    pool: str = ""
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

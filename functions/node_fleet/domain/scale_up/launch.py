@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from node_fleet.domain.model.back_off import JOIN, active
-from node_fleet.domain.model.fleet_state import FleetState, Notice
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
 from node_fleet.domain.model.memory import Memory, PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
@@ -52,11 +52,38 @@ def count_workers(instances: Sequence[Instance], state: FleetState, now: int) ->
     A reservation counts until its instance is listed (matched by id, or by the tags Operation and Slot before the
     reservation names the id). Instances under notice do not count.
     """
-    noticed = {notice.instance_id for notice in state.notices}
     listed = {i.instance_id for i in instances}
-    known = listed | noticed | {f"{i.operation_id}:{i.slot}" for i in instances}
-    reserved = [r for r in state.reservations if r.until > now and not {r.instance_id, r.key} & known]
-    return len(listed - noticed) + len(reserved)
+    return len(listed - state.ids_under_notice) + len(_unlisted(instances, state, now))
+
+
+def with_promised(instances: Sequence[Instance], state: FleetState, now: int) -> tuple[Instance, ...]:
+    """The instances, with those that a launch has promised and that EC2 does not list yet.
+
+    They count for the minimum as they do for the maximum, but only while EC2 may fail to list them: an instance that
+    ended meanwhile is missing, and a worker must replace it.
+    """
+    recent = [r for r in _unlisted(instances, state, now) if r.pool and now - r.at < EC2_LISTING_DELAY_SECONDS]
+    return (*instances, *map(_promised, recent))
+
+
+def _unlisted(instances: Iterable[Instance], state: FleetState, now: int) -> list[Reservation]:
+    """The reservations of which EC2 lists no instance yet."""
+    known = set(state.ids_under_notice)
+    for instance in instances:
+        known |= {instance.instance_id, f"{instance.operation_id}:{instance.slot}"}
+    return [r for r in state.reservations if r.until > now and not {r.instance_id, r.key} & known]
+
+
+def _promised(reservation: Reservation) -> Instance:
+    zone, instance_type, market = reservation.pool.split("/")
+    return Instance(
+        instance_id=reservation.instance_id or reservation.key,
+        zone=zone,
+        instance_type=instance_type,
+        market="spot" if market == "spot" else "on-demand",
+        state="pending",
+        launched_at=reservation.at,
+    )
 
 
 def record_launched(operation: Operation, instances: Mapping[int, Instance]) -> Operation:

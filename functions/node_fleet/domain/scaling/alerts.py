@@ -7,7 +7,7 @@ from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scaling.check import Check
-from node_fleet.domain.scaling.not_ready import not_ready_too_long
+from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, not_ready_too_long
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, listed_checks, shape_key
 from node_fleet.domain.scaling.tick import Tick, finite
 
@@ -28,6 +28,7 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
     """Causes that do not depend on the decision: missing metrics, pods that no worker helps, NotReady workers.
 
     Pods that wait for something else than a worker, such as a claim, are listed and cause no alert while that can end.
+    streaks: those of this reading.
     """
     found = _metrics_alerts(tick, streaks)
     if pending_pods:
@@ -41,6 +42,13 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
         text = f"worker {dispute.instance_id}: {dispute.sentence}; {DISPUTE_ADVICE}"
         kind = f"node_disputed:{dispute.instance_id}"
         found.append((kind, Alert(kind=kind, text=text)))
+    if tick.readable and MANY_NOT_READY in streaks:
+        text = (
+            f"{len(tick.not_ready)} of {tick.counted} workers are NotReady at the same time, and EC2 shows their "
+            "instances running; node-fleet launches no worker before a second reading, one tick later, confirms it. "
+            "Check the K3s server and the network between it and the workers"
+        )
+        found.append((MANY_NOT_READY, Alert(kind=MANY_NOT_READY, text=text)))
     for w in not_ready_too_long(tick):
         text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"
         found.append((f"not_ready:{w.instance_id}", Alert(kind="not_ready", text=text)))

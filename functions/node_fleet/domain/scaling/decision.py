@@ -18,7 +18,7 @@ from node_fleet.domain.scaling.check import Action, Check, Decision, DesiredChan
 from node_fleet.domain.scaling.cooldown import evaluate_cooldown, evaluate_launch_back_off, evaluate_removal_back_off
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
-from node_fleet.domain.scaling.not_ready import evaluate_not_ready
+from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
 from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
@@ -60,6 +60,8 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     if prediction.add and not change.add:
         change.add, change.rule = policy.step_normal, "prediction"
     track_missing_metrics(tick, change.streaks)
+    if many := evaluate_many_not_ready(tick, change.streaks):
+        change.checks.append(many)
     found = alerts.standing_alerts(tick, pending_pods, change.streaks)
     outcome = (
         _raise_to_minimum(tick, minimum, change, found)
@@ -116,6 +118,8 @@ def _add(tick: Tick, change: DesiredChange, found: alerts.Found) -> _Outcome | N
 
 def _launch(tick: Tick, lead: Check, count: int, found: alerts.Found, checks: list[Check], *, bypass: bool) -> _Outcome:
     """Launch as many as the maximum, the back-offs and the cooldown allow, or name the check that forbids it."""
+    if any(check.name == MANY_NOT_READY for check in checks):
+        return _Outcome(lead=lead, blocked_by=(MANY_NOT_READY,))
     if tick.headroom == 0:
         found.append(alerts.at_maximum(tick, lead.text))
         text = f"at the maximum of {tick.policy.max_workers} workers"

@@ -1,14 +1,22 @@
-"""The NotReady rule: a worker that stays NotReady is reported, then removed, one at a time.
+"""The NotReady rules. A worker that stays NotReady is reported, then removed, one at a time.
 
-The minimum and the scale-up rules launch its replacement; this rule waits until they ask for no worker.
+The minimum and the scale-up rules launch its replacement; the removal waits until they ask for no worker. When many
+workers are NotReady in one reading, every launch waits for a second reading.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from node_fleet.domain.model import back_off
+from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scaling.check import Check, Verdict
+from node_fleet.domain.scaling.signals.sustained import advance_streak, is_sustained
 from node_fleet.domain.scaling.tick import Tick
+
+MANY_NOT_READY = "many_not_ready"
+READINGS = 2
 
 
 def not_ready_too_long(tick: Tick) -> list[Worker]:
@@ -35,6 +43,20 @@ def evaluate_not_ready(tick: Tick, minimum: int) -> tuple[Worker | None, Check |
             return worker, _check("down", text, worker.not_ready_seconds, "NOT_READY_REPLACE_SECONDS")
     text = f"{first.instance_id} NotReady, but its drain failed and is in back-off"
     return None, _check("blocked", text, first.not_ready_seconds, "DRAIN_BACK_OFF_SECONDS")
+
+
+def evaluate_many_not_ready(tick: Tick, streaks: dict[str, Streak]) -> Check | None:
+    """The check that holds launches while only one reading shows that more than one worker in NOT_READY_ONE_IN, and
+    more than one at all, is NotReady. Their instances run, so the cause may be the server, the network or the exporter.
+    """
+    count, total = len(tick.not_ready), tick.counted
+    are_many = count > 1 and count * tick.policy.not_ready_one_in > total
+    streak = advance_streak(tick, streaks, MANY_NOT_READY, are_many if tick.readable else None)
+    if not are_many or not tick.readable or is_sustained(streak, READINGS, tick.policy):
+        return None
+    text = f"{count} of {total} workers NotReady in one reading, a second reading must confirm it"
+    check = _check("blocked", text, count, "NOT_READY_ONE_IN")
+    return replace(check, name=MANY_NOT_READY, readings=streak.readings if streak else 0, needed=READINGS)
 
 
 def _check(verdict: Verdict, text: str, value: float, setting: str) -> Check:
