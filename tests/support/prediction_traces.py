@@ -11,6 +11,7 @@ import gzip
 import math
 import os
 import random
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -105,12 +106,14 @@ def score(name: str, loads: list[HourlyLoad]) -> Scores:
     """Judge every hour from the eighth day on that follows another hour."""
     mark = POLICY.cpu_up_percent
     by_hour = {h.hour_epoch: h.cpu_percent for h in loads}
+    hours = [*by_hour]
     begin = loads[0].hour_epoch + 7 * DAY
     judged = [h for h in loads if h.hour_epoch >= begin and h.hour_epoch - HOUR in by_hour]
     calls: dict[str, list[HourlyLoad]] = {"ours": [], "now": [], "mean": []}
     abstained = 0
     for hour in judged:
-        past = [h for h in loads if hour.hour_epoch - HISTORY_DAYS * DAY <= h.hour_epoch < hour.hour_epoch]
+        first, last = (bisect_left(hours, at) for at in (hour.hour_epoch - HISTORY_DAYS * DAY, hour.hour_epoch))
+        past = loads[first:last]
         said = forecast(past, hour.hour_epoch, POLICY)
         abstained += bool(said.abstains)
         for method, called in (

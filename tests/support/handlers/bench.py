@@ -176,7 +176,6 @@ def bench(**settings: Any) -> Iterator[Bench]:
         )
         create_table(cloud.client("dynamodb"), wanted.state_table, "cluster_id")
         services_module._services_for.cache_clear()
-        services_module._client.cache_clear()
         made = Bench(cloud=cloud, clock=clock, settings=wanted, server=Server(clock, unreachable=True))
         with (
             mock.patch.dict("os.environ", made.environment()),
@@ -190,7 +189,6 @@ def bench(**settings: Any) -> Iterator[Bench]:
         ):
             yield made
         services_module._services_for.cache_clear()
-        services_module._client.cache_clear()
 
 
 def _subnets(ec2: Any) -> str:
