@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.support.backtest_check import by_model, by_workflow, check_names, check_scenario
+from simulator.scenario.files import load_scenario
+from simulator.simulation import Simulation
+from tests.support.backtest_check import assert_model_agrees
 
-WITHIN = 0.03
-SECONDS_APART = 60
-
-
-def test_there_are_five_scenarios() -> None:
-    assert len(check_names()) == 5
+SCENARIOS = sorted((Path(__file__).parents[1] / "fixtures" / "backtest_scenarios").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("name", check_names())
-def test_the_model_and_the_full_simulation_agree_on_actions_and_on_worker_hours(name: str) -> None:
-    scenario = check_scenario(name)
-    model, full = by_model(scenario), by_workflow(scenario)
-    assert model.steps == full.steps
-    assert model.worker_hours == pytest.approx(full.worker_hours, rel=WITHIN)
-    apart = [abs(a - b) for (a, _), (b, _) in zip(model.changes, full.changes, strict=True)]
-    assert max(apart) <= SECONDS_APART
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_the_model_and_the_full_simulation_agree_on_actions_and_on_worker_hours(file: Path) -> None:
+    with Simulation(load_scenario(str(file))) as simulation:
+        simulation.run()
+        assert_model_agrees(simulation)

@@ -1,4 +1,7 @@
-"""Scenarios of scale-up and of lost workers, with the real template: how each ends and which messages it sends."""
+"""Scenarios of scale-up and of lost workers, with the real template: how each ends and which messages it sends.
+
+The scale-down at the end of each breaks no budget, and the back-test has the actions of the flash sale.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.backtest_check import assert_model_agrees
 from tests.support.scenario_watch import FleetWatch, watched
 
 NAMES = ("flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join")
+WITH_INTERRUPTIONS = "spot-storm"
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -18,8 +23,11 @@ def watch(request: pytest.FixtureRequest) -> Iterator[FleetWatch]:
         yield made
 
 
+@pytest.mark.sampled(3)
 def test_what_must_hold_in_every_scenario_and_its_own_end(watch: FleetWatch) -> None:
     accounted_for(watch)
+    if watch.sim.scenario.name != WITH_INTERRUPTIONS:
+        watch.checker.assert_only_safe_removals()
     OWN[watch.sim.scenario.name](watch)
 
 
@@ -47,6 +55,7 @@ def flash_sale(watch: FleetWatch) -> None:
     assert 5 <= max(p.workers_usable for p in sim.points) <= watch.maximum
     assert sim.points[-1].workers_usable == 2
     assert says(watch, "scaled up from")
+    assert_model_agrees(sim)
 
 
 def spot_storm(watch: FleetWatch) -> None:

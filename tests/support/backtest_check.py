@@ -1,4 +1,4 @@
-"""Runs one scenario twice: as a back-test, and with the shipped workflow in the simulator.
+"""Compares what a simulation did with the back-test of its scenario.
 
 Only scenarios with one autoscaled application and workers of one type can be run by both.
 """
@@ -6,7 +6,8 @@ Only scenarios with one autoscaled application and workers of one type can be ru
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+import pytest
 
 from backtest.compare import Assumptions
 from backtest.deployed import Deployed, Workflow
@@ -20,11 +21,11 @@ from node_fleet.settings import Settings
 from simulator.cluster.machines import machine_type
 from simulator.report.figures import stays_of
 from simulator.report.story import operations_of
-from simulator.scenario.files import load_scenario
 from simulator.scenario.model import Scenario
 from simulator.simulation import Simulation
 
-SCENARIOS = Path(__file__).parents[1] / "fixtures" / "backtest_scenarios"
+WITHIN = 0.03
+SECONDS_APART = 60
 ALERT_SECONDS = 10
 DAEMON_CPU_MILLI, DAEMON_MEMORY_MIB = 20, 32
 DAEMON_USES_CPU_MILLI, DAEMON_USES_MEMORY_MIB = 8, 20
@@ -43,14 +44,13 @@ class Outcome:
         return tuple(change for _, change in self.changes)
 
 
-def check_names() -> tuple[str, ...]:
-    """The scenarios of the check: four of its own, and the shipped flash sale."""
-    return ("flash-sale", *sorted(path.stem for path in SCENARIOS.glob("*.yaml")))
-
-
-def check_scenario(name: str) -> Scenario:
-    own = SCENARIOS / f"{name}.yaml"
-    return load_scenario(str(own) if own.exists() else name)
+def assert_model_agrees(simulation: Simulation) -> None:
+    """The back-test has the same actions, each within a minute, and nearly the same worker-hours."""
+    model, full = by_model(simulation.scenario), outcome_of(simulation)
+    assert model.steps == full.steps
+    assert model.worker_hours == pytest.approx(full.worker_hours, rel=WITHIN)
+    apart = [abs(a - b) for (a, _), (b, _) in zip(model.changes, full.changes, strict=True)]
+    assert max(apart) <= SECONDS_APART
 
 
 def by_model(scenario: Scenario) -> Outcome:
@@ -70,19 +70,18 @@ def by_model(scenario: Scenario) -> Outcome:
     return Outcome(changes=tuple((a.at - start, a.change) for a in found.actions), worker_hours=found.worker_hours)
 
 
-def by_workflow(scenario: Scenario) -> Outcome:
-    """The scenario run by the shipped state machine and handlers; worker-hours up to the end of the scenario."""
-    with Simulation(scenario) as simulation:
-        simulation.run()
-        end = scenario.start_at + scenario.duration_seconds
-        hours = sum(max(0.0, min(stay.ended_at, end) - stay.begun_at) for stay in stays_of(simulation)) / 3600
-        changes: dict[str, tuple[int, int]] = {}
-        for execution in simulation.executions:
-            for record in operations_of(execution):
-                operation: Operation = from_payload(Operation, record, path="operation")
-                if change := len(operation.joined) - len(operation.forgotten):
-                    began = operation.started_at - int(scenario.start_at)
-                    changes[operation.operation_id] = (began, change)
+def outcome_of(simulation: Simulation) -> Outcome:
+    """What the shipped state machine and handlers did; worker-hours up to the end of the scenario."""
+    scenario = simulation.scenario
+    end = scenario.start_at + scenario.duration_seconds
+    hours = sum(max(0.0, min(stay.ended_at, end) - stay.begun_at) for stay in stays_of(simulation)) / 3600
+    changes: dict[str, tuple[int, int]] = {}
+    for execution in simulation.executions:
+        for record in operations_of(execution):
+            operation: Operation = from_payload(Operation, record, path="operation")
+            if change := len(operation.joined) - len(operation.forgotten):
+                began = operation.started_at - int(scenario.start_at)
+                changes[operation.operation_id] = (began, change)
     return Outcome(changes=tuple(sorted(changes.values())), worker_hours=hours)
 
 

@@ -50,6 +50,12 @@ class BudgetChecker:
         cluster.on_change(self._on_change)
         cluster.end_listeners.append(self._on_machine_end)
 
+    def assert_only_safe_removals(self) -> None:
+        """No budget is broken, and no pod that must stay on its node, or has no controller to create it again, ends."""
+        assert self.violations == []
+        assert [r for r in self.removals if r.is_node_bound or r.owner_kind in ("StatefulSet", "")] == []
+        assert [r for r in self.removals if r.act == "terminated with its machine"] == []
+
     def _on_change(self, change: Change) -> None:
         if change.resource != "pods" or change.before is None:
             return

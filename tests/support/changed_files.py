@@ -35,13 +35,7 @@ def reached_tests(changed: tuple[str, ...]) -> frozenset[str] | None:
     """The test files that the changed files reach; None when they reach all of them."""
     if REACH_ALL & set(changed):
         return None
-    parts = {module_of(file): _parts(file) for file in _git("ls-files", "*.py") if (ROOT / file).exists()}
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
-    for module in graph.modules & parts.keys():
-        for named in parts[module] & graph.modules - set(PACKAGES):
-            graph.add_import(importer=module, imported=named)
-        if module.startswith("handlers."):
-            graph.add_import(importer=LOADS_HANDLERS, imported=module)
+    graph, parts = _graph()
     reached: set[str] = set()
     for file in changed:
         sources = {module_of(file)} if file.endswith(".py") else _readers(file, parts)
@@ -53,6 +47,19 @@ def reached_tests(changed: tuple[str, ...]) -> frozenset[str] | None:
     reached |= {module for module in graph.modules if module.startswith(folders)}
     files = {f"{module.replace('.', '/')}.py" for module in reached if re.match(r"tests\..*\.test_\w+$", module)}
     return frozenset({*files, READ_ALL} if changed else files)
+
+
+@functools.cache
+def _graph() -> tuple[grimp.ImportGraph, dict[str, frozenset[str]]]:
+    """The edges between the modules, and the parts of each module's strings."""
+    parts = {module_of(file): _parts(file) for file in _git("ls-files", "*.py") if (ROOT / file).exists()}
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    for module in graph.modules & parts.keys():
+        for named in parts[module] & graph.modules - set(PACKAGES):
+            graph.add_import(importer=module, imported=named)
+        if module.startswith("handlers."):
+            graph.add_import(importer=LOADS_HANDLERS, imported=module)
+    return graph, parts
 
 
 def module_of(file: str) -> str:

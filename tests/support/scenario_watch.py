@@ -12,6 +12,7 @@ from simulator.aws.recorder import AwsCall
 from simulator.runner import Execution, StateVisit
 from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
+from tests.support.budget_checker import BudgetChecker
 
 LIVE = ("pending", "running")
 TAGS = {"Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion"}
@@ -23,6 +24,7 @@ class FleetWatch:
     """What happened to the machines. Times are epoch seconds."""
 
     sim: Simulation
+    checker: BudgetChecker
     launched: dict[str, float] = field(default_factory=dict)
     usable_at: dict[str, float] = field(default_factory=dict)
     ended_at: dict[str, float] = field(default_factory=dict)
@@ -138,7 +140,7 @@ def _json(text: Any) -> Any:
 def watched(name: str) -> Iterator[FleetWatch]:
     """The scenario of that name, acted out to its end."""
     with Simulation(load_scenario(name)) as sim:
-        watch = FleetWatch(sim)
+        watch = FleetWatch(sim, BudgetChecker(sim.cluster))
         watch.begin()
         sim.run()
         yield watch

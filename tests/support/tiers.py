@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import subprocess
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +19,10 @@ import pytest
 from tests.support.changed_files import ROOT, changed_files, reached_tests
 
 SEED = "NODE_FLEET_SAMPLE_SEED"
-WHOLE, SAMPLE = "whole", "sample"
-"""Marks: a test that only the whole suite has, and one that stands for such tests in the quick tier."""
+WHOLE, SAMPLE, SAMPLED = "whole", "sample", "sampled"
+"""Marks: a test that only the whole suite has, one that stands for such tests in the quick tier, and one of whose cases
+the quick tier draws some.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +83,25 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of the other tier. A test that is named by its id, or failed before, stays."""
     if getattr(config.option, "lf", False) or any("::" in word for word in config.args):
         return
-    other = SAMPLE if config.option.whole else WHOLE
-    left_out = [item for item in items if item.get_closest_marker(other)]
+    whole = config.option.whole
+    left_out = {item for item in items if item.get_closest_marker(SAMPLE if whole else WHOLE)}
+    if not whole:
+        left_out |= not_drawn(config.option.sample_seed, [item for item in items if item not in left_out])
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker(other)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def not_drawn(seed: int, items: list[pytest.Item]) -> set[pytest.Item]:
+    """The cases of tests marked `sampled` beyond the number that the mark gives, drawn for each test by itself."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker(SAMPLED):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    found: set[pytest.Item] = set()
+    for test, all_of_it in cases.items():
+        mark = all_of_it[0].get_closest_marker(SAMPLED)
+        assert mark is not None
+        number = min(mark.args[0], len(all_of_it))
+        found |= {*all_of_it} - {*random.Random(f"{seed} {test}").sample(all_of_it, number)}
+    return found

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.changed_files import reached_tests
+from tests.support.tiers import not_drawn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -144,3 +146,25 @@ def test_compiled_modules_have_a_place_where_python_may_not_write_them_beside_th
     given = start_script.environment()
     assert "PYTHONDONTWRITEBYTECODE" not in given
     assert given["PYTHONPYCACHEPREFIX"] == str(ROOT / ".cache" / "pycache")
+
+
+@dataclass(frozen=True)
+class Case:
+    """As much of a test's case as the drawing reads."""
+
+    nodeid: str
+    drawn: int | None
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return pytest.Mark(name, (self.drawn,), {}, _ispytest=True) if name == "sampled" and self.drawn else None
+
+
+def test_the_quick_tier_draws_as_many_cases_as_the_mark_says_others_on_other_days_and_each_over_time() -> None:
+    many = [Case(f"tests/a.py::test_many[{n}]", 3) for n in range(9)]
+    few = [Case(f"tests/a.py::test_few[{n}]", 3) for n in range(2)]
+    every = [Case("tests/a.py::test_every", None)]
+    cases: Any = many + few + every
+    days = [frozenset(cases) - not_drawn(day, cases) for day in range(40)]
+    assert all({*few, *every} <= day and len({*many} & day) == 3 for day in days)
+    assert frozenset(cases).issubset(frozenset().union(*days))
+    assert days[5] == frozenset(cases) - not_drawn(5, cases)
