@@ -25,7 +25,8 @@ NAME = os.environ["NODE_NAME"]
 
 
 def kubectl(*words):
-    done = subprocess.run(["kubectl", *words], stdout=subprocess.PIPE, check=False)
+    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
+    done = subprocess.run(["kubectl", limit, *words], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         print("result: unreadable kubectl " + " ".join(words))
         sys.exit(69)

@@ -78,7 +78,8 @@ LISTS = {
 
 
 def read(path):
-    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=False)
+    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
+    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         sys.exit(1)
     return json.loads(done.stdout)
@@ -101,7 +102,7 @@ def main():
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
     not_ready = os.environ["DRAIN_MODE"] == "not-ready" and not ready
-    refusing = "bvnxu" if not_ready else "bvnxuwkscdgepto"
+    refusing = "bvnxu" if not_ready else "bvnxuwkscdgeptqo"
     found = sorted(f"{name}:{code}" for name, code in cluster.blockers(node, pods) if code[0] in refusing)
     mark = node_protected(node, cluster.now)
     if mark:

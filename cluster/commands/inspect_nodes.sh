@@ -60,7 +60,8 @@ FLAGS = 4
 
 
 def kubectl(*words):
-    done = subprocess.run(["kubectl", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
+    done = subprocess.run(["kubectl", limit, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode != 0:
         sys.exit("cannot read: kubectl " + " ".join(words) + ": " + done.stderr.decode(errors="replace")[:300])
     return done.stdout

@@ -35,7 +35,8 @@ VOLUME_LISTS = {
 
 
 def read(path):
-    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=False)
+    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
+    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         sys.exit("cannot read: kubectl get --raw " + path)
     return json.loads(done.stdout)["items"] or []

@@ -2,11 +2,10 @@
 # This code calls no API and changes nothing. It runs on the server, after rules.py, inside inspect_nodes.sh.
 import time
 
-from node_fleet.domain.fit.demand import amount_of, demand_of, requests_of
+from node_fleet.domain.fit.demand import UNREADABLE, amount_of, demand_of, requests_of
 from node_fleet.domain.fit.placement import Misfit, Node, Placement, Pod
 
 LARGEST_SET = 10
-UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 
 
 def is_server(node):

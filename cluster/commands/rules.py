@@ -7,7 +7,7 @@ import json
 import re
 from collections import defaultdict
 
-from node_fleet.domain.fit.demand import CORDON, any_term_holds, selects, tolerates
+from node_fleet.domain.fit.demand import CORDON, UNREADABLE, any_term_holds, selects, tolerates
 
 MIRROR = "kubernetes.io/config.mirror"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -88,6 +88,7 @@ class Cluster:
         self.budgets = defaultdict(list)
         for budget in lists.get("poddisruptionbudgets", ()):
             self.budgets[key(budget)[0]].append(budget)
+        self.overlapping = self.overlapping_budgets(lists.get("pods", ()))
 
     def of(self, kind, namespace, name):
         return self.known.get(kind, {}).get((namespace, name))
@@ -104,13 +105,25 @@ class Cluster:
         claims = [(claim, f"b={volume}") for claim, volume in pinned if claim not in in_use]
         return [("/".join(key(pod)), code) for pod, code in verdicts if code] + claims
 
+    def overlapping_budgets(self, pods):
+        """The budgets that share a pod with another. Their status may show room that is not there: the disruption
+        controller refreshes one budget for each event of a pod."""
+        found = set()
+        for pod in pods:
+            try:
+                budgets = self.budgets_of(pod)
+            except UNREADABLE:
+                continue
+            found |= {key(budget) for budget in budgets} if len(budgets) > 1 else set()
+        return found
+
     def blocker(self, pod, node):
         """The strongest reason why this pod keeps its node, as LETTER or LETTER=BUDGET; "" when it does not."""
         if finished(pod) or mirror(pod):
             return ""
         try:
             return self._blocker(pod, node)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except UNREADABLE:
             return "u"
 
     def _blocker(self, pod, node):
@@ -271,13 +284,17 @@ class Cluster:
         budgets = self.budgets_of(pod)
         if len(budgets) > 1:
             return f"t={key(budgets[0])[1]}"
+        if budgets and key(budgets[0]) in self.overlapping:
+            return f"q={key(budgets[0])[1]}"
         if budgets and self.disruptions_left(budgets[0]) < 1:
             return f"p={key(budgets[0])[1]}"
         return ""
 
     def disruptions_left(self, budget):
-        """Disruptions that a budget allows now; 0 while its status is older than its spec."""
+        """Disruptions that a budget allows now; 0 while its status is older than its spec or could not be computed."""
         status = budget.get("status") or {}
+        if any(c.get("reason") == "SyncFailed" for c in status.get("conditions") or ()):
+            return 0
         seen, wanted = status.get("observedGeneration"), meta(budget).get("generation")
         if seen is not None and wanted is not None and seen < wanted:
             return 0

@@ -33,7 +33,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _is_still_ready(services: Services, target: Target) -> bool:
-    """A node is shown as Ready for some 40 s after its instance ended; without an answer of the server: False."""
+    """A node is shown as Ready for some 50 s after its instance ended; without an answer of the server: False."""
     try:
         check = services.server.check(target.node_name)
     except (ServerUnreachableError, ServerNotFoundError):

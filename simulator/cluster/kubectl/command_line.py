@@ -22,6 +22,7 @@ class _Parser(argparse.ArgumentParser):
 def parse_command_line(argv: list[str]) -> argparse.Namespace:
     """The flags of one command line by name, with its verb."""
     parser = _Parser(prog="kubectl")
+    parser.add_argument("--request-timeout", type=seconds_of)
     verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
 
     get = verbs.add_parser("get")

@@ -14,8 +14,18 @@ SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 FLAGS = ["--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s", "--skip-wait-for-delete-timeout=10"]
 
 
+def sent(site: Site, verb: str) -> list[list[str]]:
+    """The commands with this verb, without the limit of their requests."""
+    return [words[1:] for words in site.shell.double.commands if words[1] == verb]
+
+
 def drains(site: Site) -> list[list[str]]:
-    return [words for words in site.shell.double.commands if words and words[0] == "drain"]
+    return sent(site, "drain")
+
+
+def test_every_request_to_the_api_has_a_limit(site: Site) -> None:
+    site.drain()
+    assert {words[0] for words in site.shell.double.commands} == {"--request-timeout=15s"}
 
 
 def settle(site: Site, *applications: ApplicationSpec) -> None:
@@ -31,8 +41,7 @@ def test_it_cordons_and_annotates_in_one_patch_then_drains_with_exactly_our_flag
     assert result.exit_code == 0
     assert DRAINED in result.stdout.splitlines()
     assert drains(site) == [["drain", FIRST, *FLAGS]]
-    patches = [w for w in site.shell.double.commands if w[0] == "patch"]
-    assert len(patches) == 1
+    assert len(sent(site, "patch")) == 1
     marks = site.mark(FIRST)
     assert (marks["cordoned-by"], int(marks["cordoned-at"])) == ("down-1-100", started)
     assert (site.look().cordoned, site.look().pods_left) == (True, 0)

@@ -236,3 +236,35 @@ def test_a_volume_of_the_pods_own_is_judged_by_its_class() -> None:
     assert known.volume_terms(given) == []
     with pytest.raises(ValueError, match="claim of its own is not bound"):
         rules.Cluster({}, NOW).volume_terms(given)
+
+
+def budget(name: str, allowed: int, labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
+    selector = {"matchLabels": labels} if labels else {}
+    return {**item(name, {"selector": selector}), "status": {"disruptionsAllowed": allowed, **status}}
+
+
+def test_a_budget_that_shares_any_pod_with_another_keeps_the_workers_of_its_pods() -> None:
+    """The pod of our worker is under one budget; another pod of that budget is under two."""
+    ours, shared = pod(labels={"app": "web"}), pod(name="web-2", labels={"app": "web", "tier": "front"})
+    budgets = [budget("web", 1, {"app": "web"}), budget("front", 1, {"tier": "front"})]
+    lists = {"poddisruptionbudgets": budgets, "pods": [ours, shared]}
+    assert blocker(ours, **lists) == "q=web"
+    assert blocker(shared, **lists) == "t=web"
+    assert blocker(ours, **{**lists, "pods": [ours]}) == ""
+
+
+def test_budgets_of_other_namespaces_do_not_overlap() -> None:
+    other = {**budget("web", 1), "metadata": {"name": "web", "namespace": "stage"}}
+    assert blocker(pod(), poddisruptionbudgets=[budget("web", 1), other], pods=[pod()]) == ""
+
+
+def test_a_pod_whose_labels_cannot_be_read_does_not_end_the_inspection() -> None:
+    lists = {"poddisruptionbudgets": [budget("web", 1, {"app": "web"})], "pods": [pod(labels=["app"]), pod()]}
+    assert blocker(pod(labels={"app": "web"}), **lists) == ""
+
+
+@pytest.mark.parametrize(("reason", "letter"), [("SyncFailed", "p=web"), ("SufficientPods", "")])
+def test_a_budget_whose_status_cannot_be_computed_allows_nothing(reason: str, letter: str) -> None:
+    """A budget with a percentage that also selects a Job's pod; an older status may still show room."""
+    conditions = [{"type": "DisruptionAllowed", "status": "False", "reason": reason}]
+    assert blocker(pod(), poddisruptionbudgets=[budget("web", 1, conditions=conditions)]) == letter

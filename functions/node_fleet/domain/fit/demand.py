@@ -15,6 +15,8 @@ from typing import Any
 Demand = dict[str, Any]
 """What one pod demands of a node, as JSON: see demand_of(). Empty parts are left out."""
 
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+"""What an object of an unexpected shape raises when it is read."""
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")

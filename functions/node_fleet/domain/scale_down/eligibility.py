@@ -26,6 +26,7 @@ REASONS: dict[str, str] = {
     "x": "is annotated karpenter.sh/do-not-disrupt",
     "p": "is under a disruption budget that allows no disruption now",
     "t": "is under two disruption budgets, which makes eviction impossible",
+    "q": "is under a disruption budget that shares pods with another, so that the room it shows may be out of date",
     "w": 'is annotated safe-to-evict "on-completion" and has not finished',
     "e": "is being deleted and does not end",
     "o": "tolerates a cordon, so that the scheduler may place it on this worker again",
