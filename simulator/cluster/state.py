@@ -35,9 +35,10 @@ class ClusterSettings:
     boot_seconds: float = 60.0
     container_start_seconds: float = 5.0
     shutdown_seconds: float = 2.0
-    node_not_ready_seconds: float = 40.0
+    node_not_ready_seconds: float = 50.0
     pod_eviction_timeout_seconds: float = 300.0
-    orphan_pod_seconds: float = 20.0
+    orphan_cycle_seconds: float = 20.0
+    orphan_quarantine_seconds: float = 40.0
     reregister_seconds: float = 10.0
     load_step_seconds: float = 60.0
     server_is_tainted: bool = True
@@ -78,7 +79,8 @@ class PendingWork:
     """The objects that a change touched and that wait for a controller. Dictionaries keep their order."""
 
     owners: dict[str, None] = field(default_factory=dict)
-    budgets: dict[str, None] = field(default_factory=dict)
+    budgets: dict[PodKey, None] = field(default_factory=dict)
+    changed_pods: dict[PodKey, Obj] = field(default_factory=dict)
     usage: dict[str, None] = field(default_factory=dict)
     schedule: bool = False
     daemons: bool = False
@@ -182,12 +184,11 @@ class ClusterState:
             self.work.schedule = self.work.daemons = True
             self.work.usage[change.subject["metadata"]["name"]] = None
         elif change.resource == "poddisruptionbudgets":
-            self.work.budgets[change.subject["metadata"]["namespace"]] = None
+            self.work.budgets[key_of(change.subject)] = None
         elif change.resource == "namespaces":
             self.work.namespaces = True
-        elif change.resource in ("deployments", "replicasets", "statefulsets"):
+        elif change.resource in ("deployments", "replicasets", "statefulsets", "jobs"):
             self.work.owners[change.subject["metadata"]["uid"]] = None
-            self.work.budgets[change.subject["metadata"]["namespace"]] = None
         elif change.resource in ("daemonsets",):
             self.work.daemons = True
         elif change.resource in ("persistentvolumes", "persistentvolumeclaims"):
@@ -234,7 +235,7 @@ class ClusterState:
             work.daemons = True
         if change.after is None or "deletionTimestamp" in change.after["metadata"]:
             work.namespaces = True
-        work.budgets[key[0]] = None
+        work.changed_pods[key] = change.subject
         work.members = True
         if node:
             work.usage[node] = None

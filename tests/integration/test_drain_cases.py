@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.drain_cases import CASES, WORKERS, act_out, keeps_worker
+from tests.support.clusters import VirtualCluster
+from tests.support.drain_cases import CASES, NOW, WORKERS, act_out, keeps_worker
+from tests.support.shipped_scripts import rules
 
 REMOVED = [n for n in sorted(CASES) if CASES[n]["scope"] != "terminate" and not keeps_worker(CASES[n])]
 
@@ -12,4 +14,6 @@ REMOVED = [n for n in sorted(CASES) if CASES[n]["scope"] != "terminate" and not 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", REMOVED)
 def test_a_worker_that_the_pod_does_not_keep_is_really_emptied(name: str) -> None:
-    assert act_out(CASES[name]) == f"removed {WORKERS[0]}"
+    cluster = VirtualCluster(rules.epoch(NOW) - 3600)
+    assert act_out(CASES[name], cluster, cluster.wait) == f"removed {WORKERS[0]}"
+    cluster.close()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.termination import judge_termination
-from simulator.clock import VirtualClock
 from simulator.cluster.api.store import RESOURCES
-from simulator.cluster.model import SimulatedCluster
-from simulator.fakes.shell import ServerShell
+from tests.support.clusters import AnyCluster
 from tests.support.drain_clusters import as_shipped, remove_one
 from tests.support.shipped_scripts import rules
 
 ROOT = Path(__file__).parents[2]
 CASES = {case["id"]: case for case in json.loads((ROOT / "tests/fixtures/drain_cases.json").read_text())}
+CONTAINER = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
 NOW = "2026-01-15T12:00:00Z"
 WORKERS = tuple(f"i-{number:017x}" for number in (1, 2, 3))
 
@@ -38,7 +38,7 @@ def owner_lists(case: dict[str, Any]) -> dict[str, list[Any]]:
             "spec": {
                 "replicas": spec.get("replicas", 2),
                 "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main"}]}},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [CONTAINER]}},
             },
         }
         found.setdefault(kind.lower() + "s", []).append(item)
@@ -85,18 +85,15 @@ def keeps_worker(case: dict[str, Any]) -> bool:
     return bool(rules.node_protected(node, now) or cluster.blocker(case["pod"], node))
 
 
-def act_out(case: dict[str, Any]) -> str:
+def act_out(case: dict[str, Any], cluster: AnyCluster, settle: Callable[[float], None]) -> str:
     """What becomes of the worker that hosts this pod, in a cluster with two more workers and room for everything."""
-    clock = VirtualClock(rules.epoch(NOW) - 3600)
-    cluster = SimulatedCluster(clock)
     cluster.add_server("i-0000000000000000f", "eu-west-1a")
     for name in WORKERS:
         cluster.add_worker(name, az="eu-west-1a")
-    clock.advance(3600)
-    namespace = case["pod"]["metadata"]["namespace"]
-    cluster.ensure_namespace(namespace)
-    for kind, items in {**owner_lists(case), **claims(case)}.items():
-        for item in items if kind in RESOURCES else ():
+    cluster.settle()
+    cluster.ensure_namespace(case["pod"]["metadata"]["namespace"])
+    for kind, items in claims(case).items():
+        for item in items:
             cluster.create(kind, item)
     for number, budget in enumerate(case["extra"].get("pdbs", [])):
         bound = {"minAvailable": 0} if budget["disruptionsAllowed"] else {"maxUnavailable": 0}
@@ -105,15 +102,9 @@ def act_out(case: dict[str, Any]) -> str:
             "poddisruptionbudgets", {"metadata": metadata, "spec": {"selector": budget["selector"], **bound}}
         )
     marks = case["extra"].get("node", {}).get("annotations", {})
-    cluster.update("nodes", "", WORKERS[0], lambda node: node["metadata"]["annotations"].update(marks))
-    text = json.dumps(case["pod"]).replace('"worker-1"', f'"{WORKERS[0]}"')
-    pod = json.loads(text)
-    pod["spec"].setdefault("containers", [{"name": "main"}])
-    pod["spec"].setdefault("terminationGracePeriodSeconds", 30)
-    pod["status"].setdefault("conditions", [{"type": "Ready", "status": "True"}])
-    if any(owner["kind"] == "Node" for owner in pod["metadata"].get("ownerReferences", ())):
-        pod["metadata"].setdefault("annotations", {})[rules.MIRROR] = "the kubelet sets it on every mirror pod"
-    cluster.create("pods", pod)
+    cluster.update("nodes", "", WORKERS[0], lambda node: node["metadata"].setdefault("annotations", {}).update(marks))
+    cluster.create_owned_pod(pod_of(case), {k: items for k, items in owner_lists(case).items() if k in RESOURCES})
+    cluster.settle()
     fleet = tuple(
         Instance(
             instance_id=name,
@@ -125,14 +116,20 @@ def act_out(case: dict[str, Any]) -> str:
         )
         for name in WORKERS
     )
-    shell = ServerShell(cluster, clock.advance)
 
     def run(script_text: str, environment: dict[str, str]) -> tuple[int, str, str]:
-        ended = shell.run(script_text, environment, limit_seconds=360)
+        ended = cluster.script(script_text, environment)
         return ended.exit_code, ended.stdout, ended.stderr
 
-    try:
-        return remove_one(cluster, fleet, run, clock.advance, as_shipped, order="oldest")
-    finally:
-        shell.close()
-        clock.close()
+    return remove_one(cluster, fleet, run, settle, as_shipped, order="oldest")
+
+
+def pod_of(case: dict[str, Any]) -> dict[str, Any]:
+    """The case's pod with what every API server asks for."""
+    pod: dict[str, Any] = json.loads(json.dumps(case["pod"]).replace('"worker-1"', f'"{WORKERS[0]}"'))
+    pod["spec"].setdefault("containers", [dict(CONTAINER)])
+    pod["spec"].setdefault("terminationGracePeriodSeconds", 30)
+    pod["status"].setdefault("conditions", [{"type": "Ready", "status": "True"}])
+    if any(owner["kind"] == "Node" for owner in pod["metadata"].get("ownerReferences", ())):
+        pod["metadata"].setdefault("annotations", {})[rules.MIRROR] = "the kubelet sets it on every mirror pod"
+    return pod

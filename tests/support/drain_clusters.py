@@ -15,8 +15,9 @@ from node_fleet.domain.scale_down.drain import CommandResult, DrainLimits, judge
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import parse_inspection, parse_node_check
 from node_fleet.domain.scale_down.selection import choose
-from simulator.cluster.model import ApplicationSpec, SimulatedCluster
+from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.workloads import pod_object
+from tests.support.clusters import AnyCluster
 from tests.support.shipped_scripts import script
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -102,8 +103,8 @@ def worker_name(number: int) -> str:
     return f"i-{number + 1:017x}"
 
 
-def build(plan: Plan, cluster: SimulatedCluster) -> tuple[Instance, ...]:
-    """The plan's cluster in this world; answers its workers as EC2 shows them."""
+def build(plan: Plan, cluster: AnyCluster) -> tuple[Instance, ...]:
+    """The plan's cluster in this cluster; answers its workers as EC2 shows them."""
     cluster.add_server("i-0000000000000000f", ZONES[0])
     fleet = []
     for number in range(plan.workers):
@@ -130,7 +131,7 @@ def build(plan: Plan, cluster: SimulatedCluster) -> tuple[Instance, ...]:
 
 
 def remove_one(
-    cluster: SimulatedCluster,
+    cluster: AnyCluster,
     fleet: tuple[Instance, ...],
     shell: Shell,
     settle: Callable[[float], None],

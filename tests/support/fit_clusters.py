@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from simulator.clock import VirtualClock
 from simulator.cluster.control.relations import find_conflicts
@@ -21,6 +22,10 @@ from tests.support.shipped_scripts import load, rules
 removal_fit = load("removal_fit")
 ZONES = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GPU = "example.com/gpu"
+OVERHEAD = {"cpu": "150m", "memory": "32Mi"}
+"""Of the runtime class `sandbox`."""
+Verdicts = tuple[dict[str, Any], set[str]]
 Search = dict[frozenset[tuple[str, str]], bool]
 
 
@@ -28,15 +33,37 @@ def worker_name(number: int) -> str:
     return f"i-{number + 1:017x}"
 
 
+class Builder(Protocol):
+    """What a random cluster is built on."""
+
+    def add_worker(self, instance_id: str, *, instance_type: str, az: str) -> None: ...
+
+    def update(self, resource: str, namespace: str, name: str, edit: Callable[[Obj], None]) -> Obj: ...
+
+    def create(self, resource: str, obj: Obj) -> Obj: ...
+
+
 def random_cluster(number: int) -> SimulatedCluster:
-    """Every number its own small cluster, often nearly full."""
-    dice = random.Random(number)
+    """Every number its own small cluster, often nearly full; what does not fit into it is left out."""
     clock = VirtualClock()
     cluster = SimulatedCluster(clock, add_ons=False)
     cluster.add_server("i-0000000000000000f", ZONES[0])
+    build(number, cluster)
+    clock.advance(60)
+    for name in waiting_applications(cluster.objects("pods", "shop")):
+        cluster.delete("deployments", "shop", name)
+        clock.advance(60)
+    clock.close()
+    return cluster
+
+
+def build(number: int, cluster: Builder) -> None:
+    """The workers and the applications of this number."""
+    dice = random.Random(number)
     for n in range(dice.randint(2, 5)):
         cluster.add_worker(worker_name(n), az=ZONES[n % dice.randint(1, 3)], instance_type="t3.small")
-        cluster.update("nodes", "", worker_name(n), lambda node: change_node(node, dice))
+        changes = node_changes(dice)
+        cluster.update("nodes", "", worker_name(n), lambda node, changes=changes: change_node(node, **changes))
     for n in range(dice.randint(1, 4)):
         name = f"app-{n}"
         size = {"cpu_milli": dice.choice([100, 300, 600, 1000]), "memory_mib": dice.choice([64, 128, 900])}
@@ -44,25 +71,32 @@ def random_cluster(number: int) -> SimulatedCluster:
         obj = deployment_object(name, namespace="shop", replicas=dice.randint(2, 4), **size, **spec)
         container = obj["spec"]["template"]["spec"]["containers"][0]
         if dice.random() < 0.15:
-            container["resources"]["requests"]["example.com/gpu"] = "1"
+            container["resources"]["requests"][GPU] = "1"
+            container["resources"]["limits"] = {GPU: "1"}
         if dice.random() < 0.1:
             container["ports"] = [{"containerPort": 80, "hostPort": 8080}]
         cluster.create("deployments", obj)
-    clock.advance(60)
-    pending = {p["metadata"]["labels"]["app"] for p in cluster.objects("pods", "shop") if not p["spec"].get("nodeName")}
-    for name in sorted(pending):
-        cluster.delete("deployments", "shop", name)
-        clock.advance(60)
-    clock.close()
-    return cluster
 
 
-def change_node(node: Obj, dice: random.Random) -> None:
-    node["metadata"]["labels"]["disk"] = dice.choice(["ssd", "hdd"])
-    if dice.random() < 0.2:
-        node["spec"]["taints"] = [{"key": "team", "value": "data", "effect": dice.choice(["NoSchedule", "NoExecute"])}]
-    node["status"]["allocatable"]["example.com/gpu"] = str(dice.randint(0, 3))
-    node["status"]["allocatable"]["pods"] = str(dice.choice([6, 110, 110]))
+def waiting_applications(pods: list[Obj]) -> list[str]:
+    """The applications that have a pod without a node."""
+    return sorted({pod["metadata"]["labels"]["app"] for pod in pods if not pod["spec"].get("nodeName")})
+
+
+def node_changes(dice: random.Random) -> dict[str, Any]:
+    disk = dice.choice(["ssd", "hdd"])
+    tainted = [{"key": "team", "value": "data", "effect": dice.choice(["NoSchedule", "NoExecute"])}]
+    taints = tainted if dice.random() < 0.2 else []
+    return {"disk": disk, "taints": taints, "gpus": dice.randint(0, 3), "pods": dice.choice([6, 110, 110])}
+
+
+def change_node(node: Obj, *, disk: str, taints: list[Obj], gpus: int, pods: int) -> None:
+    node["metadata"]["labels"]["disk"] = disk
+    known = node["spec"].get("taints", [])
+    if taints and taints[0] not in known:
+        node["spec"]["taints"] = [*known, *taints]
+    node["status"]["allocatable"].update({GPU: str(gpus), "pods": str(pods)})
+    node["status"]["capacity"].update({GPU: str(gpus)})
 
 
 def random_spec(dice: random.Random, name: str) -> dict[str, Any]:
@@ -83,22 +117,28 @@ def random_spec(dice: random.Random, name: str) -> dict[str, Any]:
             {"affinity": {"podAntiAffinity": {REQUIRED: term}}},
             {"topologySpreadConstraints": [{**spread, "labelSelector": selector}]},
             {"topologySpreadConstraints": [{**spread, "whenUnsatisfiable": "ScheduleAnyway"}]},
-            {"overhead": {"cpu": "150m", "memory": "32Mi"}},
+            {"overhead": dict(OVERHEAD), "runtimeClassName": "sandbox"},
         ]
     )
 
 
-def inspected_fit(cluster: SimulatedCluster) -> tuple[dict[str, Any], set[str]]:
+KINDS = ("nodes", "pods", "persistentvolumes", "persistentvolumeclaims", "storageclasses", "replicasets")
+
+
+def inspected_fit(cluster: SimulatedCluster) -> Verdicts:
+    return judged_fit({kind: cluster.objects(kind) for kind in KINDS})
+
+
+def judged_fit(lists: dict[str, list[Obj]]) -> Verdicts:
     """Worker -> why its pods fit nowhere else, None when they do; and a set of workers that fits as a whole."""
-    kinds = ("nodes", "pods", "persistentvolumes", "persistentvolumeclaims", "storageclasses", "replicasets")
-    lists = {kind: cluster.objects(kind) for kind in kinds}
     evicted = defaultdict(list)
     for pod in lists["pods"]:
         if rules.moves(pod):
             evicted[pod["spec"].get("nodeName")].append(pod)
     names = {n["metadata"]["name"]: n for n in lists["nodes"] if not removal_fit.is_server(n)}
     fit = removal_fit.RemovalFit(rules.Cluster(lists, 0), lists, {name: evicted[name] for name in names}, 1e6)
-    return fit.judge(names)
+    found: Verdicts = fit.judge(names)
+    return found
 
 
 def waiting_after_removal(cluster: SimulatedCluster, names: list[str]) -> list[str]:

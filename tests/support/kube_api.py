@@ -63,6 +63,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, self._answer(body))
         except ApiError as error:
             self._send(error.code, error.status())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # an answer, whatever the request contains
+            refused = ApiError(code=500, reason="InternalError", message=f"{type(error).__name__}: {error}")
+            self._send(refused.code, refused.status())
 
     do_POST = do_PATCH = do_DELETE = do_GET
 
@@ -74,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PATCH":
             if self.headers["Content-Type"] not in PATCH_TYPES:
                 raise bad_request(f"unsupported patch type {self.headers['Content-Type']}")
-            return verbs.patch(target.resource, target.namespace, target.name, json.loads(body))
+            return verbs.patch(target.resource, target.namespace, target.name, _decoded(body))
         if self.command == "POST" and target.subresource == "eviction":
             verbs.evict(target.namespace, target.name)
             return SUCCESS
@@ -89,6 +92,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
 
 
 def discovery(path: str) -> Json | None:

@@ -1,89 +1,102 @@
-"""The kubectl commands that the fake must answer as the real kubectl does, each on a cluster of its own."""
+"""The kubectl commands that are compared between the simulated cluster and a real one, each on a cluster of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from simulator.clock import VirtualClock
-from simulator.cluster.model import ApplicationSpec, SimulatedCluster
+from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.objects import MIRROR_ANNOTATION, RUN_SECONDS
 from simulator.cluster.workloads import pod_object
+from tests.support.clusters import AnyCluster
 
-Setup = Callable[[VirtualClock, SimulatedCluster], None]
+Setup = Callable[[AnyCluster], None]
 DRAIN = ("drain", "i-w0", "--ignore-daemonsets", "--delete-emptydir-data")
 ON_W0 = {"kubernetes.io/hostname": "i-w0"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Commands run one after the other on a fresh cluster that `setup` has prepared."""
+    """Commands run one after the other on a fresh cluster.
+
+    `setup` prepares it and the cluster settles; then `before` does what must not settle, within `lead` seconds.
+    """
 
     name: str
     commands: tuple[tuple[str, ...], ...]
     setup: Setup | None = None
-    unreachable: bool = False
+    before: Setup | None = None
+    lead: float = 0.0
+    reachable: bool = True
 
 
-def case(name: str, *commands: tuple[str, ...], setup: Setup | None = None, unreachable: bool = False) -> Case:
-    return Case(name=name, commands=commands, setup=setup, unreachable=unreachable)
+def case(name: str, *commands: tuple[str, ...], setup: Setup | None = None, **more: Any) -> Case:
+    return Case(name=name, commands=commands, setup=setup, **more)
 
 
-def app(cluster: SimulatedCluster, name: str, **fields: object) -> None:
+def prepare(case: Case, cluster: AnyCluster) -> None:
+    """A server and two workers, what the case needs, and rest."""
+    cluster.add_server("i-server", "eu-west-1a")
+    for number in range(2):
+        cluster.add_worker(f"i-w{number}", az="eu-west-1a")
+    if case.setup:
+        case.setup(cluster)
+    cluster.settle()
+
+
+def app(cluster: AnyCluster, name: str, **fields: object) -> None:
     spec = {"cpu_request_milli": 50, "memory_request_mib": 16, "shutdown_seconds": 1.0, "start_seconds": 1.0}
     cluster.add_application(ApplicationSpec(name=name, **{**spec, **fields}))  # type: ignore[arg-type]
 
 
-def web(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
-    app(cluster, "web", replicas=3)
+def web(cluster: AnyCluster) -> None:
+    app(cluster, "web", replicas=3, node_selector=ON_W0)
 
 
 def on_the_node(**fields: object) -> Setup:
     """An application whose pods all start on i-w0 and may be replaced on i-w1."""
 
-    def setup(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+    def setup(cluster: AnyCluster) -> None:
         cluster.cordon("i-w1")
         app(cluster, "web", **fields)
+        cluster.settle()
         cluster.uncordon("i-w1")
 
     return setup
 
 
-def bare_pod(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+def bare_pod(cluster: AnyCluster) -> None:
     cluster.create("pods", pod_object("bare", nodeSelector=ON_W0))
 
 
-def mirror_pod(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+def mirror_pod(cluster: AnyCluster) -> None:
     cluster.create("pods", pod_object("static-web", annotations={MIRROR_ANNOTATION: "abc"}, nodeSelector=ON_W0))
 
 
-def finished_pod(clock: VirtualClock, cluster: SimulatedCluster) -> None:
+def finished_pod(cluster: AnyCluster) -> None:
     cluster.create("pods", pod_object("once", annotations={RUN_SECONDS: "1"}, nodeSelector=ON_W0))
-    clock.advance(10)
+    cluster.settle()
+    cluster.wait(3)
 
 
-def two_budgets(_clock: VirtualClock, cluster: SimulatedCluster) -> None:
+def two_budgets(cluster: AnyCluster) -> None:
     app(cluster, "web", replicas=1, min_available=0, node_selector=ON_W0)
     cluster.add_budget("second", namespace="shop", labels={"app": "web"}, min_available=0)
 
 
-def ending_namespace(clock: VirtualClock, cluster: SimulatedCluster) -> None:
-    app(cluster, "web", replicas=1, node_selector=ON_W0, shutdown_seconds=4.0)
-    clock.advance(5)
+def end_namespace(cluster: AnyCluster) -> None:
+    """Its pods begin to stop, and take some seconds."""
     cluster.delete("namespaces", "", "shop")
+    cluster.wait(1)
 
 
-def dead_node(clock: VirtualClock, cluster: SimulatedCluster) -> None:
-    cluster.cordon("i-w1")
-    app(cluster, "web", replicas=2, grace_seconds=1)
-    cluster.uncordon("i-w1")
-    clock.advance(5)
+def lose_node(cluster: AnyCluster) -> None:
+    """The machine ends, and nothing stops the pods that were deleted since."""
     cluster.instance_ended("i-w0", voluntary=False)
-    clock.advance(45)
-    for pod in cluster.pods():
-        if pod.namespace == "shop":
-            cluster.delete("pods", "shop", pod.name)
-    clock.advance(20)
+    for pod in cluster.objects("pods", "shop"):
+        cluster.delete("pods", "shop", pod["metadata"]["name"])
+    cluster.wait(15)
 
 
 PATCH = ("patch", "node", "i-w0", "--type", "merge", "-p")
@@ -102,7 +115,7 @@ READING = (
     case("get secrets by name", ("get", "secrets", "-n", "kube-system", "-o", "name")),
     case("raw list", ("get", "--raw", RAW_PODS), setup=web),
     case("raw missing", ("get", "--raw", "/api/v1/nodes/missing")),
-    case("no server", ("get", "nodes", "-o", "name"), unreachable=True),
+    case("no server", ("get", "nodes", "-o", "name"), reachable=False),
 )
 
 CHANGING = (
@@ -143,8 +156,20 @@ DRAINING = (
         (*DRAIN, "--disable-eviction", "--timeout=2s"),
         setup=on_the_node(replicas=1, shutdown_seconds=20.0),
     ),
-    case("drain in an ending namespace", (*DRAIN, "--timeout=30s"), setup=ending_namespace),
-    case("drain of a dead node", (*DRAIN, "--timeout=30s", "--skip-wait-for-delete-timeout=10"), setup=dead_node),
+    case(
+        "drain in an ending namespace",
+        (*DRAIN, "--timeout=30s"),
+        setup=on_the_node(replicas=1, shutdown_seconds=8.0),
+        before=end_namespace,
+        lead=1,
+    ),
+    case(
+        "drain of a dead node",
+        (*DRAIN, "--timeout=30s", "--skip-wait-for-delete-timeout=10"),
+        setup=on_the_node(replicas=2, grace_seconds=1),
+        before=lose_node,
+        lead=15,
+    ),
 )
 
 CASES = (*READING, *CHANGING, *DRAINING)

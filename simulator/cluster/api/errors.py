@@ -1,6 +1,6 @@
 """The refusals of a Kubernetes API server, as one exception that carries the Status object.
 
-Reasons, messages and causes are those of Kubernetes 1.33.
+Reasons, messages and causes are those of Kubernetes 1.35.
 """
 
 from __future__ import annotations

@@ -33,6 +33,11 @@ def matches_expression(entry: Mapping[str, Any], labels: Labels) -> bool:
     return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
 
 
+def fields_of(selector: str) -> list[str]:
+    """The paths of a field selector."""
+    return [part.partition("=")[0] for part in selector.split(",") if part]
+
+
 def matches_fields(selector: str, obj: Obj) -> bool:
     """PATH=VALUE pairs such as spec.nodeName=NAME, separated by commas; an empty selector matches everything."""
     for part in filter(None, selector.split(",")):

@@ -49,6 +49,7 @@ RESOURCES: Final[dict[str, Resource]] = {
         Resource("replicasets", "ReplicaSet", "apps"),
         Resource("statefulsets", "StatefulSet", "apps"),
         Resource("daemonsets", "DaemonSet", "apps"),
+        Resource("jobs", "Job", "batch"),
         Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy"),
     )
 }

@@ -1,6 +1,6 @@
 """The verbs of the Kubernetes API that kubectl uses for node-fleet's scripts: read, patch, delete and evict.
 
-Every refusal is an ApiError with the status, the reason and the message of Kubernetes 1.33.
+Every refusal is an ApiError with the status, the reason and the message of Kubernetes 1.35.
 """
 
 from __future__ import annotations
@@ -12,11 +12,18 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from simulator.cluster.api.errors import ApiError, bad_request, conflict, not_found
-from simulator.cluster.api.selectors import matches_fields
+from simulator.cluster.api.selectors import fields_of, matches_fields
 from simulator.cluster.api.store import RESOURCES, ObjectStore, copy_of
+from simulator.cluster.api.validation import check_types, check_update
 from simulator.cluster.objects import Obj
 
 _READ_ONLY: Final = ("uid", "creationTimestamp", "resourceVersion", "name", "namespace", "deletionTimestamp")
+_BY_NAME: Final = frozenset({"metadata.name", "metadata.namespace"})
+_SELECTABLE: Final = {
+    "pods": _BY_NAME | {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"},
+    "nodes": _BY_NAME | {"spec.unschedulable"},
+}
+"""The fields that a list can be narrowed by."""
 _PATH: Final = re.compile(
     r"^/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[a-z]+))?$"
@@ -105,6 +112,12 @@ class ApiVerbs:
 
     def list(self, resource: str, namespace: str = "", field_selector: str = "") -> list[Obj]:
         """In the order of the API server: by namespace and name."""
+        unknown = [path for path in fields_of(field_selector) if path not in _SELECTABLE.get(resource, _BY_NAME)]
+        if unknown:
+            selector = f'label selector "", field selector "{field_selector}"'
+            raise bad_request(
+                f'Unable to find "{resource}" that match {selector}: field label not supported: {unknown[0]}'
+            )
         found = [obj for obj in self._cluster.objects(resource, namespace) if matches_fields(field_selector, obj)]
         return sorted(found, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
@@ -115,9 +128,12 @@ class ApiVerbs:
         current = self.get(resource, namespace, name)
         wanted = merge_patch(copy_of(current), patch)
         have, want = current["metadata"], wanted["metadata"]
-        if want["resourceVersion"] != have["resourceVersion"]:
+        if want["resourceVersion"] not in ("0", have["resourceVersion"]):  # 0 asks for no precondition
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise conflict(resource, name, why)
+
+        check_types(resource, wanted)
+        check_update(resource, current, wanted)
 
         def edit(fresh: Obj) -> None:
             fresh.clear()

@@ -1,4 +1,4 @@
-"""Deployment, ReplicaSet, StatefulSet and DaemonSet controllers, run when an object or a pod of theirs changed.
+"""Deployment, ReplicaSet, StatefulSet, Job and DaemonSet controllers, run when an object or a pod of theirs changed.
 
 They replace lost pods. A rolling update is not modelled: a changed template applies to new pods only.
 """
@@ -72,6 +72,7 @@ class Controllers:
             "deployments": self._deployment,
             "replicasets": self._replica_set,
             "statefulsets": self._stateful_set,
+            "jobs": self._job,
         }
         state.reconcilers.append(self.run_if_needed)
 
@@ -203,6 +204,13 @@ class Controllers:
             )
         self.create_pod(pod)
 
+    def _job(self, job: Obj) -> None:
+        """One pod, once: a Job with more completions is not modelled."""
+        metadata = job["metadata"]
+        if not self._state.owned.get(metadata["uid"]):
+            name = f"{metadata['name']}-{self._state.new_suffix()}"
+            self.create_pod(pod_from_template(job, name, job["spec"]["template"]))
+
     def _daemon_set(self, daemon_set: Obj) -> None:
         metadata = daemon_set["metadata"]
         covered = {node_of(pod) for pod in self._state.pods_of_owner(metadata["uid"])}
@@ -215,9 +223,6 @@ class Controllers:
                 pod["spec"]["nodeName"] = name
                 pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), *_DAEMON_TOLERATIONS]
                 self.create_pod(pod)
-        for pod in self._state.pods_of_owner(metadata["uid"]):
-            if node_of(pod) not in nodes:
-                self._store.remove("pods", metadata["namespace"], pod["metadata"]["name"])
 
     def _daemon_fits(self, daemon_set: Obj, node: Obj) -> bool:
         spec = dict(daemon_set["spec"]["template"]["spec"])

@@ -1,7 +1,7 @@
 """Machines and their kubelets: joining, starting and stopping containers, and failing.
 
 The pods of a failed machine stop at once; its Node turns NotReady only after the grace period of the node lifecycle
-controller (40 s), and its pods are evicted after the toleration of the not-ready taint (300 s), as in Kubernetes.
+controller (50 s), and its pods are evicted after the toleration of the not-ready taint (300 s), as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from simulator.cluster.objects import (
 )
 from simulator.cluster.state import ClusterState, Machine
 
-K3S_VERSION = "v1.33.5+k3s1"
+K3S_VERSION = "v1.35.5+k3s1"
 NETWORK_NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
 
 
@@ -186,7 +186,9 @@ class Kubelets:
 
     def _node_deleted(self, name: str) -> None:
         settings = self._state.settings
-        self._state.after(settings.orphan_pod_seconds, lambda: self._collect_orphans(name))
+        until_cycle = settings.orphan_cycle_seconds - self._state.now() % settings.orphan_cycle_seconds
+        until_removal = until_cycle + settings.orphan_quarantine_seconds
+        self._state.after(until_removal, lambda: self._collect_orphans(name))
         machine = self._state.machine_of_node.get(name)
         if machine is not None and machine.serves:
             self._state.after(settings.reregister_seconds, lambda: self._register_again(machine))

@@ -11,7 +11,7 @@ from typing import Any
 
 from simulator.cluster.api.selectors import matches_expression
 from simulator.cluster.control.relations import find_conflicts, has_relations
-from simulator.cluster.control.volumes import bind_local_claims, has_unbound_claim, volume_node_terms
+from simulator.cluster.control.volumes import bind_local_claims, claim_problem, volume_node_terms
 from simulator.cluster.objects import (
     TAINT_UNSCHEDULABLE,
     Obj,
@@ -26,7 +26,6 @@ from simulator.cluster.objects import (
 )
 from simulator.cluster.state import ClusterState, PodKey
 
-UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
@@ -173,8 +172,9 @@ class Scheduler:
     def _place(self, pod: Obj, capacities: list[NodeCapacity]) -> str:
         """Bind the pod to its best node and return an empty text, or return why it fits no node."""
         facts = self._state.pod_facts(pod)
-        if has_unbound_claim(self._state.store, pod):
-            return unschedulable_message(Counter({UNBOUND: len(capacities)}), len(capacities))
+        problem = claim_problem(self._state.store, pod)
+        if problem:
+            return f"0/{len(capacities)} nodes are available: {problem}."
         volume_terms = volume_node_terms(self._state.store, pod)
         conflicts = find_conflicts(self._state, pod, [capacity.node for capacity in capacities])
         fitting, reasons = [], Counter[str]()

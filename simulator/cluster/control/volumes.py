@@ -30,15 +30,17 @@ def volume_node_terms(store: ObjectStore, pod: Obj) -> list[list[Obj]]:
     return terms
 
 
-def has_unbound_claim(store: ObjectStore, pod: Obj) -> bool:
-    """Whether a claim of the pod waits for a volume whose class binds it before a pod is scheduled."""
+def claim_problem(store: ObjectStore, pod: Obj) -> str:
+    """Why no node can take the pod: a claim does not exist, or waits for a volume that no pod's start provides."""
     for name in claims_of(pod):
         claim = store.find("persistentvolumeclaims", pod["metadata"]["namespace"], name)
-        if claim is not None and not claim["spec"].get("volumeName"):
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if not claim["spec"].get("volumeName"):
             found = store.find("storageclasses", "", claim["spec"].get("storageClassName", "local-path"))
             if found is not None and found.get("volumeBindingMode") == "Immediate":
-                return True
-    return False
+                return "pod has unbound immediate PersistentVolumeClaims"
+    return ""
 
 
 def bind_local_claims(store: ObjectStore, pod: Obj, node: Obj) -> None:

@@ -89,3 +89,42 @@ def test_a_path_names_a_resource_and_an_object(path: str, found: tuple[str, str,
 def test_an_unknown_path_is_not_found(path: str) -> None:
     with pytest.raises(ApiError, match="could not find the requested resource"):
         parse_target(path)
+
+
+@pytest.mark.parametrize(
+    ("patch", "code"),
+    [
+        ({"metadata": {"annotations": {"node-fleet.io/cordoned-at": 5}}}, 400),
+        ({"metadata": {"annotations": {"node fleet/undone": "op-1"}}}, 422),
+        ({"spec": {"unschedulable": "true"}}, 400),
+        ({"spec": {"providerID": "aws:///us-east-1a/i-other"}}, 422),
+        ({"spec": {"providerID": None}}, 422),
+    ],
+)
+def test_a_patch_that_kubernetes_refuses_is_refused_and_changes_nothing(
+    cluster: SimulatedCluster, patch: Any, code: int
+) -> None:
+    verbs = ApiVerbs(cluster, "person")
+    before = verbs.get("nodes", "", "i-w0")
+    with pytest.raises(ApiError) as caught:
+        verbs.patch("nodes", "", "i-w0", patch)
+    assert (caught.value.code, verbs.get("nodes", "", "i-w0")) == (code, before)
+
+
+def test_version_zero_in_a_patch_is_no_precondition(cluster: SimulatedCluster) -> None:
+    verbs = ApiVerbs(cluster, "person")
+    patched = verbs.patch("nodes", "", "i-w0", {"metadata": {"resourceVersion": "0", "annotations": {"a": "b"}}})
+    assert patched["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("bounds", [{"minAvailable": 1, "maxUnavailable": 1}, {"maxUnavailable": "half"}])
+def test_a_budget_that_kubernetes_refuses_is_refused(cluster: SimulatedCluster, bounds: dict[str, Any]) -> None:
+    cluster.add_budget("web", namespace="shop", labels={"app": "web"})
+    with pytest.raises(ApiError) as caught:
+        ApiVerbs(cluster, "person").patch("poddisruptionbudgets", "shop", "web", {"spec": bounds})
+    assert caught.value.code == 422
+
+
+def test_a_list_cannot_be_narrowed_by_any_field(cluster: SimulatedCluster) -> None:
+    with pytest.raises(ApiError, match=r"field label not supported: spec\.color"):
+        ApiVerbs(cluster, "person").read("/api/v1/pods?fieldSelector=spec.color%3Dred")

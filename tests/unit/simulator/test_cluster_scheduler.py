@@ -141,3 +141,12 @@ def test_no_node_is_over_committed_and_only_what_fits_nowhere_waits(
         if not pod["spec"].get("nodeName"):
             assert is_unschedulable(pod)
             assert all(find_refusals(pod, cluster.state.pod_facts(pod), capacity) for capacity in capacities)
+
+
+def test_a_pod_waits_for_a_claim_that_does_not_exist() -> None:
+    _, cluster = a_cluster()
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    cluster.create("pods", pod_object("writer", volumes=volumes))
+    found = pod_named(cluster, "writer")
+    assert (found.unschedulable, found.node) == (True, "")
+    assert 'persistentvolumeclaim "data" not found' in found.message

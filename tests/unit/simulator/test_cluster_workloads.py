@@ -7,6 +7,7 @@ import pytest
 from simulator.clock import VirtualClock
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.model import OUR_ACTOR, ApplicationSpec, SimulatedCluster
+from simulator.cluster.objects import RUN_SECONDS
 from simulator.cluster.workloads import daemon_set_object, pod_object
 from tests.support.budget_checker import BudgetChecker
 
@@ -80,7 +81,8 @@ def test_a_daemon_set_covers_every_node_cordoned_ones_too() -> None:
     assert len(cluster.pods()) == 4
     cluster.instance_ended("i-w2")
     cluster.delete("nodes", "", "i-w2")
-    clock.advance(30)
+    assert len(cluster.pods()) == 4
+    clock.advance(60)
     assert len(cluster.pods()) == 3
 
 
@@ -205,3 +207,33 @@ def test_the_checker_names_what_must_never_be_deleted() -> None:
     cluster.evict("shop", "bare", actor="person")
     found = [(removal.owner_kind, removal.is_node_bound) for removal in checker.removals]
     assert found == [("StatefulSet", True), ("", False)]
+
+
+def status_of(cluster: SimulatedCluster, budget: str) -> dict[str, object]:
+    found = cluster.find("poddisruptionbudgets", "shop", budget)
+    assert found is not None
+    return {**found["status"], "reason": found["status"]["conditions"][0]["reason"]}
+
+
+@pytest.mark.parametrize("run_seconds", [5, 900])
+def test_a_budget_that_counts_replicas_and_selects_a_jobs_pod_allows_nothing(run_seconds: int) -> None:
+    """Also when the Job has finished: its pod stays."""
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=3, max_unavailable=1))
+    pod = pod_object("job", labels={"app": "web"}, annotations={RUN_SECONDS: str(run_seconds)})
+    template = {"metadata": pod["metadata"], "spec": {**pod["spec"], "restartPolicy": "Never"}}
+    cluster.create("jobs", {"metadata": {"name": "report", "namespace": "shop"}, "spec": {"template": template}})
+    clock.advance(60)
+    status = status_of(cluster, "web")
+    assert (status["disruptionsAllowed"], status["reason"]) == (0, "SyncFailed")
+    assert refusal(cluster, next(name for name in shop(cluster) if name.startswith("web"))).code == 429
+
+
+def test_of_two_budgets_that_share_a_pod_one_is_not_refreshed() -> None:
+    clock, cluster = a_cluster()
+    cluster.add_application(ApplicationSpec(name="web", replicas=3))
+    clock.advance(30)
+    for name in ("a", "b"):
+        cluster.add_budget(name, namespace="shop", labels={"app": "web"}, max_unavailable=1)
+    cluster.delete("pods", "shop", shop(cluster)[0])
+    assert [status_of(cluster, name)["currentHealthy"] for name in ("a", "b")] == [2, 3]
