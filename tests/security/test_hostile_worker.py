@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from node_fleet.domain.model.run import Alert
+from node_fleet.payload import from_payload
 from simulator.cluster.objects import Obj, internal_address
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import SOON_IDLE, scaled_down
@@ -35,6 +37,6 @@ def test_a_worker_that_a_second_node_claims_outlives_the_scale_down_and_both_are
     claim(idle, victim)
     runs = idle.ticks(8)
     assert victim in idle.workers() and any(scaled_down(run) for run in runs)
-    alerts = [a for run in runs for a in run.output_of("Decide")["decision"]["alerts"]]
-    named = [a["text"] for a in alerts if a["kind"] == f"node_disputed:{victim}"]
+    alerts = [a for run in runs for a in from_payload(tuple[Alert, ...], run.output_of("Decide")["decision"]["alerts"])]
+    named = [alert.text for alert in alerts if alert.kind == f"node_disputed:{victim}"]
     assert len(named) == 1 and f"2 Nodes claim it: a-{victim}, {victim}" in named[0]

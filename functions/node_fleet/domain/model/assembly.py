@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from node_fleet.domain.model.bounds import MAX_NODES_LISTED, Bounds, confirm_capacity
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.policy import Policy
@@ -76,8 +77,10 @@ def assemble(
         return Snapshot(at=now, source="none", workers=workers, missing=("reading",), problem=problem, hourly=hourly)
     known = "nodes" not in reading.missing
     identities = identify(instances, reading.nodes)
-    nodes, disputed = identities.confirmed, identities.disputed
-    ours = {instance.instance_id for instance in instances}
+    disputed, bounds = identities.disputed, Bounds(list(reading.refused))
+    types = {instance.instance_id: instance.instance_type for instance in instances}
+    nodes = {i: confirm_capacity(node, types[i], bounds) for i, node in identities.confirmed.items()}
+    ours = types.keys()
     workers = tuple(
         _worker(i, node, _phase(i, node, known and i.instance_id not in disputed, policy, now), noticed)
         for i in instances
@@ -90,11 +93,14 @@ def assemble(
         pending=reading.pending,
         custom=reading.custom,
         workers=workers,
-        unmanaged=tuple(sorted(node.node_name for node in reading.nodes if node.instance_id not in ours)),
-        dead_nodes=tuple(
-            sorted({n.instance_id for n in reading.nodes if n.instance_id not in ("", *ours) and _is_dead(n, policy)})
+        unmanaged=_listed(node.node_name for node in reading.nodes if node.instance_id not in ours),
+        dead_nodes=_listed(
+            node.instance_id
+            for node in reading.nodes
+            if node.instance_id and node.instance_id not in ours and _is_dead(node, policy)
         ),
         disputes=tuple(disputed.values()),
+        refused=tuple(bounds.refused),
         missing=missing,
         hourly=hourly,
         read_at=reading.at,
@@ -129,6 +135,10 @@ def _from_cached(
         )
     notice = instance.under_notice or instance.instance_id in noticed
     return replace(before, under_notice=notice, launched_at=instance.launched_at)
+
+
+def _listed(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names))[:MAX_NODES_LISTED])
 
 
 def _is_dead(node: NodeReading, policy: Policy) -> bool:

@@ -24,13 +24,20 @@ _ALLOCATABLE_SHARE = 0.93
 
 
 @functools.cache
-def offered(instance_type: str) -> tuple[int, int] | None:
-    """CPU (millicores) and memory (MiB) that pods can request of such a worker; None for an unknown family."""
+def capacity(instance_type: str) -> tuple[int, int] | None:
+    """Cores and memory (MiB) of such a machine; None for an unknown family."""
     match = _TYPE.match(instance_type)
     if not match:
         return None
     cores, gib = _size(match["family"], match["generation"], match["size"])
-    return (int(cores * 1000), int(gib * 1024 * _ALLOCATABLE_SHARE)) if cores else None
+    return (int(cores), int(gib * 1024)) if cores else None
+
+
+@functools.cache
+def offered(instance_type: str) -> tuple[int, int] | None:
+    """CPU (millicores) and memory (MiB) that pods can request of such a worker; None for an unknown family."""
+    known = capacity(instance_type)
+    return (known[0] * 1000, int(known[1] * _ALLOCATABLE_SHARE)) if known else None
 
 
 def _size(family: str, generation: str, size: str) -> tuple[float, float]:

@@ -79,7 +79,7 @@ class NodeReading(NodeUsage):
     def instance_id(self) -> str:
         """The EC2 id at the end of `aws:///ZONE/INSTANCE_ID`; empty when the provider id is not of that form."""
         last = self.provider_id.rsplit("/", 1)[-1]
-        return last if self.provider_id.startswith("aws:///") and last.startswith("i-") else ""
+        return last if self.provider_id.startswith("aws:///") and last.startswith("i-") and len(last) <= 19 else ""
 
     @property
     def zone(self) -> str:
@@ -196,13 +196,17 @@ class FleetLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(FleetLoad):
-    """One answer of Prometheus, de-duplicated and checked; every value covers workers only, never the server."""
+    """One answer of Prometheus, de-duplicated and checked; every value covers workers only, never the server.
+
+    refused: a sentence about each of the first figures that are beyond their bounds.
+    """
 
     at: int
     pending: tuple[PodShape, ...] | None
     nodes: tuple[NodeReading, ...]
     custom: tuple[CustomReading, ...] = ()
     missing: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +226,7 @@ class Snapshot(FleetLoad):
     unmanaged: tuple[str, ...] = ()
     dead_nodes: tuple[str, ...] = ()
     disputes: tuple[Dispute, ...] = ()
+    refused: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     hourly: tuple[HourlyLoad, ...] = ()
     read_at: int = 0

@@ -6,6 +6,7 @@ from node_fleet.domain.model.identity import DISPUTE_ADVICE
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, not_ready_too_long
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, listed_checks, shape_key
@@ -49,6 +50,12 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
             "Check the K3s server and the network between it and the workers"
         )
         found.append((MANY_NOT_READY, Alert(kind=MANY_NOT_READY, text=text)))
+    if refused := tick.snapshot.refused:
+        text = (
+            f"{count_of(len(refused), 'figure')} cannot be true and counts as missing: {'; '.join(refused)}; "
+            "find the worker or the target of Prometheus that states it, and replace that worker"
+        )
+        found.append(("figures_refused", Alert(kind="figures_refused", text=text)))
     for w in not_ready_too_long(tick):
         text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"
         found.append((f"not_ready:{w.instance_id}", Alert(kind="not_ready", text=text)))
