@@ -35,11 +35,12 @@ def instances(*names: str) -> tuple[Instance, ...]:
     )
 
 
-def read(figures: dict[str, Rows], *names: str, at: int = NOW) -> Snapshot:
+def read(figures: dict[str, Rows], *names: str | Instance, at: int = NOW) -> Snapshot:
     """What Prometheus answers, read and joined with EC2 as in production."""
     bench = Bench()
     bench.session.figures = figures
-    return replace(assemble(instances(*names), bench.reader.read(NOW), (), POLICY, at), read_at=at)
+    machines = tuple(one if isinstance(one, Instance) else instances(one)[0] for one in names)
+    return replace(assemble(machines, bench.reader.read(NOW), (), POLICY, at), read_at=at)
 
 
 def waiting(count: int) -> dict[str, Rows]:
@@ -120,7 +121,11 @@ class TestNewWorkersLoad:
     def test_is_weighted_by_cores(self, loads: tuple[tuple[float, int], ...], mean: float) -> None:
         names = [chr(ord("a") + n) for n in range(len(loads))]
         rows = [worker_rows(n, cpu=cpu, cores=cores) for n, (cpu, cores) in zip(names, loads, strict=True)]
-        seen = read(fleet_rows(*rows), *names)
+        types = {2: "t3.medium", 4: "t3.xlarge", 8: "t3.2xlarge"}
+        machines = [
+            replace(one, instance_type=types[cores]) for one, (_, cores) in zip(instances(*names), loads, strict=True)
+        ]
+        seen = read(fleet_rows(*rows), *machines)
         assert seen.cpu_percent == pytest.approx(mean)
         decision = Fleet().ticks(seen, replace(seen, at=NOW + TICK, read_at=NOW + TICK))
         assert (decision.action == "scale_up") == (mean > 70)

@@ -8,11 +8,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.prometheus.http import PrometheusClient, QueryRefusedError, Series
 from node_fleet.domain.model.assembly import blocking, total_load
+from node_fleet.domain.model.bounds import (
+    MAX_CORES,
+    MAX_LABEL_CHARACTERS,
+    MAX_MEMORY_BYTES,
+    MAX_METRIC,
+    MAX_PODS,
+    MAX_SECONDS,
+    MAX_TAINTS,
+    Bounds,
+)
 from node_fleet.domain.model.custom_metric import BUILT_IN_PROMQL, CustomMetric, built_in_name
 from node_fleet.domain.model.errors import MetricsUnavailableError
 from node_fleet.domain.model.snapshot import CustomReading, NodeReading, PodShape, Reading
@@ -40,10 +51,10 @@ class PrometheusReader:
         Raises:
             MetricsUnavailableError: Prometheus gives no usable answer. Single missing values do not raise.
         """
-        deadline = self._client.deadline()
-        nodes, missing = self._nodes(now, deadline, with_load=True)
+        deadline, bounds = self._client.deadline(), Bounds()
+        nodes, missing = self._nodes(now, deadline, bounds, with_load=True)
         pending = self._pending(now, deadline)
-        custom, custom_missing = self._custom(now, deadline)
+        custom, custom_missing = self._custom(now, deadline, bounds)
         load = total_load(node for node in nodes if node.usable or not node.node_name)
         missing += [name for name in ("cpu_percent", "memory_percent") if getattr(load, name) is None]
         missing += ["pending"] if pending is None else []
@@ -57,6 +68,7 @@ class PrometheusReader:
             nodes=tuple(node for node in nodes if node.node_name),
             custom=custom,
             missing=tuple(missing + custom_missing),
+            refused=tuple(bounds.refused),
         )
 
     def nodes(self, now: int) -> tuple[NodeReading, ...]:
@@ -65,7 +77,7 @@ class PrometheusReader:
         Raises:
             MetricsUnavailableError: also when kube-state-metrics lists no node at all.
         """
-        nodes, missing = self._nodes(now, self._client.deadline(), with_load=False)
+        nodes, missing = self._nodes(now, self._client.deadline(), Bounds(), with_load=False)
         if missing:
             absent = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
             raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {absent}")
@@ -75,7 +87,9 @@ class PrometheusReader:
         """Unschedulable pods, grouped by their requests; () means none, None means unknown."""
         return self._pending(now, self._client.deadline())
 
-    def _nodes(self, now: int, deadline: float, *, with_load: bool) -> tuple[tuple[NodeReading, ...], list[str]]:
+    def _nodes(
+        self, now: int, deadline: float, bounds: Bounds, *, with_load: bool
+    ) -> tuple[tuple[NodeReading, ...], list[str]]:
         """Nodes and missing values. Live workers that kube-state-metrics does not list have an empty name.
 
         A series that no node has, the server included, is not exported: then the nodes are unknown. A default value
@@ -87,7 +101,10 @@ class PrometheusReader:
         loads = _by(workers, "instance_id")
         absent = [name for name, part in queries.NODE_SERIES.items() if not shown.get(part)]
         if absent:
-            unnamed = (NodeReading(node_name="", provider_id="", ready=True, **_load(load)) for load in loads.values())
+            unnamed = (
+                NodeReading(node_name="", provider_id="", ready=True, **_with_equal_weight(_load(name, load, bounds)))
+                for name, load in loads.items()
+            )
             series = absent if shown.get("nodes_known") else []
             return tuple(unnamed), [
                 "nodes",
@@ -95,7 +112,7 @@ class PrometheusReader:
                 *([] if pods.get("pods_known") or not with_load else ["requested"]),
             ]
         cpu = self._cadvisor(now, deadline) if with_load and self._settings.cpu_source == "cadvisor" else {}
-        nodes = _node_readings(shown, pods, loads, cpu)
+        nodes = _node_readings(shown, pods, loads, cpu, bounds)
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]
         return self._with_not_ready(nodes, now, deadline), missing
 
@@ -111,7 +128,7 @@ class PrometheusReader:
             seconds = {one.labels.get("node", ""): one.value for one in series}
             for node in nodes:
                 if not node["ready"]:
-                    node["not_ready_seconds"] = max(0, int(seconds.get(node["node_name"], 0)))
+                    node["not_ready_seconds"] = int(min(window, max(0, seconds.get(node["node_name"], 0))))
         return tuple(NodeReading(**node) for node in nodes)
 
     def _pending(self, now: int, deadline: float) -> tuple[PodShape, ...] | None:
@@ -120,15 +137,15 @@ class PrometheusReader:
             return None
         ages: dict[PodKey, float] = {}
         for one in answer.get("age", ()):
-            ages[_pod(one)] = max(one.value, ages.get(_pod(one), 0.0))
+            ages[_pod(one)] = max(min(one.value, MAX_SECONDS), ages.get(_pod(one), 0.0))
         if not ages:
             return ()
         requests: dict[PodKey, dict[str, float]] = defaultdict(dict)
         for one in self._client.query("pending_requests", queries.PENDING_REQUESTS, now, deadline):
-            requests[_pod(one)][one.labels.get("resource", "")] = one.value
+            requests[_pod(one)][one.labels.get("resource", "")] = min(one.value, MAX_MEMORY_BYTES)
         return pod_shapes(ages, requests)
 
-    def _custom(self, now: int, deadline: float) -> tuple[tuple[CustomReading, ...], list[str]]:
+    def _custom(self, now: int, deadline: float, bounds: Bounds) -> tuple[tuple[CustomReading, ...], list[str]]:
         """The custom metrics, and the missing ones: absent ones that hold a scale-down, and refused queries."""
         metrics = self._settings.custom_metrics
         names = [built_in_name(query) for metric in metrics for query in (metric.query, metric.traffic_query)]
@@ -136,6 +153,8 @@ class PrometheusReader:
         found, missing = [], []
         for metric in metrics:
             reading, problem = self._custom_one(metric, built_in, now, deadline)
+            checked = bounds.checked(f"metric {metric.name}", reading.value, MAX_METRIC, low=-MAX_METRIC)
+            reading = replace(reading, value=checked)
             found.append(reading)
             absent = reading.value is None and not metric.has_low_traffic(reading.traffic)
             if problem or (absent and metric.when_absent == "hold"):
@@ -205,7 +224,8 @@ def _shape(size: tuple[int, int], pods: list[PodKey], ages: dict[PodKey, float],
 
 def _pod(one: Series) -> PodKey:
     labels = one.labels
-    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
+    namespace, pod, uid = (labels.get(name, "")[:MAX_LABEL_CHARACTERS] for name in ("namespace", "pod", "uid"))
+    return namespace, pod, uid
 
 
 def _by(figures: Figures, label: str) -> Resources:
@@ -218,15 +238,17 @@ def _by(figures: Figures, label: str) -> Resources:
     return found
 
 
-def _node_readings(shown: Figures, pods: Figures, loads: Resources, cpu: dict[str, float]) -> list[dict[str, Any]]:
+def _node_readings(
+    shown: Figures, pods: Figures, loads: Resources, cpu: dict[str, float], bounds: Bounds
+) -> list[dict[str, Any]]:
     """The fields of a NodeReading for each worker's node. `cpu` by node name takes precedence over `loads`."""
     flags = _by({name: shown.get(name, []) for name in ("ready", "unschedulable")}, "node")
     allocatable, requested = _resources(shown.get("allocatable", ())), _resources(pods.get("requested", ()))
-    counts, taints = _by({"pods": pods.get("pods", [])}, "node"), _taints(shown.get("taint", ()))
+    counts, taints = _by({"pods": pods.get("pods", [])}, "node"), _taints(shown.get("taint", ()), bounds)
     pods_known = bool(pods.get("pods_known"))
     nodes: dict[str, dict[str, Any]] = {}
     for one in shown.get("node", ()):
-        name, provider_id = one.labels.get("node", ""), one.labels.get("provider_id", "")
+        name, provider_id = one.labels.get("node", "")[:MAX_LABEL_CHARACTERS], one.labels.get("provider_id", "")
         known = nodes.get(name)
         if known is not None and (known["provider_id"] or not provider_id):
             continue
@@ -239,9 +261,9 @@ def _node_readings(shown: Figures, pods: Figures, loads: Resources, cpu: dict[st
             "unschedulable": flags[name].get("unschedulable", 1) == 1,
             "taints": taints[name],
             "blocking_taints": blocking(taints[name]),
-            **_sizes(allocatable.get(name, {}), held),
-            "pods": int(counts[name].get("pods", 0)) if pods_known else None,
-            **_load(loads.get(provider_id.rsplit("/", 1)[-1], {})),
+            **_sizes(name, allocatable.get(name, {}), held, bounds),
+            "pods": _pod_count(name, counts[name].get("pods", 0) if pods_known else None, bounds),
+            **_load(name, loads.get(provider_id.rsplit("/", 1)[-1], {}), bounds),
             **({"cpu_percent": cpu[name]} if name in cpu else {}),
         }
     return [nodes[name] for name in sorted(nodes)]
@@ -254,37 +276,66 @@ def _resources(series: Iterable[Series]) -> Resources:
     return found
 
 
-def _taints(series: Iterable[Series]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = defaultdict(tuple)
+def _taints(series: Iterable[Series], bounds: Bounds) -> dict[str, tuple[str, ...]]:
+    """The taints of each node. Of a node with more than a real node has, those that keep pods away come first."""
+    found: dict[str, set[str]] = defaultdict(set)
     for one in series:
-        key, value = one.labels.get("key", ""), one.labels.get("value", "")
-        taint = f"{key}={value}:{one.labels.get('effect', '')}" if value else f"{key}:{one.labels.get('effect', '')}"
-        found[one.labels.get("node", "")] = tuple(sorted({*found[one.labels.get("node", "")], taint}))
-    return found
+        key, value, effect = (one.labels.get(name, "")[:MAX_LABEL_CHARACTERS] for name in ("key", "value", "effect"))
+        found[one.labels.get("node", "")].add(f"{key}={value}:{effect}" if value else f"{key}:{effect}")
+    kept: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for node, taints in found.items():
+        first = blocking(sorted(taints))
+        kept[node] = tuple(sorted({*first, *sorted(taints)[: max(0, MAX_TAINTS - len(first))]}))[:MAX_TAINTS]
+        if len(taints) > MAX_TAINTS:
+            bounds.refuse(f"node {node:.80} has {len(taints)} taints, expected at most {MAX_TAINTS}")
+    return kept
 
 
-def _sizes(allocatable: dict[str, float], requested: dict[str, float] | None) -> dict[str, int | None]:
-    def whole(value: float | None, factor: float) -> int | None:
-        return None if value is None else round(value * factor)
+def _sizes(
+    node: str, allocatable: dict[str, float], requested: dict[str, float] | None, bounds: Bounds
+) -> dict[str, int | None]:
+    """In millicores, MiB and pods; what exceeds its bound is missing."""
+    limits = {"cpu": (MAX_CORES, 1000.0), "memory": (MAX_MEMORY_BYTES, 1 / _MIB), "pods": (MAX_PODS, 1.0)}
 
+    def whole(kind: str, resource: str, value: float | None) -> int | None:
+        high, factor = limits[resource]
+        checked = bounds.checked(f"{kind} {resource} of {node}", value, high)
+        return None if checked is None else round(checked * factor)
+
+    held = {name: None if requested is None else requested.get(name, 0.0) for name in ("cpu", "memory")}
     return {
-        "cpu_allocatable_milli": whole(allocatable.get("cpu"), 1000),
-        "memory_allocatable_mib": whole(allocatable.get("memory"), 1 / _MIB),
-        "pods_allocatable": whole(allocatable.get("pods"), 1),
-        "cpu_requested_milli": None if requested is None else whole(requested.get("cpu", 0.0), 1000),
-        "memory_requested_mib": None if requested is None else whole(requested.get("memory", 0.0), 1 / _MIB),
+        "cpu_allocatable_milli": whole("allocatable", "cpu", allocatable.get("cpu")),
+        "memory_allocatable_mib": whole("allocatable", "memory", allocatable.get("memory")),
+        "pods_allocatable": whole("allocatable", "pods", allocatable.get("pods")),
+        "cpu_requested_milli": whole("requested", "cpu", held["cpu"]),
+        "memory_requested_mib": whole("requested", "memory", held["memory"]),
     }
 
 
-def _load(figures: dict[str, float]) -> dict[str, Any]:
-    total, available = figures.get("memory_total"), figures.get("memory_available")
+def _pod_count(node: str, value: float | None, bounds: Bounds) -> int | None:
+    checked = bounds.checked(f"the number of pods on {node}", value, MAX_PODS)
+    return None if checked is None else int(checked)
+
+
+def _load(node: str, figures: dict[str, float], bounds: Bounds) -> dict[str, Any]:
+    total = bounds.checked(f"the memory of {node}", figures.get("memory_total"), MAX_MEMORY_BYTES)
+    available = figures.get("memory_available")
+    if total is not None:
+        available = bounds.checked(f"the available memory of {node}", available, total)
     known = total is not None and available is not None
     return {
-        "cores": figures.get("cores"),
+        "cores": bounds.checked(f"the cores of {node}", figures.get("cores"), MAX_CORES),
         "cpu_percent": _percent(figures["cpu"]) if "cpu" in figures else None,
         "memory_total_mib": round(total / _MIB) if known and total is not None else None,
         "memory_used_mib": round((total - available) / _MIB) if total is not None and available is not None else None,
     }
+
+
+def _with_equal_weight(load: dict[str, Any]) -> dict[str, Any]:
+    """The load of a worker whose instance type is not known here: no worker outweighs another by the size it states."""
+    total, used = load["memory_total_mib"], load["memory_used_mib"]
+    memory = {"memory_total_mib": _MIB, "memory_used_mib": round(_MIB * used / total)} if total else {}
+    return {**load, "cores": 1.0 if load["cores"] else None, **memory}
 
 
 def _percent(value: float) -> float:

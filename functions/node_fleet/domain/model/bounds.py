@@ -33,11 +33,11 @@ class Bounds:
         if len(self.refused) < MAX_REFUSALS:
             self.refused.append(sentence)
 
-    def checked(self, what: str, value: float | None, high: float) -> float | None:
-        """The figure when it is from 0 to high, else None."""
-        if value is None or 0 <= value <= high:
+    def checked(self, what: str, value: float | None, high: float, *, low: float = 0.0) -> float | None:
+        """The figure when it is from low to high, else None."""
+        if value is None or low <= value <= high:
             return value
-        self.refuse(f"{what:.80} is {value:.4g}, expected 0 to {high:.4g}")
+        self.refuse(f"{what:.80} is {value:.4g}, expected {low:.4g} to {high:.4g}")
         return None
 
 
