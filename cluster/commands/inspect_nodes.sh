@@ -34,6 +34,7 @@ import sys
 import zlib
 
 LIMIT = 11900
+LARGEST_FIGURE = 999_999_999
 FIT_SECONDS = 1.0
 LISTS = {
     "nodes": "/api/v1/nodes",
@@ -85,6 +86,19 @@ def requested(pod):
         return 0
 
 
+def allocatable_cpu(node):
+    """0 when it cannot be read: the figure of one node must not end the inspection of the others."""
+    try:
+        return amount_of("cpu", str(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or 0))
+    except UNREADABLE:
+        return 0
+
+
+def bounded(number):
+    """A figure as the reader of this output accepts it."""
+    return min(LARGEST_FIGURE, max(0, int(number)))
+
+
 def flags(node, pods, cluster):
     roles = meta(node).get("labels") or {}
     marks = {
@@ -121,7 +135,7 @@ def shown(name):
 
 def disruptions_left(pods, cluster):
     left = [cluster.disruptions_left(b) for pod in pods if moves(pod) for b in cluster.budgets_of(pod)]
-    return str(min(left)) if left else "-"
+    return str(bounded(min(left))) if left else "-"
 
 
 def counts(pods):
@@ -155,7 +169,8 @@ class Line:
         name = meta(node)["name"]
         name = name if PLAIN.fullmatch(name) else "?"
         live = [p for p in pods if not finished(p)]
-        allocatable = amount_of("cpu", str(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or 0))
+        self.created = epoch(meta(node).get("creationTimestamp")) or cluster.now
+        self.is_own = instance != "-" and (meta(node).get("labels") or {}).get("node-fleet.io/role") == "worker"
         mark = node_protected(node, cluster.now)
         self.blockers = blockers(node, pods, cluster)
         self.head = [
@@ -164,9 +179,9 @@ class Line:
             "=" if name == instance else name,
             str(zones.index(zone)),
             flags(node, pods, cluster),
-            str(int(cluster.now - (epoch(meta(node).get("creationTimestamp")) or cluster.now))),
+            str(bounded(cluster.now - self.created)),
             counts(pods),
-            f"{sum(map(requested, live))}/{allocatable}",
+            f"{bounded(sum(map(requested, live)))}/{bounded(allocatable_cpu(node))}",
             disruptions_left(pods, cluster),
             cordon(node),
             "D" if mark == DISABLED else "K" if mark else "-",
@@ -191,13 +206,16 @@ class Line:
 
 
 def limited(header, lines, tail):
-    """Two pods a worker, else one, else none; if that is too long, removable workers first and a count of the others."""
+    """Two pods a worker, else one, else none; if that is too long, the fleet's workers first and a count of the others.
+
+    Of these the removable ones come first, and the older Nodes: their ages are the API server's, not the workers' own.
+    """
     for named in (2, 1, 0):
         body = [line.text(named) for line in lines]
         if len("\n".join([header, *body, *tail])) <= LIMIT:
             return [header, *body, *tail]
     kept, size = [header, *tail], len("\n".join([header, *tail])) + 10
-    for line in sorted(lines, key=lambda each: bool(each.blockers)):
+    for line in sorted(lines, key=lambda each: (not each.is_own, bool(each.blockers), each.created)):
         size += len(line.text(0)) + 1
         if size > LIMIT:
             break

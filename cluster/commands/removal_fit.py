@@ -18,17 +18,28 @@ def is_ready(node):
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
+def amounts_of(node):
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    try:
+        return {resource: amount_of(resource, str(quantity)) for resource, quantity in allocatable.items()}
+    except UNREADABLE:
+        return None
+
+
 def placed_nodes(lists):
-    """The nodes of the cluster with the pods that run on them. A node with a pod that cannot be read takes no pods."""
+    """The nodes of the cluster with the pods that run on them.
+
+    A node whose amounts cannot be read, or that has a pod that cannot be read, takes no pods.
+    """
     nodes = {}
     for each in lists["nodes"]:
-        spec, amounts = each.get("spec") or {}, (each.get("status") or {}).get("allocatable") or {}
+        spec, amounts = each.get("spec") or {}, amounts_of(each)
         nodes[each["metadata"]["name"]] = Node(
             each["metadata"]["name"],
             each["metadata"].get("labels") or {},
-            {resource: amount_of(resource, str(quantity)) for resource, quantity in amounts.items()},
+            amounts or {},
             spec.get("taints") or (),
-            is_ready(each) and not spec.get("unschedulable"),
+            amounts is not None and is_ready(each) and not spec.get("unschedulable"),
         )
     placement = Placement(nodes.values())
     for each in lists["pods"]:

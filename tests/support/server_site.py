@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,3 +81,18 @@ class Site:
                 "status": {"phase": phase},
             },
         )
+
+
+@contextlib.contextmanager
+def server_site() -> Iterator[Site]:
+    """A server and two workers in two zones, a minute after they joined."""
+    clock = VirtualClock()
+    world = SimulatedCluster(clock)
+    world.add_server(SERVER, "us-east-1a")
+    world.add_worker(FIRST, az="us-east-1a")
+    world.add_worker(SECOND, az="us-east-1b", market="spot")
+    clock.advance(60)
+    shell = ServerShell(world, clock.advance)
+    yield Site(clock, world, shell)
+    shell.close()
+    clock.close()

@@ -18,6 +18,7 @@ Demand = dict[str, Any]
 UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 """What an object of an unexpected shape raises when it is read."""
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_MOST_DIGITS = 18
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")
 _UNITS = {
@@ -32,9 +33,12 @@ _UNITS = {
 def amount_of(resource: str, quantity: str) -> int:
     """A Kubernetes quantity, rounded up: millicores of cpu, bytes or pieces of every other resource."""
     found = _QUANTITY.fullmatch(quantity)
-    if found is None or found[2] not in _UNITS:
-        raise ValueError(f"{quantity!r} is not a quantity")
-    return math.ceil(Decimal(found[1]) * _UNITS[found[2]] * (1000 if resource == "cpu" else 1))
+    if found is None or found[2] not in _UNITS or found[1].count(".") > 1 or not any(map(str.isdigit, found[1])):
+        raise ValueError(f"{quantity!r:.80} is not a quantity")
+    number = Decimal(found[1])
+    if number.adjusted() > _MOST_DIGITS:
+        raise ValueError(f"{quantity!r:.80} is larger than any quantity of Kubernetes")
+    return math.ceil(number * _UNITS[found[2]] * (1000 if resource == "cpu" else 1))
 
 
 def requests_of(spec: Mapping[str, Any]) -> dict[str, int]:
