@@ -29,11 +29,12 @@ DECIDE_LOG_GROUP = "/aws/lambda/$cluster-Decide"
 CPU_MARKS, MEMORY_MARKS = (("yellow", 70), ("red", 85)), (("yellow", 75), ("red", 90))
 WORKERS = 'job="node-exporter"'
 POD = "namespace, pod, uid"
-NOT_SERVER = 'unless on (node) (kube_node_role{role=~"control-plane|master"})'
+NOT_SERVER = 'unless on (node) (kube_node_role{job="kube-state-metrics",role=~"control-plane|master"})'
 NETWORK_DEVICES = 'device!~"lo|veth.*|cni.*|flannel.*"'
+GATED = 'kube_pod_status_reason{job="kube-state-metrics",reason="SchedulingGated"}'
 UNSCHEDULABLE = (
-    f"(max by ({POD}) (kube_pod_status_unschedulable == 1)"
-    f' unless on ({POD}) max by ({POD}) (kube_pod_status_reason{{reason="SchedulingGated"}} == 1))'
+    f'(max by ({POD}) (kube_pod_status_unschedulable{{job="kube-state-metrics"}} == 1)'
+    f" unless on ({POD}) max by ({POD}) ({GATED} == 1))"
 )
 WORKER_CPU = (
     f'100 * (1 - sum by (instance_id) (rate(node_cpu_seconds_total{{{WORKERS},mode="idle"}}[5m]))'
@@ -82,7 +83,8 @@ def event_panel(title: str) -> Panel:
     )
 
 
-NODES = f"max by (node) (kube_node_info) {NOT_SERVER}"
+PODS_KNOWN = f'count(max by ({POD}) (kube_pod_status_phase{{job="kube-state-metrics"}}))'
+NODES = f'max by (node) (kube_node_info{{job="kube-state-metrics"}}) {NOT_SERVER}'
 
 
 def cluster_overview() -> Json:
@@ -130,15 +132,13 @@ def _fleet_at_present() -> list[Panel]:
             kind="stat",
             width=6,
             marks=(("yellow", 1), ("red", 6)),
-            targets=(
-                query(f"count({UNSCHEDULABLE}) or 0 * count(max by ({POD}) (kube_pod_status_phase))", "unschedulable"),
-            ),
+            targets=(query(f"count({UNSCHEDULABLE}) or 0 * {PODS_KNOWN}", "unschedulable"),),
         ),
     ]
 
 
 def _fleet_over_time() -> list[Panel]:
-    ready = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'
+    ready = 'max by (node) (kube_node_status_condition{job="kube-state-metrics",condition="Ready",status="true"})'
     return [
         Panel(
             "Workers over time",
@@ -180,7 +180,12 @@ def _fleet_over_time() -> list[Panel]:
             "Pods on each node. An even colour shows an even distribution.",
             kind="heatmap",
             width=24,
-            targets=(query(f'count by (node) (max by ({POD}, node) (kube_pod_info{{node!=""}}))', "{{node}}"),),
+            targets=(
+                query(
+                    f'count by (node) (max by ({POD}, node) (kube_pod_info{{job="kube-state-metrics",node!=""}}))',
+                    "{{node}}",
+                ),
+            ),
         ),
     ]
 

@@ -77,7 +77,7 @@ def test_no_waiting_pod_is_none_waiting_while_the_exporter_lives() -> None:
 
 def test_the_query_counts_only_what_the_scheduler_could_not_place_and_no_gate_holds() -> None:
     assert "kube_pod_status_unschedulable" in queries.PENDING_AGE
-    assert 'kube_pod_status_reason{reason="SchedulingGated"} == 1' in queries.PENDING_AGE
+    assert 'reason="SchedulingGated"} == 1' in queries.PENDING_AGE
     assert "kube_pod_status_unschedulable" in queries.PENDING_REQUESTS
     assert 'phase="Pending"' not in queries.PENDING.text + queries.PENDING_REQUESTS
 

@@ -41,19 +41,28 @@ _WORKERS = 'job="node-exporter",instance_id!=""'
 # Targets scraped well, and just now. A dead node that is still a target has up = 0; one that left has no series.
 _LIVE = f"(up{{{_WORKERS}}} == 1 and time() - timestamp(up{{{_WORKERS}}}) <= {FRESH_SECONDS})"
 _POD = "namespace, pod, uid"
+
+
+def _exported(metric: str, matchers: str = "") -> str:
+    """The series of one metric that kube-state-metrics exports. The same name from another target is not believed."""
+    return f'{metric}{{job="kube-state-metrics"{matchers and ","}{matchers}}}'
+
+
 # Pods that are not finished: these hold what they requested.
-_UNFINISHED = f'max by ({_POD}) (kube_pod_status_phase{{phase=~"Pending|Running"}} == 1)'
+_PHASE, _LIVE_PHASE = "kube_pod_status_phase", 'phase=~"Pending|Running"'
+_UNFINISHED = f"max by ({_POD}) ({_exported(_PHASE, _LIVE_PHASE)} == 1)"
 # The exporter marks every pod with PodScheduled=False, those held by a scheduling gate included: those are taken out.
+_GATED = _exported("kube_pod_status_reason", 'reason="SchedulingGated"')
 _UNSCHEDULABLE = (
-    f"((max by ({_POD}) (kube_pod_status_unschedulable) == 1)"
-    f' unless on ({_POD}) (kube_pod_status_reason{{reason="SchedulingGated"}} == 1))'
+    f"((max by ({_POD}) ({_exported('kube_pod_status_unschedulable')}) == 1) unless on ({_POD}) ({_GATED} == 1))"
 )
 
 
 def _pod_requests(labels: str, selector: str) -> str:
     """Requests of one pod: the sum of its containers, or its largest init container where that is more."""
-    container = f'kube_pod_container_resource_requests{{resource=~"cpu|memory"{selector}}}'
-    init = f'kube_pod_init_container_resource_requests{{resource=~"cpu|memory"{selector}}}'
+    matchers = f'resource=~"cpu|memory"{selector}'
+    container = _exported("kube_pod_container_resource_requests", matchers)
+    init = _exported("kube_pod_init_container_resource_requests", matchers)
     once = f"max by ({labels}, container, resource) ({container})"
     return (
         f"max by ({labels}, resource) (sum by ({labels}, resource) ({once})"
@@ -65,24 +74,26 @@ def _pod_requests(labels: str, selector: str) -> str:
 
 # Returns: one series for the whole cluster. Unit: nodes, the server included.
 # Empty: kube-state-metrics is gone (a cluster has at least its server); nothing is known of any node.
-NODES_KNOWN = "count(max by (node) (kube_node_info))"
+NODES_KNOWN = f"count(max by (node) ({_exported('kube_node_info')}))"
 
 # Returns: 1 for each node but the server, with labels node, provider_id and internal_ip. Unit: none.
 # Empty: no worker has registered, provided that NODES_KNOWN answers.
-_SERVER = 'kube_node_role{role=~"control-plane|master"}'
-NODE = f"max by (node, provider_id, internal_ip) (kube_node_info) unless on (node) ({_SERVER})"
+_SERVER = _exported("kube_node_role", 'role=~"control-plane|master"')
+NODE = f"max by (node, provider_id, internal_ip) ({_exported('kube_node_info')}) unless on (node) ({_SERVER})"
 
 # Returns: 1 or 0 for each node. Unit: none. Empty for a node: its readiness is not known, it counts as not ready.
-NODE_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"})'
+_READY = _exported("kube_node_status_condition", 'condition="Ready",status="true"')
+NODE_READY = f"max by (node) ({_READY})"
 
 # Returns: 1 for a cordoned node, else 0. Unit: none. Empty for a node: not known, counts as cordoned.
-NODE_UNSCHEDULABLE = "max by (node) (kube_node_spec_unschedulable)"
+NODE_UNSCHEDULABLE = f"max by (node) ({_exported('kube_node_spec_unschedulable')})"
 
 # Returns: 1 for each taint, with labels node, key, value, effect. Unit: none. Empty: no node has a taint.
-NODE_TAINT = "max by (node, key, value, effect) (kube_node_spec_taint)"
+NODE_TAINT = f"max by (node, key, value, effect) ({_exported('kube_node_spec_taint')})"
 
 # Returns: what pods may request of each node, with label resource. Unit: cores, bytes, pods. Empty: missing.
-NODE_ALLOCATABLE = 'max by (node, resource) (kube_node_status_allocatable{resource=~"cpu|memory|pods"})'
+_ALLOCATABLE = _exported("kube_node_status_allocatable", 'resource=~"cpu|memory|pods"')
+NODE_ALLOCATABLE = f"max by (node, resource) ({_ALLOCATABLE})"
 
 
 def not_ready_seconds(window_seconds: int) -> str:
@@ -91,10 +102,9 @@ def not_ready_seconds(window_seconds: int) -> str:
     Returns: seconds since the last minute at which the node was Ready or, when it never was within the window, since
     the first minute at which it was seen. Unit: seconds, up to a minute too long. Empty for a node: not known, 0.
     """
-    ready = 'kube_node_status_condition{condition="Ready",status="true"}'
     window = f"[{window_seconds}s:1m]"
-    last = f"max by (node) (max_over_time(timestamp({ready} == 1){window}))"
-    first = f"min by (node) (min_over_time(timestamp({ready}){window}))"
+    last = f"max by (node) (max_over_time(timestamp({_READY} == 1){window}))"
+    first = f"min by (node) (min_over_time(timestamp({_READY}){window}))"
     return f"time() - ({last} or {first})"
 
 
@@ -102,7 +112,7 @@ def not_ready_seconds(window_seconds: int) -> str:
 
 # Returns: one series for the whole cluster. Unit: pods, finished ones included.
 # Empty: kube-state-metrics shows no pod at all: it is gone or may not list pods; nothing about pods is known.
-PODS_KNOWN = f"count(max by ({_POD}) (kube_pod_status_phase))"
+PODS_KNOWN = f"count(max by ({_POD}) ({_exported(_PHASE)}))"
 
 # Returns: the requests of each node's unfinished pods, with label resource. Unit: cores, bytes.
 # Empty for a node: its pods request nothing (0), provided that PODS_KNOWN answers.
@@ -112,14 +122,15 @@ NODE_REQUESTED = (
 
 # Returns: the unfinished pods bound to each node, daemons included. Unit: pods.
 # Empty for a node: it has none (0), provided that PODS_KNOWN answers.
-NODE_PODS = f'count by (node) (max by ({_POD}, node) (kube_pod_info{{node!=""}}) and on ({_POD}) {_UNFINISHED})'
+_BOUND = _exported("kube_pod_info", 'node!=""')
+NODE_PODS = f"count by (node) (max by ({_POD}, node) ({_BOUND}) and on ({_POD}) {_UNFINISHED})"
 
 # --- pods that no node can take, from kube-state-metrics ----------------------------------------------------------
 
 # Returns: one series for each unschedulable, ungated pod, whatever the number of exporter replicas. Unit: seconds since
 # the pod was created. Empty: no pod waits (0), provided that PODS_KNOWN answers; else missing.
 PENDING_AGE = (
-    f"(time() - max by ({_POD}) (kube_pod_created) and on ({_POD}) {_UNSCHEDULABLE})"
+    f"(time() - max by ({_POD}) ({_exported('kube_pod_created')}) and on ({_POD}) {_UNSCHEDULABLE})"
     f" or on ({_POD}) 0 * {_UNSCHEDULABLE}"
 )
 
@@ -158,10 +169,11 @@ WORKER_MEMORY_AVAILABLE = (
 
 # Returns: the CPU time that everything on a node used over five minutes, by its cores. Waiting for disk or for the
 # hypervisor does not count. A node that is not scraped has no machine_cpu_cores and so no answer. Unit: percent.
-# Empty for a node: cAdvisor is not scraped under a label `node`; node-exporter's figure stands.
+# Empty for a node: cAdvisor is not scraped with a label `node` in a job of these names; node-exporter's figure stands.
+_CADVISOR = 'job=~"(kubernetes-)?(nodes-)?(cadvisor|kubelet)"'
 NODE_CPU_CADVISOR = (
-    '100 * max by (node) (rate(container_cpu_usage_seconds_total{id="/",node!=""}[5m]))'
-    " / max by (node) (machine_cpu_cores)"
+    f'100 * max by (node) (rate(container_cpu_usage_seconds_total{{{_CADVISOR},id="/",node!=""}}[5m]))'
+    f" / max by (node) (machine_cpu_cores{{{_CADVISOR}}})"
 )
 
 # --- the requests of one reading ----------------------------------------------------------------------------------

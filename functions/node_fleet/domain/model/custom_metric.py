@@ -60,20 +60,24 @@ class BuiltInMetric:
         )
 
 
+_APPLICATION = 'job!~"node-exporter|kube-state-metrics|alertmanager"'
+"""Every job but those of node-fleet's own targets: the exporter of a worker cannot state the load of an application."""
+
+
 def _latency(quantile: float) -> str:
-    buckets = "sum by (le) (rate(http_request_duration_seconds_bucket[5m]))"
+    buckets = f"sum by (le) (rate(http_request_duration_seconds_bucket{{{_APPLICATION}}}[5m]))"
     return f"1000 * histogram_quantile({quantile}, {buckets})"
 
 
-_TRAFFIC = "sum(rate(http_requests_total[2m]))"
-_ERRORS = 'sum(rate(http_requests_total{status=~"5.."}[2m]))'
+_TRAFFIC = f"sum(rate(http_requests_total{{{_APPLICATION}}}[2m]))"
+_ERRORS = f'sum(rate(http_requests_total{{{_APPLICATION},status=~"5.."}}[2m]))'
 BUILT_IN_METRICS: tuple[BuiltInMetric, ...] = (
     # The longest queue of the demo application: every replica reports the same value.
-    BuiltInMetric("queue_depth", 1000, 100, "jobs", 'max(app_queue_depth{queue="default"})'),
+    BuiltInMetric("queue_depth", 1000, 100, "jobs", f'max(app_queue_depth{{{_APPLICATION},queue="default"}})'),
     # The latency below which 95 and 99 of 100 requests stay. Without requests the answer is empty or NaN.
     BuiltInMetric("latency_p95", 2000, 500, "ms", _latency(0.95), needs_traffic=True),
     BuiltInMetric("latency_p99", 4000, 1000, "ms", _latency(0.99), needs_traffic=True),
-    BuiltInMetric("request_rate", 5000, 2500, "requests/s", "sum(rate(http_requests_total[5m]))"),
+    BuiltInMetric("request_rate", 5000, 2500, "requests/s", f"sum(rate(http_requests_total{{{_APPLICATION}}}[5m]))"),
     # The share of answers with a 5xx status. Without requests the answer is empty or NaN.
     BuiltInMetric("error_rate", 5, 1, "%", f"100 * ({_ERRORS} or 0 * {_TRAFFIC}) / {_TRAFFIC}", needs_traffic=True),
 )
