@@ -143,6 +143,7 @@ LEASE_AND_STATE = (HOLD_LEASE, READ_STATE)
 
 NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
+    "CheckSetAside": FunctionNeeds((HOLD_LEASE, *FORGET, *UNCORDON, CANCEL_COMMAND)),
     "CollectMetrics": FunctionNeeds(
         (READ_STATE, *INSPECT, *LIST_PENDING, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
     ),

@@ -140,16 +140,17 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
         inspection = target.call(services.server.inspect)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         return (), f"Which workers are eligible for removal is unknown: {error}"
-    if not inspection.known:
-        return (), f"Which workers are eligible for removal is unknown: {inspection.detail}"
+    if problem := inspection.clock_problem or ("" if inspection.known else inspection.detail):
+        return (), f"Which workers are eligible for removal is unknown: {problem}"
     judged = judge_workers(
         inspection,
         services.ec2.instances(),
-        under_notice=frozenset(notice.instance_id for notice in state.notices),
+        under_notice=state.ids_under_notice,
         back_offs=state.memory.back_offs,
         now=services.clock.now(),
         cpu_percent={worker.instance_id: worker.cpu_percent for worker in snapshot.workers},
         not_ready=decision.replace,
+        set_aside=state.ids_set_aside,
     )
     return _judged_rows(judged), ""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cli.output import CommandError
 from cli.status import ago
 from cli.target import InvocationError, Target
-from node_fleet.domain.model.assembly import refresh
+from node_fleet.domain.model.assembly import refresh, with_set_aside
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.payload import from_payload
 
@@ -46,8 +46,9 @@ def _recorded(target: Target, error: InvocationError) -> Observation:
     if last is None:
         text = f"the cluster cannot be read: {error.text}; no run has recorded a reading"
         raise CommandError(text, hint=error.hint) from error
-    notices, policy = services.state.load().notices, services.settings.policy()
-    snapshot = refresh(last, services.ec2.instances(), notices, policy, now, problem=error.text)
+    state, policy = services.state.load(), services.settings.policy()
+    snapshot = refresh(last, services.ec2.instances(), state.notices, policy, now, problem=error.text)
+    snapshot = with_set_aside(snapshot, state.set_aside)
     age = now - last.read_at
     text = f"{error.text}; used instead: the reading that a run recorded {ago(age)}; {error.hint}"
     return Observation(snapshot=snapshot, recorded=text, age_seconds=age)

@@ -117,6 +117,8 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     for pool in state.memory.dry_pools:
         if pool.until > now:
             yield "pool in back-off", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
+    for removal in state.set_aside:
+        yield "set aside", f"{removal.instance_id}: {removal.kind}, {ago(now - removal.since)}: {removal.detail}"
     for notice in state.notices:
         yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}"
     yield "schedule", _schedule(settings, now)

@@ -31,6 +31,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         run=replace(run, fence=state.fence),
         timing=_timing(services.settings),
         status=acquired.status,
+        set_aside=bool(state.set_aside) and not run.dry_run,
         resume=resume_state(operation, now=services.clock.now(), limit_seconds=limit),
         memory=state.memory,
         operation=operation,

@@ -7,9 +7,10 @@ from typing import Any
 
 from node_fleet.adapters.node_listing import list_pending, nodes_from_server
 from node_fleet.domain.fit.listing import with_listing
-from node_fleet.domain.model.assembly import assemble, refresh
+from node_fleet.domain.model.assembly import assemble, refresh, with_set_aside
 from node_fleet.domain.model.errors import MetricsUnavailableError
-from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
+from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, Snapshot
 from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
@@ -32,9 +33,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _snapshot(services: Services, now: int) -> Snapshot:
-    policy = services.settings.policy()
     listed, state = services.ec2.instances(), services.state.load()
-    instances, notices = with_promised(listed, state, now), state.notices
+    snapshot = _read(services, with_promised(listed, state, now), state.notices, now)
+    return with_set_aside(snapshot, state.set_aside)
+
+
+def _read(services: Services, instances: tuple[Instance, ...], notices: tuple[Notice, ...], now: int) -> Snapshot:
+    policy = services.settings.policy()
     hourly = _hourly(services, now)
     try:
         reading = services.prometheus.read(now)

@@ -22,10 +22,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     operation = state.operation or take(event, "operation", Operation)
     memory = take(event, "memory", Memory, default=Memory())
     now, left = services.clock.now(), len(services.ec2.instances())
-    if operation.forgotten:
+    if operation.removed:
         memory = record_success(memory, "scale_down", operation.reason, now)
     if state.operation is not None:
         services.state.close_operation(run, memory, node_count=left)
-    kind = "scaled_down" if operation.forgotten else "none"
+    kind = "scaled_down" if operation.removed else "none"
     ended = Outcome(kind=kind, text=removal_sentence(operation, left), workers_after=left)
     return put(event, operation=operation, memory=memory, node_count=left, outcome=ended)

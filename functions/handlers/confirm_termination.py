@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_down.drain import moved
+from node_fleet.domain.scale_down.drain import after_target, alert_once, moved
+from node_fleet.domain.scale_down.set_aside import set_aside
 from node_fleet.domain.scale_down.termination import judge_termination
-from node_fleet.payload import put, take
+from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Return `termination`: "waiting", "terminated" or "timeout". The operation stays open on a timeout."""
+    """Return `termination`, the `operation`, and `next` when the removal is set aside.
+
+    "waiting", "terminated", "not_terminated" for an instance that still runs, or "set_aside" after the time limit.
+    """
     services = load_services()
     run = take(event, "run", Run)
-    operation = services.state.renew(run, even_paused=True).operation or take(event, "operation", Operation)
+    state = services.state.renew(run, even_paused=True)
+    operation = state.operation or take(event, "operation", Operation)
     target = operation.current
     if target is None or target.phase != "terminating":
         return put(event, operation=operation, termination={"status": "terminated", "detail": "confirmed before"})
@@ -26,10 +32,21 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     still_ready = ec2_state in ("terminated", "gone") and _is_still_ready(services, target)
     waited = now - operation.phase_at
     verdict = judge_termination(ec2_state, still_ready, waited, services.settings.terminate_limit_seconds)
-    if verdict.phase:
-        operation = moved(operation, verdict.phase, now, detail=verdict.detail)
+    answer = put(event, termination={"status": verdict.status, "detail": verdict.detail})
+    if not verdict.phase:
+        return put(answer, operation=operation)
+    removal = set_aside(operation, target, "termination", now, verdict.detail)
+    detail = f"drained, {verdict.detail}"
+    operation = moved(operation, verdict.phase, now, detail=detail)
+    if verdict.status != "set_aside":
         services.state.save_operation(run, operation)
-    return put(event, operation=operation, termination={"status": verdict.status, "detail": verdict.detail})
+        return put(answer, operation=operation)
+    if len(state.ids_set_aside | {target.instance_id}) >= services.settings.set_aside_limit:
+        operation = operation.without_the_rest("removals pause, because too many are set aside")
+    services.state.save_operation(run, operation, removal)
+    quiet_seconds = services.settings.alert_quiet_seconds
+    memory, alerts = alert_once(take(event, "memory", Memory, default=Memory()), removal.alert, now, quiet_seconds)
+    return add_alerts(put(answer, operation=operation, memory=memory, next=after_target(operation)), alerts=alerts)
 
 
 def _is_still_ready(services: Services, target: Target) -> bool:

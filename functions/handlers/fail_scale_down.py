@@ -1,4 +1,7 @@
-"""FailScaleDown: closes an operation that removed no worker; one that a later run must finish or undo stays open."""
+"""FailScaleDown: closes an operation that removed no worker; one with a termination that has begun stays open.
+
+A cordon that could not be removed is set aside: the next runs remove it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from typing import Any
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.run import Alert, Run
-from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.notify.message import Outcome, plain_failure
+from node_fleet.domain.scale_down.drain import alert_once
+from node_fleet.domain.scale_down.set_aside import set_aside
 from node_fleet.domain.scale_down.termination import must_stay_open, removal_sentence
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import load_services
 
-UNDO_LIMITS = 2
-"""After its time limit an operation is only undone; after twice the limit it is closed and an operator is alerted."""
 NO_FAILURE = ("withdrawn", "blocked", "skipped")
 
 
@@ -26,12 +30,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if operation is None:
         text = "nothing was changed" if event.get("operation") is None else "the operation is closed"
         return put(event, memory=memory, outcome=Outcome(kind="failed", text=text))
-    age = services.clock.now() - operation.started_at
-    stays_open = must_stay_open(operation, expired=age > UNDO_LIMITS * services.settings.operation_limit_seconds)
-    alerts: tuple[Alert, ...] = ()
+    stays_open = must_stay_open(operation)
+    now, quiet_seconds = services.clock.now(), services.settings.alert_quiet_seconds
+    rollback = _rollback(event, operation, now)
+    memory, alerts = alert_once(memory, rollback.alert, now, quiet_seconds) if rollback else (memory, ())
     if not stays_open:
-        services.state.close_operation(run, memory)
-        alerts = _cordon_alerts(operation)
+        services.state.close_operation(run, memory, set_aside=rollback)
     status = event.get("drain", {}).get("status", "failed")
     is_planned_end = "failure" not in event and "later_failure" not in event and status in NO_FAILURE
     text = removal_sentence(operation, None) + ("; the next run resumes it" if stays_open else "")
@@ -45,18 +49,15 @@ def _failure(event: dict[str, Any], operation: Operation) -> dict[str, str]:
         found: dict[str, str] = event["later_failure"]
         return found
     termination = event.get("termination", {})
-    if termination.get("status") == "timeout":
+    if termination.get("status") == "not_terminated":
         return {"Error": "Ec2Error", "Cause": termination.get("detail", "")}
     return {"Error": "DrainFailedError", "Cause": removal_sentence(operation, None)}
 
 
-def _cordon_alerts(operation: Operation) -> tuple[Alert, ...]:
-    return tuple(
-        Alert(
-            kind=f"may_be_cordoned:{t.instance_id}",
-            text=f"node {t.node_name} may still be cordoned by operation {operation.operation_id}, which is closed;"
-            f" uncordon it on the server: sudo /usr/local/bin/k3s kubectl uncordon {t.node_name}",
-        )
-        for t in operation.targets
-        if t.phase in ("draining", "drained")
-    )
+def _rollback(event: dict[str, Any], operation: Operation, now: int) -> SetAside | None:
+    """The record of a cordon that may remain, because UndoDrain has failed."""
+    target = operation.current
+    if target is None or target.phase not in ("draining", "drained"):
+        return None
+    failure = plain_failure(event.get("later_failure") or event.get("failure") or {"Cause": "the drain did not end"})
+    return set_aside(operation, target, "rollback", now, failure["Cause"])

@@ -14,13 +14,18 @@ from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Return `inspection`: the server's lines as printed, or why nothing is known. Unknown is no error."""
+    """Return `inspection`: the server's lines as printed, or why nothing is known. Unknown is no error.
+
+    A server whose clock is off counts as unknown: it would begin a drain too late, or not at all.
+    """
     services = load_services()
     kind = "inspection_unknown"
     try:
         inspection = services.server.inspect()
     except (ServerUnreachableError, ServerNotFoundError) as error:
         kind, inspection = "server_unreachable", Inspection(known=False, detail=str(error))
+    if inspection.clock_problem:
+        kind, inspection = "clock_difference", Inspection(known=False, detail=inspection.clock_problem)
     lines = packed_lines(inspection.text)
     answer = put(event, inspection={"known": inspection.known, "detail": inspection.detail, "lines": lines})
     if inspection.known:

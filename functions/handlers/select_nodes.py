@@ -77,6 +77,7 @@ def _judge(
         now=services.clock.now(),
         cpu_percent={w.instance_id: w.cpu_percent for w in snapshot.workers},
         not_ready=take(event, "decision", Decision).replace,
+        set_aside=state.ids_set_aside,
     )
 
 
@@ -98,7 +99,7 @@ def _tidy(
     services: Services, run: Run, inspection: Inspection, state: FleetState, instances: tuple[Instance, ...]
 ) -> tuple[Alert, ...]:
     """Remove at most one stray cordon and one dead node or secret a run; EC2 confirms that the instance has ended."""
-    for node_name, operation_id in stray_cordons(inspection, state.ids_under_notice)[:1]:
+    for node_name, operation_id in stray_cordons(inspection, state.ids_under_notice | state.ids_set_aside)[:1]:
         services.server.uncordon(node_name, operation_id)
     return remove_leftover(services, run, inspection, frozenset(i.instance_id for i in instances))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.back_off import REMOVAL, node_key, seconds_left
@@ -44,7 +43,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     status, why = _cause(event)
     changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
     if "failure" in event or status not in TRY_THE_NEXT or _is_expired(services, operation, now):
-        changed = _without_the_rest(changed, why)
+        changed = changed.without_the_rest(why)
     services.state.save_operation(run, changed)
     answer = put(event, operation=changed, next=after_target(changed))
     answer = add_alerts(answer, notes=[undone_sentence(target, result.word, why)])
@@ -52,9 +51,14 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _cause(event: dict[str, Any]) -> tuple[str, str]:
-    """Status and reason of the rollback: an error of the run, else the result of the drain. A pause is no failure."""
-    drain = event.get("drain", {})
+    """Status and reason of the rollback: an error of the run, else the result of the drain or of the termination.
+
+    A pause is no failure.
+    """
+    drain, termination = event.get("drain", {}), event.get("termination", {})
     if "failure" not in event:
+        if termination.get("status") == "not_terminated":
+            return "failed", termination["detail"]
         return drain.get("status", "failed"), drain.get("detail", "")
     failure = plain_failure(event["failure"])
     return "withdrawn" if failure["Error"] == "PausedError" else "failed", failure["Cause"]
@@ -62,11 +66,6 @@ def _cause(event: dict[str, Any]) -> tuple[str, str]:
 
 def _is_expired(services: Services, operation: Operation, now: int) -> bool:
     return operation.phase == "fail" or now - operation.started_at > services.settings.operation_limit_seconds
-
-
-def _without_the_rest(operation: Operation, why: str) -> Operation:
-    targets = [replace(t, phase="skipped", detail=why) if t.phase == "selected" else t for t in operation.targets]
-    return replace(operation, targets=tuple(targets))
 
 
 def _with_back_off(services: Services, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:

@@ -86,12 +86,16 @@ class _LimitReachedError(Exception):
 
 
 class ServerShell:
-    """A shell on the server machine. Make one for each cluster; `run` may wait in virtual time."""
+    """A shell on the server machine. Make one for each cluster; `run` may wait in virtual time.
+
+    seconds_ahead: how far the server's clock is off.
+    """
 
     def __init__(
         self, cluster: SimulatedCluster, sleep: Sleep, *, actor: str = OUR_ACTOR, double: FakeKubectl | None = None
     ) -> None:
         self.cluster = cluster
+        self.seconds_ahead = 0.0
         self.double = double or FakeKubectl(cluster, sleep, actor=actor)
         self._sleep = sleep
         self._home = tempfile.TemporaryDirectory(prefix="node-fleet-shell-")
@@ -226,7 +230,7 @@ class _Run:
         self._double.reachable = self._shell.double.reachable
 
     def _tell_time(self) -> None:
-        self._clock.write_text(str(int(self._shell.cluster.now())))
+        self._clock.write_text(str(int(self._shell.cluster.now() + self._shell.seconds_ahead)))
 
     @staticmethod
     def _kill(process: subprocess.Popen[Any]) -> None:

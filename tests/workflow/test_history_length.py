@@ -113,7 +113,10 @@ def test_the_relations_numbers_are_those_of_the_definition() -> None:
     assert events(states) + 2 <= BESIDE_EVENTS
     assert AUTOSCALER["TimeoutSeconds"] == MACHINE_SECONDS
     assert max(longest_seconds(state) for state in states.values()) == LONGEST_STEP_SECONDS
-    assert sum(longest_seconds(states[name]) for name in ("CollectMetrics", "Decide")) == UNRENEWED_SECONDS
+    assert (
+        sum(longest_seconds(states[name]) for name in ("CheckSetAside", "CollectMetrics", "Decide"))
+        == UNRENEWED_SECONDS
+    )
 
 
 def test_network_retries_have_a_fixed_pause_so_that_a_run_has_time_for_few_of_them() -> None:
@@ -172,16 +175,28 @@ def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given
             {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800},
             "DRAIN_POLL_SECONDS=2",
         ),
-        ({"lease_seconds": 245, "join_poll_seconds": 60}, "LEASE_SECONDS=245 must be above 245"),
-        ({"lease_seconds": 246, "join_poll_seconds": 60}, ""),
+        ({"lease_seconds": 260}, "LEASE_SECONDS=260 must be above 260"),
+        ({"lease_seconds": 261}, ""),
+        ({"lease_seconds": 245, "join_poll_seconds": 60, "scheduling_grace_seconds": 0}, "must be above 245"),
+        ({"lease_seconds": 246, "join_poll_seconds": 60, "scheduling_grace_seconds": 0}, ""),
         ({"scheduling_grace_seconds": 300}, "SCHEDULING_GRACE_SECONDS=300"),
     ],
-    ids=["half an hour of drains polled every 2 s", "a lease as long as a step", "a longer lease", "a long grace"],
+    ids=[
+        "half an hour of drains polled every 2 s",
+        "a lease as long as three steps that do not renew it",
+        "a longer lease",
+        "a lease as long as a step",
+        "a lease longer than a step",
+        "a long grace",
+    ],
 )
 def test_settings_with_too_many_events_or_a_lease_that_a_step_could_outlast_are_refused(
     given: dict[str, Any], problem: str
 ) -> None:
-    """The longest step: 90 s for CheckDrain and 90 s of network retries, 60 s of pause, 5 s for clocks that differ."""
+    """The longest step: 90 s for CheckDrain and 90 s of network retries, 60 s of pause, 5 s for clocks that differ.
+
+    Without a renewal: 60 s for CheckSetAside, 150 s for CollectMetrics, 15 s for Decide, 30 s of grace, and these 5 s.
+    """
     if problem:
         with pytest.raises(InvalidSettingsError, match=problem):
             Settings.from_mapping(given)

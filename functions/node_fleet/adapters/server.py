@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,7 +16,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from node_fleet.domain.fit.listing import PendingListing, parse_listing
 from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
 from node_fleet.domain.scale_down.drain import CommandResult
-from node_fleet.domain.scale_down.inspection import Inspection, NodeCheck, parse_inspection, parse_node_check
+from node_fleet.domain.scale_down.inspection import (
+    Inspection,
+    NodeCheck,
+    parse_inspection,
+    parse_node_check,
+    seconds_ahead,
+)
 from node_fleet.domain.scale_down.lost_volumes import LostVolume
 from node_fleet.settings import Settings
 
@@ -54,12 +61,15 @@ class ServerCommands:
 
     def inspect(self) -> Inspection:
         """Every node with the pods that keep it; not known when the answer is missing, cut or damaged."""
+        sent = self._clock.now()
         result = self.run("InspectNodes", {})
         if not result.succeeded:
             detail = f"the inspection of the nodes has no answer: SSM status {result.status}"
             error = result.stderr.strip()[:300]
             return Inspection(known=False, detail=f"{detail}: {error}" if error else detail)
-        return parse_inspection(result.stdout)
+        found = parse_inspection(result.stdout)
+        ahead = seconds_ahead(found.at, sent, self._clock.now()) if found.known else 0
+        return replace(found, seconds_ahead=ahead)
 
     def list_pending(self) -> PendingListing:
         """The pods that the scheduler cannot place, with what they demand; not known when the answer is missing."""

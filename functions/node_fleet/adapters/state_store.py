@@ -25,6 +25,7 @@ from node_fleet.domain.model.fleet_state import (
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
+from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -39,6 +40,7 @@ _TAKEABLE = (
 _NOT_PAUSED = "(attribute_not_exists(pause) OR pause.#until <= :now)"
 _NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :ahead OR lock_owner = :me)"
 _NOTICE = "notice#"
+_SET_ASIDE = "set_aside#"
 _RESERVE_TRIES = 10
 
 
@@ -157,19 +159,34 @@ class StateStore:
         values = {":me": lease.owner, ":fence": lease.fence}
         return self._try_update(f"REMOVE {_LOCK_ATTRIBUTES}", _OURS, values, action="unlock")
 
-    def save_operation(self, run: Run, operation: Operation) -> None:
-        """Record the operation's plan or progress.
+    def save_operation(self, run: Run, operation: Operation, set_aside: SetAside | None = None) -> None:
+        """Record the operation's plan or progress, and in the same write a removal that is set aside.
 
         Raises LeaseLostError when the lock is not this run's, or when another operation is open.
         """
-        values = {":operation": to_payload(operation), ":id": operation.operation_id}
+        sets, values, names = _set_aside_sets(set_aside)
+        values |= {":operation": to_payload(operation), ":id": operation.operation_id}
         condition = "(attribute_not_exists(operation) OR operation.operation_id = :id)"
-        self._owned(run, "SET operation = :operation", values, condition=condition, action="record the operation")
+        expression = f"SET operation = :operation{sets}"
+        self._owned(run, expression, values, names, condition=condition, action="record the operation")
 
-    def close_operation(self, run: Run, memory: Memory, *, node_count: int | None = None) -> None:
-        """Remove the operation and store the memory, in one write. Raises LeaseLostError."""
+    def close_operation(
+        self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None
+    ) -> None:
+        """Remove the operation and store the memory and what is set aside, in one write. Raises LeaseLostError."""
         sets, values = _memory_sets(memory, node_count)
-        self._owned(run, f"{sets} REMOVE operation", values, action="close the operation")
+        more, more_values, names = _set_aside_sets(set_aside)
+        self._owned(run, f"{sets}{more} REMOVE operation", values | more_values, names, action="close the operation")
+
+    def update_set_aside(self, run: Run, removal: SetAside) -> None:
+        """Store a later state of a removal that is set aside. Raises LeaseLostError."""
+        _, values, names = _set_aside_sets(removal)
+        self._owned(run, "SET #set_aside = :set_aside", values, names, action="record a removal that is set aside")
+
+    def drop_set_aside(self, run: Run, instance_id: str) -> None:
+        """Remove the record of a removal that is settled. Safe twice. Raises LeaseLostError."""
+        names = {"#set_aside": _SET_ASIDE + instance_id}
+        self._owned(run, "REMOVE #set_aside", {}, names, action="settle a removal that was set aside")
 
     def reserve(
         self, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int, pool: str = ""
@@ -278,20 +295,26 @@ class StateStore:
             memory=_memory(item.get("memory")),
             reservations=from_payload(tuple[Reservation, ...], item.get("reservations", [])),
             slots_version=int(item.get("slots_version", 0)),
-            notices=tuple(
-                from_payload(Notice, value) for name, value in sorted(item.items()) if name.startswith(_NOTICE)
-            ),
+            notices=_records(Notice, item, _NOTICE),
+            set_aside=_records(SetAside, item, _SET_ASIDE),
             node_count=int(item.get("node_count", 0)),
             problems=problems,
         )
 
     def _owned(
-        self, run: Run, expression: str, values: dict[str, Any], *, action: str, condition: str = ""
+        self,
+        run: Run,
+        expression: str,
+        values: dict[str, Any],
+        names: dict[str, str] | None = None,
+        *,
+        action: str,
+        condition: str = "",
     ) -> dict[str, Any]:
         guard = f"{_OURS} AND {condition}" if condition else _OURS
         values = {**values, ":me": run.execution_id, ":fence": run.fence}
         try:
-            return self._update(expression, guard, values, action=action)
+            return self._update(expression, guard, values, names, action=action)
         except ConditionFailed as refused:
             raise LeaseLostError(_lost(run, from_attributes(refused.item), action)) from None
 
@@ -340,6 +363,18 @@ class StateStore:
 
 def _record(cls: Any, data: Any) -> Any:
     return None if data is None else from_payload(cls, data)
+
+
+def _records(cls: Any, item: Mapping[str, Any], prefix: str) -> tuple[Any, ...]:
+    return tuple(from_payload(cls, value) for name, value in sorted(item.items()) if name.startswith(prefix))
+
+
+def _set_aside_sets(removal: SetAside | None) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """What a SET expression needs more to store the record: a part of it, values and names."""
+    if removal is None:
+        return "", {}, {}
+    names = {"#set_aside": _SET_ASIDE + removal.instance_id}
+    return ", #set_aside = :set_aside", {":set_aside": to_payload(removal)}, names
 
 
 def _memory(text: Any) -> Memory:

@@ -106,8 +106,8 @@ class Timing:
     """Pause between two checks of a drain."""
     terminate_poll_seconds: int = setting("TERMINATE_POLL_SECONDS", 15, 2, 60, "s")
     """Pause between two checks of a terminating instance."""
-    terminate_limit_seconds: int = setting("TERMINATE_LIMIT_SECONDS", 600, 60, 3600, "s")
-    """How long an instance may take to reach the state terminated."""
+    terminate_limit_seconds: int = setting("TERMINATE_LIMIT_SECONDS", 300, 60, 3600, "s")
+    """How long a run waits until a terminated instance has ended; after that the removal is set aside."""
     lease_seconds: int = setting("LEASE_SECONDS", 360, 60, 3600, "s")
     """How long the lock stays valid after its owner last renewed it."""
     lease_skew_seconds: int = setting("LEASE_SKEW_SECONDS", 5, 0, 60, "s")

@@ -23,8 +23,8 @@ ROUND_EVENTS = 80
 HISTORY_LIMIT, AWS_HISTORY_LIMIT = 10_000, 25_000
 LONGEST_STEP_SECONDS = 90 + NETWORK_RETRIES * NETWORK_RETRY_SECONDS
 """The longest TimeoutSeconds of a state that holds the lock, with the pauses of its network retries."""
-UNRENEWED_SECONDS = 75 + NETWORK_RETRIES * NETWORK_RETRY_SECONDS
-"""CollectMetrics and Decide follow a wait and do not renew the lease: the same for both together."""
+UNRENEWED_SECONDS = 135 + NETWORK_RETRIES * NETWORK_RETRY_SECONDS
+"""CollectMetrics and Decide do not renew the lease: the same for both and for CheckSetAside before them."""
 
 
 def contradictions(s: SettingValues) -> list[str]:

@@ -204,7 +204,8 @@ class Watch:
         if before and before.get("operation_id") != after.get("operation_id"):
             for node in self.fleet.sim.cluster.nodes():
                 owner = node.annotations.get(CORDONED_BY, "")
-                if owner in self.closed and node.unschedulable and node.machine_up:
+                set_aside = f"set_aside#{node.instance_id}" in new
+                if owner in self.closed and node.unschedulable and node.machine_up and not set_aside:
                     self.wrong(CORDONS_END, f"{node.name} is still cordoned by {owner}; {before['operation_id']} ended")
             self.closed.append(str(before["operation_id"]))
 

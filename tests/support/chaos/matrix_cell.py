@@ -94,6 +94,7 @@ def not_settled(fleet: Fleet) -> str:
         "an operation is open": (item.get("operation") or {}).get("operation_id"),
         "room is still promised": _promised(item, fleet.workers(), fleet.now()),
         "instances are under notice": [name for name in item if name.startswith("notice#")],
+        "removals are set aside": [name for name in item if name.startswith("set_aside#")],
         "nodes are cordoned": [n.name for n in nodes if n.unschedulable],
         "nodes of no machine are left": [n.name for n in nodes if not n.machine_up],
         "executions run": [e.arn for e in fleet.cloud.runner.running()],

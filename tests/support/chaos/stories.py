@@ -8,10 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.set_aside import SetAside
 from tests.support.chaos.faults import Uses
 from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.invariants import Watch
@@ -114,11 +116,36 @@ def _left_to_undo(fleet: Fleet) -> None:
     )
     fleet.leave(operation)
 
+    _cordon(fleet, node.name, operation.operation_id)
+
+
+def _cordon(fleet: Fleet, node_name: str, operation_id: str) -> None:
     def cordon(found: dict[str, Any]) -> None:
         found["spec"]["unschedulable"] = True
-        found["metadata"].setdefault("annotations", {})["node-fleet.io/cordoned-by"] = operation.operation_id
+        found["metadata"].setdefault("annotations", {})["node-fleet.io/cordoned-by"] = operation_id
 
-    fleet.sim.cluster.update("nodes", "", node.name, cordon)
+    fleet.sim.cluster.update("nodes", "", node_name, cordon)
+
+
+def _left_aside(fleet: Fleet) -> None:
+    """A rollback and a termination that an earlier run set aside; the instance of the latter has ended since."""
+    cordoned, ended = sorted(fleet.workers())[-2:]
+    fleet.cloud.client("ec2").terminate_instances(InstanceIds=[ended])
+    _cordon(fleet, cordoned, "down-left-aside")
+    run = Run(execution_id="dead", trigger="manual", scheduled_at=0, started_at=fleet.now())
+    held = replace(run, fence=fleet.store.acquire(run).state.fence)
+    kinds: dict[str, Literal["termination", "rollback"]] = {cordoned: "rollback", ended: "termination"}
+    for name, kind in kinds.items():
+        removal = SetAside(
+            instance_id=name,
+            node_name=name,
+            kind=kind,
+            operation_id="down-left-aside",
+            since=fleet.now(),
+            detail="left aside",
+        )
+        fleet.store.update_set_aside(held, removal)
+    fleet.store.release(held)
 
 
 def _stray(fleet: Fleet) -> None:
@@ -162,6 +189,7 @@ UNJOINED = Story(
 )
 SHRINKING = Story(name="a worker is removed", ticks=4, workers=3)
 UNDOING = Story(name="an old drain is undone", ticks=4, workers=3, warm_ticks=1, begin=_left_to_undo)
+ASIDE = Story(name="removals were set aside", ticks=4, workers=4, warm_ticks=1, begin=_left_aside)
 STRAYING = Story(
     name="a stray instance is reaped",
     ticks=6,
@@ -171,7 +199,7 @@ STRAYING = Story(
 )
 WARNED = Story(name="a Spot worker is taken", ticks=4, market="spot", warm_ticks=1, begin=_warned)
 SPARED = Story(name="a Spot worker is spared", ticks=4, market="spot", warm_ticks=1, begin=_spared)
-STORIES = (QUIET, GROWING, SHRINKING, UNDOING, UNJOINED, STRAYING, WARNED, SPARED)
+STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED)
 
 
 def story_of(state: str) -> Story | None:

@@ -14,6 +14,7 @@ from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, NodeReading, PodShape, Reading, Snapshot, Worker
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scaling.decision import Decision
@@ -103,14 +104,32 @@ class State:
             raise PausedError(f"paused by {self.item.pause.by}")
         return self.item
 
-    def save_operation(self, run: Run, operation: Operation) -> None:
+    def save_operation(self, run: Run, operation: Operation, set_aside: SetAside | None = None) -> None:
         self.calls.append(f"save {'+'.join(t.phase for t in operation.targets)}")
         self.item = replace(self.item, operation=operation)
+        self._keep(set_aside)
 
-    def close_operation(self, run: Run, memory: Memory, *, node_count: int | None = None) -> None:
+    def close_operation(
+        self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None
+    ) -> None:
         self.calls.append("close")
         self.closed.append(memory)
         self.item = replace(self.item, operation=None, memory=memory)
+        self._keep(set_aside)
+
+    def update_set_aside(self, run: Run, removal: SetAside) -> None:
+        self._keep(removal)
+
+    def _keep(self, removal: SetAside | None) -> None:
+        if removal:
+            self.calls.append(f"set aside {removal.kind}")
+            found = {r.instance_id: r for r in (*self.item.set_aside, removal)}
+            self.item = replace(self.item, set_aside=tuple(found.values()))
+
+    def drop_set_aside(self, run: Run, instance_id: str) -> None:
+        self.calls.append("drop set aside")
+        kept = tuple(r for r in self.item.set_aside if r.instance_id != instance_id)
+        self.item = replace(self.item, set_aside=kept)
 
     @property
     def phases(self) -> list[TargetPhase]:
@@ -149,7 +168,7 @@ class Server(ServerCommands):
     """
 
     def __init__(self, clock: Any, *, unreachable: bool = False) -> None:  # nothing of SSM is used
-        self.clock = clock
+        self.clock = self._clock = clock
         self.unreachable = unreachable
         self.drain_seconds = 0.0
         self.ends_at: dict[str, float] = {}
@@ -286,6 +305,11 @@ class FakeServices:
         notice = Notice(instance_id=instance_id, kind="spot", at=NOW)
         self.state.item = replace(self.state.item, notices=(*self.state.item.notices, notice))
 
+    def set_aside(self, instance_id: str, **changes: Any) -> None:
+        """Put a removal into the item that an earlier run has set aside."""
+        self.state._keep(aside(instance_id, **changes))
+        self.state.calls.clear()
+
     def pause(self) -> None:
         self.state.item = replace(self.state.item, pause=Pause(reason="a sale", by="ana", since=NOW, until=NOW + 600))
 
@@ -349,6 +373,12 @@ def target(instance_id: str, phase: TargetPhase, *, not_ready: bool = False) -> 
         started_at=NOW if begun else 0,
         not_ready=not_ready,
     )
+
+
+def aside(instance_id: str, **changes: Any) -> SetAside:
+    """A removal that was set aside ten minutes ago."""
+    fields: dict[str, Any] = {"kind": "termination", "detail": "EC2 state shutting-down", "since": NOW - 600, **changes}
+    return SetAside(instance_id=instance_id, node_name=instance_id, operation_id=OPERATION_ID, **fields)
 
 
 def scale_down(*phases: TargetPhase, not_ready: bool = False, **changes: Any) -> Operation:

@@ -95,15 +95,22 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
     write = StateStore._owned
 
     def owned(
-        store: StateStore, run: Any, expression: str, values: Any, *, action: str, condition: str = ""
+        store: StateStore,
+        run: Any,
+        expression: str,
+        values: Any,
+        names: Any = None,
+        *,
+        action: str,
+        condition: str = "",
     ) -> dict[str, Any]:
         number = trace.proofs
         trace.proofs += 1
         if number == lost_before:
             take_lease(fleet)
         if number in dropped:
-            return store._update(expression, condition, values, action=action)
-        answer = write(store, run, expression, values, action=action, condition=condition)
+            return store._update(expression, condition, values, names, action=action)
+        answer = write(store, run, expression, values, names, action=action, condition=condition)
         trace.add("proof", action)
         return answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from node_fleet.domain.model.fleet_state import Lease, Notice, Pause
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.settings import Settings
 
 START = 1_790_000_000
@@ -311,3 +313,51 @@ def test_a_stored_tick_in_the_future_is_corrupt_and_stops_no_run(
 ) -> None:
     store.release(held(store, a_run("first", tick=START + ahead)))
     assert store.acquire(a_run("second", tick=START)).status == status
+
+
+def a_removal(instance_id: str = "i-1", **changes: Any) -> SetAside:
+    fields: dict[str, Any] = {"kind": "termination", "since": START, "detail": "EC2 state shutting-down", **changes}
+    return SetAside(instance_id=instance_id, node_name=instance_id, operation_id="op-1", **fields)
+
+
+def test_a_removal_is_set_aside_in_the_write_that_records_or_closes_its_operation(store: StateStore) -> None:
+    run = held(store, a_run())
+    store.save_operation(run, an_operation(), a_removal())
+    assert (store.load().operation, store.load().set_aside) == (an_operation(), (a_removal(),))
+    store.close_operation(run, Memory(), set_aside=a_removal("i-2", kind="rollback", command_id="c-1"))
+    assert store.load().operation is None
+    assert [(r.instance_id, r.kind, r.command_id) for r in store.load().set_aside] == [
+        ("i-1", "termination", ""),
+        ("i-2", "rollback", "c-1"),
+    ]
+    assert store.load().ids_set_aside == {"i-1", "i-2"}
+
+
+def test_a_removal_that_is_set_aside_outlives_the_lock_and_is_changed_and_dropped_by_its_instance_id(
+    store: StateStore,
+) -> None:
+    first = held(store, a_run())
+    store.save_operation(first, an_operation(), a_removal())
+    store.close_operation(first, Memory(), set_aside=a_removal("i-2"))
+    store.release(first)
+    second = held(store, manual("b"))
+    store.update_set_aside(second, a_removal("i-2", tried_at=9))
+    store.drop_set_aside(second, "i-1")
+    store.drop_set_aside(second, "i-1")
+    assert store.load().set_aside == (a_removal("i-2", tried_at=9),)
+
+
+def test_only_the_run_that_holds_the_lock_changes_what_is_set_aside(store: StateStore) -> None:
+    run = held(store, a_run())
+    store.save_operation(run, an_operation(), a_removal())
+    late = replace(run, fence=run.fence - 1)
+    writes: list[Callable[[], None]] = [
+        lambda: store.save_operation(late, an_operation(), a_removal("i-2")),
+        lambda: store.close_operation(late, Memory(), set_aside=a_removal("i-2")),
+        lambda: store.update_set_aside(late, a_removal(tried_at=9)),
+        lambda: store.drop_set_aside(late, "i-1"),
+    ]
+    for write in writes:
+        with pytest.raises(LeaseLostError):
+            write()
+    assert (store.load().set_aside, store.load().operation) == ((a_removal(),), an_operation())

@@ -149,13 +149,16 @@ def test_pods_lost_with_a_dead_node_are_told(lost: int) -> None:
 
 TERMINATIONS = [
     ("shutting-down", False, 10, "waiting", None),
-    ("shutting-down", False, 601, "timeout", None),
+    ("shutting-down", False, 600, "waiting", None),
+    ("shutting-down", False, 601, "set_aside", "set_aside"),
+    ("stopping", False, 601, "set_aside", "set_aside"),
     ("terminated", False, 10, "terminated", "terminated"),
     ("gone", False, 10, "terminated", "terminated"),
     ("terminated", True, 10, "waiting", None),
     ("terminated", True, 601, "terminated", "terminated"),
     ("running", False, 60, "waiting", None),
-    ("running", False, 61, "timeout", "drained"),
+    ("running", False, 61, "not_terminated", "drained"),
+    ("pending", False, 61, "not_terminated", "drained"),
 ]
 
 
@@ -198,17 +201,18 @@ def test_the_loop_goes_on_while_somebody_is_left(phases: tuple[TargetPhase, ...]
 
 
 @pytest.mark.parametrize(
-    ("phases", "expired", "stays"),
+    ("phases", "stays"),
     [
-        (("terminating",), True, True),
-        (("terminated",), True, True),
-        (("draining",), False, True),
-        (("draining",), True, False),
-        (("undone", "skipped"), False, False),
+        (("terminating",), True),
+        (("forgotten", "terminated"), True),
+        (("draining",), False),
+        (("drained",), False),
+        (("set_aside", "skipped"), False),
+        (("undone", "skipped"), False),
     ],
 )
-def test_what_must_be_finished_stays_open(phases: tuple[TargetPhase, ...], expired: bool, stays: bool) -> None:
-    assert must_stay_open(operation(*phases), expired=expired) is stays
+def test_only_a_termination_that_has_begun_stays_open(phases: tuple[TargetPhase, ...], stays: bool) -> None:
+    assert must_stay_open(operation(*phases)) is stays
 
 
 def test_progress_is_recorded_for_the_current_target_alone() -> None:

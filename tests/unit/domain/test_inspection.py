@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.scale_down.drain import DrainLimits
 from node_fleet.domain.scale_down.inspection import (
+    CLOCK_TOLERANCE_SECONDS,
+    Inspection,
     parse_inspection,
     parse_node_check,
+    seconds_ahead,
 )
 from node_fleet.payload import PLAIN_CHARACTERS, packed_lines, unpacked
 
@@ -103,3 +107,29 @@ def test_a_small_answer_can_be_read_in_the_console_and_a_large_one_is_packed() -
     assert packed_lines(whole(LINE)) == whole(LINE).splitlines()
     large = whole(*[LINE] * 100)
     assert len(packed_lines(large)["packed"]) < len(large) / 2
+
+
+@given(st.integers(0, 10**10), st.integers(0, 25), st.integers(-(10**6), 10**6), st.floats(0, 1))
+def test_the_measured_difference_of_a_clock_is_never_more_than_the_true_one_and_misses_at_most_the_answer_time(
+    sent: int, took: int, ahead: int, share: float
+) -> None:
+    at = sent + round(took * share) + ahead
+    found = seconds_ahead(at, sent, sent + took)
+    assert abs(found) <= abs(ahead) and found * ahead >= 0
+    assert abs(ahead) - abs(found) <= took
+
+
+@pytest.mark.parametrize(("at", "ahead"), [(99, -1), (100, 0), (105, 0), (110, 0), (111, 1), (200, 90), (10, -90)])
+def test_a_clock_is_off_only_outside_the_time_of_the_command(at: int, ahead: int) -> None:
+    assert seconds_ahead(at, 100, 110) == ahead
+
+
+@pytest.mark.parametrize(("ahead", "words"), [(30, ""), (31, "31 s ahead"), (-30, ""), (-31, "31 s behind"), (0, "")])
+def test_a_difference_beyond_the_tolerance_is_a_problem_that_names_it(ahead: int, words: str) -> None:
+    problem = Inspection(known=True, seconds_ahead=ahead).clock_problem
+    assert words in problem and bool(problem) == bool(words)
+
+
+def test_a_drain_may_begin_later_by_the_tolerance_for_clocks() -> None:
+    limits = DrainLimits(drain_seconds=300, delivery_seconds=40)
+    assert limits.not_after(1000) == 1000 + 40 + CLOCK_TOLERANCE_SECONDS

@@ -11,6 +11,7 @@ import pytest
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
 from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Market
 from node_fleet.domain.scale_up.launch import (
     circuit_breaker_alert,
@@ -252,3 +253,12 @@ def test_the_next_pool_of_a_worker_is_one_that_its_pods_accept() -> None:
     assert (following.zone, following.market, following.pools) == ("b", "spot", wanted)
     only = replace(current, zone="b", pools=wanted[:1], instance_type=placement().instance_types[0])
     assert next_attempt(only, placement(), ZONES, back_offs=(), now=NOW) is None
+
+
+def test_what_is_reserved_for_an_instance_whose_removal_is_set_aside_counts_nowhere() -> None:
+    held = Reservation(key="up-1:1", instance_id="i-0a", until=NOW + 900, pool="zone-b/t3.small/spot", at=NOW)
+    removal = SetAside(
+        instance_id="i-0a", node_name="i-0a", kind="termination", operation_id="down-1", since=NOW, detail="it is stuck"
+    )
+    state = FleetState(cluster_id="c", reservations=(held,), set_aside=(removal,))
+    assert (count_workers([instance(1)], state, NOW), with_promised([instance(1)], state, NOW)) == (1, (instance(1),))

@@ -20,6 +20,7 @@ from node_fleet.payload import put, to_payload
 from tests.support.handlers.bench import Bench, bench
 from tests.support.handlers.fakes import (
     Handler,
+    aside,
     check_text,
     inspected,
     scale_down,
@@ -117,6 +118,13 @@ def reap_unjoined(fleet: Bench) -> Event:
     return put(fleet.event(fleet.begin(), 0), snapshot=snapshot, memory=memory)
 
 
+def check_set_aside(fleet: Bench) -> Event:
+    run = fleet.begin()
+    fleet.tools.state.update_set_aside(run, aside(DEAD_NODE))
+    fleet.server.says("ForgetNode", f"result: forgotten {DEAD_NODE}")
+    return fleet.event(run, 0)
+
+
 def clean_up(fleet: Bench) -> Event:
     removal(fleet, "draining", "selected")
     return {"id": "e-1", "detail": {"executionArn": "exec-1"}}
@@ -124,6 +132,7 @@ def clean_up(fleet: Bench) -> Event:
 
 Prepare = Callable[[Bench], Event]
 UNDER_LEASE: dict[str, tuple[Prepare, str]] = {
+    "check_set_aside": (check_set_aside, "refuses"),
     "select_nodes": (select_nodes, "refuses"),
     "start_drain": (lambda fleet: removal(fleet, "selected"), "refuses"),
     "check_drain": (check_drain, "withdraws"),

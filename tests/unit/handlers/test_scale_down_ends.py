@@ -47,7 +47,7 @@ def test_a_failed_drain_ends_the_run_red_a_withdrawn_one_does_not(
     assert services.state.item.operation is None
 
 
-LATE = {"status": "timeout", "detail": "still shutting-down after 120 s"}
+NOT_ENDED = {"status": "not_terminated", "detail": "EC2 state running 61 s after TerminateInstances"}
 SECOND = {"Error": "ServerUnreachableError", "Cause": "second"}
 
 
@@ -56,9 +56,9 @@ SECOND = {"Error": "ServerUnreachableError", "Cause": "second"}
     [
         ("undone", {"failure": FAULT, "later_failure": SECOND}, FAULT),
         ("draining", {"drain": {"status": "withdrawn"}, "later_failure": SECOND}, SECOND),
-        ("terminating", {"termination": LATE}, {"Error": "Ec2Error", "Cause": LATE["detail"]}),
+        ("undone", {"termination": NOT_ENDED}, {"Error": "Ec2Error", "Cause": NOT_ENDED["detail"]}),
     ],
-    ids=["the first fault", "a fault of the roll-back", "an instance that does not end in time"],
+    ids=["the first fault", "a fault of the roll-back", "an instance that was not terminated"],
 )
 def test_the_first_fault_is_the_failure_of_the_run(
     services: FakeServices, phase: TargetPhase, more: dict[str, Any], failure: dict[str, str]
@@ -67,24 +67,38 @@ def test_the_first_fault_is_the_failure_of_the_run(
     assert services.run(fail, **more)["failure"] == failure
 
 
-@pytest.mark.parametrize("phase", ["terminating", "terminated", "draining", "drained"])
-def test_an_operation_that_must_be_finished_or_rolled_back_stays_open(
-    services: FakeServices, phase: TargetPhase
-) -> None:
+@pytest.mark.parametrize("phase", ["terminating", "terminated"])
+def test_a_termination_that_has_begun_stays_open(services: FakeServices, phase: TargetPhase) -> None:
     services.begun(phase)
     answered = services.run(fail, failure=FAULT)
     assert (services.state.item.operation is not None, services.state.closed) == (True, [])
     assert "the next run resumes it" in answered["outcome"]["text"]
 
 
-def test_past_twice_its_limit_a_cordon_that_may_remain_is_reported_and_the_operation_closed(
-    services: FakeServices,
+@pytest.mark.parametrize("phase", ["draining", "drained"])
+@pytest.mark.parametrize(
+    ("more", "cause"), [({"later_failure": SECOND}, "second"), ({"failure": FAULT}, "first"), ({}, "did not end")]
+)
+def test_a_rollback_that_failed_is_set_aside_with_one_alert_and_the_operation_closed(
+    services: FakeServices, phase: TargetPhase, more: dict[str, Any], cause: str
 ) -> None:
-    services.begun("draining")
-    services.clock.time += 1801
-    answered = services.run(fail, failure=FAULT)
+    services.begun(phase)
+    answered = services.run(fail, **more)
     assert services.state.item.operation is None
-    assert f"kubectl uncordon {A}" in answered["alerts"]["rows"][0][1]
+    (removal,) = services.state.item.set_aside
+    assert (removal.instance_id, removal.kind, removal.command_id) == (A, "rollback", "DrainNode")
+    assert cause in removal.detail
+    ((kind, text, *_),) = answered["alerts"]["rows"]
+    assert kind == f"set_aside:{A}" and f"kubectl uncordon {A}" in text
+
+
+@pytest.mark.parametrize("phase", ["selected", "undone", "skipped"])
+def test_a_worker_that_was_not_cordoned_or_is_uncordoned_is_not_set_aside(
+    services: FakeServices, phase: TargetPhase
+) -> None:
+    services.begun(phase)
+    services.run(fail, failure=FAULT)
+    assert (services.state.item.operation, services.state.item.set_aside) == (None, ())
 
 
 @pytest.mark.parametrize(("begun", "text"), [(False, "nothing was changed"), (True, "the operation is closed")])

@@ -81,7 +81,7 @@ def test_a_failed_launch_is_closed_with_a_back_off_and_without_a_stamp(fleet: Be
     assert state.operation is None and state.reservations == () and state.memory.last_action == ""
     assert [b.key for b in state.memory.back_offs] == ["scale_up"]
     assert answer["failure"] == {"Error": "QuotaExceededError", "Cause": "no worker could be launched: quota"}
-    assert answer["alerts"]["rows"] == [["quota_exceeded", "no worker could be launched: quota"]]
+    assert answer["alerts"]["rows"] == [["quota_exceeded", "no worker could be launched: quota", False]]
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(1, 0), (2, 0), (3, 900), (4, 1800)])

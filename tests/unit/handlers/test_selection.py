@@ -51,12 +51,15 @@ def test_an_answer_that_is_cut_late_or_failed_is_unknown(services: FakeServices,
     assert found["detail"] and detail in found["detail"]
 
 
-def test_an_unreachable_server_is_an_answer_with_one_alert_in_the_quiet_time(services: FakeServices) -> None:
+def test_an_unreachable_server_is_an_answer_with_one_alert_until_it_was_reachable_for_the_quiet_time(
+    services: FakeServices,
+) -> None:
     answers, memory = [], Memory()
     for seconds, error in (
         (0, ServerUnreachableError("server_not_managed: the K3s server i-1 runs")),
         (3599, ServerNotFoundError("no running instance carries the tag Role=k3s-master")),
         (1, ServerUnreachableError("server_not_managed: x")),
+        (3600, ServerUnreachableError("server_not_managed: y")),
     ):
         services.server.answers["InspectNodes"] = error
         services.clock.time += seconds
@@ -64,8 +67,35 @@ def test_an_unreachable_server_is_an_answer_with_one_alert_in_the_quiet_time(ser
         memory = answered["memory"]
         assert str(error) in answered["inspection"]["detail"]
         answers.append(answered["alerts"])
-    assert [bool(alerts) for alerts in answers] == [True, False, True]
+    assert [bool(alerts) for alerts in answers] == [True, False, False, True]
     assert answers[0]["rows"][0][0] == "server_unreachable"
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [(NOW + 90, "90 s ahead"), (NOW - 90, "90 s behind"), (NOW + 31, "31 s ahead"), (NOW - 31, "31 s behind")],
+)
+def test_a_server_whose_clock_is_off_is_an_answer_with_one_alert_that_names_the_difference(
+    services: FakeServices, shown: int, words: str
+) -> None:
+    services.server.says("InspectNodes", inspection_text(worker_line(A), worker_line(B), worker_line(C), at=shown))
+    first = services.run(inspect_nodes)
+    ((kind, text, *_),) = first["alerts"]["rows"]
+    assert (kind, first["inspection"]["known"]) == ("clock_difference", False)
+    assert f"the clock of the K3s server is {words}" in text and "the next run tries again" in text
+    services.clock.time += 120
+    services.server.says(
+        "InspectNodes", inspection_text(worker_line(A), worker_line(B), worker_line(C), at=shown + 120)
+    )
+    assert inspect_nodes({**services.payload(), "memory": first["memory"]}, None)["alerts"] == []
+    answered = select_nodes(first, None)
+    assert (answered["selection"]["status"], services.state.item.operation) == ("none", None)
+
+
+@pytest.mark.parametrize("shown", [NOW + 30, NOW - 30, NOW])
+def test_a_clock_within_the_tolerance_is_no_reason_to_keep_a_worker(services: FakeServices, shown: int) -> None:
+    services.server.says("InspectNodes", inspection_text(worker_line(A), worker_line(B), worker_line(C), at=shown))
+    assert services.run(inspect_nodes)["inspection"]["known"] is True
 
 
 def select(services: FakeServices, text: str = ALL_FREE, **more: Any) -> dict[str, Any]:

@@ -179,12 +179,67 @@ def test_a_termination_is_confirmed_when_the_instance_has_ended_and_its_agent_do
     assert services.run(confirm_termination)["termination"]["status"] == status
 
 
-def test_an_instance_that_still_runs_is_checked_again_before_the_next_try(services: FakeServices) -> None:
+def test_an_instance_that_still_runs_was_not_terminated_and_its_removal_is_rolled_back_with_a_back_off(
+    services: FakeServices,
+) -> None:
     services.begun("terminating")
     services.ec2.state[A] = "running"
-    services.clock.time += 61
-    assert services.run(confirm_termination)["termination"]["status"] == "timeout"
+    services.clock.time += 60
+    assert services.run(confirm_termination)["termination"]["status"] == "waiting"
+    services.clock.time += 1
+    answered = services.run(confirm_termination)
+    assert answered["termination"]["status"] == "not_terminated"
     assert services.state.calls[-1] == "save drained"
+    services.server.says("UncordonNode", f"result: uncordoned {A}")
+    answered = undo_drain({**answered, "drain": {"status": "drained"}}, None)
+    assert services.state.phases == ["undone"]
+    memory = from_payload(Memory, answered["memory"])
+    assert [b.key for b in memory.back_offs] == [node_key(A)]
+    assert "EC2 state running 61 s after TerminateInstances" in answered["alerts"]["rows"][0][1]
+
+
+LIMIT = 300
+
+
+@pytest.mark.parametrize(("waited", "status"), [(LIMIT, "waiting"), (LIMIT + 1, "set_aside")])
+def test_a_termination_that_does_not_end_within_the_limit_is_set_aside(
+    services: FakeServices, waited: int, status: str
+) -> None:
+    services.begun("terminating")
+    services.ec2.state[A] = "shutting-down"
+    services.clock.time += waited
+    answered = services.run(confirm_termination)
+    assert answered["termination"]["status"] == status
+    assert [r.instance_id for r in services.state.item.set_aside] == ([A] if status == "set_aside" else [])
+    assert services.state.phases == ["set_aside" if status == "set_aside" else "terminating"]
+
+
+def test_a_removal_is_set_aside_once_with_one_alert_that_names_what_an_operator_can_do(services: FakeServices) -> None:
+    services.begun("terminating")
+    services.ec2.state[A] = "shutting-down"
+    services.clock.time += LIMIT + 1
+    answered = services.run(confirm_termination)
+    assert services.state.calls[-2:] == ["save set_aside", "set aside termination"]
+    ((kind, text, *_),) = answered["alerts"]["rows"]
+    assert kind == f"set_aside:{A}" and f"terminate-instances --instance-ids {A} --force" in text
+    assert from_payload(Memory, answered["memory"]).alerted == {kind: services.clock.time}
+    assert answered["next"] == "done"
+    repeated = confirm_termination(answered, None)
+    assert (repeated["termination"]["status"], repeated["alerts"]) == ("terminated", answered["alerts"])
+
+
+@pytest.mark.parametrize(("earlier", "phases", "following"), [(0, "selected", "target"), (1, "skipped", "done")])
+def test_the_rest_of_the_operation_is_left_once_the_limit_of_removals_set_aside_is_reached(
+    services: FakeServices, earlier: int, phases: str, following: str
+) -> None:
+    services.begun("terminating", "selected")
+    services.ec2.state[A] = "shutting-down"
+    services.clock.time += LIMIT + 1
+    if earlier:
+        services.set_aside(C)
+    answered = services.run(confirm_termination)
+    assert services.state.phases == ["set_aside", phases]
+    assert answered["next"] == following
 
 
 def test_node_and_password_are_deleted_by_one_command(services: FakeServices) -> None:

@@ -195,17 +195,6 @@ def test_a_machine_that_is_being_terminated_is_finished_by_the_next_run(idle: St
     nothing_left_behind(idle)
 
 
-def test_a_machine_that_does_not_end_in_time_is_left_to_the_next_run() -> None:
-    with stage(workers=4, warm_up=1, **SOON_IDLE, terminate_limit_seconds=60) as fleet:
-        fleet.cloud.ec2.delays.shutting_down_seconds = 200.0
-        run = fleet.tick_until(scaled_down)
-        assert run.path[-5:] == ["TerminationStatus", "FailScaleDown", "Notify", "ReleaseLock", "RunFailed"]
-        assert fleet.state().operation is not None
-        fleet.tick_until(lambda e: e.path[-3:] == ["CompleteScaleDown", "Notify", "ReleaseLock"])
-        assert len(fleet.workers()) == 3
-        nothing_left_behind(fleet)
-
-
 @pytest.mark.parametrize("state", ["UndoDrain", "FailScaleDown"])
 def test_a_second_fault_while_undoing_does_not_hide_the_first(idle: Stage, state: str) -> None:
     idle.break_state("CheckDrain", DrainFailedError("the first"))

@@ -9,7 +9,7 @@ from node_fleet.domain.cost.fleet_cost import Priced, fleet_cost
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Snapshot
 
-REMOVED = frozenset({"terminating", "terminated", "forgotten"})
+REMOVED = frozenset({"terminating", "terminated", "forgotten", "set_aside"})
 ADDED = frozenset({"joined", "launched"})
 
 

@@ -13,6 +13,7 @@ from node_fleet.domain.model.bounds import MAX_NODES_LISTED, Bounds, confirm_cap
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import (
     FleetLoad,
     HourlyLoad,
@@ -124,6 +125,17 @@ def refresh(
     before = {worker.instance_id: worker for worker in cached.workers}
     workers = tuple(_from_cached(i, before.get(i.instance_id), noticed, policy, now) for i in instances)
     return replace(cached, at=now, source="cached", workers=workers, dead_nodes=(), problem=problem, hourly=hourly)
+
+
+def with_set_aside(snapshot: Snapshot, set_aside: Sequence[SetAside]) -> Snapshot:
+    """The snapshot with the removals that are set aside; their nodes are neither unmanaged nor to be deleted yet."""
+    ids, names = {r.instance_id for r in set_aside}, {r.node_name for r in set_aside}
+    return replace(
+        snapshot,
+        set_aside=tuple(set_aside),
+        unmanaged=tuple(name for name in snapshot.unmanaged if name not in names),
+        dead_nodes=tuple(instance_id for instance_id in snapshot.dead_nodes if instance_id not in ids),
+    )
 
 
 def _from_cached(

@@ -8,6 +8,7 @@ from typing import Any
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.set_aside import SetAside
 
 CORRUPT_AHEAD_SECONDS = 86_400
 """A lease lasts an hour at most, so an expiry more than a day ahead is corrupt."""
@@ -88,6 +89,7 @@ class FleetState:
     reservations: tuple[Reservation, ...] = ()
     slots_version: int = 0
     notices: tuple[Notice, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
     node_count: int = 0
     problems: tuple[str, ...] = ()
 
@@ -104,6 +106,11 @@ class FleetState:
     def ids_under_notice(self) -> frozenset[str]:
         """Instances under an interruption notice."""
         return frozenset(notice.instance_id for notice in self.notices)
+
+    @property
+    def ids_set_aside(self) -> frozenset[str]:
+        """Instances whose removal is set aside."""
+        return frozenset(removal.instance_id for removal in self.set_aside)
 
     def active_pause(self, now: int) -> Pause | None:
         """The pause while it lasts; None when the fleet is not paused."""

@@ -15,9 +15,12 @@ Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify", "fail"]
 DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
 SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
-TargetPhase = Literal["selected", "draining", "drained", "terminating", "terminated", "forgotten", "undone", "skipped"]
+TargetPhase = Literal[
+    "selected", "draining", "drained", "terminating", "terminated", "forgotten", "set_aside", "undone", "skipped"
+]
 
-FINISHED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "undone", "skipped"})
+REMOVED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "set_aside"})
+FINISHED_TARGET_PHASES = REMOVED_TARGET_PHASES | {"undone", "skipped"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +108,9 @@ class Operation:
         return next((t for t in self.targets if t.phase not in FINISHED_TARGET_PHASES), None)
 
     @property
-    def forgotten(self) -> tuple[Target, ...]:
-        """Targets that were drained, terminated and forgotten."""
-        return tuple(t for t in self.targets if t.phase == "forgotten")
+    def removed(self) -> tuple[Target, ...]:
+        """Targets that were drained and terminated; those whose instance does not end are set aside."""
+        return tuple(t for t in self.targets if t.phase in REMOVED_TARGET_PHASES)
 
     def with_slot(self, slot: LaunchSlot) -> Operation:
         """The same operation with the slot of that number replaced."""
@@ -116,6 +119,11 @@ class Operation:
     def with_target(self, target: Target) -> Operation:
         """The same operation with the target of that instance replaced."""
         return replace(self, targets=tuple(target if t.instance_id == target.instance_id else t for t in self.targets))
+
+    def without_the_rest(self, why: str) -> Operation:
+        """The same operation without the targets that it has not begun."""
+        targets = (replace(t, phase="skipped", detail=why) if t.phase == "selected" else t for t in self.targets)
+        return replace(self, targets=tuple(targets))
 
 
 def resume_state(operation: Operation | None, *, now: int, limit_seconds: int) -> str:

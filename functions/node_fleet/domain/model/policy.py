@@ -127,6 +127,8 @@ class ScaleDownConditions:
     """Which worker is removed first: the one that keeps the zones balanced, with the fewest pods, or the oldest."""
     not_ready_replace_seconds: int = setting("NOT_READY_REPLACE_SECONDS", 1200, 300, 86400, "s")
     """How long a worker may be NotReady before node-fleet replaces it."""
+    set_aside_limit: int = setting("SET_ASIDE_LIMIT", 2, 1, 20)
+    """Removals that cannot be finished and are set aside before node-fleet removes no further worker."""
     not_ready_one_in: int = setting("NOT_READY_ONE_IN", 3, 1, 1000)
     """A NotReady worker is replaced only while at most one worker in this many is NotReady."""
 

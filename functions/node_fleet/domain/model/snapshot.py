@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from node_fleet.domain.model.set_aside import SetAside
+
 Market = Literal["spot", "on-demand"]
 MARKETS: tuple[Market, ...] = ("spot", "on-demand")
 Phase = Literal["usable", "joining", "cordoned", "not_ready", "unjoined", "unknown"]
@@ -215,7 +217,8 @@ class Snapshot(FleetLoad):
 
     unlisted: why the API could not be asked which pods are pending; empty when it was, or when none is. unschedulable:
     the number of pending pods in Prometheus where `pending` is the API's list, which leaves out pods of DaemonSets.
-    worker_labels, worker_taints: what all workers of the fleet have in common.
+    worker_labels, worker_taints: what all workers of the fleet have in common. set_aside: removals that cannot be
+    finished now; their instances are no workers.
     """
 
     at: int
@@ -227,6 +230,7 @@ class Snapshot(FleetLoad):
     dead_nodes: tuple[str, ...] = ()
     disputes: tuple[Dispute, ...] = ()
     refused: tuple[str, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
     missing: tuple[str, ...] = ()
     hourly: tuple[HourlyLoad, ...] = ()
     read_at: int = 0

@@ -13,7 +13,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.text import count_of
-from node_fleet.domain.scale_down.inspection import NodeCheck
+from node_fleet.domain.scale_down.inspection import CLOCK_TOLERANCE_SECONDS, NodeCheck
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
@@ -113,7 +113,7 @@ class DrainLimits:
 
     def not_after(self, now: int) -> int:
         """Epoch seconds until which a command sent now may begin."""
-        return now + self.delivery_seconds + 30
+        return now + self.delivery_seconds + CLOCK_TOLERANCE_SECONDS
 
 
 def judge_drain(result: CommandResult, target: Target, limits: DrainLimits, now: int) -> DrainVerdict:
@@ -181,14 +181,13 @@ def after_target(operation: Operation) -> str:
     """The next step of the loop over targets: "target", "done" when a worker was removed, "failed" when none was."""
     if operation.current is not None:
         return "target"
-    return "done" if operation.forgotten else "failed"
+    return "done" if operation.removed else "failed"
 
 
 def alert_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tuple[Memory, tuple[Alert, ...]]:
-    """The alert, unless one of its kind was sent within the quiet time; and the memory that records it."""
-    if now - memory.alerted.get(alert.kind, -quiet_seconds) < quiet_seconds:
-        return memory, ()
-    return replace(memory, alerted={**memory.alerted, alert.kind: now}), (alert,)
+    """The alert, unless its cause was present within the quiet time; and the memory that records the cause."""
+    known = now - memory.alerted.get(alert.kind, -quiet_seconds) < quiet_seconds
+    return replace(memory, alerted={**memory.alerted, alert.kind: now}), () if known else (alert,)
 
 
 def undone_sentence(target: Target, word: str, why: str) -> str:

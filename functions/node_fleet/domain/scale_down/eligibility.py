@@ -104,6 +104,7 @@ def judge_workers(
     now: int,
     cpu_percent: Mapping[str, float | None] | None = None,
     not_ready: str = "",
+    set_aside: frozenset[str] = frozenset(),
 ) -> Eligibility:
     """Judge every node of the inspection and every instance of the fleet.
 
@@ -122,6 +123,7 @@ def judge_workers(
             continue
         instance = ours.get(node.instance_id)
         reason = _reason(node, instance, under_notice=under_notice, backing_off=backing_off, now=now, dead=dead)
+        reason = "its removal is set aside" if node.instance_id in set_aside else reason
         if reason or instance is None:
             kept.append(Kept(instance_id=node.instance_id or node.node_name, reason=reason))
         else:

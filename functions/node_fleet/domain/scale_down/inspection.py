@@ -23,6 +23,10 @@ class UnreadableAnswerError(ValueError):
     """The server's answer is cut, damaged or malformed. Never leaves this module."""
 
 
+CLOCK_TOLERANCE_SECONDS = 30
+"""How far the server's clock may differ: the latest start of a drain, which is a time of that clock, allows for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
     """One pod that keeps its worker, or one claim (letter b). `pod` is namespace/name; eligibility.py has the reasons.
@@ -84,7 +88,8 @@ class Inspection:
     """One inspection of the cluster. known False: nothing may be concluded, and `detail` gives the reason.
 
     left_out: nodes that did not fit into the answer and are unknown. orphans: names of nodes that were deleted while
-    their K3s password secret remained. text: the answer itself.
+    their K3s password secret remained. text: the answer itself. seconds_ahead: how far the server's clock is at least
+    ahead of the function's; negative when it is behind.
     """
 
     known: bool
@@ -94,6 +99,19 @@ class Inspection:
     orphans: tuple[str, ...] = ()
     detail: str = ""
     text: str = ""
+    seconds_ahead: int = 0
+
+    @property
+    def clock_problem(self) -> str:
+        """Why no drain may begin by the server's clock; empty while both clocks agree."""
+        if abs(self.seconds_ahead) <= CLOCK_TOLERANCE_SECONDS:
+            return ""
+        direction = "ahead" if self.seconds_ahead > 0 else "behind"
+        return (
+            f"the clock of the K3s server is {abs(self.seconds_ahead)} s {direction}. A drain has a time limit by that "
+            f"clock, so no drain begins while it differs by more than {CLOCK_TOLERANCE_SECONDS} s. What you can do, on "
+            "the server: sudo chronyc makestep; then check it with: timedatectl"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +127,11 @@ class NodeCheck:
     pods_left: int = 0
     pods_terminating: int = 0
     detail: str = ""
+
+
+def seconds_ahead(at: int, sent: int, received: int) -> int:
+    """How far a clock that showed `at` between two moments is at least ahead; negative: behind; 0: it may be right."""
+    return at - received if at > received else min(0, at - sent)
 
 
 def parse_inspection(text: str) -> Inspection:

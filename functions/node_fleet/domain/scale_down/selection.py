@@ -95,15 +95,16 @@ def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str,
     return tuple(nodes + secrets)
 
 
-def stray_cordons(inspection: Inspection, under_notice: frozenset[str]) -> tuple[tuple[str, str], ...]:
+def stray_cordons(inspection: Inspection, others: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """(node name, operation id) of cordons that an ended operation left; called while no operation is open.
 
-    Workers under notice are left out: the interruption workflow cordons them without the lock.
+    others: workers under notice, which the interruption workflow cordons without the lock, and workers whose removal is
+    set aside.
     """
     return tuple(
         (n.node_name, n.cordoned_by)
         for n in inspection.nodes
-        if n.cordoned and n.cordoned_by not in ("", "?") and n.instance_id not in under_notice
+        if n.cordoned and n.cordoned_by not in ("", "?") and n.instance_id not in others
     )
 
 

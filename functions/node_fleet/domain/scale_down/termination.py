@@ -6,45 +6,46 @@ from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.model.operation import Operation, TargetPhase
+from node_fleet.domain.scale_down.set_aside import ENDED
 
 NOT_TERMINATED_SECONDS = 60
-"""An instance that is still running this long after the termination is checked and terminated again."""
+"""An instance that still runs this long after the termination was not terminated: the removal is rolled back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminationVerdict:
     """The state of a termination; phase: the new phase of the target, None while nothing changes."""
 
-    status: Literal["waiting", "terminated", "timeout"]
+    status: Literal["waiting", "terminated", "not_terminated", "set_aside"]
     detail: str
     phase: TargetPhase | None = None
 
 
 def judge_termination(ec2_state: str, still_ready: bool, waited: int, limit: int) -> TerminationVerdict:
     """What EC2's state means, `waited` seconds after the termination. still_ready: its node is shown as Ready."""
-    ended = ec2_state in ("terminated", "gone")
+    ended = ec2_state in ENDED
     if ended and not (still_ready and waited <= limit):
         return TerminationVerdict(status="terminated", detail=f"EC2 state {ec2_state}", phase="terminated")
     if ended:
         return TerminationVerdict(status="waiting", detail="its node is still shown as Ready")
     if ec2_state in ("running", "pending") and waited > NOT_TERMINATED_SECONDS:
         text = f"EC2 state {ec2_state} {waited} s after TerminateInstances"
-        return TerminationVerdict(status="timeout", detail=text, phase="drained")
+        return TerminationVerdict(status="not_terminated", detail=text, phase="drained")
     if waited > limit:
-        return TerminationVerdict(status="timeout", detail=f"EC2 state {ec2_state} after {waited} s")
+        text = f"EC2 state {ec2_state} {waited} s after TerminateInstances"
+        return TerminationVerdict(status="set_aside", detail=text, phase="set_aside")
     return TerminationVerdict(status="waiting", detail=f"EC2 state {ec2_state}")
 
 
-def must_stay_open(operation: Operation, *, expired: bool) -> bool:
-    """True while a later run must finish a termination, or, until the limit, remove a cordon that may remain."""
-    phases = {t.phase for t in operation.targets}
-    return bool(phases & {"terminating", "terminated"}) or (bool(phases & {"draining", "drained"}) and not expired)
+def must_stay_open(operation: Operation) -> bool:
+    """True while a later run must finish a termination."""
+    return operation.current is not None and operation.current.phase in ("terminating", "terminated")
 
 
 def removal_sentence(operation: Operation, left: int | None) -> str:
     """The result for every target; left: the workers that remain, None when not known."""
     parts = [f"{t.instance_id} ({t.zone}, {t.market}): {t.detail or t.phase}" for t in operation.targets]
     after = "" if left is None else f"; {operation.workers_before} -> {left} workers"
-    removed = len(operation.forgotten)
+    removed = len(operation.removed)
     head = f"removed {removed} of {operation.requested} workers" if removed else "no worker was removed"
     return f"{head}{after}: {'; '.join(parts) or 'no worker was selected'}"

@@ -67,8 +67,8 @@ def with_promised(instances: Sequence[Instance], state: FleetState, now: int) ->
 
 
 def _unlisted(instances: Iterable[Instance], state: FleetState, now: int) -> list[Reservation]:
-    """The reservations of which EC2 lists no instance yet."""
-    known = set(state.ids_under_notice)
+    """The reservations of which EC2 lists no instance yet, without those of instances that do not count."""
+    known = set(state.ids_under_notice | state.ids_set_aside)
     for instance in instances:
         known |= {instance.instance_id, f"{instance.operation_id}:{instance.slot}"}
     return [r for r in state.reservations if r.until > now and not {r.instance_id, r.key} & known]

@@ -26,7 +26,8 @@ def new_alerts(tick: Tick, found: Found) -> tuple[tuple[Alert, ...], dict[str, i
 
 
 def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[str, Streak]) -> Found:
-    """Causes that do not depend on the decision: missing metrics, pods that no worker helps, NotReady workers.
+    """Causes that do not depend on the decision: missing metrics, pods that no worker helps, NotReady workers, removals
+    that are set aside.
 
     Pods that wait for something else than a worker, such as a claim, are listed and cause no alert while that can end.
     streaks: those of this reading.
@@ -56,6 +57,9 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
             "find the worker or the target of Prometheus that states it, and replace that worker"
         )
         found.append(("figures_refused", Alert(kind="figures_refused", text=text)))
+    found += [(alert.kind, alert) for alert in (removal.alert for removal in tick.snapshot.set_aside)]
+    if len(tick.snapshot.set_aside) >= tick.policy.set_aside_limit:
+        found.append(("removals_paused", _removals_paused(tick)))
     for w in not_ready_too_long(tick):
         text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"
         found.append((f"not_ready:{w.instance_id}", Alert(kind="not_ready", text=text)))
@@ -69,6 +73,17 @@ def at_maximum(tick: Tick, lead: str) -> tuple[str, Alert]:
         "raise MAX_NODES to allow more"
     )
     return "at_maximum", Alert(kind="at_maximum", text=text)
+
+
+def _removals_paused(tick: Tick) -> Alert:
+    """So many removals are set aside that node-fleet begins no further one."""
+    removals = tick.snapshot.set_aside
+    text = (
+        f"{count_of(len(removals), 'removal')} set aside ({', '.join(r.instance_id for r in removals)}), the limit is "
+        f"{tick.policy.set_aside_limit}: node-fleet removes no further worker until one of them is settled; it "
+        "launches workers as before. Settle them as their alerts say, or raise SET_ASIDE_LIMIT"
+    )
+    return Alert(kind="removals_paused", text=text)
 
 
 def blocked_launch(check: Check) -> tuple[str, Alert]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node_fleet.domain.model import back_off
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Action, Check
 from node_fleet.domain.scaling.tick import Tick
 
@@ -53,6 +54,23 @@ def evaluate_removal_back_off(tick: Tick) -> Check | None:
         return None
     text = f"EC2 refuses to terminate workers, next removal in {refused.until - tick.now} s"
     return _blocked("removal_back_off", text, refused.failures, "DRAIN_BACK_OFF_SECONDS")
+
+
+def evaluate_set_aside(tick: Tick) -> Check | None:
+    """The removals that are set aside; the verdict is "hold" when there are so many that every removal pauses."""
+    count, limit = len(tick.snapshot.set_aside), tick.policy.set_aside_limit
+    if not count:
+        return None
+    text = f"{count_of(count, 'removal')} set aside"
+    return Check(
+        name="set_aside",
+        verdict="hold" if count >= limit else "ok",
+        text=f"{text}, removals pause" if count >= limit else text,
+        value=count,
+        threshold=limit,
+        setting="SET_ASIDE_LIMIT",
+        aside=True,
+    )
 
 
 def _blocked(name: str, text: str, failures: int, setting: str) -> Check:

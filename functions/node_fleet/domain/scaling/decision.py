@@ -15,7 +15,12 @@ from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling import alerts, explain
 from node_fleet.domain.scaling.check import Action, Check, Decision, DesiredChange, Verdict
-from node_fleet.domain.scaling.cooldown import evaluate_cooldown, evaluate_launch_back_off, evaluate_removal_back_off
+from node_fleet.domain.scaling.cooldown import (
+    evaluate_cooldown,
+    evaluate_launch_back_off,
+    evaluate_removal_back_off,
+    evaluate_set_aside,
+)
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
@@ -59,6 +64,8 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         change.checks.append(prediction.check)
     if prediction.add and not change.add:
         change.add, change.rule = policy.step_normal, "prediction"
+    if set_aside := evaluate_set_aside(tick):
+        change.checks.append(set_aside)
     track_missing_metrics(tick, change.streaks)
     if many := evaluate_many_not_ready(tick, change.streaks):
         change.checks.append(many)
@@ -160,6 +167,8 @@ def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
 
 
 def _after_cooldown(tick: Tick, removal: _Outcome, checks: list[Check]) -> _Outcome:
+    if any(c.name == "set_aside" and c.verdict == "hold" for c in checks):
+        return _Outcome(lead=removal.lead, blocked_by=("set_aside",))
     if back_off := evaluate_removal_back_off(tick):
         checks.append(back_off)
         return _Outcome(lead=removal.lead, blocked_by=(back_off.name,))

@@ -40,6 +40,7 @@ def _worker_counts(tick: Tick) -> str:
         (len(tick.not_ready), "NotReady"),
         (tick.unknown, "unknown"),
         (len(tick.snapshot.workers) - tick.counted, "under notice"),
+        (len(tick.snapshot.set_aside), "set aside"),
     ):
         if count:
             text += f", {count} {name}"
