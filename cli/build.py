@@ -1,4 +1,4 @@
-"""synth, test and bench: handed to the start script, which runs them with nothing but Python."""
+"""synth, test, mutate and bench: handed to the start script, which runs them with nothing but Python."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings=PASSED_ON, epilog="Example: node-fleet synth --out cdk.out")(synth)
     examples = "Examples: node-fleet test | node-fleet test --all | node-fleet test tests/unit -k cooldown"
     app.command(context_settings=PASSED_ON, epilog=examples)(test)
+    app.command(context_settings=PASSED_ON, epilog="Example: node-fleet mutate --number 300 --seed 7")(mutate)
     app.command(context_settings=PASSED_ON, epilog="Example: node-fleet bench --executions 5000")(bench)
 
 
@@ -28,6 +29,11 @@ def synth(context: typer.Context) -> None:
 def test(context: typer.Context) -> None:
     """Check style, types and layers, then run the tests: with a daily sample of the long ones, or with --all."""
     _hand_over("test", context.args)
+
+
+def mutate(context: typer.Context) -> None:
+    """Put small faults into a copy of the code and report those that no test notices."""
+    _hand_over("mutate", context.args)
 
 
 def bench(context: typer.Context) -> None:

@@ -1,0 +1,212 @@
+"""Measures what the tests notice: puts one small fault after another into the code and runs the tests of that line.
+
+`./node-fleet mutate` starts it. The faults are put into a copy of the tree, in a temporary folder, which is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import hashlib
+import json
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tests.mutation import coverage_map, warm_session
+from tests.mutation.coverage_map import CoverageMap
+from tests.mutation.mutants import ROOT, TARGETS, Mutant, is_equivalent, mutants_of, targets
+from tests.mutation.warm_session import KILLED, NEEDS_PROCESS, SURVIVED, TIMED_OUT, Job, Verdict
+
+IGNORED = shutil.ignore_patterns(".git", ".venv", ".cache", ".hypothesis", "__pycache__", "cdk.out*", "node_modules")
+QUIET = ("-q", "--no-header", "--no-summary", "--show-capture=no", "-p", "no:cacheprovider", "-W", "ignore")
+LONGEST_SECONDS = 900
+"""The limit for all other tests of one mutant."""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(prog="node-fleet mutate", description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these (all that targets.toml lists)")
+    parser.add_argument("--number", type=int, default=100, help="how many mutants, drawn at random (100)")
+    parser.add_argument("--seed", type=int, help="repeats the run that printed it (a new one)")
+    parser.add_argument("--minutes", type=float, default=60, help="start no mutant after these minutes (60)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
+    parser.add_argument("--all", action="store_true", help="run every other test against each survivor (minutes each)")
+    parser.add_argument("--at-least", type=float, default=0, metavar="PERCENT", help="fail below this score")
+    options = parser.parse_args(words)
+    options.files = [Path(file).resolve().relative_to(ROOT).as_posix() for file in options.files]
+    unknown = sorted(set(options.files) - set(targets()))
+    if unknown:
+        parser.error(f"{unknown[0]} is not in tests/mutation/targets.toml, which lists the files to change")
+    return options
+
+
+def main(words: Sequence[str]) -> int:
+    """Make the map, run the mutants, report."""
+    options = parse(words)
+    begun, seed = time.monotonic(), secrets.randbelow(10**6) if options.seed is None else options.seed
+    found = [mutant for file in options.files or targets() for mutant in mutants_of(file)]
+    drawn = random.Random(seed).sample(found, min(options.number, len(found)))
+    mutants = [mutant for mutant in drawn if not is_equivalent(mutant)]
+    say(f"{len(drawn)} of {len(found)} mutants; --seed {seed} repeats them")
+    with tempfile.TemporaryDirectory(prefix="node-fleet-mutants-") as folder:
+        copies = [Path(folder) / f"copy-{number}" for number in range(options.jobs)]
+        for copy in copies:
+            shutil.copytree(ROOT, copy, ignore=IGNORED, symlinks=True)
+        known = read_map(copies[0], options.jobs)
+        jobs = [job_of(number, mutant, known) for number, mutant in enumerate(mutants)]
+        verdicts = run(jobs, copies, begun + 60 * options.minutes)
+        if options.all:
+            verdicts = [run_all_tests(jobs[v.number], v, copies[0]) for v in verdicts]
+    return report(mutants, verdicts, jobs, len(drawn) - len(mutants), options.at_least)
+
+
+def say(text: str) -> None:
+    """Print progress."""
+    print(f"node-fleet: {text}", file=sys.stderr, flush=True)
+
+
+def read_map(copy: Path, processes: int) -> CoverageMap:
+    """The tests of each line, from the cache or by running them once."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in copy.rglob("*") if path.is_file()):
+        digest.update(file.relative_to(copy).as_posix().encode() + b"\0" + file.read_bytes())
+    kept = ROOT / ".cache" / "mutation" / digest.hexdigest()[:20]
+    if not kept.is_dir():
+        say(f"run {', '.join(TARGETS['tests'])} once, to record which test runs which line")
+        with tempfile.TemporaryDirectory() as folder:
+            workers = ("-n", str(processes), "--dist", "loadfile") if processes > 1 else ()
+            plugin = ("-p", coverage_map.__name__)
+            pytest(copy, [*plugin, *workers, *TARGETS["tests"]], {coverage_map.FOLDER: folder}).wait()
+            shutil.copytree(folder, kept)
+    known = CoverageMap.read(kept)
+    if not known.seconds:
+        raise SystemExit("node-fleet: the tests do not run without a mutant; try ./node-fleet test")
+    for test in known.failed:
+        say(f"{test} fails without a mutant and is not used")
+    return known
+
+
+def job_of(number: int, mutant: Mutant, known: CoverageMap) -> Job:
+    """What to run for a mutant. The limit is far above what the tests take without a mutant."""
+    tests = known.tests_of(mutant.file, mutant.line)
+    limit = 30 + 10 * sum(known.seconds[test] for test in tests)
+    return Job(number, mutant.file, mutant.text(), tests, round(limit))
+
+
+def run(jobs: list[Job], copies: list[Path], end: float) -> list[Verdict]:
+    """Run the jobs in one process for each copy, then those that need a process of their own."""
+    given = [job for job in jobs if job.tests]
+    verdicts = [Verdict(job.number, SURVIVED) for job in jobs if not job.tests]
+    waiting = [
+        start(copy, given[place :: len(copies)]) for place, copy in enumerate(copies) if given[place :: len(copies)]
+    ]
+    for process, results in waiting:
+        try:
+            process.wait(timeout=max(1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+            say("the time is over, the other mutants were not run")
+        lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+        verdicts += [Verdict(**json.loads(line)) for line in lines]
+    by_number = {job.number: job for job in jobs}
+    return [
+        again(by_number[v.number], v, copies[0]) if v.status in (SURVIVED, NEEDS_PROCESS) else v
+        for v in sorted(verdicts, key=lambda v: v.number)
+        if v.status != NEEDS_PROCESS or time.monotonic() < end
+    ]
+
+
+def start(copy: Path, jobs: list[Job]) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a process that forks for each of the jobs."""
+    given, results = copy.with_suffix(".jobs"), copy.with_suffix(".results")
+    given.write_text("".join(json.dumps(asdict(job)) + "\n" for job in jobs), encoding="utf-8")
+    files = sorted({test.partition("::")[0] for job in jobs for test in job.tests})
+    variables = {warm_session.JOBS: str(given), warm_session.RESULTS: str(results)}
+    return pytest(copy, ["-p", warm_session.__name__, *files], variables), results
+
+
+def again(job: Job, verdict: Verdict, copy: Path) -> Verdict:
+    """Run the tests in a new process, which loads the mutant from its file."""
+    given = copy.with_suffix(".job")
+    given.write_text(json.dumps(asdict(job)) + "\n", encoding="utf-8")
+    files = sorted({test.partition("::")[0] for test in job.tests})
+    if not files:
+        return verdict
+    return in_new_process(job, copy, ["-x", "-p", warm_session.__name__, *files], {warm_session.JOBS: str(given)})
+
+
+def run_all_tests(job: Job, verdict: Verdict, copy: Path) -> Verdict:
+    """Run every test against a survivor."""
+    if verdict.status != SURVIVED:
+        return verdict
+    workers = ("-x", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--all")
+    return in_new_process(replace(job, limit_seconds=LONGEST_SECONDS), copy, [*workers, "tests"], {})
+
+
+def in_new_process(job: Job, copy: Path, words: list[str], variables: dict[str, str]) -> Verdict:
+    """Run pytest while the file has the fault."""
+    path, begun = copy / job.file, time.monotonic()
+    original = path.read_text(encoding="utf-8")
+    path.write_text(job.text, encoding="utf-8")
+    try:
+        process = pytest(copy, words, variables)
+        try:
+            status = SURVIVED if process.wait(timeout=job.limit_seconds) == 0 else KILLED
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            status = TIMED_OUT
+    finally:
+        path.write_text(original, encoding="utf-8")
+    return Verdict(job.number, status, "", round(time.monotonic() - begun, 2))
+
+
+def pytest(copy: Path, words: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start pytest in a copy. Compiled files would hide a fault that comes within the same second."""
+    path = os.pathsep.join([str(copy), str(copy / "functions")])
+    given = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    out = None if os.environ.get("NODE_FLEET_MUTATION_OUTPUT") else subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-m", "pytest", *QUIET, *words], cwd=copy, env=given, stdout=out)
+
+
+def report(mutants: list[Mutant], verdicts: list[Verdict], jobs: list[Job], equivalent: int, at_least: float) -> int:
+    """Print the survivors and the score."""
+    for line in survivors(mutants, verdicts, jobs):
+        print(line)
+    count = collections.Counter(verdict.status for verdict in verdicts)
+    noticed, total = count[KILLED] + count[TIMED_OUT], len(verdicts)
+    score = 100 * noticed / total if total else 100.0
+    print(
+        f"{count[KILLED]} killed, {count[TIMED_OUT]} timed out, {count[SURVIVED]} survived, "
+        f"{equivalent} are listed as equivalent: score {score:.1f} %"
+    )
+    if score < at_least:
+        say(f"the score is below {at_least:g} %: strengthen the tests, or list what is equivalent with its reason")
+        return 1
+    return 0
+
+
+def survivors(mutants: list[Mutant], verdicts: list[Verdict], jobs: list[Job]) -> Iterator[str]:
+    """Where each survivor is, and its change."""
+    for verdict in verdicts:
+        if verdict.status == SURVIVED:
+            mutant, number = mutants[verdict.number], len(jobs[verdict.number].tests)
+            tests = {0: "no test runs", 1: "1 test runs"}.get(number, f"{number} tests run")
+            yield f"SURVIVED {mutant.file}:{mutant.line} in {mutant.function or 'the module'}; {tests} this line"
+            for sign, text in zip("-+", mutant.diff(), strict=True):
+                yield from (f"  {sign} {line}" for line in text.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""Records which tests run which lines of the listed files, and how long each test takes: a plugin of pytest.
+
+The map is made once for a state of the tree and kept in .cache/mutation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coverage import Coverage
+
+from tests.mutation.mutants import ROOT, targets
+
+FOLDER = "NODE_FLEET_MUTATION_MAP"
+"""The environment variable with the folder for the parts of the map: every process of pytest writes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageMap:
+    """Which tests run a line, and the seconds of each test."""
+
+    lines: dict[str, dict[int, tuple[str, ...]]]
+    seconds: dict[str, float]
+    failed: list[str]
+    """Tests that fail without a mutant: they say nothing about one."""
+
+    def tests_of(self, file: str, line: int) -> list[str]:
+        """The tests that run a line; those of the whole file for a line that runs when the module is loaded.
+
+        Files of tests with the fastest tests come first. A file's tests stay together: they share fixtures.
+        """
+        lines = self.lines.get(file, {})
+        found = lines.get(line) or {test: None for tests in lines.values() for test in tests}
+        by_file = defaultdict[str, list[str]](list)
+        for test in self.seconds:
+            if test in found:
+                by_file[test.partition("::")[0]].append(test)
+        files = sorted(by_file.values(), key=lambda tests: sum(self.seconds[test] for test in tests) / len(tests))
+        return [test for tests in files for test in tests]
+
+    @classmethod
+    def read(cls, folder: Path) -> CoverageMap:
+        """Join the parts."""
+        lines: dict[str, dict[int, tuple[str, ...]]] = defaultdict(lambda: defaultdict(tuple))
+        seconds: dict[str, float] = {}
+        failed: list[str] = []
+        for part in sorted(folder.glob("*.json")):
+            saved = json.loads(part.read_text(encoding="utf-8"))
+            seconds |= saved["seconds"]
+            failed += saved["failed"]
+            for file, tests in saved["lines"].items():
+                for line, names in tests.items():
+                    lines[file][int(line)] += tuple(names)
+        return cls(lines, {test: took for test, took in seconds.items() if test not in failed}, failed)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the measurement before the modules are loaded."""
+    if not config.option.collectonly and (os.environ.get("PYTEST_XDIST_WORKER") or not config.option.numprocesses):
+        config.pluginmanager.register(_Recorder(), "mutation-map")
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        files = [str(ROOT / file) for file in targets()]
+        self.coverage = Coverage(data_file=None, include=files, config_file=False)
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.failed: list[str] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        do_without_other_measurements(session.items)
+        self.coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
+        return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self.coverage.stop()
+        data, lines = self.coverage.get_data(), dict[str, Any]()
+        for file in data.measured_files():
+            found = {line: [name for name in names if name] for line, names in data.contexts_by_lineno(file).items()}
+            lines[Path(file).relative_to(ROOT).as_posix()] = {line: names for line, names in found.items() if names}
+        name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json"
+        text = json.dumps({"lines": lines, "seconds": self.seconds, "failed": self.failed})
+        (Path(os.environ[FOLDER]) / name).write_text(text, encoding="utf-8")
+
+
+def do_without_other_measurements(items: list[pytest.Item]) -> None:
+    """Tests of the handlers measure their branches, which stops an outer measurement and takes time."""
+    for item in items:
+        names = item.fixturenames  # type: ignore[attr-defined]
+        names[:] = [name for name in names if name not in ("handler_coverage", "_measured")]

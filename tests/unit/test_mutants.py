@@ -1,0 +1,92 @@
+"""The mutants of ./node-fleet mutate: which faults are made, which tests meet them, which of them are harmless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.coverage_map import CoverageMap
+from tests.mutation.mutants import ROOT, TARGETS, equivalents, mutants_of
+from tests.mutation.warm_session import can_be_replaced
+
+FUNCTION = "def f(a, b):\n    {}\n"
+
+
+def changes(folder: Path, line: str) -> set[str]:
+    """What the faults make of the only line of a function."""
+    (folder / "code.py").write_text(FUNCTION.format(line), encoding="utf-8")
+    return {mutant.diff()[1] for mutant in mutants_of("code.py", folder)}
+
+
+@pytest.mark.parametrize(
+    ("line", "faults"),
+    [
+        ("return a < b", {"return a <= b"}),
+        ("return a == b", {"return a != b"}),
+        ("return a is b", {"return a is not b"}),
+        ("return a not in b", {"return a in b"}),
+        ("return a and b", {"return a or b"}),
+        ("return not a", {"return a"}),
+        ("return a - b", {"return a + b"}),
+        ("return a + 59", {"return a - 59", "return a + 60"}),
+        ("return f(a, b=True)", {"return f(a, b=False)"}),
+        ("return a if b else a", {"return a if (b) and False else a", "return a if (b) or True else a"}),
+        ("a.save(b)", {"pass"}),
+        ("raise a", {"pass"}),
+        ("a += b", {"a -= b", "pass"}),
+        ("if a: b()", {"if (a) and False: b()", "if (a) or True: b()"}),
+    ],
+)  # fmt: skip
+def test_each_kind_of_fault_is_made(line: str, faults: set[str], tmp_path: Path) -> None:
+    assert changes(tmp_path, line) == faults
+
+
+@pytest.mark.parametrize(
+    "line", ["logger.info('waits', seconds=1)", "'''Is not True.'''", "a: list[1] = b", "import a"]
+)
+def test_log_lines_texts_types_and_imports_are_left_alone(line: str, tmp_path: Path) -> None:
+    assert changes(tmp_path, line) == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_replaceable"),
+    [
+        ("def f():\n    return 1", "def f():\n    return 2", True),
+        ("class C:\n    def f(self):\n        return 1", "class C:\n    def f(self):\n        return 2", True),
+        ("def f():\n    return [x for x in y]", "def f():\n    return [x for x in y if x]", True),
+        ("A = 1", "A = 2", False),
+        ("A = a < b", "A = a <= b", False),
+        ("class C:\n    a = 1", "class C:\n    a = 2", False),
+        ("def f(a=1):\n    return a", "def f(a=2):\n    return a", False),
+        ("A = [x + 1 for x in y]", "A = [x - 1 for x in y]", False),
+    ],
+)
+def test_only_code_of_functions_is_replaced_in_a_process_that_has_loaded_it(
+    old: str, new: str, is_replaceable: bool
+) -> None:
+    assert can_be_replaced(compile(old, "f", "exec"), compile(new, "f", "exec")) is is_replaceable
+
+
+def test_the_tests_of_a_line_start_with_the_fastest_file_and_a_line_without_tests_has_those_of_its_file() -> None:
+    seconds = {"slow.py::a": 2.0, "quick.py::b": 0.1, "quick.py::c": 0.3, "other.py::d": 0.0}
+    known = CoverageMap(
+        {"code.py": {3: ("slow.py::a", "quick.py::c", "quick.py::b"), 4: ("other.py::d",)}}, seconds, []
+    )
+    assert known.tests_of("code.py", 3) == ["quick.py::b", "quick.py::c", "slow.py::a"]
+    assert known.tests_of("code.py", 4) == ["other.py::d"]
+    assert known.tests_of("code.py", 1) == ["other.py::d", "quick.py::b", "quick.py::c", "slow.py::a"]
+    assert known.tests_of("unknown.py", 1) == []
+
+
+@pytest.mark.parametrize("pattern", [*TARGETS["files"], *TARGETS["tests"]])
+def test_everything_in_the_list_of_targets_exists(pattern: str) -> None:
+    assert list(ROOT.glob(pattern))
+
+
+def test_every_equivalent_mutant_can_be_made_and_has_a_reason() -> None:
+    listed = {key[:2] for key in equivalents()}
+    found = [one for file in sorted({file for file, _ in listed}) for one in mutants_of(file)]
+    made = {(one.file, one.function, *one.diff()) for one in found if (one.file, one.function) in listed}
+    assert equivalents().keys() <= made
+    assert all(reason.endswith(".") for reason in equivalents().values())
