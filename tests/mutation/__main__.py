@@ -28,6 +28,7 @@ from tests.mutation.warm_session import KILLED, NEEDS_PROCESS, SURVIVED, TIMED_O
 
 IGNORED = shutil.ignore_patterns(".git", ".venv", ".cache", ".hypothesis", "__pycache__", "cdk.out*", "node_modules")
 QUIET = ("-q", "--no-header", "--no-summary", "--show-capture=no", "-p", "no:cacheprovider", "-W", "ignore")
+UNCHANGED = -1
 LONGEST_SECONDS = 900
 """The limit for all other tests of one mutant."""
 
@@ -118,7 +119,10 @@ def run(jobs: list[Job], copies: list[Path], end: float) -> list[Verdict]:
             process.wait()
             say("the time is over, the other mutants were not run")
         lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
-        verdicts += [Verdict(**json.loads(line)) for line in lines]
+        first, *others = [Verdict(**json.loads(line)) for line in lines] or [Verdict(UNCHANGED, SURVIVED)]
+        if first.status != SURVIVED:
+            raise SystemExit(f"node-fleet: a test fails in a fork without a mutant: {first.test}")
+        verdicts += others
     by_number = {job.number: job for job in jobs}
     return [
         again(by_number[v.number], v, copies[0]) if v.status in (SURVIVED, NEEDS_PROCESS) else v
@@ -130,10 +134,18 @@ def run(jobs: list[Job], copies: list[Path], end: float) -> list[Verdict]:
 def start(copy: Path, jobs: list[Job]) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a process that forks for each of the jobs."""
     given, results = copy.with_suffix(".jobs"), copy.with_suffix(".results")
-    given.write_text("".join(json.dumps(asdict(job)) + "\n" for job in jobs), encoding="utf-8")
+    lines = (json.dumps(asdict(job)) + "\n" for job in (unchanged(copy, jobs), *jobs))
+    given.write_text("".join(lines), encoding="utf-8")
     files = sorted({test.partition("::")[0] for job in jobs for test in job.tests})
     variables = {warm_session.JOBS: str(given), warm_session.RESULTS: str(results)}
     return pytest(copy, ["-p", warm_session.__name__, *files], variables), results
+
+
+def unchanged(copy: Path, jobs: list[Job]) -> Job:
+    """The tests of the first jobs without a mutant, which have to pass."""
+    tests = list(dict.fromkeys(test for job in jobs[:5] for test in job.tests[:10]))
+    file = jobs[0].file
+    return Job(UNCHANGED, file, (copy / file).read_text(encoding="utf-8"), tests, LONGEST_SECONDS)
 
 
 def again(job: Job, verdict: Verdict, copy: Path) -> Verdict:

@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.support.changed_files import module_of
 
 JOBS, RESULTS = "NODE_FLEET_MUTATION_JOBS", "NODE_FLEET_MUTATION_RESULTS"
 MEMORY = 4 << 30
+BROKEN = 3
+"""The status of a fork that could not run the tests."""
 SURVIVED, KILLED, TIMED_OUT, NEEDS_PROCESS = "survived", "killed", "timed out", "needs a new process"
 Functions = dict[tuple[str, int, str], list[FunctionType]]
 
@@ -126,12 +129,14 @@ def judge(job: Job, items: list[pytest.Item], functions: Functions) -> Verdict:
     seconds = round(time.monotonic() - begun, 2)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
         return Verdict(job.number, TIMED_OUT, said, seconds)
+    if os.waitstatus_to_exitcode(status) not in (0, 1):
+        return Verdict(job.number, NEEDS_PROCESS, said, seconds)
     return Verdict(job.number, SURVIVED if status == 0 else KILLED, said, seconds)
 
 
 def _run(items: list[pytest.Item], replaced: list[tuple[FunctionType, CodeType]], job: Job, writing: int) -> None:
     """In the fork: replace the code, run the tests until one fails, and end with status 1 if one does."""
-    status = 1
+    status = BROKEN
     try:
         signal.alarm(job.limit_seconds)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -146,15 +151,16 @@ def _run(items: list[pytest.Item], replaced: list[tuple[FunctionType, CodeType]]
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if failed:
-                os.write(writing, failed[0].encode())
                 break
-        else:
-            status = 0
+        os.write(writing, (failed[0] if failed else "").encode())
+        status = 1 if failed else 0
+    except BaseException:
+        os.write(writing, traceback.format_exc(limit=-1).encode())
     finally:
         os._exit(status)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Watch:
     failed: list[str]
 
