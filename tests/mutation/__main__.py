@@ -41,7 +41,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="repeats the run that printed it (a new one)")
     parser.add_argument("--minutes", type=float, default=60, help="start no mutant after these minutes (60)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
-    parser.add_argument("--all", action="store_true", help="run every other test against each survivor (minutes each)")
+    parser.add_argument(
+        "--all", action="store_true", help="run every test against mutants that the fast ones do not notice"
+    )
     parser.add_argument("--at-least", type=float, default=0, metavar="PERCENT", help="fail below this score")
     options = parser.parse_args(words)
     options.files = [Path(file).resolve().relative_to(ROOT).as_posix() for file in options.files]
@@ -159,7 +161,7 @@ def again(job: Job, verdict: Verdict, copy: Path) -> Verdict:
 
 
 def run_all_tests(job: Job, verdict: Verdict, copy: Path) -> Verdict:
-    """Run every test against a survivor."""
+    """Run every test against a mutant that no fast test notices."""
     if verdict.status != SURVIVED:
         return verdict
     workers = ("-x", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--all")
@@ -193,8 +195,8 @@ def pytest(copy: Path, words: list[str], variables: dict[str, str]) -> subproces
 
 
 def report(mutants: list[Mutant], verdicts: list[Verdict], jobs: list[Job], equivalent: int, at_least: float) -> int:
-    """Print the survivors and the score."""
-    for line in survivors(mutants, verdicts, jobs):
+    """Print the mutants that no test notices, and the score."""
+    for line in unnoticed(mutants, verdicts, jobs):
         print(line)
     count = collections.Counter(verdict.status for verdict in verdicts)
     noticed, total = count[KILLED] + count[TIMED_OUT], len(verdicts)
@@ -209,8 +211,8 @@ def report(mutants: list[Mutant], verdicts: list[Verdict], jobs: list[Job], equi
     return 0
 
 
-def survivors(mutants: list[Mutant], verdicts: list[Verdict], jobs: list[Job]) -> Iterator[str]:
-    """Where each survivor is, and its change."""
+def unnoticed(mutants: list[Mutant], verdicts: list[Verdict], jobs: list[Job]) -> Iterator[str]:
+    """Where each mutant that no test notices is, and its change."""
     for verdict in verdicts:
         if verdict.status == SURVIVED:
             mutant, number = mutants[verdict.number], len(jobs[verdict.number].tests)

@@ -26,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stat"], "Did you mean 'status'?"),
+        (["statu"], "Did you mean 'status'?"),
         (["status", "--jsn"], "No such option: --jsn"),
         (["simulate"], "type one of: blocked-everywhere, "),
         (["simulate", "flash-sail"], "did you mean flash-sale?"),
