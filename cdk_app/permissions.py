@@ -36,6 +36,9 @@ READ_STATE = Grant(("dynamodb:GetItem",), "state_table", "reads the state item",
 HOLD_LEASE = Grant(
     ("dynamodb:UpdateItem",), "state_table", "checks and renews its lease before it changes anything", condition=OWN
 )
+BEGIN_RESPONSE = Grant(
+    ("dynamodb:UpdateItem",), "state_table", "stops counting a worker whose change is near", condition=OWN
+)
 RECORD_LOST_VOLUMES = Grant(
     ("dynamodb:UpdateItem",), "state_table", "records that the lost volumes of a worker are reported", condition=OWN
 )
@@ -168,7 +171,8 @@ NEEDS: dict[str, FunctionNeeds] = {
     "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),
     "Notify": FunctionNeeds((PUBLISH_MESSAGE,)),
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES)),
+    "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, PUBLISH_MESSAGE)),
+    "BeginResponse": FunctionNeeds((READ_STATE, BEGIN_RESPONSE, LIST_INSTANCES)),
     "StartDeadlineDrain": FunctionNeeds((READ_STATE, READ_HISTORY, *DRAIN, CANCEL_COMMAND)),
     "CheckDeadlineDrain": FunctionNeeds((LIST_INSTANCES, READ_COMMAND)),
     "LaunchReplacement": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),

@@ -47,7 +47,7 @@ def _recorded(target: Target, error: InvocationError) -> Observation:
         text = f"the cluster cannot be read: {error.text}; no run has recorded a reading"
         raise CommandError(text, hint=error.hint) from error
     state, policy = services.state.load(), services.settings.policy()
-    snapshot = refresh(last, services.ec2.instances(), state.notices, policy, now, problem=error.text)
+    snapshot = refresh(last, services.ec2.instances(), state.due_notices, policy, now, problem=error.text)
     snapshot = with_set_aside(snapshot, state.set_aside)
     age = now - last.read_at
     text = f"{error.text}; used instead: the reading that a run recorded {ago(age)}; {error.hint}"

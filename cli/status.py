@@ -95,8 +95,7 @@ def as_data(found: ClusterStatus) -> dict[str, Any]:
 def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     """Names and sentences, the most important first."""
     state, settings, now = found.state, found.settings, found.now
-    noticed = {notice.instance_id for notice in state.notices}
-    counted = sum(one.instance_id not in noticed for one in found.instances)
+    counted = sum(one.instance_id not in state.ids_under_notice for one in found.instances)
     yield "workers", f"{counted} of {settings.min_workers} to {settings.max_workers}"
     yield "cost", _cost(found)
     yield "lock", _lock(state, now)
@@ -120,7 +119,8 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     for removal in state.set_aside:
         yield "set aside", f"{removal.instance_id}: {removal.kind}, {ago(now - removal.since)}: {removal.detail}"
     for notice in state.notices:
-        yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}"
+        until = "" if notice.is_due else f"; it counts until its change in {span(notice.deadline - now)} is near"
+        yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}{until}"
     yield "schedule", _schedule(settings, now)
     for problem in state.problems:
         yield "problem", problem

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.interruption.announcement import Announcement, outranks, read_announcement
-from node_fleet.domain.interruption.response import Interruption, plan_response, replacement_slot
+from node_fleet.domain.interruption.response import (
+    Interruption,
+    interruption_message,
+    plan_response,
+    replacement_slot,
+    waiting_sentence,
+)
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.logs import logger
@@ -22,11 +29,14 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     ignored: dict[str, str] = {}
     for instance_id in announcement.instance_ids:
         instance = services.ec2.find_worker(instance_id)
-        why = _reason_to_ignore(services, announcement, instance, event["execution_id"])
-        if why or instance is None:
+        why = _reason_to_ignore(services, announcement, instance)
+        if not why and instance is not None:
+            planned = _plan(services, announcement, instance, event["execution_id"])
+            planned, why = _claim(services, announcement, planned)
+            if not why:
+                found.append(_begin(services, announcement, instance, planned))
+        if why:
             ignored[instance_id] = why
-        else:
-            found.append(_plan(services, announcement, instance, event["execution_id"]))
     logger.info("notice", kind=announcement.kind, claimed=[i.instance_id for i in found], ignored=ignored)
     return {
         "status": "claimed" if found else "ignored",
@@ -35,54 +45,66 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     }
 
 
-def _reason_to_ignore(
-    services: Services, announcement: Announcement, instance: Instance | None, execution_id: str
-) -> str:
-    """Why there is no response for that instance; empty when this execution claims it."""
+def _reason_to_ignore(services: Services, announcement: Announcement, instance: Instance | None) -> str:
+    """Why there is no response for that instance; empty when it may be claimed."""
     if announcement.kind is None:
         return "the event asks for nothing"
     if instance is None:
         return "not a worker of this fleet"
     if announcement.kind == "rebalance" and not services.settings.handle_rebalance:
         return "rebalance recommendations are not followed (HANDLE_REBALANCE=false)"
-    if announcement.kind in ("gone", "stopped"):
-        return ""
-    return _claim(services, announcement, instance.instance_id, execution_id)
-
-
-def _claim(services: Services, announcement: Announcement, instance_id: str, execution_id: str) -> str:
-    notice = Notice(
-        instance_id=instance_id,
-        kind=announcement.kind or "",
-        at=announcement.at,
-        deadline=announcement.deadline,
-        claimed_by=execution_id,
-        event=announcement.event,
-    )
-    if services.state.add_notice(notice):
-        return ""
-    known = services.state.load().notice_of(instance_id) or notice
-    if known.claimed_by == execution_id:
-        return ""
-    if outranks(announcement, known):
-        services.state.replace_notice(notice)
-        return ""
-    return f"execution {known.claimed_by} already responds to a notice of kind {known.kind}"
+    return ""
 
 
 def _plan(services: Services, announcement: Announcement, instance: Instance, execution_id: str) -> Interruption:
-    settings, now = services.settings, services.clock.now()
-    planned = plan_response(
+    return plan_response(
         announcement,
         instance,
         claimed_by=execution_id,
-        now=now,
-        times=settings,
-        join_limit_seconds=settings.join_limit_seconds,
+        now=services.clock.now(),
+        times=services.settings,
+        join_limit_seconds=services.settings.join_limit_seconds,
     )
+
+
+def _claim(services: Services, announcement: Announcement, planned: Interruption) -> tuple[Interruption, str]:
+    """The response of this execution, and why another execution responds; the reason is empty when this one does.
+
+    A worker whose replacement runs already, for an earlier date of its change, stays under notice.
+    """
+    if announcement.kind in ("gone", "stopped"):
+        return planned, ""
+    notice = Notice(
+        instance_id=planned.instance_id,
+        kind=planned.kind,
+        at=announcement.at,
+        deadline=announcement.deadline,
+        claimed_by=planned.claimed_by,
+        event=announcement.event,
+        is_due=planned.path != "wait",
+    )
+    if services.state.add_notice(notice):
+        return planned, ""
+    known = services.state.load().notice_of(planned.instance_id) or notice
+    if known.claimed_by == planned.claimed_by:
+        return planned, ""
+    if not outranks(announcement, known):
+        return planned, f"execution {known.claimed_by} already responds to a notice of kind {known.kind}"
+    if planned.path == "wait" and known.is_due:
+        planned, notice = replace(planned, path="respond"), replace(notice, is_due=True)
+    services.state.replace_notice(notice)
+    return planned, ""
+
+
+def _begin(services: Services, announcement: Announcement, instance: Instance, planned: Interruption) -> Interruption:
+    """Plan the replacement of a response that begins now; report one that begins later."""
+    if planned.path == "wait":
+        text = waiting_sentence(planned, announcement.deadline)
+        message = interruption_message(planned, services.settings.cluster_id, text, ())
+        services.publisher.publish(planned.why, to_payload(message))
     if planned.path != "respond":
         return planned
-    slot = replacement_slot(
-        instance, services.ec2.instances(), services.state.load(), placement_from(settings), now=now
+    placement, now = placement_from(services.settings), services.clock.now()
+    return planned.with_slot(
+        replacement_slot(instance, services.ec2.instances(), services.state.load(), placement, now=now)
     )
-    return planned.with_slot(slot)

@@ -34,7 +34,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def _snapshot(services: Services, now: int) -> Snapshot:
     listed, state = services.ec2.instances(), services.state.load()
-    snapshot = _read(services, with_promised(listed, state, now), state.notices, now)
+    snapshot = _read(services, with_promised(listed, state, now), state.due_notices, now)
     return with_set_aside(snapshot, state.set_aside)
 
 

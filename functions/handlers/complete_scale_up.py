@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
     memory = _memory(services, take(event, "memory", Memory), operation)
-    workers = len({i.instance_id for i in services.ec2.instances()} - {n.instance_id for n in state.notices})
+    workers = len({i.instance_id for i in services.ec2.instances()} - state.ids_under_notice)
     services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, memory, node_count=workers)
     again = needs_another_round(join, round_number=run.round, max_rounds=services.settings.max_rounds)

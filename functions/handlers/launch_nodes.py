@@ -37,7 +37,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if state.operation is not None and state.operation.kind == "scale_up":
         operation = recover_by_tag(services.ec2, state.operation)
     else:
-        operation = _begin_operation(services, run, event, mark_under_notice(listing.instances, state.notices))
+        operation = _begin_operation(services, run, event, mark_under_notice(listing.instances, state.due_notices))
     launcher = _launcher(services, run)
     operation = launcher.launch(launcher.reserve(operation, listing))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())
@@ -104,7 +104,7 @@ def _launcher(services: Services, run: Run) -> Launcher:
 
 
 def _plan_only(services: Services, event: dict[str, Any]) -> dict[str, Any]:
-    instances = mark_under_notice(services.ec2.instances(), services.state.load().notices)
+    instances = mark_under_notice(services.ec2.instances(), services.state.load().due_notices)
     slots = _plan(services, event, instances)
     text = dry_run_sentence(slots)
     outcome = Outcome(kind="dry_run", text=text, workers_after=len(instances))

@@ -141,6 +141,21 @@ def test_the_loss_of_a_worker_with_a_volume_of_its_own_sends_one_critical_messag
         assert "claim shop/data (volume pv-data, last pod unknown)" in json.dumps(critical)
 
 
+def test_a_worker_whose_retirement_is_announced_counts_until_its_replacement_is_due() -> None:
+    times = {"join_limit_seconds": 120, "scheduled_drain_lead_seconds": 300, "interruption_settle_seconds": 60}
+    with stage(workers=3, min_workers=3, max_workers=4, **times) as fleet:
+        retired, when = fleet.workers()[0], fleet.now() + 900
+        fleet.cloud.ec2.schedule_change(retired, not_before=when)
+        fleet.deployment.clock.at(when, lambda: fleet.cloud.ec2.reclaim(retired))
+        fleet.deployment.clock.advance(400)
+        assert (len(fleet.workers()), fleet.state().ids_under_notice) == (3, frozenset())
+        assert calls(fleet, "ClaimNotices", "Publish") == 1
+        fleet.deployment.clock.advance(900)
+        fleet.deployment.settle()
+        assert calls(fleet, "BeginResponse", "UpdateItem") == 1
+        assert (len(fleet.workers()), retired in fleet.workers()) == (3, False)
+
+
 def test_a_worker_that_somebody_stopped_is_told_of() -> None:
     with stage(workers=3) as fleet:
         stopped = fleet.workers()[0]

@@ -252,16 +252,46 @@ def test_an_interruption_after_a_recommendation_takes_over_and_replaces_nothing_
     assert modes == ["voluntary", "deadline"]
 
 
-def test_a_scheduled_change_replaces_at_once_and_drains_near_its_date(fleet: Bench) -> None:
+def retirement(made: Bench, taken: Instance, days: float) -> float:
+    """When AWS ends that worker."""
+    when = made.clock.now() + days * 86_400
+    made.clock.at(when, lambda: made.cloud.ec2.reclaim(taken.instance_id))
+    return when
+
+
+def test_a_scheduled_change_is_answered_when_its_drain_is_due_and_the_worker_counts_until_then(fleet: Bench) -> None:
     taken, other = worker(fleet, 1), worker(fleet, 2, zone=ZONES[1])
-    noticed_at, when = fleet.clock.now(), fleet.clock.now() + 14 * 86_400
-    fleet.clock.at(when, lambda: fleet.cloud.ec2.reclaim(taken.instance_id))
-    what = scheduled(fleet, when, taken.instance_id, "i-0123456789abcdef0")
-    finish(fleet, start(fleet, what), seconds=15 * 86_400)
-    assert fleet.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
+    when = retirement(fleet, taken, 14)
+    execution = start(fleet, scheduled(fleet, when, taken.instance_id, "i-0123456789abcdef0"))
+    begins = when - fleet.settings.scheduled_drain_lead_seconds - fleet.settings.join_limit_seconds
+    fleet.clock.run_until(lambda: False, limit=begins - 1)
+    assert (len(fleet.instances()), fleet.state().ids_under_notice, fleet.server.commands) == (2, frozenset(), [])
+    assert "until then it counts as a worker" in messages(fleet)
+    fleet.clock.run_until(lambda: False, limit=begins + 10)
+    assert fleet.state().ids_under_notice == {taken.instance_id}
+    assert 0 <= fleet.cloud.recorder.of("RunInstances")[-1].at - begins <= 5
+    finish(fleet, execution, seconds=15 * 86_400)
     assert when - fleet.settings.scheduled_drain_lead_seconds <= fleet.server.sent_at[0] < when
-    assert len(replacements(fleet, taken.instance_id)) == 1
-    assert not replacements(fleet, other.instance_id)
+    assert len(replacements(fleet, taken.instance_id)) == 1 and not replacements(fleet, other.instance_id)
+    assert commands(fleet) == ["DrainNode", "ForgetNode"] and not fleet.state().notices
+
+
+def test_a_scheduled_change_that_is_near_is_answered_at_once(fleet: Bench) -> None:
+    taken, noticed_at = worker(fleet), fleet.clock.now()
+    when = retirement(fleet, taken, 1 / 24)
+    finish(fleet, start(fleet, scheduled(fleet, when, taken.instance_id)), seconds=86_400)
+    assert fleet.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
+    assert commands(fleet) == ["DrainNode", "ForgetNode"]
+
+
+def test_a_worker_that_ends_before_its_date_is_forgotten_and_not_replaced(fleet: Bench) -> None:
+    taken = worker(fleet)
+    execution = start(fleet, scheduled(fleet, fleet.clock.now() + 4 * 86_400, taken.instance_id))
+    fleet.clock.advance(3600)
+    fleet.cloud.ec2.reclaim(taken.instance_id)
+    finish(fleet, execution, seconds=5 * 86_400)
+    assert commands(fleet) == ["ForgetNode"] and not replacements(fleet, taken.instance_id)
+    assert not fleet.state().notices
 
 
 @pytest.mark.parametrize("days", [2, 6])
@@ -280,6 +310,19 @@ def test_a_scheduled_change_whose_date_is_moved_is_drained_near_its_new_date_and
     finish(fleet, first, moved, seconds=8 * 86_400)
     assert commands(fleet) == ["DrainNode", "ForgetNode"] and not fleet.state().notices
     assert "Superseded" in first.path and len(replacements(fleet, taken.instance_id)) == 1
+
+
+def test_a_worker_whose_replacement_runs_stays_under_notice_when_its_date_is_moved(fleet: Bench) -> None:
+    taken, begun = worker(fleet), fleet.clock.now()
+    first = start(fleet, scheduled(fleet, begun + 3600, taken.instance_id))
+    fleet.clock.advance(60)
+    when = begun + 4 * 86_400
+    fleet.clock.at(when, lambda: fleet.cloud.ec2.reclaim(taken.instance_id))
+    moved = start(fleet, scheduled(fleet, when, taken.instance_id), "moved")
+    fleet.clock.advance(60)
+    assert fleet.state().ids_under_notice == {taken.instance_id}
+    finish(fleet, first, moved, seconds=5 * 86_400)
+    assert len(replacements(fleet, taken.instance_id)) == 1 and not fleet.state().notices
 
 
 @pytest.mark.parametrize("fault", ["the notice cannot be cleared", "the outcome is unknown"])

@@ -82,6 +82,11 @@ class Reinstatement:
         if not self._is_living(instance_id):
             self.state.drop_notice(instance_id)
             return f"lifted the notice of {instance_id}, which has ended"
+        if not notice.is_due:
+            self.state.drop_notice(instance_id)
+            return (
+                f"lifted the notice of {instance_id}; the response to it had not begun, and AWS changes it at its date"
+            )
         left = notice.deadline - self.clock.now()
         if notice.kind == "spot" and left > 0:
             raise CleanUpUnfinishedError(f"AWS reclaims it in {left} s")

@@ -253,6 +253,12 @@ class StateStore:
         values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
         self._update("SET #notice = :notice", "", values, names, action="store the notice")
 
+    def begin_response(self, instance_id: str, *, claimed_by: str) -> bool:
+        """Stop counting the worker, because the response to its notice begins; False when the notice is another's."""
+        values, names = {":me": claimed_by, ":yes": True}, {"#notice": _NOTICE + instance_id}
+        expression, condition = "SET #notice.is_due = :yes", "#notice.claimed_by = :me"
+        return self._try_update(expression, condition, values, names, action="begin the response")
+
     def record_lost_volumes(self, instance_id: str) -> None:
         """Record in the notice, if it is open, that a message named the volumes that end with the worker."""
         name = {"#notice": _NOTICE + instance_id}

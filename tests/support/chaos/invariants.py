@@ -147,7 +147,10 @@ class Watch:
 
     @property
     def _under_notice(self) -> set[str]:
-        return {name.removeprefix("notice#") for name in self.item if name.startswith("notice#")}
+        notices = {
+            name.removeprefix("notice#"): value for name, value in self.item.items() if name.startswith("notice#")
+        }
+        return {instance_id for instance_id, notice in notices.items() if notice.get("is_due", True)}
 
     def _count(self) -> None:
         live = [i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE]

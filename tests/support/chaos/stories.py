@@ -179,6 +179,13 @@ def _spared(fleet: Fleet) -> None:
     fleet.cloud.ec2.warn_spot(sorted(fleet.workers())[0], reclaim=False)
 
 
+def _retired(fleet: Fleet) -> None:
+    """AWS schedules the end of a worker in ten minutes; the response is due in three."""
+    worker, when = sorted(fleet.workers())[0], fleet.now() + 600
+    fleet.cloud.ec2.schedule_change(worker, not_before=when)
+    fleet.deployment.clock.at(when, lambda: fleet.cloud.ec2.reclaim(worker))
+
+
 QUIET = Story(name="a quiet tick", ticks=2)
 GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
 UNJOINED = Story(
@@ -199,7 +206,14 @@ STRAYING = Story(
 )
 WARNED = Story(name="a Spot worker is taken", ticks=4, market="spot", warm_ticks=1, begin=_warned)
 SPARED = Story(name="a Spot worker is spared", ticks=4, market="spot", warm_ticks=1, begin=_spared)
-STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED)
+RETIRED = Story(
+    name="a worker is retired",
+    ticks=7,
+    warm_ticks=1,
+    settings={"join_limit_seconds": 120, "scheduled_drain_lead_seconds": 300, "interruption_settle_seconds": 60},
+    begin=_retired,
+)
+STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED)
 
 
 def story_of(state: str) -> Story | None:

@@ -16,6 +16,7 @@ from node_fleet.domain.model.errors import (
     ServerUnreachableError,
     StateStoreError,
 )
+from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target, resume_state
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance
@@ -240,6 +241,24 @@ def test_the_notices_of_a_dead_execution_are_settled(fleet: Bench) -> None:
     fleet.clock.advance(120)
     cleaned()
     assert not fleet.state().notices
+
+
+def test_a_notice_to_which_the_response_has_not_begun_is_lifted_without_touching_its_worker(fleet: Bench) -> None:
+    worker = fleet.running()
+    now = int(fleet.clock.now())
+    fleet.tools.state.add_notice(
+        Notice(
+            instance_id=worker.instance_id,
+            kind="scheduled",
+            at=now,
+            deadline=now + 86_400,
+            claimed_by=DEAD,
+            is_due=False,
+        )
+    )
+    assert fleet.state().ids_under_notice == frozenset()
+    cleaned()
+    assert (fleet.state().notices, fleet.server.commands) == ((), [])
 
 
 def test_a_node_that_still_answers_makes_lambda_deliver_the_event_again(fleet: Bench) -> None:

@@ -21,7 +21,7 @@ from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_a
 from node_fleet.domain.scale_up.launch import mark_under_notice
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 
-Path = Literal["respond", "forget", "notify"]
+Path = Literal["respond", "wait", "forget", "notify"]
 DrainMode = Literal["deadline", "voluntary", "none"]
 
 MIN_DRAIN_SECONDS = 10
@@ -44,7 +44,8 @@ REASONS: dict[str, str] = {
 class Interruption:
     """The planned response for one worker, as the workflow's payload carries it.
 
-    drain_time and settle_time are timestamps for Wait states; drain_until is epoch seconds.
+    respond_time, drain_time and settle_time are timestamps for Wait states; drain_until is epoch seconds. path "wait":
+    the response begins later, and until then the worker counts.
     """
 
     instance_id: str
@@ -54,6 +55,7 @@ class Interruption:
     claimed_by: str
     why: str
     at: int
+    respond_time: str = ""
     drain_mode: DrainMode = "none"
     drain_time: str = ""
     drain_until: int = 0
@@ -69,8 +71,8 @@ class Interruption:
         return f"{self.operation_id}#{self.claimed_by.rpartition(':')[2]}"
 
     def with_slot(self, slot: LaunchSlot | None) -> Interruption:
-        """The same response with the place of its replacement."""
-        return replace(self, slot=slot)
+        """The response that begins now, with the place of its replacement."""
+        return replace(self, path="respond", slot=slot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,8 @@ def plan_response(
     assert kind is not None
     ended = kind == "gone" or instance.state in ENDED
     drain_at, drain_until, settle_at = _dates(announcement, now, times, join_limit_seconds)
-    path: Path = "forget" if ended else "notify" if kind == "stopped" else "respond"
+    respond_at = drain_at - join_limit_seconds if kind == "scheduled" else now
+    path: Path = "forget" if ended else "notify" if kind == "stopped" else "wait" if respond_at > now else "respond"
     mode: DrainMode = "voluntary" if kind == "rebalance" else "deadline"
     return Interruption(
         instance_id=instance.instance_id,
@@ -127,7 +130,8 @@ def plan_response(
         claimed_by=claimed_by,
         why=REASONS[kind],
         at=announcement.at,
-        drain_mode=mode if path == "respond" else "none",
+        respond_time=_iso(respond_at),
+        drain_mode=mode if path in ("respond", "wait") else "none",
         drain_time=_iso(drain_at),
         drain_until=drain_until,
         poll_seconds=max(POLL_SECONDS, (drain_until - drain_at) // MAX_DRAIN_CHECKS),
@@ -147,7 +151,9 @@ def replacement_slot(
 ) -> LaunchSlot | None:
     """Where the replacement is launched: in another pool than the worker's; None when every pool is in back-off."""
     own_pool = Pool(instance.zone, instance.instance_type, instance.market)
-    marked = mark_under_notice(instances, (*state.notices, Notice(instance_id=instance.instance_id, kind="", at=now)))
+    marked = mark_under_notice(
+        instances, (*state.due_notices, Notice(instance_id=instance.instance_id, kind="", at=now))
+    )
     slots = plan_slots(1, marked, placement, back_offs=state.memory.dry_pools, now=now, avoid=(own_pool,))
     return slots[0] if slots else None
 
@@ -196,6 +202,15 @@ def reason_to_skip_drain(interruption: Interruption, state: FleetState, now: int
     if interruption.drain_until - now < MIN_DRAIN_SECONDS:
         return f"too late: {max(0, interruption.drain_until - now)} s are left"
     return ""
+
+
+def waiting_sentence(interruption: Interruption, deadline: int) -> str:
+    """What happens to a worker whose change is far ahead, and when."""
+    return (
+        f"{interruption.why}: {interruption.instance_id} ({interruption.market}, {interruption.zone}), "
+        f"{_iso(deadline)}; node-fleet replaces it at {interruption.respond_time} and drains it at "
+        f"{interruption.drain_time}; until then it counts as a worker"
+    )
 
 
 def response_sentence(interruption: Interruption, drain: DeadlineDrain, replacement: Replacement) -> str:

@@ -59,7 +59,8 @@ class Notice:
 
     deadline: epoch seconds, 0 when AWS gave none. claimed_by: the execution that answers the notice, so that its own
     repeated claim is not a duplicate. event: the id of a scheduled change, which AWS may move or cancel later.
-    reported_volumes: a message has named the volumes that end with the worker.
+    reported_volumes: a message has named the volumes that end with the worker. is_due: the response has begun; until
+    then the worker counts like every other.
     """
 
     instance_id: str
@@ -69,6 +70,7 @@ class Notice:
     claimed_by: str = ""
     event: str = ""
     reported_volumes: bool = False
+    is_due: bool = True
 
     def belongs_to_other(self, execution_id: str) -> bool:
         """True when another execution responds to it: this one must neither lift it nor change the worker."""
@@ -103,9 +105,14 @@ class FleetState:
         return notice is not None and notice.reported_volumes
 
     @property
+    def due_notices(self) -> tuple[Notice, ...]:
+        """The notices to which the response has begun; only these take a worker out of the counts."""
+        return tuple(notice for notice in self.notices if notice.is_due)
+
+    @property
     def ids_under_notice(self) -> frozenset[str]:
-        """Instances under an interruption notice."""
-        return frozenset(notice.instance_id for notice in self.notices)
+        """Instances under an interruption notice that is due."""
+        return frozenset(notice.instance_id for notice in self.due_notices)
 
     @property
     def ids_set_aside(self) -> frozenset[str]:
