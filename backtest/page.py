@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import json
 from datetime import UTC, datetime
 from typing import Any
 
+from markupsafe import Markup
+
 from backtest.compare import Study
 from backtest.measures import Measures
 from backtest.summary import COLUMNS, answer, rows
+from simulator.report.template import as_json, render_page
 
 COLOURS = ("#0b6e4f", "#c1121f", "#4361ee", "#e07a1f", "#7b2cbf", "#00838f", "#8d6e63", "#ad1457", "#546e7a", "#9e9d24")
 NEED = "workers needed"
@@ -54,29 +56,45 @@ document.querySelectorAll('tbody tr').forEach(row => row.addEventListener('click
 """
 
 
-def render(study: Study) -> str:
-    """The page as text. The study needs points for charts (chart_seconds)."""
-    from plotly.offline import get_plotlyjs
-
-    charts = {"time": _over_time(study), "map": _map(study)}
-    script = SCRIPT.replace("charts.need", json.dumps(NEED))
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,"><title>Back-test of {html.escape(study.load.name)}</title><style>{STYLE}</style></head>
+TEMPLATE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{{ policy }}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,"><title>Back-test of {{ name }}</title><style>{{ style }}</style></head>
 <body><main>
-<h1>Back-test of {html.escape(study.load.name)}</h1>
-<p class="lead">{html.escape(answer(study))}.</p>
-<p class="soft">{html.escape(_assumed(study))}</p>
-<p class="soft">{CHECKED}</p>
-<h2>Policies</h2><div class="scroll">{_table(study)}</div>
+<h1>Back-test of {{ name }}</h1>
+<p class="lead">{{ answer }}.</p>
+<p class="soft">{{ assumed }}</p>
+<p class="soft">{{ checked }}</p>
+<h2>Policies</h2><div class="scroll"><table>
+<thead><tr>{% for column in columns %}<th>{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>{% for row in rows %}<tr data-policy="{{ row[0] }}">
+{%- for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody></table></div>
 <h2>Over time</h2><p class="soft">Both charts share their time axis: zoom one and the other follows.
 A click on a row above or on a point below shows that policy alone; a click in the legend shows the others again.</p>
 <div class="chart" id="time"></div>
 <h2>Cost and waiting</h2><div class="chart" id="map"></div>
 </main>
-<script type="application/json" id="charts">{_inline(charts)}</script>
-<script>{get_plotlyjs()}</script><script>{script}</script></body></html>
+<script type="application/json" id="charts">{{ charts }}</script>
+<script>PLOTLY</script><script>SCRIPT</script></body></html>
 """
+
+
+def render(study: Study) -> str:
+    """The page as text. The study needs points for charts (chart_seconds)."""
+    from plotly.offline import get_plotlyjs
+
+    script = SCRIPT.replace("charts.need", json.dumps(NEED))
+    return render_page(
+        TEMPLATE.replace("SCRIPT", script).replace("PLOTLY", get_plotlyjs()),
+        name=study.load.name,
+        style=Markup(STYLE),
+        answer=answer(study),
+        assumed=_assumed(study),
+        checked=CHECKED,
+        columns=COLUMNS,
+        rows=rows(study),
+        charts=as_json({"time": _over_time(study), "map": _map(study)}),
+    )
 
 
 def _assumed(study: Study) -> str:
@@ -88,17 +106,6 @@ def _assumed(study: Study) -> str:
         f"{capacity.drain_seconds} s; the load {scaling.interpolation}s between readings; CPU target of the pod "
         f"autoscaler {scaling.target_percent:g} %. Bound: the cheapest fleet that knows the load beforehand."
     )
-
-
-def _table(study: Study) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in COLUMNS)
-    body = "".join(
-        f'<tr data-policy="{html.escape(str(row[0]))}">'
-        + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row)
-        + "</tr>"
-        for row in rows(study)
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _over_time(study: Study) -> dict[str, Any]:
@@ -170,8 +177,3 @@ def _map(study: Study) -> dict[str, Any]:
 
 def _times(at: list[int]) -> list[str]:
     return [datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S") for moment in at]
-
-
-def _inline(value: Any) -> str:
-    """JSON that cannot end the script element that contains it."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

@@ -191,7 +191,7 @@ def _line(arrow: Arrow, places: dict[str, Place]) -> str:
         bend = max(14.0, (y2 - y1) / 2)
         path = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
     title = f"<title>{html.escape(f'{arrow.start} to {arrow.end} {arrow.label}'.strip())}</title>"
-    edge = f"{arrow.start}&gt;{arrow.end}"
+    edge = html.escape(f"{arrow.start}>{arrow.end}")
     far = " far" if abs(b.y - a.y) > FAR_LAYERS * (HEIGHT + GAP_Y) else ""
     return f'<path class="edge {arrow.kind}{far}" data-edge="{edge}" d="{path}">{title}</path>'
 
@@ -201,8 +201,9 @@ def _box(name: str, state: dict[str, Any], place: Place) -> str:
     title = f"<title>{html.escape(state.get('Comment', name))}</title>"
     text = f'<text x="{WIDTH / 2:g}" y="{HEIGHT / 2 + 4:g}">{html.escape(name)}</text>'
     radius = HEIGHT / 2 if shape in ("choice", "wait") else 6
+    state_name = html.escape(name)
     return (
-        f'<g class="state {shape}" data-state="{name}" transform="translate({place.x:g} {place.y:g})">{title}'
+        f'<g class="state {shape}" data-state="{state_name}" transform="translate({place.x:g} {place.y:g})">{title}'
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="{radius:g}"/>{text}</g>'
     )
 

@@ -5,15 +5,17 @@ No network, no library: the page must open from a mail attachment on a phone.
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from simulator.report.graph import svg
 from simulator.report.story import Row, changed_something, rows_of
+from simulator.report.template import as_json, render_page
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -58,25 +60,19 @@ def render(report: Report) -> str:
         "runs": list(_runs(shown, rows_of(shown), tuple(report.definitions))),
         "quiet": len(report.executions) - len(shown),
     }
-    page = TEMPLATE.read_text(encoding="utf-8")
-    figures = "".join(
-        f"<div class=figure><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>"
-        for name, value in report.figures.items()
+    return render_page(
+        TEMPLATE.read_text(encoding="utf-8"),
+        title=report.title,
+        sentence=report.sentence,
+        figures=report.figures,
+        subtitle=report.subtitle,
+        graphs=Markup("").join(_graph(name, one) for name, one in report.definitions.items()),
+        data=as_json(data),
     )
-    for mark, value in (
-        ("{{title}}", html.escape(report.title)),
-        ("{{sentence}}", html.escape(report.sentence)),
-        ("{{figures}}", figures),
-        ("{{subtitle}}", html.escape(report.subtitle)),
-        ("{{graphs}}", "".join(_graph(name, one) for name, one in report.definitions.items())),
-        ("{{data}}", json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
-    ):
-        page = page.replace(mark, value)
-    return page
 
 
-def _graph(name: str, definition: dict[str, Any]) -> str:
-    return f'<div class="graph-box" data-machine="{html.escape(name)}">{svg(definition)}</div>'
+def _graph(name: str, definition: dict[str, Any]) -> Markup:
+    return Markup('<div class="graph-box" data-machine="{}">{}</div>').format(name, Markup(svg(definition)))
 
 
 def _runs(executions: Iterable[Execution], rows: Iterable[Row], machines: Sequence[str]) -> Iterable[dict[str, Any]]:
