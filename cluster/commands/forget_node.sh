@@ -33,7 +33,8 @@ DELETED = {"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}
 
 
 def read(path):
-    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=False)
+    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
+    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         sys.exit(1)
     return json.loads(done.stdout)["items"] or []

@@ -129,14 +129,17 @@ def inspected_fit(cluster: SimulatedCluster) -> Verdicts:
     return judged_fit({kind: cluster.objects(kind) for kind in KINDS})
 
 
-def judged_fit(lists: dict[str, list[Obj]]) -> Verdicts:
-    """Worker -> why its pods fit nowhere else, None when they do; and a set of workers that fits as a whole."""
+def judged_fit(lists: dict[str, list[Obj]], seconds: float = 1e6) -> Verdicts:
+    """Worker -> why its pods fit nowhere else, None when they do; and a set of workers that fits as a whole.
+
+    seconds: the limit of the judgement.
+    """
     evicted = defaultdict(list)
     for pod in lists["pods"]:
         if rules.moves(pod):
             evicted[pod["spec"].get("nodeName")].append(pod)
     names = {n["metadata"]["name"]: n for n in lists["nodes"] if not removal_fit.is_server(n)}
-    fit = removal_fit.RemovalFit(rules.Cluster(lists, 0), lists, {name: evicted[name] for name in names}, 1e6)
+    fit = removal_fit.RemovalFit(rules.Cluster(lists, 0), lists, {name: evicted[name] for name in names}, seconds)
     found: Verdicts = fit.judge(names)
     return found
 
