@@ -25,7 +25,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One policy on one trace: the three compared measures, and minutes of overload a day."""
+    """One policy on one trace: the three compared measures, and minutes of overload and USD a day."""
 
     trace: str
     policy: str
@@ -33,12 +33,16 @@ class Figure:
     avoidable: float
     changes_of_direction: float
     overload: float
+    instances_usd: float
+    usd: float
 
 
 TABLES: tuple[tuple[str, Callable[[Figure], str]], ...] = (
     ("Worker-hours, times the clairvoyant fleet's", lambda f: f"{f.times_bound:.3f}"),
     ("Avoidable pending pod-minutes a day", lambda f: f"{f.avoidable:.1f}"),
     ("Changes of direction a day", lambda f: f"{f.changes_of_direction:.1f}"),
+    ("USD a day, the instances alone", lambda f: f"{f.instances_usd:.3f}"),
+    ("USD a day, with volumes, public addresses and CPU credits", lambda f: f"{f.usd:.3f}"),
 )
 
 
@@ -70,6 +74,8 @@ def means(figures: Iterable[Figure]) -> list[Figure]:
             avoidable=fmean(f.avoidable for f in found),
             changes_of_direction=fmean(f.changes_of_direction for f in found),
             overload=fmean(f.overload for f in found),
+            instances_usd=fmean(f.instances_usd for f in found),
+            usd=fmean(f.usd for f in found),
         )
         for policy, found in by_policy.items()
     ]
@@ -130,6 +136,8 @@ def _figure(found: Study, measures: Measures) -> Figure:
         avoidable=measures.avoidable_per_day,
         changes_of_direction=measures.changes_per_day,
         overload=measures.overload_minutes / measures.days,
+        instances_usd=(found.instances_usd(measures) or 0.0) / measures.days,
+        usd=found.cost(measures).usd / measures.days,
     )
 
 

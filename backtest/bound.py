@@ -9,9 +9,11 @@ from backtest.load import Load
 from backtest.measures import Action, Measures
 from backtest.model import Capacity
 from backtest.trace import DAY_SECONDS
+from node_fleet.domain.cost.tariff import CpuCredits
+from node_fleet.domain.model.instance_types import baseline_percent
 
 
-def clairvoyant(load: Load, capacity: Capacity) -> Measures:
+def clairvoyant(load: Load, capacity: Capacity, cpu_credits: CpuCredits = "unlimited") -> Measures:
     """Computes each k-th worker by itself: it runs while k workers are needed, and through pauses up to one restart.
 
     Workers are alike and pods move freely. Keeping the k-th worker through a pause costs the length of the pause, and
@@ -37,8 +39,22 @@ def clairvoyant(load: Load, capacity: Capacity) -> Measures:
         pending_pod_minutes=beyond / 60,
         avoidable_pod_minutes=0.0,
         overload_minutes=0.0,
+        charged_vcpu_hours=_least_surplus(load, capacity, seconds / 3600) if cpu_credits == "unlimited" else 0.0,
         actions=tuple(sorted(_combined(actions), key=lambda action: action.at)),
     )
+
+
+def _least_surplus(load: Load, capacity: Capacity, worker_hours: float) -> float:
+    """The fewest vCPU-hours above the baseline with which so many worker-hours carry this load.
+
+    As if the workers shared one account without a limit, so no fleet of these worker-hours is charged for less.
+    """
+    baseline = baseline_percent(capacity.instance_type)
+    if baseline is None:
+        return 0.0
+    used = sum(phase.used_milli_seconds[-1] for phase in load.phases) / 3.6e6
+    used += worker_hours * capacity.system_cpu_milli / 1000
+    return max(0.0, used - worker_hours * capacity.vcpus * baseline / 100)
 
 
 def _needs(load: Load) -> tuple[list[tuple[int, int]], int]:

@@ -16,15 +16,17 @@ from backtest.model import Capacity, Scaling
 from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, TargetTracking
 from backtest.replay import Sizer, replay
 from backtest.trace import Trace
-from node_fleet.domain.cost.fleet_cost import usd_per_hour
+from node_fleet.domain.cost.cpu_credits import mixed_hour
+from node_fleet.domain.cost.tariff import Cost, Tariff, saved_percent
 from node_fleet.domain.model.policy import Policy
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 
 CONFIGURED = "this configuration"
 FIXED = 5
+FIXED_FLEET = f"fixed-{FIXED}"
 REFERENCES: dict[str, Callable[[], Sizer]] = {
-    f"fixed-{FIXED}": lambda: FixedFleet(FIXED),
+    FIXED_FLEET: lambda: FixedFleet(FIXED),
     "target-tracking-50": TargetTracking,
     "cluster-autoscaler": ClusterAutoscaler,
     "karpenter": Karpenter,
@@ -47,21 +49,51 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Policies on one trace. usd_per_hour: one worker at the configured Spot share; None if a price is unknown."""
+    """Policies on one trace. Every policy has the Spot share of the configuration, except in `fixed_cost`."""
 
     load: Load
     assumptions: Assumptions
     bound: Measures
     results: tuple[Measures, ...]
-    usd_per_hour: float | None
+    tariff: Tariff
+    spot_percent: int
 
     @property
     def configured(self) -> Measures:
         """The measures of the configuration that the study is about."""
         return self.results[0]
 
-    def usd(self, measures: Measures) -> float | None:
-        return None if self.usd_per_hour is None else measures.worker_hours * self.usd_per_hour
+    @property
+    def hourly_cost(self) -> Cost:
+        """An hour of one worker at the configured Spot share, without CPU credits."""
+        return mixed_hour(self.tariff, self.assumptions.capacity.instance_type, 0.0, self.spot_percent)
+
+    def cost(self, measures: Measures) -> Cost:
+        """Instances, volumes, addresses and CPU credits."""
+        return self._cost(measures, self.hourly_cost)
+
+    @property
+    def fixed_cost(self) -> Cost | None:
+        """The fixed fleet of On-Demand workers; None when it is not compared."""
+        hour = mixed_hour(self.tariff, self.assumptions.capacity.instance_type, 0.0, 0)
+        return next((self._cost(one, hour) for one in self.results if one.policy == FIXED_FLEET), None)
+
+    def saved_percent(self, measures: Measures) -> float | None:
+        """The saving against the fixed fleet of On-Demand workers; None when it is not compared or not known."""
+        return None if self.fixed_cost is None else saved_percent(self.cost(measures), self.fixed_cost)
+
+    def instances_usd(self, measures: Measures) -> float | None:
+        """The instances alone; None when a price is not known."""
+        kind = self.assumptions.capacity.instance_type
+        spot, on_demand = (self.tariff.instance_usd(kind, market) for market in ("spot", "on-demand"))
+        if spot is None or on_demand is None:
+            return None
+        return measures.worker_hours * (self.spot_percent * spot + (100 - self.spot_percent) * on_demand) / 100
+
+    def _cost(self, measures: Measures, hour: Cost) -> Cost:
+        rate = self.tariff.credit_usd_per_vcpu_hour(self.assumptions.capacity.instance_type) or 0.0
+        usd = measures.worker_hours * hour.usd + measures.charged_vcpu_hours * rate
+        return Cost(usd=usd, missing=hour.missing)
 
     def times_bound(self, measures: Measures) -> float:
         """Worker-hours as a multiple of those of the clairvoyant fleet."""
@@ -105,19 +137,14 @@ def study(
     return Study(
         load=load,
         assumptions=assumptions,
-        bound=clairvoyant(load, capacity),
-        results=tuple(replay(load, capacity, sizer, chart_seconds=chart_seconds) for sizer in sizers),
-        usd_per_hour=mixed_price(settings, capacity.instance_type),
+        bound=clairvoyant(load, capacity, settings.cpu_credits),
+        results=tuple(
+            replay(load, capacity, sizer, cpu_credits=settings.cpu_credits, chart_seconds=chart_seconds)
+            for sizer in sizers
+        ),
+        tariff=settings.tariff(),
+        spot_percent=settings.spot_percent,
     )
-
-
-def mixed_price(settings: Settings, instance_type: str) -> float | None:
-    """USD/h of one worker at the configured Spot share; None when the price table lacks one of the two prices."""
-    spot = usd_per_hour(settings.region, instance_type, "spot")
-    on_demand = usd_per_hour(settings.region, instance_type, "on-demand")
-    if spot is None or on_demand is None:
-        return None
-    return (settings.spot_percent * spot + (100 - settings.spot_percent) * on_demand) / 100
 
 
 def preset_settings(name: str, settings: Settings) -> Settings:

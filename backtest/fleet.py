@@ -11,6 +11,8 @@ from typing import Literal
 
 from backtest.load import Load
 from backtest.model import Capacity
+from node_fleet.domain.cost.cpu_credits import CreditAccount
+from node_fleet.domain.cost.tariff import CpuCredits
 from node_fleet.domain.model.snapshot import Market
 
 NEVER = 1 << 60
@@ -25,6 +27,7 @@ class Machine:
 
     __slots__ = (
         "busy",
+        "credits",
         "ends_at",
         "history",
         "instance_id",
@@ -37,7 +40,10 @@ class Machine:
         "zone",
     )
 
-    def __init__(self, number: int, now: int, joins_at: int, zone: str, market: Market) -> None:
+    def __init__(
+        self, number: int, now: int, joins_at: int, *, zone: str, market: Market, credits: CreditAccount
+    ) -> None:
+        self.credits = credits
         self.instance_id = f"i-{number:017x}"
         self.launched_at = now
         self.joins_at = joins_at
@@ -73,12 +79,22 @@ class Counts:
     pending_pod_seconds: int = 0
     avoidable_pod_seconds: int = 0
     overload_seconds: int = 0
+    charged_vcpu_hours: float = 0.0
+    missing_vcpu_hours: float = 0.0
+
+    def end(self, account: CreditAccount) -> None:
+        """Add the CPU credits of a machine that ends."""
+        self.charged_vcpu_hours += account.charged_at_end
+        self.missing_vcpu_hours += account.missing
 
 
 class Fleet:
     """The machines, the pods on them and the pending pods. waiting: [pending since, number of pods], oldest first."""
 
-    def __init__(self, capacity: Capacity, load: Load, start: int, workers: int) -> None:
+    def __init__(
+        self, capacity: Capacity, load: Load, start: int, workers: int, cpu_credits: CpuCredits = "unlimited"
+    ) -> None:
+        self.cpu_credits = cpu_credits
         self.capacity = capacity
         self.load = load
         self.now = start
@@ -171,7 +187,8 @@ class Fleet:
 
     def _create(self, now: int, joins_at: int, zone: str, market: Market) -> Machine:
         self._created += 1
-        machine = Machine(self._created, now, joins_at, zone, market)
+        account = CreditAccount(self.capacity.instance_type, self.cpu_credits)
+        machine = Machine(self._created, now, joins_at, zone=zone, market=market, credits=account)
         self.machines.append(machine)
         self.next_event_at = min(self.next_event_at, joins_at)
         return machine
@@ -185,6 +202,9 @@ class Fleet:
         for machine in self.machines:
             if machine.joins_at <= now:
                 self._join(machine)
+        for machine in self.machines:
+            if machine.ends_at <= now:
+                self.counts.end(machine.credits)
         self.machines = [m for m in self.machines if m.ends_at > now]
         self._set_next_event()
 
@@ -246,9 +266,12 @@ class Fleet:
         each = min(limit, idle + used_milli_seconds / self.running) if self.running else 0.0
         system, most = capacity.system_cpu_milli * seconds, capacity.vcpus * 1000.0 * seconds
         for machine in self.machines:
+            used = float(system)
             if machine.state != "joining":
-                machine.busy += min(most, system + machine.pods * each)
+                used = min(most, system + machine.pods * each)
+                machine.busy += used
                 machine.history.append((until, machine.busy))
+            machine.credits.use(used / 1000, seconds)
 
 
 def _pods_of(machine: Machine) -> int:

@@ -27,7 +27,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet does not have."""
+    """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet does not have.
+
+    charged_vcpu_hours: CPU above the baseline that EC2 charges. missing_vcpu_hours: in mode standard, CPU that the load
+    wants and the burstable workers do not give; the rest of the model takes no notice of it.
+    """
 
     policy: str
     trace: str
@@ -36,6 +40,8 @@ class Measures:
     pending_pod_minutes: float
     avoidable_pod_minutes: float
     overload_minutes: float
+    charged_vcpu_hours: float = 0.0
+    missing_vcpu_hours: float = 0.0
     actions: tuple[Action, ...] = ()
     points: tuple[Point, ...] = field(default=(), repr=False)
 

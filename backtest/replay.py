@@ -13,6 +13,7 @@ from backtest.load import Load, Phase
 from backtest.measures import Action, Measures, Point
 from backtest.model import Capacity
 from backtest.trace import DAY_SECONDS
+from node_fleet.domain.cost.tariff import CpuCredits
 
 
 class Sizer(Protocol):
@@ -35,14 +36,22 @@ class Sizer(Protocol):
         ...
 
 
-def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int = 0, start_workers: int = 0) -> Measures:
+def replay(
+    load: Load,
+    capacity: Capacity,
+    sizer: Sizer,
+    *,
+    cpu_credits: CpuCredits = "unlimited",
+    chart_seconds: int = 0,
+    start_workers: int = 0,
+) -> Measures:
     """Replay the load. start_workers 0: the fleet starts with the workers that the first replicas need.
 
     chart_seconds: the interval of the points for charts; 0: no points.
     """
     first = load.phases[0]
     workers = start_workers or load.workers_for(first.changes[0][1])
-    fleet = Fleet(capacity, load, first.start, workers)
+    fleet = Fleet(capacity, load, first.start, workers, cpu_credits)
     points = _Points(chart_seconds)
     for phase in load.phases:
         fleet.skip_to(phase.start)
@@ -51,6 +60,8 @@ def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int =
             sizer.start(fleet)
         _phase(fleet, phase, sizer, points)
     counts = fleet.counts
+    for machine in fleet.machines:
+        counts.end(machine.credits)
     return Measures(
         policy=sizer.name,
         trace=load.name,
@@ -59,6 +70,8 @@ def replay(load: Load, capacity: Capacity, sizer: Sizer, *, chart_seconds: int =
         pending_pod_minutes=counts.pending_pod_seconds / 60,
         avoidable_pod_minutes=counts.avoidable_pod_seconds / 60,
         overload_minutes=counts.overload_seconds / 60,
+        charged_vcpu_hours=counts.charged_vcpu_hours,
+        missing_vcpu_hours=counts.missing_vcpu_hours,
         actions=tuple(sizer.actions),
         points=tuple(points.found),
     )

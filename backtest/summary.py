@@ -7,10 +7,15 @@ from typing import Any
 from backtest.compare import Study
 from backtest.measures import Measures
 from backtest.tune import Tuned, waiting_per_day
+from node_fleet.domain.cost.tariff import Cost
 
-COLUMNS = ("policy", "hours", "USD", "/ bound", "pending", "avoidable/d", "overload", "actions", "changes/d")
-"""Worker-hours, USD, worker-hours as a multiple of the bound, pending pod-minutes, avoidable ones a day, minutes of
-overload, completed actions, changes of direction a day."""
+COLUMNS = (
+    *("policy", "hours", "USD", "instances", "saved", "/ bound"),
+    *("pending", "avoidable/d", "overload", "actions", "changes/d"),
+)
+"""Worker-hours, USD, the part of it for the instances alone, the saving against five On-Demand workers (with fixed-5),
+worker-hours as a multiple of the bound, pending pod-minutes, avoidable ones a day, minutes of overload, completed
+actions, changes of direction a day."""
 
 
 def answer(study: Study) -> str:
@@ -35,7 +40,7 @@ def as_data(study: Study) -> dict[str, Any]:
         "trace": study.load.name,
         "days": round(study.load.seconds / 86400, 3),
         "answer": answer(study),
-        "usd_per_worker_hour": study.usd_per_hour,
+        "usd_per_worker_hour": study.hourly_cost.known_usd,
         "workers": [study.load.min_workers, study.load.max_workers],
         "pods_per_worker": study.load.pods_per_worker,
         "cpu_milli_per_unit": round(study.load.milli_per_unit, 6),
@@ -80,17 +85,22 @@ def tuned_sentence(tuned: Tuned) -> str:
 
 
 def _costs(study: Study, measures: Measures) -> str:
-    usd = study.usd(measures)
-    money = f"{usd:.2f} USD, " if usd is not None else ""
+    money = f"{_usd(study.cost(measures))} USD, "
     return f"{measures.worker_hours:.0f} worker-hours, {money}{measures.pending_pod_minutes:.0f} pending pod-minutes"
 
 
+def _usd(cost: Cost) -> str:
+    return f"{'' if cost.is_complete else 'at least '}{cost.usd:.2f}"
+
+
 def _row(study: Study, measures: Measures) -> tuple[object, ...]:
-    usd = study.usd(measures)
+    instances, saved = study.instances_usd(measures), study.saved_percent(measures)
     return (
         measures.policy,
         f"{measures.worker_hours:.1f}",
-        "unknown" if usd is None else f"{usd:.2f}",
+        _usd(study.cost(measures)),
+        "unknown" if instances is None else f"{instances:.2f}",
+        "" if saved is None else f"{saved:.0f} %",
         f"{study.times_bound(measures):.3f}",
         f"{measures.pending_pod_minutes:.0f}",
         f"{measures.avoidable_per_day:.1f}",
@@ -101,11 +111,16 @@ def _row(study: Study, measures: Measures) -> tuple[object, ...]:
 
 
 def _data(study: Study, measures: Measures) -> dict[str, Any]:
-    usd = study.usd(measures)
+    cost, instances, saved = study.cost(measures), study.instances_usd(measures), study.saved_percent(measures)
     return {
         "policy": measures.policy,
         "worker_hours": round(measures.worker_hours, 3),
-        "usd": None if usd is None else round(usd, 4),
+        "usd": round(cost.usd, 4),
+        "usd_missing": list(cost.missing),
+        "instances_usd": None if instances is None else round(instances, 4),
+        "saved_percent": None if saved is None else round(saved, 2),
+        "charged_vcpu_hours": round(measures.charged_vcpu_hours, 3),
+        "missing_vcpu_hours": round(measures.missing_vcpu_hours, 3),
         "times_bound": round(study.times_bound(measures), 4),
         "pending_pod_minutes": round(measures.pending_pod_minutes, 2),
         "avoidable_pod_minutes_per_day": round(measures.avoidable_per_day, 3),

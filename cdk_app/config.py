@@ -9,14 +9,15 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import json
-import re
 import typing
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema, field_validator
 
 from cdk_app.endpoints import services_without_ipv6
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.instance_types import baseline_percent, is_arm
 from node_fleet.domain.model.text import count_of
 from node_fleet.settings import Settings
 
@@ -31,6 +32,10 @@ SET_BY_DEPLOYMENT = {
     "subnets": "use network.zones (mode new) or attach.worker_subnets (mode attach)",
     "launch_template_id": "use attach.launch_template_id (mode attach)",
     "launch_template_version": "use attach.launch_template_version (mode attach)",
+}
+SET_IN_MODE_NEW = {
+    "worker_volume_gib": "use workers.volume_gib (mode new)",
+    "worker_public_address": "workers of mode new always have a public address",
 }
 # Names that two clusters of one account and region must not share.
 OWN_NAMES = (
@@ -241,9 +246,13 @@ def _cluster(raw: Any, path: str, problems: list[str]) -> ClusterConfig | None:
     identity = {"cluster_id": "x" if "cluster_id" in wrong else raw["cluster_id"]}
     identity["region"] = "" if "region" in wrong else raw.get("region", ClusterConfig.model_fields["region"].default)
     settings = _settings(raw.get("settings", {}), raw.get("mode", "new"), identity, f"{path}.settings", problems)
-    if cluster is None or settings is None or len(problems) > before:
+    if cluster is None or settings is None:
         return None
-    return cluster.model_copy(update={"settings": settings})
+    if not cluster.attach:
+        given = raw.get("settings", {}).keys() & SET_IN_MODE_NEW.keys()
+        problems += [f"{path}.settings.{key}: {SET_IN_MODE_NEW[key]}" for key in sorted(given)]
+        settings = replace(settings, worker_volume_gib=cluster.workers.volume_gib, worker_public_address=True)
+    return cluster.model_copy(update={"settings": settings}) if len(problems) == before else None
 
 
 def _model_problems(error: ValidationError, raw: dict[str, Any], path: str) -> list[str]:
@@ -323,13 +332,18 @@ def _deployment_problems(settings: Settings) -> list[str]:
     architectures = {architecture_of(instance_type) for instance_type in settings.instance_types}
     if len(architectures) > 1:
         found.append(f"INSTANCE_TYPES={','.join(settings.instance_types)}: x86_64 and arm64 cannot share one image")
+    fixed = [one for one in settings.instance_types if baseline_percent(one) is None]
+    if settings.cpu_credits == "standard" and fixed and len(fixed) < len(settings.instance_types):
+        found.append(
+            f"CPU_CREDITS=standard with INSTANCE_TYPES={','.join(settings.instance_types)}: EC2 refuses a launch of "
+            f"{fixed[0]} from a template that states CPU credits: expected burstable types only, or unlimited"
+        )
     return found
 
 
 def architecture_of(instance_type: str) -> str:
     """x86_64 or arm64, read from the type's family."""
-    family = re.match(r"[a-z]+\d+([a-z]*)", instance_type)
-    return "arm64" if instance_type.startswith("a1.") or (family and "g" in family[1]) else "x86_64"
+    return "arm64" if is_arm(instance_type) else "x86_64"
 
 
 def _collisions(clusters: list[ClusterConfig]) -> list[str]:

@@ -1,63 +1,83 @@
-"""cost: the bills of the fleet and of the control plane, line by line, beside the cost of a fixed fleet.
+"""cost: the bills of the fleet, the server and the control plane, line by line, beside the cost of a fixed fleet.
 
-Prices come from the dated tables, usage from counted runs and from the template. It changes nothing.
+Prices are live in an account, else shipped; usage comes from counted runs, measured CPU and the template. It changes
+nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
+from cdk_app.workflow import ROOT
+from cli.live_prices import CurrentPrices, prices_for
 from cli.output import console, print_json, say, table
-from cli.target import JsonOption, Opening, on_cluster
+from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
-from node_fleet.domain.cost.control_plane_cost import (
-    PRICED_IN,
-    BillLine,
-    MonthlyUsage,
-    monthly_bill,
-    monthly_usage,
-    totals,
-)
+from node_fleet.domain.cost.control_plane_cost import MonthlyUsage, monthly_bill, monthly_usage
 from node_fleet.domain.cost.fleet_cost import (
-    DATED,
-    HOURS_PER_MONTH,
-    Currency,
-    fixed_usd,
-    fleet_cost,
-    saved_percent,
-    usd_per_hour,
+    BillLine,
+    fixed_fleet,
+    lines_total,
+    monthly_line,
+    monthly_lines,
+    spread_cpu,
 )
+from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
+from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.settings import Settings
 
 DAYS_PER_MONTH = HOURS_PER_MONTH / 24
+DAY_SECONDS = 86400
 STANDING = {
     "alarms": ("AWS::CloudWatch::Alarm",),
     "dashboards": ("AWS::CloudWatch::Dashboard",),
     "secrets": ("AWS::SecretsManager::Secret",),
 }
 RUN_METRICS = 10
+GRAFANA_PAGES = ROOT / "cluster" / "monitoring" / "grafana" / "dashboards"
+GRAFANA_REFRESHES_PER_HOUR = 120
+NOT_COUNTED = (
+    "Not counted, because no reading has them: data between zones (0.01 USD per GB in each direction), data to the "
+    "internet, and snapshots of the server."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMachine:
+    """The K3s server as it is billed."""
+
+    instance_type: str
+    volume_gib: int
+    has_public_address: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """Both bills in USD a month. fixed_usd: so many on-demand workers of the first type that always run."""
+    """The bills of a month in which what runs now always runs. cpu_percent: measured, the mean of the fleet."""
 
-    workers: tuple[tuple[str, int, float | None], ...]
-    workers_usd: float
-    unpriced: tuple[str, ...]
-    lines: tuple[BillLine, ...]
+    cpu_percent: float | None
+    workers: tuple[BillLine, ...]
+    server: tuple[BillLine, ...]
+    control: tuple[BillLine, ...]
     fixed_workers: int
-    fixed_usd: float | None
+    fixed: Cost
+    problems: tuple[str, ...] = ()
 
     @property
-    def control_usd(self) -> tuple[float, float]:
-        """At full price, and with the always-free tier."""
-        return totals(self.lines)
+    def total(self) -> Cost:
+        """Workers and control plane, with the always-free tier. Both fleets need the server, so it is left out."""
+        return Cost.total((lines_total(self.workers), lines_total(self.control, after_free=True)))
+
+    @property
+    def saved_percent(self) -> float | None:
+        """Against the fixed fleet."""
+        return saved_percent(self.total, self.fixed)
 
 
 def register(app: typer.Typer) -> None:
@@ -75,48 +95,101 @@ def cost(
         int, typer.Option("--fixed", min=0, help="Workers of the fixed fleet (0: from the settings).")
     ] = 0,
     changes: Annotated[int, typer.Option("--changes-per-day", min=0, help="Scale-ups, and as many scale-downs.")] = 5,
+    grafana_hours: Annotated[
+        int, typer.Option("--grafana-hours", min=0, help="Hours a month in which a Grafana page is open.")
+    ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the bill of the control plane and of the fleet line by line, with and without the always-free tier."""
+    """Print the bill of the workers, the server and the control plane, with and without the always-free tier."""
     with opening as target:
         settings, instances = target.services.settings, target.services.ec2.instances()
-    found = bill_of(settings, instances, fixed_workers=fixed or settings.baseline_workers, changes_per_day=changes)
+        machine, cpu = server_of(target), measured_cpu(target)
+        types = {*settings.instance_types, machine.instance_type, *(one.instance_type for one in instances)}
+        current = prices_for(target, types)
+    found = bill_of(
+        settings,
+        current,
+        instances,
+        machine,
+        cpu_percent=cpu,
+        fixed_workers=fixed or settings.baseline_workers,
+        usage=usage_of(settings, changes, grafana_hours),
+    )
     if as_json:
         print_json(as_data(found, settings))
         return
-    show(found, settings)
+    show(found, settings.money)
 
 
-def bill_of(settings: Settings, instances: tuple[Instance, ...], *, fixed_workers: int, changes_per_day: int) -> Bill:
-    """The bill of a month in which what runs now always runs."""
-    groups = Counter((one.instance_type, one.market) for one in instances)
-    rows = tuple(
-        (f"{kind} {market}", count, usd_per_hour(settings.region, kind, market))
-        for (kind, market), count in sorted(groups.items())
-    )
-    fleet = fleet_cost(settings.region, instances)
+def bill_of(
+    settings: Settings,
+    current: CurrentPrices,
+    instances: tuple[Instance, ...],
+    machine: ServerMachine,
+    *,
+    cpu_percent: float | None,
+    fixed_workers: int,
+    usage: MonthlyUsage,
+) -> Bill:
+    """The bill of a month in which what runs now always runs, at this mean CPU."""
+    tariff, first = settings.tariff(current.prices), settings.instance_types[0]
+    spread = spread_cpu(cpu_percent, instances, first, fixed_workers)
     return Bill(
-        workers=rows,
-        workers_usd=fleet.usd_per_hour * HOURS_PER_MONTH,
-        unpriced=fleet.unpriced,
-        lines=monthly_bill(use_of(settings, changes_per_day)),
+        cpu_percent=cpu_percent,
+        workers=monthly_lines(tariff, instances, cpu_percent),
+        server=server_lines(current, machine),
+        control=monthly_bill(usage),
         fixed_workers=fixed_workers,
-        fixed_usd=fixed_usd(
-            settings.region, settings.instance_types[0], "on-demand", workers=fixed_workers, hours=HOURS_PER_MONTH
-        ),
+        fixed=fixed_fleet(tariff, first, spread, workers=fixed_workers, hours=HOURS_PER_MONTH),
+        problems=current.problems,
     )
 
 
-def use_of(settings: Settings, changes_per_day: int) -> MonthlyUsage:
+def server_lines(current: CurrentPrices, machine: ServerMachine) -> tuple[BillLine, ...]:
+    """The server, an On-Demand instance whose CPU node-fleet does not read. EC2 launches T3 in mode unlimited."""
+    tariff = Tariff(prices=current.prices, volume_gib=machine.volume_gib, public_address=machine.has_public_address)
+    lines = tariff.lines(machine.instance_type, "on-demand", None)
+    return tuple(monthly_line(f"{machine.instance_type}: {line.name}", line, 1) for line in lines)
+
+
+def server_of(target: Target) -> ServerMachine:
+    """The server as EC2 describes it."""
+    ec2 = target.client("ec2")
+    answer = ec2.describe_instances(InstanceIds=[target.services.ec2.server().instance_id])
+    raw = answer["Reservations"][0]["Instances"][0]
+    volumes = [one["Ebs"]["VolumeId"] for one in raw.get("BlockDeviceMappings", ()) if "Ebs" in one]
+    described = ec2.describe_volumes(VolumeIds=volumes)["Volumes"] if volumes else ()
+    return ServerMachine(
+        instance_type=raw["InstanceType"],
+        volume_gib=sum(one["Size"] for one in described),
+        has_public_address=bool(raw.get("PublicIpAddress")),
+    )
+
+
+def measured_cpu(target: Target) -> float | None:
+    """The mean CPU of the workers in the recorded readings of the last 24 hours; None when there are none."""
+    now = target.services.clock.now()
+    return mean_of_readings(target.services.records.readings(now - DAY_SECONDS, now + 1))
+
+
+def mean_of_readings(readings: Iterable[Mapping[str, Any]]) -> float | None:
+    """Their mean CPU, each reading weighted with its usable workers."""
+    known = [(one["cpu_percent"], one.get("usable", 0)) for one in readings if one.get("cpu_percent") is not None]
+    workers = sum(weight for _, weight in known)
+    return sum(cpu * weight for cpu, weight in known) / workers if workers else None
+
+
+def usage_of(settings: Settings, changes_per_day: int, grafana_hours: int) -> MonthlyUsage:
     """A month's runs, on top of what the deployed template holds."""
     ticks = HOURS_PER_MONTH * 3600 / settings.interval_seconds
     changes = changes_per_day * DAYS_PER_MONTH
     runs = {"quiet": max(0.0, ticks - 2 * changes), "scale_up": changes, "scale_down": changes}
-    return monthly_usage(PROFILES, runs, standing_use(), kept_items=ticks * STORED_GB_PER_RUN)
+    standing = standing_usage(metric_requests=grafana_hours * GRAFANA_REFRESHES_PER_HOUR * metrics_of_a_page())
+    return monthly_usage(PROFILES, runs, standing, kept_items=ticks * STORED_GB_PER_RUN)
 
 
-def standing_use() -> MonthlyUsage:
-    """Counted in the template: alarms, dashboards, secrets, metrics; and the server's one public address."""
+def standing_usage(*, metric_requests: float) -> MonthlyUsage:
+    """Counted in the template: alarms, dashboards, secrets, metrics, NAT gateways."""
     from simulator.simulation import synthesised_template
 
     template = synthesised_template()
@@ -124,63 +197,97 @@ def standing_use() -> MonthlyUsage:
     filters = len(list(template.resources("AWS::Logs::MetricFilter")))
     nat = len(list(template.resources("AWS::EC2::NatGateway")))
     return MonthlyUsage(
-        **counted, metrics=RUN_METRICS + filters, address_hours=HOURS_PER_MONTH, nat_hours=nat * HOURS_PER_MONTH
+        **counted,
+        metrics=RUN_METRICS + filters,
+        metric_requests=metric_requests,
+        nat_hours=nat * HOURS_PER_MONTH,
     )
 
 
-def show(found: Bill, settings: Settings) -> None:
-    """The answer first, then both bills line by line."""
-    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
-    full, free = found.control_usd
-    console().print(_answer(found, money, free), markup=False, style="bold")
+def metrics_of_a_page() -> int:
+    """CloudWatch metrics that one refresh of the Grafana page with the most of them requests."""
+    return max(_metrics(json.loads(path.read_text(encoding="utf-8"))) for path in GRAFANA_PAGES.glob("*.json"))
+
+
+def _metrics(page: dict[str, Any]) -> int:
+    targets = [target for panel in page["panels"] for target in panel.get("targets", ())]
+    return sum(bool(target.get("metricName")) for target in targets)
+
+
+def show(found: Bill, money: Currency) -> None:
+    """The answer first, then the bills line by line."""
+    console().print(answer_of(found, money), markup=False, style="bold")
+    cpu = "CPU not measured" if found.cpu_percent is None else f"CPU {found.cpu_percent:.0f} %, the mean of 24 h"
+    for title, lines in (
+        (f"Workers, if what runs now always ran ({cpu})", found.workers),
+        ("K3s server", found.server),
+    ):
+        rows = [(one.name, f"{one.quantity / HOURS_PER_MONTH:.0f}", _text(one.usd, money), one.basis) for one in lines]
+        rows.append(("total", "", money.cost(lines_total(lines)), ""))
+        table(title, ("line", "machines", "a month", "price"), rows)
     rows = [
-        (name, str(count), "unknown" if price is None else money.text(price * count * HOURS_PER_MONTH))
-        for name, count, price in found.workers
+        (one.name, f"{_quantity(one.quantity)} {one.unit}", _text(one.usd, money), _text(one.usd_after_free, money))
+        for one in found.control
     ]
-    table(f"Workers, if what runs now always ran (prices of {DATED})", ("kind", "workers", "a month"), rows)
-    lines = [
-        (one.name, f"{_quantity(one.quantity)} {one.unit}", money.text(one.usd), money.text(one.usd_after_free))
-        for one in found.lines
-    ]
-    lines.append(("total", "", money.text(full), money.text(free)))
-    title = f"Control plane (prices of {PRICED_IN}, ap-southeast-1)"
-    table(title, ("line", "used in a month", "full price", "with always-free tier"), lines)
-    say("Use is counted from simulated runs and from the deployed template; the K3s server itself is not in it.")
-    if found.unpriced:
-        say(f"No price is known for {', '.join(found.unpriced)}: not counted.")
+    rows.append(
+        (
+            "total",
+            "",
+            money.cost(lines_total(found.control)),
+            money.cost(lines_total(found.control, after_free=True)),
+        )
+    )
+    title = f"Control plane (prices shipped {DATED}, ap-southeast-1)"
+    table(title, ("line", "used in a month", "full price", "with always-free tier"), rows)
+    say("The use of the control plane is counted from simulated runs and from the deployed template.")
+    say(NOT_COUNTED)
+    for problem in (*found.problems, *(f"Not known: {name}." for name in missing_of(found))):
+        say(problem)
+
+
+def missing_of(found: Bill) -> tuple[str, ...]:
+    """What no sum contains, by name."""
+    return lines_total((*found.workers, *found.server)).missing
 
 
 def _quantity(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _answer(found: Bill, money: Currency, control_usd: float) -> str:
-    total = found.workers_usd + control_usd
+def _text(usd: float | None, money: Currency) -> str:
+    return "unknown" if usd is None else money.text(usd)
+
+
+def answer_of(found: Bill, money: Currency) -> str:
+    """The month in one sentence."""
+    workers, control = lines_total(found.workers), lines_total(found.control, after_free=True)
     words = (
-        f"{money.text(total)} a month: workers {money.text(found.workers_usd)}, control plane {money.text(control_usd)}"
+        f"{money.cost(found.total)} a month: workers {money.cost(workers)}, control plane {money.cost(control)}; "
+        f"the K3s server costs {money.cost(lines_total(found.server))} more"
     )
-    if found.fixed_usd is None:
-        return words
-    saved = saved_percent(total, found.fixed_usd)
-    fixed = f"{found.fixed_workers} fixed on-demand workers cost {money.text(found.fixed_usd)}"
+    saved = found.saved_percent
+    fixed = f"{found.fixed_workers} fixed On-Demand workers cost {money.cost(found.fixed)}"
+    if saved is None:
+        return f"{words}; {fixed}"
     return f"{words}; {fixed}, so this is {abs(saved):.0f} % {'less' if saved >= 0 else 'more'}"
 
 
 def as_data(found: Bill, settings: Settings) -> dict[str, Any]:
-    """The same for machines, in USD."""
-    full, free = found.control_usd
+    """The same for machines, in USD. A sum of which `missing` names a part is the least that it can be."""
     return {
         "region": settings.region,
         "prices_dated": DATED,
-        "workers": [{"kind": n, "count": c, "usd_per_hour": p} for n, c, p in found.workers],
-        "workers_usd_per_month": found.workers_usd,
-        "unpriced": list(found.unpriced),
-        "control_plane": [
-            {"name": o.name, "quantity": o.quantity, "unit": o.unit, "usd": o.usd, "usd_after_free": o.usd_after_free}
-            for o in found.lines
-        ],
-        "control_plane_usd_per_month": full,
-        "control_plane_usd_per_month_after_free_tier": free,
+        "cpu_percent": found.cpu_percent,
+        "workers": [asdict(one) for one in found.workers],
+        "workers_usd_per_month": lines_total(found.workers).usd,
+        "server": [asdict(one) for one in found.server],
+        "server_usd_per_month": lines_total(found.server).usd,
+        "control_plane": [asdict(one) for one in found.control],
+        "control_plane_usd_per_month": lines_total(found.control).usd,
+        "control_plane_usd_per_month_after_free_tier": lines_total(found.control, after_free=True).usd,
+        "missing": list(missing_of(found)),
         "fixed_workers": found.fixed_workers,
-        "fixed_usd_per_month": found.fixed_usd,
+        "fixed_usd_per_month": found.fixed.usd,
+        "saved_percent": found.saved_percent,
+        "problems": list(found.problems),
     }

@@ -16,7 +16,7 @@ from rich.text import Text
 from cdk_app.workflow import definitions
 from cli.live_view import simulated_live
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
-from node_fleet.domain.cost.fleet_cost import Currency
+from node_fleet.domain.cost.tariff import Currency
 from node_fleet.domain.model.text import count_of
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, render

@@ -79,7 +79,7 @@ def _template_refusals(cluster: ClusterConfig, ec2: Any) -> Iterator[str]:
             raise
         yield f"{place}: {template} has no such version in {cluster.region}"
         return
-    for problem, fix in template_problems(data):
+    for problem, fix in template_problems(data, cluster.settings.instance_types):
         yield f"{place}: {problem}. Fix: {fix}"
 
 

@@ -12,6 +12,7 @@ import typer
 
 from cdk_app.config import ClusterConfig, NewServer
 from cli.configured import configured
+from cli.cost_check import cost_checks
 from cli.deploy_check import changed_fixed_settings
 from cli.findings import Check, Finding, Verdict, report
 from cli.launch_template import template_finding
@@ -21,7 +22,6 @@ from cli.status import ago, short
 from cli.target import Deployed, JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import address_in
-from node_fleet.domain.cost.fleet_cost import usd_per_hour
 from node_fleet.domain.model.errors import NodeFleetError
 
 LATE_TICKS = 3
@@ -79,7 +79,7 @@ def checks(target: Target, token_secret: str) -> Iterator[Check]:
         yield Check("fixed settings", lambda: fixed_settings(entry, stacks), "allow cloudformation:GetTemplate")
     yield from quota_checks(target)
     yield Check("message topic", lambda: topic(target), "run cdk deploy")
-    yield Check("prices", lambda: prices(target), "add the type to functions/node_fleet/domain/cost/prices.py")
+    yield from cost_checks(target)
 
 
 def put_secret(name: str, file: str = "file://FILE") -> str:
@@ -203,7 +203,7 @@ def launch_template(target: Target) -> Finding:
     )
     data = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     saw = f"{settings.launch_template_id} version {settings.launch_template_version}, image {data.get('ImageId', '?')}"
-    return template_finding(saw, data)
+    return template_finding(saw, data, settings.instance_types)
 
 
 def subnets(target: Target) -> Finding:
@@ -230,14 +230,3 @@ def topic(target: Target) -> Finding:
         return Finding(name="message topic", verdict="warn", saw="none: no message is sent", fix=fix)
     target.client("sns").get_topic_attributes(TopicArn=arn)
     return Finding(name="message topic", verdict="ok", saw=arn.rsplit(":", 1)[-1])
-
-
-def prices(target: Target) -> Finding:
-    """Costs are shown only for instance types in the price table."""
-    settings = target.services.settings
-    unknown = [one for one in settings.instance_types if usd_per_hour(settings.region, one, "spot") is None]
-    if unknown:
-        saw = f"no price for {', '.join(unknown)} in {settings.region}"
-        fix = "add the type to functions/node_fleet/domain/cost/prices.py"
-        return Finding(name="prices", verdict="warn", saw=saw, fix=fix)
-    return Finding(name="prices", verdict="ok", saw=f"known for {', '.join(settings.instance_types)}")

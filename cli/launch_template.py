@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cli.findings import Finding
+from node_fleet.domain.model.instance_types import baseline_percent
 
 NO_PERMISSION = "the functions have no permission to launch with it: create a version without it"
 
 
-def template_problems(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each problem of LaunchTemplateData as EC2 returns it, with its fix."""
+def template_problems(data: Mapping[str, Any], instance_types: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+    """Each problem of LaunchTemplateData as EC2 returns it, with its fix, for launches of these types."""
+    fixed = [one for one in instance_types if baseline_percent(one) is None]
+    if data.get("CreditSpecification") and fixed:
+        yield (
+            f"CreditSpecification: EC2 refuses the launch of a type without CPU credits, such as {fixed[0]}",
+            "create a version without CreditSpecification, or name only T2, T3, T3a and T4g types",
+        )
     if data.get("NetworkInterfaces"):
         yield (
             "NetworkInterfaces: EC2 refuses this block in a launch that names its subnet, as each launch does",
@@ -41,9 +48,9 @@ def template_problems(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "BlockDeviceMappings names a snapshot", NO_PERMISSION
 
 
-def template_finding(saw: str, data: Mapping[str, Any]) -> Finding:
+def template_finding(saw: str, data: Mapping[str, Any], instance_types: Iterable[str] = ()) -> Finding:
     """The finding of a version that `saw` describes."""
-    problems = list(template_problems(data))
+    problems = list(template_problems(data, instance_types))
     if not problems:
         return Finding(name="launch template", verdict="ok", saw=saw)
     texts, fixes = zip(*problems, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import typer
@@ -12,7 +12,9 @@ import typer
 from cli.output import facts, print_json, say, table
 from cli.target import JsonOption, Opening, Target, on_cluster, seconds_of
 from node_fleet.adapters.records import Event
-from node_fleet.domain.cost.fleet_cost import HOURS_PER_MONTH, Currency, fleet_cost
+from node_fleet.domain.cost.fleet_cost import fleet_hour
+from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
+from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
@@ -43,6 +45,12 @@ class ClusterStatus:
     instances: tuple[Instance, ...]
     last: Event | None
     settings: Settings
+    cpu_percent: float | None = None
+
+    @property
+    def hourly_cost(self) -> Cost:
+        """The workers at the shipped prices and the last recorded CPU."""
+        return fleet_hour(self.settings.tariff(), self.instances, self.cpu_percent)
 
 
 @on_cluster(at="14m")
@@ -67,6 +75,7 @@ def read_status(target: Target) -> ClusterStatus:
     services = target.services
     now = services.clock.now()
     decisions = services.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
+    readings = services.records.readings(now - LOOK_BACK_SECONDS, now + 1)
     return ClusterStatus(
         place=target.place,
         now=now,
@@ -74,19 +83,19 @@ def read_status(target: Target) -> ClusterStatus:
         instances=services.ec2.instances(),
         last=decisions[-1] if decisions else None,
         settings=services.settings,
+        cpu_percent=readings[-1].get("cpu_percent") if readings else None,
     )
 
 
 def as_data(found: ClusterStatus) -> dict[str, Any]:
     """The same as plain data."""
-    cost = fleet_cost(found.settings.region, found.instances)
     return {
         "cluster": found.settings.cluster_id,
         "at": found.now,
         "state": to_payload(found.state),
         "instances": [to_payload(one) for one in found.instances],
-        "usd_per_hour": cost.usd_per_hour,
-        "unpriced": list(cost.unpriced),
+        "usd_per_hour": found.hourly_cost.usd,
+        "missing": list(found.hourly_cost.missing),
         "last_decision": None if found.last is None else {"at": found.last.at, **decision_of(found.last)},
         "summary": dict(status_rows(found)),
     }
@@ -127,13 +136,10 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
 
 
 def _cost(found: ClusterStatus) -> str:
-    settings = found.settings
-    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
-    cost = fleet_cost(settings.region, found.instances)
-    words = (
-        f"{money.text(cost.usd_per_hour, digits=4)} an hour, {money.text(cost.usd_per_hour * HOURS_PER_MONTH)} a month"
-    )
-    return words + (f"; no price for {', '.join(cost.unpriced)}" if cost.unpriced else "")
+    cost, money = found.hourly_cost, found.settings.money
+    month = replace(cost, usd=cost.usd * HOURS_PER_MONTH)
+    words = f"{money.cost(cost, digits=4)} an hour, {money.cost(month)} a month (prices shipped {DATED})"
+    return words + (f"; not known: {', '.join(cost.missing)}" if cost.missing else "")
 
 
 def _lock(state: FleetState, now: int) -> str:

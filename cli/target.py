@@ -68,8 +68,8 @@ class Target(Protocol):
             InvocationError: it cannot be invoked, or it failed.
         """
 
-    def client(self, service: str) -> Any:
-        """A boto3 client."""
+    def client(self, service: str, region: str = "") -> Any:
+        """A boto3 client; by default in the region of the cluster."""
 
 
 @contextlib.contextmanager
@@ -148,8 +148,8 @@ class Deployed:
     def call(self, work: Callable[[], Answer]) -> Answer:
         return work()
 
-    def client(self, service: str) -> Any:
-        return self._session.client(service)
+    def client(self, service: str, region: str = "") -> Any:
+        return self._session.client(service, region_name=region or None)
 
     def start(self, name: str, data: dict[str, Any]) -> str:
         machine = self.services.settings.state_machine_arn
@@ -233,7 +233,7 @@ class LocalTarget:
             raise CommandError("the simulator did not answer within 10 virtual minutes")
         return answers[0]
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, region: str = "") -> Any:
         return self._simulation.deployment.cloud.client(service)
 
     def start(self, name: str, data: dict[str, Any]) -> str:

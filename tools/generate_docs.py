@@ -19,11 +19,12 @@ from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
 from node_fleet.settings import Settings, spec_of
 from node_fleet.settings.parsing import written
 from simulator.report.graph import mermaid, picture
+from tools.cost_tables import bills, types_by_load
 
 DOCS = ROOT / "docs"
-MARKED = ("architecture.md", "operations.md", "scale-up.md", "security.md", "settings.md")
+MARKED = ("architecture.md", "cost.md", "operations.md", "scale-up.md", "security.md", "settings.md")
 LONGEST_DEFAULT = 60
-_BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _CONDITIONS = {
     "own_items": "only items of this cluster",
     "our_worker": "only instances tagged ManagedBy=node-fleet and Cluster=this one",
@@ -63,7 +64,14 @@ def _updated(text: str) -> str:
 def _block(name: str) -> str:
     if name.startswith("picture:"):
         return f"```mermaid\n{mermaid(definitions()[name.removeprefix('picture:')])}\n```"
-    tables = {"permissions": _permissions, "alarms": _alarms, "refusals": _refusals, "settings": settings_tables}
+    tables = {
+        "permissions": _permissions,
+        "alarms": _alarms,
+        "refusals": _refusals,
+        "settings": settings_tables,
+        "bills": bills,
+        "types-by-load": types_by_load,
+    }
     return tables[name]()
 
 

@@ -28,6 +28,8 @@ from cdk_app.components.server_backup import BACKUP_TAG, back_up_server
 from cdk_app.config import ClusterConfig, architecture_of
 from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT
+from node_fleet.domain.model.instance_types import baseline_percent
+from node_fleet.settings import Settings
 
 BUNDLE = ROOT / "cluster"
 DASHBOARDS = "monitoring/grafana/dashboards"
@@ -204,6 +206,7 @@ class ClusterStack(cdk.Stack):
                         ),
                     )
                 ],
+                credit_specification=credit_specification(config.settings),
                 user_data=cdk.Fn.base64(self._worker_user_data()),
             ),
         )
@@ -250,6 +253,13 @@ def _filled(machine: str, values: dict[str, str]) -> str:
 def _image(image: str, architecture: str) -> str:
     """A pinned image, or the public parameter of Amazon Linux 2023, which EC2 resolves at launch."""
     return image or f"resolve:ssm:{AMAZON_LINUX}{architecture}"
+
+
+def credit_specification(settings: Settings) -> ec2.CfnLaunchTemplate.CreditSpecificationProperty | None:
+    """The mode of CPU credits, only if every type has them: EC2 refuses it for the launch of any other type."""
+    if any(baseline_percent(one) is None for one in settings.instance_types):
+        return None
+    return ec2.CfnLaunchTemplate.CreditSpecificationProperty(cpu_credits=settings.cpu_credits)
 
 
 def _metadata_options() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:

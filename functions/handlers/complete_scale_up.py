@@ -37,7 +37,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     answer = put(event, operation=operation, memory=memory, outcome=outcome, next="again" if again else "done")
     answer = put(answer, run=replace(run, round=run.round + again), node_count=workers)
     before = known(event, "fleet_before", FleetBefore) or fleet_before(
-        known(event, "snapshot", Snapshot), known(event, "operation", Operation), services.settings.region
+        known(event, "snapshot", Snapshot), known(event, "operation", Operation), services.settings.tariff()
     )
     answer = put(answer, fleet_before=before)
     return add_alerts(answer, notes=[outcome.text] if again else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, usd_per_hour_after
+from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -31,7 +31,7 @@ def message_of(event: dict[str, Any], settings: Settings) -> Message:
     """The message for this payload."""
     run = take(event, "run", Run)
     snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
-    before = known(event, "fleet_before", FleetBefore) or fleet_before(snapshot, operation, settings.region)
+    before = known(event, "fleet_before", FleetBefore) or fleet_before(snapshot, operation, settings.tariff())
     sentence = event.get("decision", {}).get("sentence", "")
     base = Message(
         cluster_id=settings.cluster_id,
@@ -42,8 +42,8 @@ def message_of(event: dict[str, Any], settings: Settings) -> Message:
         trigger=run.trigger,
         alerts=(*_alerts(event), *_alerts(event.get("decision", {}))),
         details=tuple(event.get("notes", ())),
-        cost_before_usd_per_hour=before.usd_per_hour if before else None,
-        cost_after_usd_per_hour=usd_per_hour_after(snapshot, operation, settings.region),
+        hourly_cost_before=before.hourly_cost if before else None,
+        hourly_cost_after=hourly_cost_after(snapshot, operation, settings.tariff()),
     )
     return compose(
         base,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.cost.run_cost import usd_per_hour_after
+from node_fleet.domain.cost.run_cost import hourly_cost_after
 from node_fleet.domain.model.errors import LeaseLostError, RunFailedError, StateStoreError
 from node_fleet.domain.model.memory import Memory, newest_memory
 from node_fleet.domain.model.operation import Operation
@@ -26,8 +26,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     unrecorded = _record(services, run, event)
     released = _release(services, run, event)
     snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
-    cost = usd_per_hour_after(snapshot, operation, services.settings.region)
-    write_metrics(services.settings.cluster_id, run_metrics(event, cost))
+    cost = hourly_cost_after(snapshot, operation, services.settings.tariff())
+    write_metrics(services.settings.cluster_id, run_metrics(event, cost.known_usd if cost else None))
     if "failure" in event:
         failure = plain_failure(event["failure"])
         raise RunFailedError(f"{failure['Error']}: {failure['Cause']}")

@@ -9,7 +9,6 @@ import requests
 
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import Sent, SlackHook
-from node_fleet.domain.cost.fleet_cost import Currency
 from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import (
@@ -65,8 +64,7 @@ def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
         message: Message = from_payload(Message, data)
     except InvalidInputError:
         return text_payload(text, subject)
-    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
-    return message_payload(message, region=settings.region, money=money)
+    return message_payload(message, region=settings.region, money=settings.money)
 
 
 def _hook(services: Services, context: Any) -> SlackHook:

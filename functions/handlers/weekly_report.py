@@ -13,18 +13,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from node_fleet.adapters.records import Event
-from node_fleet.domain.cost.fleet_cost import Currency
-from node_fleet.domain.cost.weekly_report import (
-    FleetSample,
-    ReportInputs,
-    Volume,
-    WeeklyReport,
-    headline,
-    lines,
-    summarise,
-)
+from node_fleet.domain.cost.week import FleetSample, ReportInputs, SampledWorker, Volume
+from node_fleet.domain.cost.weekly_report import WeeklyReport, headline, lines, summarise
 from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
-from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.notify.message import Message
 from node_fleet.logs import logger
 from node_fleet.payload import from_payload, to_payload
@@ -62,7 +54,7 @@ def inputs_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple
         since=now - DAYS * DAY_SECONDS,
         until=now,
         policy=settings,
-        region=settings.region,
+        tariff=settings.tariff(),
         spot_percent=settings.spot_percent,
         baseline_workers=settings.baseline_workers,
         scale_ups=counts["scaled_up"],
@@ -75,17 +67,16 @@ def inputs_of(settings: Settings, counts: Counter[str], now: int, volumes: tuple
 
 def message_of(week: WeeklyReport, inputs: ReportInputs, settings: Settings, recorded: RecordedWeek) -> Message:
     """The report as a message to operators."""
-    money = Currency(currency=settings.currency, per_usd=settings.currency_per_usd)
     return Message(
         cluster_id=settings.cluster_id,
         level="info",
-        what=headline(week, inputs, money),
+        what=headline(week, inputs, settings.money),
         why=f"weekly cost report, {len(recorded.samples)} runs",
         execution_id="",
         trigger="weekly",
-        workers_before=len(recorded.samples[0].kinds) if recorded.samples else 0,
-        workers_after=len(recorded.samples[-1].kinds) if recorded.samples else 0,
-        details=lines(week, inputs, money),
+        workers_before=len(recorded.samples[0].workers) if recorded.samples else 0,
+        workers_after=len(recorded.samples[-1].workers) if recorded.samples else 0,
+        details=lines(week, inputs, settings.money),
     )
 
 
@@ -121,8 +112,17 @@ def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
     return FleetSample(
         at=event.at,
         hour=datetime.fromtimestamp(event.at, zone).hour,
-        kinds=tuple((worker.instance_type, worker.market) for worker in snapshot.counted),
+        workers=tuple(_sampled(worker) for worker in snapshot.counted),
         cpu_percent=snapshot.cpu_percent,
+    )
+
+
+def _sampled(worker: Worker) -> SampledWorker:
+    return SampledWorker(
+        instance_id=worker.instance_id,
+        instance_type=worker.instance_type,
+        market=worker.market,
+        cpu_percent=worker.cpu_percent,
     )
 
 

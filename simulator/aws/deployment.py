@@ -157,6 +157,8 @@ class DeployedResources:
             VpcId=properties["VpcId"], CidrBlock=properties["CidrBlock"], AvailabilityZone=zone
         )
         subnet_id = reply["Subnet"]["SubnetId"]
+        if properties.get("MapPublicIpOnLaunch"):
+            self.cloud.client("ec2").modify_subnet_attribute(SubnetId=subnet_id, MapPublicIpOnLaunch={"Value": True})
         return Made(ref=subnet_id, attributes={"SubnetId": subnet_id, "AvailabilityZone": zone})
 
     def _security_group(self, resource: Resource, properties: dict[str, Any]) -> Made:

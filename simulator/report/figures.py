@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from node_fleet.domain.cost.fleet_cost import BilledInstance, Currency, fixed_usd, saved_percent, spent_usd
+from node_fleet.domain.cost.fleet_cost import (
+    BilledInstance,
+    fixed_fleet,
+    instances_usd,
+    lives_cost,
+)
+from node_fleet.domain.cost.prices import PriceList
+from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
+from node_fleet.settings import Settings
 from simulator.cluster.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
 
@@ -40,24 +48,28 @@ class Figures:
     slowest_ready_seconds: float | None
     longest_wait_seconds: float
     worker_hours: float
-    spent_usd: float | None
+    spent: Cost
+    instances_usd: float | None
     fixed_workers: int
-    fixed_usd: float | None
+    fixed: Cost
 
     @property
     def saved_percent(self) -> float | None:
-        """Against the fixed fleet; None when a price is missing."""
-        if self.spent_usd is None or self.fixed_usd is None:
-            return None
-        return saved_percent(self.spent_usd, self.fixed_usd)
+        """Against the fixed fleet; None when a part is not known."""
+        return saved_percent(self.spent, self.fixed)
 
 
 def figures_of(simulation: Simulation, *, fixed_workers: int = 5) -> Figures:
     """Count a simulation that was run. The fixed fleet is so many on-demand workers of the first worker type."""
     executions, stays = simulation.executions, stays_of(simulation)
-    region = simulation.deployment.cloud.region
+    tariff = _tariff(simulation)
     start, end = simulation.scenario.start_at, simulation.deployment.clock.now()
     first_type = simulation.scenario.workers[0].instance_type if simulation.scenario.workers else "t3.small"
+    fixed_cpu = _mean(
+        min(100.0, point.cpu_percent * point.workers_usable / fixed_workers)
+        for point in simulation.points
+        if point.cpu_percent is not None
+    )
     over = [one for one in stays if one.ended_at < end]
     return Figures(
         executions=len(executions),
@@ -71,9 +83,10 @@ def figures_of(simulation: Simulation, *, fixed_workers: int = 5) -> Figures:
         slowest_ready_seconds=_slowest_ready(operation for one in executions for operation in operations_of(one)),
         longest_wait_seconds=_longest_wait(simulation.points),
         worker_hours=sum(one.hours for one in stays),
-        spent_usd=spent_usd(region, stays),
+        spent=lives_cost(tariff, stays),
+        instances_usd=instances_usd(tariff, stays),
         fixed_workers=fixed_workers,
-        fixed_usd=fixed_usd(region, first_type, "on-demand", workers=fixed_workers, hours=(end - start) / 3600),
+        fixed=fixed_fleet(tariff, first_type, fixed_cpu, workers=fixed_workers, hours=(end - start) / 3600),
     )
 
 
@@ -99,9 +112,27 @@ def stays_of(simulation: Simulation) -> list[BilledInstance]:
             market=billed[instance_id][1],
             begun_at=at,
             ended_at=ended.get(instance_id, now),
+            cpu_percent=_mean(
+                point.cpu_percent
+                for point in simulation.points
+                if point.cpu_percent is not None and at <= point.at <= ended.get(instance_id, now)
+            ),
         )
         for instance_id, at in begun.items()
     ]
+
+
+def _tariff(simulation: Simulation) -> Tariff:
+    """That of the deployed functions."""
+    deployment = simulation.deployment
+    function = next(iter(deployment.resources.functions.values()))
+    settings = Settings.from_env(deployment.cloud.lambdas.environment_of(function))
+    return settings.tariff(PriceList.shipped(deployment.cloud.region))
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    every = tuple(values)
+    return sum(every) / len(every) if every else None
 
 
 def _billed(simulation: Simulation) -> dict[str, tuple[str, str]]:
@@ -124,8 +155,10 @@ def headline(figures: Figures, money: Currency) -> dict[str, str]:
         "longest wait of a pod": _time(figures.longest_wait_seconds),
         "runs that failed": f"{figures.failed} of {figures.executions}",
     }
-    if figures.saved_percent is not None and figures.spent_usd is not None:
-        shown["worker cost"] = money.text(figures.spent_usd, digits=3)
+    shown["worker cost"] = money.cost(figures.spent, digits=3)
+    if figures.instances_usd is not None:
+        shown["of it instances"] = money.text(figures.instances_usd, digits=3)
+    if figures.saved_percent is not None:
         shown[f"saved against {figures.fixed_workers} fixed"] = f"{figures.saved_percent:.0f} %"
     return shown
 

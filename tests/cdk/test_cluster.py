@@ -14,7 +14,7 @@ import pytest
 from cdk_app.components.machine_roles import AGENT_ACTIONS
 from cdk_app.config import read_clusters
 from cdk_app.stacks import cluster
-from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack
+from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack, credit_specification
 from cdk_app.stacks.network import NetworkStack
 from cdk_app.synth import project_context
 from tests.cdk.conftest import ATTACHED, NEW, App
@@ -115,6 +115,28 @@ def test_the_server_reads_the_location_of_the_dashboards_from_a_parameter(app: A
     allowed = {str(s["Action"]): json.dumps(s["Resource"]) for s in policy["PolicyDocument"]["Statement"]}
     assert f"parameter/node-fleet/{NEW}/dashboards" in allowed["ssm:GetParameter"]
     assert allowed["s3:GetObject"].count(".zip") == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "credits"),
+    [
+        ({}, "unlimited"),
+        ({"cpu_credits": "standard", "instance_types": ["t3.small", "t3a.small"]}, "standard"),
+        ({"instance_types": ["t3.small", "m5.large"]}, None),
+        ({"instance_types": ["m5.large"], "cpu_credits": "standard"}, None),
+    ],
+    ids=["default", "standard", "mixed types", "no burstable type"],
+)
+def test_the_template_states_cpu_credits_only_if_every_type_has_them(
+    settings: dict[str, Any], credits: str | None
+) -> None:
+    (config,) = read_clusters([{"cluster_id": "shop", "settings": settings}])
+    found = credit_specification(config.settings)
+    assert (found.cpu_credits if found else None) == credits
+
+
+def test_the_workers_of_the_project_have_the_default_mode_of_cpu_credits(app: App) -> None:
+    assert workers(app)["CreditSpecification"] == {"CpuCredits": "unlimited"}
 
 
 def test_a_worker_never_carries_a_spot_request_of_its_template(app: App) -> None:

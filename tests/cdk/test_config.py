@@ -94,6 +94,12 @@ def test_a_missing_or_malformed_list_says_what_is_expected(raw: Any) -> None:
         ({"interval_seconds": 90}, "INTERVAL_SECONDS=90: expected whole minutes"),
         ({"instance_types": []}, "INSTANCE_TYPES is empty"),
         ({"instance_types": ["t3.small", "t4g.small"]}, "x86_64 and arm64 cannot share one image"),
+        (
+            {"instance_types": ["t3.small", "m5.large"], "cpu_credits": "standard"},
+            "CPU_CREDITS=standard with INSTANCE_TYPES=t3.small,m5.large: EC2 refuses a launch of m5.large",
+        ),
+        ({"worker_volume_gib": 40}, "settings.worker_volume_gib: use workers.volume_gib (mode new)"),
+        ({"worker_public_address": False}, "settings.worker_public_address: workers of mode new always have"),
         ({"topic_arn": "arn:x"}, "settings.topic_arn: the deployment creates the topic"),
         ({"subnets": "a=subnet-1"}, "settings.subnets: use network.zones"),
         ({"cluster_id": "other"}, "settings.cluster_id: cluster_id belongs beside settings"),
@@ -101,6 +107,12 @@ def test_a_missing_or_malformed_list_says_what_is_expected(raw: Any) -> None:
 )
 def test_a_setting_that_cannot_be_deployed_is_refused(settings: dict[str, Any], problem_text: str) -> None:
     assert any(problem_text in problem for problem in problems_of([{"cluster_id": "shop", "settings": settings}]))
+
+
+def test_the_form_of_a_worker_reaches_the_settings_from_its_section() -> None:
+    (cluster,) = read_clusters([{"cluster_id": "shop", "workers": {"volume_gib": 40}}])
+    assert (cluster.settings.worker_volume_gib, cluster.settings.worker_public_address) == (40, True)
+    assert cluster.settings.to_env()["WORKER_VOLUME_GIB"] == "40"
 
 
 @pytest.mark.parametrize(

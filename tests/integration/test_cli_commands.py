@@ -13,6 +13,7 @@ import pytest
 
 from cli import main as program
 from cli import target as targets
+from cli.cost import metrics_of_a_page
 from cli.output import ExitCode
 from cli.target import Deployed, LocalTarget
 from cli.usage_per_run import PROFILES
@@ -77,7 +78,11 @@ def test_status_shows_the_lock_the_operation_and_the_workers(desk: Desk) -> None
     assert answer["state"]["operation"]["kind"] == "scale_up"
     live = {one.id for one in desk.simulation.deployment.cloud.ec2.instances() if one.state in ("pending", "running")}
     assert {one["instance_id"] for one in answer["instances"]} == live - {desk.simulation.deployment.server_id}
-    assert answer["usd_per_hour"] == pytest.approx(2 * 0.0264 + 2 * 0.0087)
+    machines = 2 * 0.0264 + 2 * 0.0087 + 4 * (20 * 0.096 / 730 + 0.005)
+    last = desk.target.services.records.readings(0, int(desk.target.clock.now()) + 1)[-1]
+    credits = 4 * 2 * max(0.0, last["cpu_percent"] - 20) / 100 * 0.05
+    assert answer["usd_per_hour"] == pytest.approx(machines + credits)
+    assert answer["missing"] == [] and "(prices shipped 2025-11)" in words
 
 
 def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_is_eligible(desk: Desk) -> None:
@@ -179,18 +184,35 @@ def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
 ) -> None:
     answer = desk.json("doctor")
     assert {one["verdict"] for one in answer} <= {"ok", "warn"}
-    assert [one["name"] for one in answer if one["verdict"] == "warn"] == ["On-Demand quota", "Spot quota"]
+    warned = {one["name"]: one for one in answer if one["verdict"] == "warn"}
+    assert list(warned) == ["On-Demand quota", "Spot quota", "CPU credits"]
+    assert "over a baseline of 20 % costs" in warned["CPU credits"]["saw"]
+    assert warned["CPU credits"]["fix"].startswith("put t3a.small first in instance_types, which saves $")
+    assert {one["name"]: one["saw"] for one in answer}["settings of costs"] == (
+        "20 GiB, with public address, CPU credits unlimited"
+    )
     monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, out, err = desk.run("doctor", "--token-secret", "no/such")
     assert code == ExitCode.FAILED
-    assert "2 of 15 checks failed" in err
+    assert "2 of 17 checks failed" in err
     assert "secret no/such cannot be read" in out and "put-secret-value --secret-id no/such" in out.replace("\n", "")
 
 
 def test_cost_adds_up_line_by_line(desk: Desk) -> None:
     answer = desk.json("cost", "--fixed", "5")
-    assert answer["workers_usd_per_month"] == pytest.approx((2 * 0.0264 + 2 * 0.0087) * 730)
-    assert answer["fixed_usd_per_month"] == pytest.approx(5 * 0.0264 * 730)
+    cpu, beside = answer["cpu_percent"], 20 * 0.096 / 730 + 0.005
+    credits = 4 * 2 * max(0.0, cpu - 20) / 100 * 0.05
+    assert cpu > 20
+    assert answer["workers_usd_per_month"] == pytest.approx((2 * 0.0264 + 2 * 0.0087 + 4 * beside + credits) * 730)
+    fixed_credits = 5 * 2 * max(0.0, cpu * 4 / 5 - 20) / 100 * 0.05
+    assert answer["fixed_usd_per_month"] == pytest.approx((5 * (0.0264 + beside) + fixed_credits) * 730)
+    assert {one["basis"] for one in answer["workers"]} >= {"shipped 2025-11"}
+    server = {one["name"]: one["usd"] for one in answer["server"]}
+    assert server["t3.medium: instance, on-demand"] == pytest.approx(0.0528 * 730)
+    assert server["t3.medium: CPU credits"] is None
+    assert answer["missing"] == ["the CPU credits of t3.medium, whose CPU is not measured"]
+    total = answer["workers_usd_per_month"] + answer["control_plane_usd_per_month_after_free_tier"]
+    assert answer["saved_percent"] == pytest.approx(100 * (1 - total / answer["fixed_usd_per_month"]))
     lines = answer["control_plane"]
     assert answer["control_plane_usd_per_month"] == pytest.approx(sum(one["usd"] for one in lines))
     assert answer["control_plane_usd_per_month_after_free_tier"] == pytest.approx(
@@ -199,9 +221,12 @@ def test_cost_adds_up_line_by_line(desk: Desk) -> None:
     found = {one["name"]: one["quantity"] for one in lines}
     assert (found["CloudWatch alarms"], found["CloudWatch dashboards"]) == (9, 1)
     assert "NAT gateway (off by default)" not in found
-    assert answer["control_plane_usd_per_month_after_free_tier"] < 15
-    code, out, _ = desk.run("cost")
-    assert code == ExitCode.OK and "Step Functions" in out and "always-free" in out
+    assert answer["control_plane_usd_per_month_after_free_tier"] < 10
+    assert found["CloudWatch requests of open Grafana pages"] == 20 * 120 * metrics_of_a_page()
+    code, out, _ = desk.run("cost", "--grafana-hours", "0")
+    assert code == ExitCode.OK and "Step Functions" in out and "always-free" in out and "Grafana" not in out
+    assert "the K3s server costs at least $" in " ".join(out.split())
+    assert "Not counted, because no reading has them: data between zones" in " ".join(out.split())
 
 
 def test_the_counted_use_of_a_quiet_run_is_what_the_cost_command_multiplies(desk: Desk) -> None:

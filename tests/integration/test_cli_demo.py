@@ -15,7 +15,8 @@ from rich.console import Console
 
 from cli.demo import DEMO, as_data, report_of, write_report
 from cli.live_view import simulated_live
-from node_fleet.domain.cost.fleet_cost import Currency, usd_per_hour
+from node_fleet.domain.cost.prices import PriceList
+from node_fleet.domain.cost.tariff import Currency
 from simulator.report.figures import Figures, figures_of, headline
 from simulator.report.story import Row, changed_something, rows_of
 from simulator.runner import Execution
@@ -145,13 +146,20 @@ def test_cost_is_the_price_of_every_workers_hours_as_ec2_was_asked(demo: Demo) -
     }
     ended = {one: at for at, one, step in ledger.changes if step < 0}
     billed = {**dict.fromkeys(demo.simulation.starting_ids, ("t3.small", "on-demand")), **ledger.billed}
-    spent = 0.0
+    prices, points = PriceList.shipped(region), demo.simulation.points
+    instances = whole = 0.0
     for one, at in begun.items():
-        price = usd_per_hour(region, *billed[one])
-        assert price is not None
-        spent += price * (ended.get(one, end) - at) / 3600
-    assert demo.figures.spent_usd == pytest.approx(spent, rel=0.02)
-    assert demo.figures.saved_percent is not None and demo.figures.saved_percent > 40
+        until = ended.get(one, end)
+        cpus = [point.cpu_percent for point in points if point.cpu_percent is not None and at <= point.at <= until]
+        credits = 2 * max(0.0, sum(cpus) / len(cpus) - 20) / 100 * 0.05
+        hours = (until - at) / 3600
+        instances += prices.instances[billed[one]].usd * hours
+        whole += (prices.instances[billed[one]].usd + 20 * 0.096 / 730 + 0.005 + credits) * hours
+    assert demo.figures.instances_usd == pytest.approx(instances, rel=0.02)
+    assert demo.figures.spent.usd == pytest.approx(whole, rel=0.02)
+    assert demo.figures.spent.is_complete
+    fixed = demo.figures.fixed.usd
+    assert demo.figures.saved_percent == pytest.approx(100 * (1 - demo.figures.spent.usd / fixed))
 
 
 def test_the_report_carries_the_same_rows_figures_and_payloads(demo: Demo) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+from node_fleet.domain.cost.tariff import CpuCredits
 from node_fleet.domain.model.policy import InterruptionTimes, PlacementOrder, Policy
 from node_fleet.domain.model.setting import setting, spec_of
 from node_fleet.domain.scale_down.drain import DrainLimits
@@ -84,6 +85,8 @@ class Launches:
     """Workers that are always on-demand instances, before SPOT_PERCENTAGE applies."""
     spot_max_price: str = setting("SPOT_MAX_PRICE", "")
     """The highest Spot price in USD/h; empty: no limit below the on-demand price, with the fewest interruptions."""
+    cpu_credits: CpuCredits = setting("CPU_CREDITS", "unlimited", choices=get_args(CpuCredits))
+    """Whether T2, T3, T3a and T4g workers use CPU above their baseline at a price, or only with credits they earned."""
     pool_back_off_seconds: int = setting("POOL_BACK_OFF_SECONDS", 600, 60, 7200, "s", old_env="DRY_POOL_SECONDS")
     """How long node-fleet does not try a capacity pool again after EC2 refused a launch there."""
     launch_time_seconds: int = setting("LAUNCH_TIME_SECONDS", 60, 10, 90, "s")
@@ -130,6 +133,10 @@ class Costs:
     """How much of that currency one USD is."""
     baseline_workers: int = setting("BASELINE_WORKERS", 5, 1, 1000)
     """The number of workers of the fixed fleet with which costs are compared."""
+    worker_volume_gib: int = setting("WORKER_VOLUME_GIB", 20, 0, 16384, "GiB")
+    """The gp3 volume of one worker, for its cost. Mode new takes it from workers.volume_gib of cdk.json."""
+    worker_public_address: bool = setting("WORKER_PUBLIC_ADDRESS", True)
+    """Whether a worker has a public IPv4 address, for its cost. In mode attach the subnet decides what it has."""
 
 
 @dataclass(frozen=True, kw_only=True)

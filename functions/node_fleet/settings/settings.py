@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from node_fleet.domain.cost.prices import PriceList
+from node_fleet.domain.cost.tariff import Currency, Tariff
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.setting import spec_of
@@ -79,6 +81,20 @@ class Settings(SettingValues):
     def policy(self) -> Policy:
         """The settings that decide() obeys."""
         return Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
+
+    def tariff(self, prices: PriceList | None = None) -> Tariff:
+        """What these workers cost, at the shipped prices of the region unless others are given."""
+        return Tariff(
+            prices=prices or PriceList.shipped(self.region),
+            volume_gib=self.worker_volume_gib,
+            public_address=self.worker_public_address,
+            cpu_credits=self.cpu_credits,
+        )
+
+    @property
+    def money(self) -> Currency:
+        """The currency of messages and reports."""
+        return Currency(currency=self.currency, per_usd=self.currency_per_usd)
 
     def policy_env(self) -> dict[str, str]:
         """The part of to_env() that decisions obey."""

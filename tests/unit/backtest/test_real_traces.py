@@ -36,10 +36,10 @@ def real_trace(name: str) -> Trace:
 
 
 def stated(policy: str, name: str) -> list[float]:
-    """The document's three figures of that policy on that trace."""
+    """The document's five figures of that policy on that trace."""
     short = name.removeprefix("nab_").removesuffix("_5min").removesuffix("_1min")
     found = []
-    for table in DOCUMENT.read_text(encoding="utf-8").split("| policy | ")[1:4]:
+    for table in DOCUMENT.read_text(encoding="utf-8").split("| policy | ")[1:6]:
         column = table.split("\n", 1)[0].rstrip(" |").split(" | ").index(short)
         row = re.search(rf"^\| {policy} \| (.*) \|$", table, re.MULTILINE)
         assert row is not None
@@ -52,10 +52,14 @@ def test_the_document_has_the_figures_of_the_short_traces(name: str) -> None:
     trace = real_trace(name)
     found = study(trace, Settings(), Assumptions().with_unit_of(trace), QUICK)
     for measures in found.results[1:]:
-        hours, waiting, turns = stated(measures.policy, name)
+        hours, waiting, turns, instances, usd = stated(measures.policy, name)
         assert hours == pytest.approx(found.times_bound(measures), abs=0.001)
         assert waiting == pytest.approx(measures.avoidable_per_day, abs=0.1)
         assert turns == pytest.approx(measures.changes_per_day, abs=0.1)
+        instances_usd = found.instances_usd(measures)
+        assert instances_usd is not None
+        assert instances == pytest.approx(instances_usd / measures.days, abs=0.001)
+        assert usd == pytest.approx(found.cost(measures).usd / measures.days, abs=0.001)
 
 
 @pytest.mark.parametrize("name", ALL)

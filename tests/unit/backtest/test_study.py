@@ -7,9 +7,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from backtest.compare import CONFIGURED, REFERENCES, Assumptions, mixed_price, policy_names, study
+from backtest.compare import CONFIGURED, REFERENCES, Assumptions, policy_names, study
 from backtest.model import Scaling
 from backtest.page import render
+from backtest.references import FixedFleet
+from backtest.replay import replay
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.tune import tune
 from node_fleet.settings import Settings
@@ -28,8 +30,7 @@ def test_a_configuration_is_compared_with_every_preset_and_every_reference() -> 
 
 def test_the_answer_has_hours_money_waiting_and_the_cheapest_policy_without_more_waiting() -> None:
     found = study(trace_of(WAVES), Settings(), ASSUMED, ["fixed-5", "karpenter"])
-    usd = found.usd(found.configured)
-    assert usd is not None
+    usd = found.cost(found.configured).usd
     text = answer(found)
     hours, waiting = (
         f"{found.configured.worker_hours:.0f} worker-hours",
@@ -44,23 +45,54 @@ def test_without_other_policies_it_is_compared_with_the_lower_bound() -> None:
     assert "lower bound, with the load known beforehand" in answer(study(trace_of(WAVES), Settings(), ASSUMED))
 
 
-def test_an_hour_costs_the_configured_mix_of_spot_and_on_demand() -> None:
-    spot, on_demand = (
-        mixed_price(Settings(spot_percent=100), "t3.small"),
-        mixed_price(Settings(spot_percent=0), "t3.small"),
+def test_an_hour_costs_the_configured_mix_of_spot_and_on_demand_with_volume_and_address() -> None:
+    spot, on_demand, half = (
+        study(trace_of(WAVES), Settings(spot_percent=share), ASSUMED).hourly_cost.usd for share in (100, 0, 50)
     )
-    half = mixed_price(Settings(spot_percent=50), "t3.small")
-    assert spot is not None
-    assert on_demand is not None
+    assert spot == pytest.approx(0.0087 + 20 * 0.096 / 730 + 0.005)
     assert half == pytest.approx((spot + on_demand) / 2)
-    assert mixed_price(Settings(region="nowhere-1"), "t3.small") is None
 
 
-def test_without_a_price_the_study_still_has_hours() -> None:
+def test_the_cost_of_every_policy_is_its_machines_and_the_cpu_above_their_baseline() -> None:
+    found = study(trace_of(WAVES), Settings(), ASSUMED, policy_names())
+    fixed = next(m for m in found.results if m.policy == "fixed-5")
+    on_demand = Settings(spot_percent=0)
+    assert found.fixed_cost == study(trace_of(WAVES), on_demand, ASSUMED, ["fixed-5"]).cost(fixed)
+    for measures in (*found.results, found.bound):
+        credits = measures.charged_vcpu_hours * 0.05
+        assert measures.charged_vcpu_hours > 0
+        assert found.cost(measures).usd == pytest.approx(measures.worker_hours * found.hourly_cost.usd + credits)
+        instances = found.instances_usd(measures)
+        assert instances == pytest.approx(measures.worker_hours * (0.7 * 0.0087 + 0.3 * 0.0264))
+
+
+def test_more_workers_for_the_same_load_are_charged_for_less_cpu() -> None:
+    load = study(trace_of(WAVES), Settings(), ASSUMED).load
+    few, many = (replay(load, ASSUMED.capacity, FixedFleet(count)) for count in (5, 9))
+    assert 0 < many.charged_vcpu_hours < few.charged_vcpu_hours
+
+
+def test_in_mode_standard_no_cpu_is_charged_and_what_the_workers_do_not_give_is_counted() -> None:
+    found = study(trace_of(WAVES), Settings(cpu_credits="standard"), ASSUMED, ["fixed-5"])
+    for measures in (*found.results, found.bound):
+        assert measures.charged_vcpu_hours == 0
+    assert found.configured.missing_vcpu_hours > 0
+    assert found.cost(found.configured).usd == found.configured.worker_hours * found.hourly_cost.usd
+
+
+def test_a_type_that_is_not_burstable_has_no_credits() -> None:
+    assumed = replace(ASSUMED, capacity=replace(ASSUMED.capacity, instance_type="m5.large"))
+    found = study(trace_of(WAVES), Settings(), assumed, ["fixed-5"])
+    assert {m.charged_vcpu_hours for m in (*found.results, found.bound)} == {0.0}
+
+
+def test_without_a_price_the_study_still_has_hours_and_the_least_that_they_cost() -> None:
     found = study(trace_of(WAVES), Settings(region="nowhere-1"), ASSUMED)
-    assert "USD" not in answer(found)
-    assert rows(found)[0][2] == "unknown"
-    assert as_data(found)["policies"][0]["usd"] is None
+    assert "at least" in answer(found)
+    assert rows(found)[0][2].startswith("at least ") and rows(found)[0][3] == "unknown"
+    data = as_data(found)["policies"][0]
+    assert data["instances_usd"] is None
+    assert data["usd_missing"][0] == "the price of t3.small spot in nowhere-1"
 
 
 def test_rows_and_data_have_the_same_policies_and_the_bound_last() -> None:

@@ -11,7 +11,14 @@ from backtest.__main__ import BEGIN, END, TABLES, Figure, main, means, write_bet
 
 def figure(policy: str, trace: str, value: float) -> Figure:
     return Figure(
-        trace=trace, policy=policy, times_bound=value, avoidable=value, changes_of_direction=value, overload=value
+        trace=trace,
+        policy=policy,
+        times_bound=value,
+        avoidable=value,
+        changes_of_direction=value,
+        overload=value,
+        instances_usd=value,
+        usd=value,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.cost.fleet_cost import Currency
+from node_fleet.domain.cost.tariff import Cost, Currency
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import (
@@ -47,8 +47,8 @@ def message(**changes: Any) -> Message:
         "workers_before": 2,
         "workers_after": 4,
         "placements": ("i-0aa t3.small spot ap-southeast-1a", "i-0bb t3.small on-demand ap-southeast-1b"),
-        "cost_before_usd_per_hour": 0.0528,
-        "cost_after_usd_per_hour": 0.0879,
+        "hourly_cost_before": Cost(usd=0.0528),
+        "hourly_cost_after": Cost(usd=0.0879),
     }
     return Message(**{**fields, **changes})
 
@@ -206,9 +206,7 @@ def test_the_execution_is_one_click_away() -> None:
 
 
 def test_a_message_of_an_interruption_shows_no_counts() -> None:
-    subject = message(
-        trigger="interruption", cost_before_usd_per_hour=None, cost_after_usd_per_hour=None, workers_after=0
-    )
+    subject = message(trigger="interruption", hourly_cost_before=None, hourly_cost_after=None, workers_after=0)
     assert "Workers" not in json.dumps(shown(subject))
 
 

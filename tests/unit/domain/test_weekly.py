@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from node_fleet.domain.cost.fleet_cost import Currency, usd_per_hour
-from node_fleet.domain.cost.weekly_report import (
-    LEAST_SAVING_USD,
-    FleetSample,
-    Recommendation,
-    ReportInputs,
-    Volume,
-    headline,
-    lines,
-    summarise,
-)
+from node_fleet.domain.cost.prices import PriceList
+from node_fleet.domain.cost.recommendations import LEAST_SAVING_USD, Recommendation
+from node_fleet.domain.cost.tariff import Currency, Tariff
+from node_fleet.domain.cost.week import FleetSample, ReportInputs, SampledWorker, Volume
+from node_fleet.domain.cost.weekly_report import headline, lines, summarise
 from node_fleet.domain.model.policy import Policy
 
 START = 1_780_272_000
@@ -28,13 +23,21 @@ FACTS = ReportInputs(
     since=START,
     until=START + WEEK,
     policy=Policy(interval_seconds=STEP),
-    region=REGION,
+    tariff=Tariff(prices=PriceList.shipped(REGION)),
     spot_percent=70,
     baseline_workers=5,
 )
 BUSY_HOURS = range(9, 21)
-DEAR, CHEAP = usd_per_hour(REGION, "t3.small", "on-demand"), usd_per_hour(REGION, "t3.small", "spot")
-assert DEAR is not None and CHEAP is not None
+BESIDE = 20 * 0.096 / 730 + 0.005
+"""An hour of the volume and the public address."""
+DEAR, CHEAP = 0.0264 + BESIDE, 0.0087 + BESIDE
+CREDITS = 2 * 0.05 / 100
+"""An hour of one percent of CPU above the baseline."""
+
+
+def crew(count: int, *, kind: str = "t3.small", market: str = "spot") -> tuple[SampledWorker, ...]:
+    """So many workers at the CPU of the fleet."""
+    return tuple(SampledWorker(instance_id=f"i-{n}", instance_type=kind, market=market) for n in range(count))
 
 
 def week(
@@ -45,8 +48,8 @@ def week(
     for at in range(START, START + WEEK, STEP):
         hour = at % 86400 // 3600
         busy = hour in BUSY_HOURS
-        kinds = (("t3.small", "spot" if spot else "on-demand"),) * (day if busy else night)
-        found.append(FleetSample(at=at, hour=hour, kinds=kinds, cpu_percent=cpu if busy else night_cpu))
+        workers = crew(day if busy else night, market="spot" if spot else "on-demand")
+        found.append(FleetSample(at=at, hour=hour, workers=workers, cpu_percent=cpu if busy else night_cpu))
     return found
 
 
@@ -61,15 +64,18 @@ def recommended(samples: list[FleetSample], subject: ReportInputs, word: str) ->
 def test_the_week_is_the_sum_of_every_workers_hours_at_its_price() -> None:
     found = summarise(week(spot=False), FACTS)
     assert found.worker_hours == pytest.approx(7 * (12 * 5 + 12 * 2))
-    assert found.spent_usd == pytest.approx(7 * 84 * DEAR)
-    assert found.fixed_usd == pytest.approx(7 * 24 * 5 * DEAR)
-    assert found.saved_percent == pytest.approx(30.0)
+    credits = 7 * 12 * (5 * (55 - 20) + 2 * (45 - 20)) * CREDITS
+    assert found.spent.usd == pytest.approx(7 * 84 * DEAR + credits)
+    fixed_credits = 7 * 12 * 5 * (55 + 45 * 2 / 5 - 2 * 20) * CREDITS
+    assert found.fixed.usd == pytest.approx(7 * 24 * 5 * DEAR + fixed_credits)
+    assert found.spent.is_complete and found.fixed.is_complete
+    assert found.saved_percent == pytest.approx(100 * (1 - found.spent.usd / found.fixed.usd))
     assert found.known_hours == pytest.approx(168)
 
 
-def test_spot_by_day_and_night_saves_against_five_fixed_workers_more_than_the_seeds_promise() -> None:
-    found = summarise(week(), FACTS)
-    assert found.saved_percent is not None and found.saved_percent > 50
+def test_spot_by_day_and_night_saves_against_five_fixed_workers() -> None:
+    found = summarise(week(cpu=20, night_cpu=20), FACTS)
+    assert found.saved_percent == pytest.approx(100 * (1 - 0.7 * CHEAP / DEAR))
     assert found.spot_hours == found.worker_hours
 
 
@@ -80,15 +86,62 @@ def test_a_gap_in_the_records_is_not_made_up() -> None:
 
 def test_no_records_are_no_report_and_no_division_by_zero() -> None:
     found = summarise([], FACTS)
-    assert (found.worker_hours, found.spent_usd, found.recommendations) == (0, 0, ())
+    assert (found.worker_hours, found.spent.usd, found.recommendations) == (0, 0, ())
     assert "only 0 hours of the week were recorded" in " ".join(lines(found, FACTS, Currency()))
 
 
 def test_a_type_without_a_price_is_said_and_never_counts_as_free() -> None:
-    samples = [dataclasses.replace(s, kinds=(("x9.huge", "spot"),)) for s in week()]
+    samples = [dataclasses.replace(s, workers=crew(1, kind="x9.huge")) for s in week()]
     found = summarise(samples, FACTS)
-    assert found.unpriced == (f"x9.huge spot in {REGION}",)
-    assert any("the price table has no price for x9.huge" in line for line in lines(found, FACTS, Currency()))
+    assert found.spent.missing == (f"the price of x9.huge spot in {REGION}",)
+    assert headline(found, FACTS, Currency()) == f"workers cost at least ${168 * BESIDE:.2f} this week"
+    assert any("not known is the price of x9.huge" in line for line in lines(found, FACTS, Currency()))
+
+
+@pytest.mark.parametrize(
+    ("measured", "text"),
+    [
+        (lambda at: at % 86400 >= 3600, "CPU was not measured in 14 worker hours; their CPU credits are estimated"),
+        (lambda at: False, "not known is the CPU credits of t3.small, whose CPU was not measured"),
+    ],
+    ids=["some hours", "no hour"],
+)
+def test_hours_without_measured_cpu_are_stated_and_never_free(measured: Callable[[int], bool], text: str) -> None:
+    samples = [s if measured(s.at) else dataclasses.replace(s, cpu_percent=None) for s in week(night_cpu=55)]
+    found, whole = summarise(samples, FACTS), summarise(week(night_cpu=55), FACTS)
+    assert any(text in line for line in lines(found, FACTS, Currency()))
+    assert found.spent.usd == pytest.approx(whole.spent.usd) or not found.spent.is_complete
+
+
+def test_each_worker_is_charged_for_its_own_cpu_and_pays_a_burst_back_with_idle_time() -> None:
+    def sample(at: int, *cpus: float) -> FleetSample:
+        workers = (dataclasses.replace(one, cpu_percent=cpu) for one, cpu in zip(crew(2), cpus, strict=True))
+        return FleetSample(at=at, hour=0, workers=tuple(workers), cpu_percent=20.0)
+
+    half = START + WEEK // 2
+    samples = [sample(at, *((0.0, 70.0) if at < half else (40.0, 20.0))) for at in range(START, START + WEEK, STEP)]
+    found = summarise(samples, FACTS)
+    first, second = 2 * 0.2 * (84 - 24), 2 * 0.5 * 84
+    assert found.credits_usd == pytest.approx((first + second) * 0.05)
+
+
+def test_costly_credits_are_a_line_with_their_share_and_name_a_type_that_saves() -> None:
+    found = summarise(week(cpu=85, night_cpu=85), FACTS)
+    shown = lines(found, FACTS, Currency())
+    share = round(100 * 65 * CREDITS / 0.0087)
+    assert f"CPU credits: CPU above the baseline of the instances cost ${7 * 84 * 65 * CREDITS:.2f}, " in " ".join(
+        shown
+    )
+    assert any(f"{share} % of the price of the instances" in line for line in shown)
+    best = recommended(week(cpu=85, night_cpu=85), FACTS, "INSTANCE_TYPES")
+    assert best is not None and best.setting == "INSTANCE_TYPES=c6i.large,t3.small"
+    assert best.usd_per_month == pytest.approx(7 * 84 * (0.0087 + 65 * CREDITS - 0.0382) * 730 / 168)
+
+
+def test_credits_below_a_tenth_of_the_instances_are_no_line() -> None:
+    found = summarise(week(cpu=20.5, night_cpu=20.5), FACTS)
+    assert found.credits_usd > 0
+    assert not any("CPU credits" in line for line in lines(found, FACTS, Currency()))
 
 
 def test_more_spot_is_recommended_with_the_money_that_the_on_demand_hours_would_save() -> None:
@@ -132,7 +185,7 @@ def test_a_minimum_that_every_hour_needs_stays() -> None:
 def test_a_cheaper_type_that_offers_as_much_is_named_and_no_arm_type_is() -> None:
     found = recommended(week(spot=False), FACTS, "INSTANCE_TYPES")
     assert found is not None and found.setting == "INSTANCE_TYPES=t3a.small,t3.small"
-    assert found.usd_per_month == pytest.approx(7 * 84 * (DEAR - 0.0236) * 730 / 168)
+    assert found.usd_per_month == pytest.approx(7 * 84 * (0.0264 - 0.0236) * 730 / 168)
 
 
 def test_idle_hours_above_the_minimum_name_the_clocks_that_shorten_them() -> None:
@@ -159,10 +212,10 @@ def test_what_saves_less_than_a_dollar_is_left_out_and_the_largest_comes_first()
 
 def test_the_headline_and_the_lines_speak_the_configured_currency() -> None:
     money = Currency(currency="BDT", per_usd=122.0)
-    found = summarise(week(spot=False), facts(scale_ups=14, scale_downs=13, failures=1))
+    found = summarise(week(spot=False, cpu=20, night_cpu=20), facts(scale_ups=14, scale_downs=13, failures=1))
     assert (
         headline(found, FACTS, money)
-        == "workers cost 1,893.83 BDT this week, 30 % less than 5 fixed workers (2,705.47 BDT)"
+        == "workers cost 2,441.19 BDT this week, 30 % less than 5 fixed workers (3,487.41 BDT)"
     )
     shown = lines(found, facts(scale_ups=14, scale_downs=13, failures=1), money)
     assert shown[1] == "scale-ups: 14, scale-downs: 13, failed runs: 1, interruptions: 0"

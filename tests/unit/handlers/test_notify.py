@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from handlers import notify, slack_message
 from handlers.notify import message_of
-from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, usd_per_hour_after
+from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
+from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
@@ -18,15 +20,16 @@ from node_fleet.settings import Settings
 from tests.support.handlers.fakes import RUN, FakeServices, scale_down, target, worker
 
 SETTINGS = Settings()
-REGION = SETTINGS.region
-ON_DEMAND, SPOT = 0.0264, 0.0087
+BESIDE = 20 * 0.096 / 730 + 0.005
+"""The volume of 20 GiB and the public address of one worker."""
+ON_DEMAND, SPOT = 0.0264 + BESIDE, 0.0087 + BESIDE
 
 
 def snapshot(*others: dict[str, Any], workers: int = 1) -> Snapshot:
     """On-demand workers, and others with these changes."""
     every = [*[{}] * workers, *others]
     crew = (worker(f"i-{n}", **{"market": "on-demand", **changes}) for n, changes in enumerate(every, start=1))
-    return Snapshot(at=100, source="live", workers=tuple(crew))
+    return Snapshot(at=100, source="live", cpu_percent=10.0, workers=tuple(crew))
 
 
 def scale_up(*outcomes: Any, workers_before: int = 2) -> Operation:
@@ -50,16 +53,18 @@ def payload(**parts: Any) -> dict[str, Any]:
 
 
 def cost_before(event: dict[str, Any]) -> FleetBefore | None:
-    return fleet_before(known(event, "snapshot", Snapshot), known(event, "operation", Operation), REGION)
+    return fleet_before(known(event, "snapshot", Snapshot), known(event, "operation", Operation), SETTINGS.tariff())
 
 
-def cost_after(event: dict[str, Any]) -> float | None:
-    return usd_per_hour_after(known(event, "snapshot", Snapshot), known(event, "operation", Operation), REGION)
+def cost_after(event: dict[str, Any]) -> Cost | None:
+    return hourly_cost_after(
+        known(event, "snapshot", Snapshot), known(event, "operation", Operation), SETTINGS.tariff()
+    )
 
 
 @pytest.mark.parametrize(
     ("workers", "before", "known_before"),
-    [(2, 2, {}), (4, 2, {"fleet_before": {"workers": 2, "usd_per_hour": 2 * ON_DEMAND}})],
+    [(2, 2, {}), (4, 2, {"fleet_before": {"workers": 2, "hourly_cost": {"usd": 2 * ON_DEMAND, "missing": []}}})],
     ids=["the first round", "a further round keeps the counts and cost from before the first"],
 )
 def test_a_scale_up_costs_its_joined_workers_more(workers: int, before: int, known_before: dict[str, Any]) -> None:
@@ -71,26 +76,42 @@ def test_a_scale_up_costs_its_joined_workers_more(workers: int, before: int, kno
     )
     message = message_of(event, SETTINGS)
     assert (message.workers_before, message.workers_after) == (before, workers + 1)
-    assert message.cost_before_usd_per_hour == pytest.approx(before * ON_DEMAND)
-    assert message.cost_after_usd_per_hour == pytest.approx(workers * ON_DEMAND + SPOT)
+    assert message.hourly_cost_before == Cost(usd=pytest.approx(before * ON_DEMAND, abs=1e-4))
+    assert message.hourly_cost_after == Cost(usd=pytest.approx(workers * ON_DEMAND + SPOT))
     assert message.level == "success"
 
 
 def test_a_scale_down_costs_less_by_removed_workers_and_not_by_reinstated_ones() -> None:
     operation = scale_down(targets=(target("i-2", "forgotten"), target("i-1", "undone")))
-    assert cost_after(payload(snapshot=snapshot(workers=2), operation=operation)) == pytest.approx(ON_DEMAND)
+    assert cost_after(payload(snapshot=snapshot(workers=2), operation=operation)) == Cost(usd=pytest.approx(ON_DEMAND))
 
 
 def test_workers_under_notice_are_not_counted() -> None:
-    assert cost_after(payload(snapshot=snapshot({"under_notice": True}))) == pytest.approx(ON_DEMAND)
+    assert cost_after(payload(snapshot=snapshot({"under_notice": True}))) == Cost(usd=pytest.approx(ON_DEMAND))
 
 
 @pytest.mark.parametrize("kind", ["x9.huge", ""])
-def test_a_fleet_with_an_unknown_price_has_no_cost_instead_of_a_wrong_one(kind: str) -> None:
+def test_a_fleet_with_an_unknown_price_costs_at_least_the_known_part(kind: str) -> None:
     event = payload(snapshot=snapshot({"instance_type": kind}))
-    assert cost_after(event) is None
-    found = cost_before(event)
-    assert found is not None and (found.workers, found.usd_per_hour) == (2, None)
+    least = Cost(
+        usd=pytest.approx(ON_DEMAND + BESIDE),
+        missing=(f"the price of {kind or 'an unknown type'} on-demand in ap-southeast-1",),
+    )
+    assert cost_after(event) == least
+    assert cost_before(event) == FleetBefore(workers=2, hourly_cost=least)
+
+
+def test_without_measured_cpu_the_credits_are_missing_and_the_cost_is_at_least_the_rest() -> None:
+    found = cost_after(payload(snapshot=dataclasses.replace(snapshot(), cpu_percent=None)))
+    missing = ("the CPU credits of t3.small, whose CPU is not measured",)
+    assert found == Cost(usd=pytest.approx(ON_DEMAND), missing=missing)
+
+
+def test_the_measured_cpu_is_spread_over_the_workers_after_the_run() -> None:
+    event = payload(snapshot=dataclasses.replace(snapshot(workers=2), cpu_percent=60.0), operation=scale_up("joined"))
+    before, after = cost_before(event), cost_after(event)
+    assert before is not None and before.hourly_cost.usd == pytest.approx(2 * (ON_DEMAND + 0.40 * 2 * 0.05))
+    assert after is not None and after.usd == pytest.approx(2 * ON_DEMAND + SPOT + 3 * 0.20 * 2 * 0.05)
 
 
 @pytest.mark.parametrize("broken", [{}, {"snapshot": {"at": "soon"}}, {"snapshot": None}])

@@ -41,7 +41,7 @@ def test_the_week_is_read_day_by_day_and_reported_in_one_message(services: FakeS
     ((subject, message),) = services.publisher.messages
     assert subject == "weekly cost report"
     assert message["trigger"] == "weekly" and message["what"] == answer["headline"]
-    assert answer["headline"].startswith("workers cost 534.95 BDT this week")
+    assert answer["headline"].startswith("workers cost 2,848.75 BDT this week, 37 % less than 5 fixed workers")
     assert any("vol-1" in line for line in answer["lines"])
 
 

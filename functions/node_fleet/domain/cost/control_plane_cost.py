@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-PRICED_IN = "2025-11"
-"""Month of the unit prices below: ap-southeast-1, USD. Other regions differ by some percent."""
+from node_fleet.domain.cost.fleet_cost import BillLine
+from node_fleet.domain.cost.prices import DATED, SERVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,58 +28,16 @@ class MonthlyUsage:
     metrics: float = 0.0
     alarms: float = 0.0
     dashboards: float = 0.0
+    metric_requests: float = 0.0
     secrets: float = 0.0
     secret_reads: float = 0.0
-    address_hours: float = 0.0
     nat_hours: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitPrice:
-    """The price of `per` units, and the units of a month that are always free."""
-
-    name: str
-    usd: float
-    per: float
-    free: float
-    unit: str
-
-
-RATES: Mapping[str, UnitPrice] = {
-    "transitions": UnitPrice(name="Step Functions", usd=0.025, per=1e3, free=4_000, unit="state transitions"),
-    "invocations": UnitPrice(name="Lambda requests", usd=0.20, per=1e6, free=1e6, unit="invocations"),
-    "gb_seconds": UnitPrice(name="Lambda time, arm64", usd=13.3334, per=1e6, free=400_000, unit="GB-seconds"),
-    "write_units": UnitPrice(name="DynamoDB writes", usd=0.71, per=1e6, free=0, unit="write units"),
-    "read_units": UnitPrice(name="DynamoDB reads", usd=0.1425, per=1e6, free=0, unit="read units"),
-    "stored_gb": UnitPrice(name="DynamoDB storage", usd=0.285, per=1, free=25, unit="GB"),
-    "backed_up_gb": UnitPrice(name="DynamoDB point-in-time recovery", usd=0.228, per=1, free=0, unit="GB"),
-    "log_gb": UnitPrice(name="CloudWatch Logs", usd=0.70, per=1, free=5, unit="GB written"),
-    "messages": UnitPrice(name="SNS", usd=0.50, per=1e6, free=1e6, unit="messages"),
-    "metrics": UnitPrice(name="CloudWatch metrics", usd=0.30, per=1, free=10, unit="metrics"),
-    "alarms": UnitPrice(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarms"),
-    "dashboards": UnitPrice(name="CloudWatch dashboards", usd=3.0, per=1, free=3, unit="dashboards"),
-    "secrets": UnitPrice(name="Secrets Manager", usd=0.40, per=1, free=0, unit="secrets"),
-    "secret_reads": UnitPrice(name="Secrets Manager reads", usd=0.05, per=1e4, free=0, unit="reads"),
-    "address_hours": UnitPrice(name="Public IPv4 of the server", usd=0.005, per=1, free=0, unit="hours"),
-    "nat_hours": UnitPrice(name="NAT gateway (off by default)", usd=0.059, per=1, free=0, unit="hours"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BillLine:
-    """One line of the bill. usd: at full price; usd_after_free: with the always-free tier."""
-
-    name: str
-    quantity: float
-    unit: str
-    usd: float
-    usd_after_free: float
-
-
 def monthly_bill(use: MonthlyUsage) -> tuple[BillLine, ...]:
-    """A line for each kind of usage that is not 0, in the order of RATES."""
+    """A line for each kind of usage that is not 0, in the order of SERVICES."""
     lines = []
-    for key, rate in RATES.items():
+    for key, rate in SERVICES.items():
         quantity = float(getattr(use, key))
         if quantity <= 0:
             continue
@@ -90,14 +48,10 @@ def monthly_bill(use: MonthlyUsage) -> tuple[BillLine, ...]:
                 unit=rate.unit,
                 usd=quantity / rate.per * rate.usd,
                 usd_after_free=max(0.0, quantity - rate.free) / rate.per * rate.usd,
+                basis=f"shipped {DATED}, ap-southeast-1",
             )
         )
     return tuple(lines)
-
-
-def totals(lines: tuple[BillLine, ...]) -> tuple[float, float]:
-    """The bill's sum at full price and with the always-free tier."""
-    return sum(line.usd for line in lines), sum(line.usd_after_free for line in lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,25 @@
 """The cost of a fleet: an hour of its running workers, a period of their lifetimes, and a fixed fleet to compare with.
 
-Arithmetic over the dated price table. A price that is missing there is reported as unknown; it never counts as 0.
+Arithmetic over a Tariff. What has no price or no measured CPU makes a sum "at least"; it never counts as 0.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from node_fleet.domain.cost.prices import DATED, USD_PER_HOUR
+from node_fleet.domain.cost.prices import HOURS_PER_MONTH
+from node_fleet.domain.cost.tariff import Cost, CostLine, Tariff
+from node_fleet.domain.model.instance_types import vcpus_of
 
-HOURS_PER_MONTH = 730.0
 
-__all__ = [
-    "DATED",
-    "HOURS_PER_MONTH",
-    "BilledInstance",
-    "Currency",
-    "FleetCost",
-    "fixed_usd",
-    "fleet_cost",
-    "saved_percent",
-    "spent_usd",
-    "usd_per_hour",
-]
+class Sized(Protocol):
+    """An instance of a type."""
+
+    @property
+    def instance_type(self) -> str: ...
 
 
 class Priced(Protocol):
@@ -36,24 +31,20 @@ class Priced(Protocol):
     @property
     def market(self) -> str: ...
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetCost:
-    """The hourly cost of the running workers. `unpriced`: those without a price, as 'TYPE MARKET in REGION'."""
-
-    usd_per_hour: float
-    unpriced: tuple[str, ...] = ()
+    @property
+    def zone(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledInstance:
-    """The billed lifetime of one worker. Times are epoch seconds."""
+    """The billed lifetime of one worker. Times are epoch seconds; cpu_percent is the mean of that time."""
 
     instance_id: str
     instance_type: str
     market: str
     begun_at: float
     ended_at: float
+    cpu_percent: float | None = None
 
     @property
     def hours(self) -> float:
@@ -62,54 +53,80 @@ class BilledInstance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Currency:
-    """The currency of reports. All arithmetic is in USD; only the text is converted."""
+class BillLine:
+    """One line of a month's bill. usd: at full price; usd_after_free: with the always-free tier; None: not known."""
 
-    currency: str = "USD"
-    per_usd: float = 1.0
-
-    def text(self, usd: float, *, digits: int = 2) -> str:
-        """'$0.0528' for USD, '6.49 BDT' for any other currency."""
-        amount = usd * self.per_usd
-        if self.currency == "USD":
-            return f"{'-' if amount < 0 else ''}${abs(amount):,.{digits}f}"
-        return f"{amount:,.{digits}f} {self.currency}"
+    name: str
+    quantity: float
+    unit: str
+    usd: float | None
+    usd_after_free: float | None
+    basis: str
 
 
-def usd_per_hour(region: str, instance_type: str, market: str) -> float | None:
-    """The price of the table; None when it has none."""
-    return USD_PER_HOUR.get((region, instance_type, market))
+def fleet_hour(tariff: Tariff, workers: Iterable[Priced], cpu_percent: float | None) -> Cost:
+    """The cost of these workers for an hour, all at the fleet's mean CPU."""
+    return Cost.total(tariff.hour(one.instance_type, one.market, cpu_percent, zone=one.zone) for one in workers)
 
 
-def fleet_cost(region: str, workers: Iterable[Priced]) -> FleetCost:
-    """The price of the workers for an hour; workers without a price are listed and not counted."""
-    total, unpriced = 0.0, []
-    for worker in workers:
-        price = usd_per_hour(region, worker.instance_type, worker.market)
-        if price is None:
-            unpriced.append(f"{worker.instance_type} {worker.market} in {region}")
-        else:
-            total += price
-    return FleetCost(usd_per_hour=round(total, 6), unpriced=tuple(dict.fromkeys(unpriced)))
+def fleet_vcpus(workers: Iterable[Sized]) -> float:
+    """The vCPUs of these workers together."""
+    return sum(vcpus_of(one.instance_type) for one in workers)
 
 
-def spent_usd(region: str, instances: Iterable[BilledInstance]) -> float | None:
-    """The cost of these instances; None when one of them has no price."""
-    total = 0.0
-    for instance in instances:
-        price = usd_per_hour(region, instance.instance_type, instance.market)
-        if price is None:
-            return None
-        total += price * instance.hours
-    return total
+def monthly_lines(tariff: Tariff, workers: Iterable[Priced], cpu_percent: float | None) -> tuple[BillLine, ...]:
+    """The month's bill of these workers if they always run: the lines of each kind, in the order of types.
+
+    Spot workers of different zones are one kind, unless their zones have prices of their own.
+    """
+    pools = tariff.prices.spot_pools
+    kinds = Counter(
+        (one.instance_type, one.market, one.zone if (one.instance_type, one.zone) in pools else "") for one in workers
+    )
+    return tuple(
+        monthly_line(f"{instance_type}{zone and ' in ' + zone}: {line.name}", line, count)
+        for (instance_type, market, zone), count in sorted(kinds.items())
+        for line in tariff.lines(instance_type, market, cpu_percent, zone=zone)
+    )
 
 
-def fixed_usd(region: str, instance_type: str, market: str, *, workers: int, hours: float) -> float | None:
-    """The cost of a fixed number of workers that run for that time; None without a price."""
-    price = usd_per_hour(region, instance_type, market)
-    return None if price is None else price * workers * hours
+def monthly_line(name: str, line: CostLine, count: int) -> BillLine:
+    """A line of so many machines for a month."""
+    usd = None if line.usd is None else line.usd * count * HOURS_PER_MONTH
+    return BillLine(
+        name=name, quantity=count * HOURS_PER_MONTH, unit="hours", usd=usd, usd_after_free=usd, basis=line.basis
+    )
 
 
-def saved_percent(spent: float, fixed: float) -> float:
-    """The saving against the fixed fleet, in percent of its cost; negative when more was spent."""
-    return 0.0 if fixed <= 0 else (1 - spent / fixed) * 100
+def lines_total(lines: Iterable[BillLine], *, after_free: bool = False) -> Cost:
+    """The sum of a bill at full price, or with the always-free tier."""
+    every = tuple(lines)
+    known = sum((line.usd_after_free if after_free else line.usd) or 0.0 for line in every)
+    return Cost(usd=known, missing=tuple(dict.fromkeys(line.basis for line in every if line.usd is None)))
+
+
+def lives_cost(tariff: Tariff, instances: Iterable[BilledInstance]) -> Cost:
+    """The cost of these lifetimes. A life of at most 24 hours is exact; see docs/cost.md for longer ones."""
+    return Cost.total(
+        Cost.of(tariff.lines(one.instance_type, one.market, one.cpu_percent), one.hours) for one in instances
+    )
+
+
+def instances_usd(tariff: Tariff, instances: Iterable[BilledInstance]) -> float | None:
+    """The part of these lifetimes that the instances alone cost; None when one has no price."""
+    prices = [(tariff.instance_usd(one.instance_type, one.market), one.hours) for one in instances]
+    known = [usd * hours for usd, hours in prices if usd is not None]
+    return sum(known) if len(known) == len(prices) else None
+
+
+def fixed_fleet(tariff: Tariff, instance_type: str, cpu_percent: float | None, *, workers: int, hours: float) -> Cost:
+    """The cost of a fixed number of On-Demand workers of that type for that time."""
+    return Cost.of(tariff.lines(instance_type, "on-demand", cpu_percent), workers * hours)
+
+
+def spread_cpu(cpu_percent: float | None, workers: Iterable[Sized], instance_type: str, count: int) -> float | None:
+    """The mean CPU of `count` workers of that type that carry what these workers carry; at most 100 %."""
+    vcpus = count * vcpus_of(instance_type)
+    if cpu_percent is None or not vcpus:
+        return None
+    return min(100.0, cpu_percent * fleet_vcpus(workers) / vcpus)

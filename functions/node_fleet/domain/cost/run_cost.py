@@ -1,11 +1,11 @@
-"""The fleet's hourly cost before the first change of a run and after its last. Unknown stays unknown, never 0."""
+"""The cost and size of the fleet before a run's first round and after its last. Unknown stays unknown, never 0."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from node_fleet.domain.cost.fleet_cost import Priced, fleet_cost
+from node_fleet.domain.cost.fleet_cost import Priced, fleet_hour, fleet_vcpus
+from node_fleet.domain.cost.tariff import Cost, Tariff
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Snapshot
 
@@ -18,19 +18,22 @@ class FleetBefore:
     """The fleet before a run's first round, kept in the payload while further rounds replace the snapshot."""
 
     workers: int
-    usd_per_hour: float | None
+    hourly_cost: Cost
 
 
-def fleet_before(snapshot: Snapshot | None, operation: Operation | None, region: str) -> FleetBefore | None:
+def fleet_before(snapshot: Snapshot | None, operation: Operation | None, tariff: Tariff) -> FleetBefore | None:
     """The fleet at the start of this round; None without a snapshot."""
     if snapshot is None:
         return None
     workers = operation.workers_before if operation else len(snapshot.counted)
-    return FleetBefore(workers=workers, usd_per_hour=_priced(region, snapshot.counted))
+    return FleetBefore(workers=workers, hourly_cost=fleet_hour(tariff, snapshot.counted, snapshot.cpu_percent))
 
 
-def usd_per_hour_after(snapshot: Snapshot | None, operation: Operation | None, region: str) -> float | None:
-    """The cost of the snapshot's workers and of those launched since, without those removed; None when unknown."""
+def hourly_cost_after(snapshot: Snapshot | None, operation: Operation | None, tariff: Tariff) -> Cost | None:
+    """The cost of the snapshot's workers and of those launched since, without those removed; None without a snapshot.
+
+    The CPU that was measured before the run is spread over the vCPUs after it.
+    """
     if snapshot is None:
         return None
     workers: dict[str, Priced] = {worker.instance_id: worker for worker in snapshot.counted}
@@ -39,9 +42,7 @@ def usd_per_hour_after(snapshot: Snapshot | None, operation: Operation | None, r
         for target in operation.targets:
             if target.phase in REMOVED:
                 workers.pop(target.instance_id, None)
-    return _priced(region, workers.values())
-
-
-def _priced(region: str, workers: Iterable[Priced]) -> float | None:
-    cost = fleet_cost(region, workers)
-    return None if cost.unpriced else cost.usd_per_hour
+    before, after = fleet_vcpus(snapshot.counted), fleet_vcpus(workers.values())
+    cpu = snapshot.cpu_percent
+    spread = min(100.0, cpu * before / after) if cpu is not None and after else cpu
+    return fleet_hour(tariff, workers.values(), spread)

@@ -1,6 +1,6 @@
-"""The capacity of an EC2 instance type for pods, estimated by family and size.
+"""EC2 instance types by family and size: the capacity for pods, vCPUs, and the CPU baseline of burstable types.
 
-For types of which no node has run yet; the values of a running node take precedence.
+The capacity is an estimate for types of which no node has run yet; the values of a running node take precedence.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ _BURSTABLE = {
 }
 _T2_CORES = {"nano": 1, "micro": 1, "small": 1}
 _GIB_PER_CORE = {"c": 2.0, "m": 4.0, "r": 8.0}
+_BASELINE_PERCENT = {"nano": 5, "micro": 10, "small": 20, "medium": 20, "large": 30, "xlarge": 40, "2xlarge": 40}
+_T2_BASELINE_PERCENT = {**_BASELINE_PERCENT, "xlarge": 22.5, "2xlarge": 17}
+"""CPU of each vCPU that the price of a burstable instance includes; EC2 user guide, "Earn CPU credits"."""
+BURSTABLE_FAMILIES = ("t2", "t3", "t3a", "t4g")
 _TYPE = re.compile(r"^(?P<family>[a-z])(?P<generation>\d)[a-z-]*\.(?P<size>[a-z0-9]+)$")
 _ALLOCATABLE_SHARE = 0.93
 
@@ -38,6 +42,34 @@ def offered(instance_type: str) -> tuple[int, int] | None:
     """CPU (millicores) and memory (MiB) that pods can request of such a worker; None for an unknown family."""
     known = capacity(instance_type)
     return (known[0] * 1000, int(known[1] * _ALLOCATABLE_SHARE)) if known else None
+
+
+def family_of(instance_type: str) -> str:
+    """t3 of t3.small."""
+    return instance_type.partition(".")[0]
+
+
+def is_arm(instance_type: str) -> bool:
+    """Whether the type is of a Graviton family, which has a g after its generation."""
+    family = re.match(r"[a-z]+\d+([a-z]*)", instance_type)
+    return instance_type.startswith("a1.") or bool(family and "g" in family[1])
+
+
+def baseline_percent(instance_type: str) -> float | None:
+    """The CPU that a burstable instance may use without spending credits, in percent of its vCPUs.
+
+    None for a type that is not burstable.
+    """
+    family, _, size = instance_type.partition(".")
+    if family not in BURSTABLE_FAMILIES:
+        return None
+    return (_T2_BASELINE_PERCENT if family == "t2" else _BASELINE_PERCENT).get(size)
+
+
+def vcpus_of(instance_type: str) -> float:
+    """The vCPUs of the type; 0 for an unknown family."""
+    match = _TYPE.match(instance_type)
+    return _size(match["family"], match["generation"], match["size"])[0] if match else 0
 
 
 def _size(family: str, generation: str, size: str) -> tuple[float, float]:

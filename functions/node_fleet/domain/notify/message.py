@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
@@ -32,8 +33,8 @@ class Message:
     placements: tuple[str, ...] = ()
     alerts: tuple[Alert, ...] = ()
     details: tuple[str, ...] = ()
-    cost_before_usd_per_hour: float | None = None
-    cost_after_usd_per_hour: float | None = None
+    hourly_cost_before: Cost | None = None
+    hourly_cost_after: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from node_fleet.domain.cost.fleet_cost import Currency
+from node_fleet.domain.cost.tariff import Currency
 from node_fleet.domain.notify.message import Message
 
 HEADER_LIMIT = 150
@@ -110,9 +110,9 @@ def _facts(message: Message, money: Currency) -> list[tuple[str, str]]:
     shown = [("Cluster", message.cluster_id), ("Trigger", message.trigger)]
     if message.trigger not in UNCOUNTED:
         shown.append(("Workers", _change(str(message.workers_before), str(message.workers_after))))
-    before, after = message.cost_before_usd_per_hour, message.cost_after_usd_per_hour
+    before, after = message.hourly_cost_before, message.hourly_cost_after
     if before is not None and after is not None:
-        shown.append(("Workers' cost per hour", _change(money.text(before, digits=4), money.text(after, digits=4))))
+        shown.append(("Workers' cost per hour", _change(money.cost(before, digits=4), money.cost(after, digits=4))))
     return shown
 
 

@@ -1,0 +1,95 @@
+"""The recorded week as data: the samples of the fleet, the hours that each covers, and the settings of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from node_fleet.domain.cost.tariff import Tariff
+from node_fleet.domain.model.policy import Policy
+
+HOUR_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledWorker:
+    """One worker in the snapshot of one run. cpu_percent is None when it was not measured."""
+
+    instance_id: str
+    instance_type: str
+    market: str
+    cpu_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSample:
+    """The fleet in the snapshot of one run. cpu_percent: its mean; hour: of the day, local."""
+
+    at: int
+    hour: int
+    workers: tuple[SampledWorker, ...]
+    cpu_percent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A volume of the fleet that is attached to no instance."""
+
+    volume_id: str
+    gib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportInputs:
+    """The settings and counts of the week. Times are epoch seconds."""
+
+    since: int
+    until: int
+    policy: Policy
+    tariff: Tariff
+    spot_percent: int
+    baseline_workers: int
+    scale_ups: int = 0
+    scale_downs: int = 0
+    failures: int = 0
+    interruptions: int = 0
+    volumes: tuple[Volume, ...] = ()
+
+    @property
+    def instance_type(self) -> str:
+        """The preferred type, with which the fixed fleet is priced."""
+        return self.policy.instance_types[0]
+
+
+Spans = list[tuple[FleetSample, float]]
+
+
+def spans_of(samples: Sequence[FleetSample], inputs: ReportInputs) -> Spans:
+    """Each sample with the hours that it covers."""
+    ordered = sorted(samples, key=lambda one: one.at)
+    ends = [*(one.at for one in ordered[1:]), inputs.until][: len(ordered)]
+    longest = 2 * inputs.policy.interval_seconds
+    return [
+        (sample, max(0, min(end - sample.at, longest)) / HOUR_SECONDS)
+        for sample, end in zip(ordered, ends, strict=True)
+    ]
+
+
+def idle_hours(spans: Spans, inputs: ReportInputs) -> float:
+    """Worker hours above the minimum while the CPU was below the scale-down threshold."""
+    return sum(
+        max(0, len(sample.workers) - inputs.policy.min_workers) * hours
+        for sample, hours in spans
+        if sample.cpu_percent is not None and sample.cpu_percent < inputs.policy.cpu_down_percent
+    )
+
+
+def mean_cpu(spans: Spans, instance_type: str = "") -> float | None:
+    """The mean CPU of the hours in which workers of this type ran and CPU was measured; by default of any type."""
+    weights = [
+        (sample.cpu_percent, sum(instance_type in ("", one.instance_type) for one in sample.workers) * hours)
+        for sample, hours in spans
+        if sample.cpu_percent is not None
+    ]
+    total = sum(weight for _, weight in weights)
+    return sum(cpu * weight for cpu, weight in weights) / total if total else None
