@@ -19,6 +19,7 @@ from cli import deploy_check
 from cli.deploy_check import changed_fixed_settings, main, refusals
 from cli.doctor import fixed_settings
 from cli.launch_template import template_problems
+from node_fleet.settings import Settings
 from tests.cdk.conftest import NEW, App
 
 INTERFACE = {"DeviceIndex": 0, "AssociatePublicIpAddress": True, "Groups": ["sg-0123456789abcdef0"]}
@@ -129,9 +130,21 @@ def test_tags_of_what_a_launch_creates_are_no_problem(kind: str) -> None:
     assert not list(template_problems({**allowed, **tags(kind)}))
 
 
+@pytest.mark.parametrize(
+    ("types", "refused"),
+    [(("t3.small", "t4g.small"), None), (("t3.small", "m5.large"), "m5.large"), ((), None)],
+    ids=["burstable", "mixed", "not known"],
+)
+def test_a_template_with_cpu_credits_is_a_problem_for_a_type_that_has_none(
+    types: tuple[str, ...], refused: str | None
+) -> None:
+    found = list(template_problems({"CreditSpecification": {"CpuCredits": "standard"}}, types))
+    assert [problem.endswith(f"such as {refused}") for problem, _ in found] == ([True] if refused else [])
+
+
 def test_the_shipped_template_of_the_workers_has_no_problem(app: App) -> None:
     for template in app.resources(f"{NEW}-cluster", "AWS::EC2::LaunchTemplate").values():
-        assert not list(template_problems(template["LaunchTemplateData"]))
+        assert not list(template_problems(template["LaunchTemplateData"], Settings().instance_types))
 
 
 def attached_to(template_id: str, version: int) -> dict[str, Any]:
