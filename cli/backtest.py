@@ -226,6 +226,8 @@ def _file(path: Path) -> dict[str, Any]:
     if isinstance(data, dict) and "context" in data:
         first = (data["context"].get("clusters") or [{}])[0]
         data = {**first.get("settings", {}), **({"region": first["region"]} if "region" in first else {})}
+        if "volume_gib" in first.get("workers", {}):
+            data["worker_volume_gib"] = first["workers"]["volume_gib"]
     if not isinstance(data, dict):
         raise CommandError(f"{path} holds {type(data).__name__}, expected names and values of settings")
     return dict(data)
