@@ -57,6 +57,7 @@ def test_doctor_ends_with_0_on_a_healthy_cluster(desk: Desk) -> None:
     code, found, err = desk.doctor()
     assert code == ExitCode.OK, err
     assert [name for name, one in found.items() if one["verdict"] != "ok"] == list(QUOTAS), "moto has no EC2 quotas"
+    assert found["prices"]["saw"].startswith("t3.small On-Demand $0.0264 (live ")
     assert found["Prometheus queries"]["saw"] == "all answered, 2 usable workers"
 
 
@@ -65,7 +66,7 @@ def test_doctor_reports_a_prometheus_that_the_functions_cannot_read(
 ) -> None:
     monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, found, err = desk.doctor()
-    assert code == ExitCode.FAILED and "1 of 16 checks failed" in err
+    assert code == ExitCode.FAILED and "1 of 18 checks failed" in err
     assert "refuses the user name and password" in found["Prometheus queries"]["saw"]
 
 
