@@ -1,7 +1,7 @@
 """The operator's machine beside a simulated deployment: it reaches the APIs of AWS, and no private address.
 
-moto has no function of the deployment, so the two Lambda calls of the command line are answered by the simulator. It has no
-Price List API either: the answer has the shipped prices.
+moto has no function of the deployment, so the two Lambda calls of the command line are answered by the simulator. moto
+has no Price List API either: the answer has the shipped prices.
 """
 
 from __future__ import annotations
