@@ -66,10 +66,10 @@ def baseline_percent(instance_type: str) -> float | None:
     return (_T2_BASELINE_PERCENT if family == "t2" else _BASELINE_PERCENT).get(size)
 
 
-def vcpus_of(instance_type: str) -> float:
+def vcpus_of(instance_type: str) -> int:
     """The vCPUs of the type; 0 for an unknown family."""
-    match = _TYPE.match(instance_type)
-    return _size(match["family"], match["generation"], match["size"])[0] if match else 0
+    known = capacity(instance_type)
+    return known[0] if known else 0
 
 
 def _size(family: str, generation: str, size: str) -> tuple[float, float]:
