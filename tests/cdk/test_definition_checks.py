@@ -51,6 +51,7 @@ def test_sdk_actions_and_their_parameters_exist(flow: Workflow) -> None:
     assert definition_checks.by_models(flow.text) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stack", STACKS)
 def test_cloudformation_accepts_the_templates(app: App, stack: str) -> None:
     found = definition_checks.lint_template(app.templates[stack])

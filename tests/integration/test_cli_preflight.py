@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3
 import pytest
@@ -27,30 +28,25 @@ REGION = "ap-southeast-1"
 class Account:
     """moto's account, with the two answers that moto lacks: quotas of EC2 and the limits of Lambda."""
 
+    current: ClassVar[Account]
     folder: Path
     capture: pytest.CaptureFixture[str]
     quotas: dict[str, float] = field(default_factory=lambda: {"L-1216C47A": 64.0, "L-34B43A08": 64.0})
     concurrency: int = 1000
 
     def client(self, service: str) -> Any:
-        return boto3.client(service, region_name=REGION)
+        return client_of(service, REGION)
 
     def made(self, region: str) -> Any:
-        def client(service: str) -> Any:
-            found = boto3.client(service, region_name=region)
-            found.meta.events.register("before-call.service-quotas.GetServiceQuota", self._quota)
-            found.meta.events.register("before-call.lambda.GetAccountSettings", self._limits)
-            return found
+        return lambda service: client_of(service, region)
 
-        return client
-
-    def _quota(self, params: dict[str, Any], **_: Any) -> Any:
+    def quota(self, params: dict[str, Any]) -> Any:
         code = json.loads(params["body"])["QuotaCode"]
         if code in self.quotas:
             return SimpleNamespace(status_code=200), {"Quota": {"QuotaCode": code, "Value": self.quotas[code]}}
         return None
 
-    def _limits(self, **_: Any) -> Any:
+    def limits(self) -> Any:
         limit = {"ConcurrentExecutions": self.concurrency, "UnreservedConcurrentExecutions": self.concurrency}
         return SimpleNamespace(status_code=200), {"AccountLimit": limit}
 
@@ -67,6 +63,20 @@ class Account:
         return code, {one["name"]: one for one in json.loads(captured.out or "[]")}, captured.err
 
 
+def answer(event_name: str, params: dict[str, Any], **_: Any) -> Any:
+    current = Account.current
+    return current.quota(params) if event_name.endswith("GetServiceQuota") else current.limits()
+
+
+@functools.cache
+def client_of(service: str, region: str) -> Any:
+    """The same client for all tests: to make one takes longer than its calls. The current account answers it."""
+    found: Any = boto3.client(service, region_name=region)  # type: ignore[call-overload]
+    for call in ("service-quotas.GetServiceQuota", "lambda.GetAccountSettings"):
+        found.meta.events.register(f"before-call.{call}", answer)
+    return found
+
+
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Account]:
     for tool in ("aws", "session-manager-plugin"):
@@ -75,7 +85,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with mock_aws():
-        found = Account(folder=tmp_path, capture=capsys)
+        found = Account.current = Account(folder=tmp_path, capture=capsys)
         monkeypatch.setattr(preflight, "client_of", found.made)
         yield found
 

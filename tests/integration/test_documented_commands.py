@@ -24,13 +24,14 @@ BIN = Path(sys.executable).parent
 CHECK_AWS = """
 import contextlib, io, json, sys
 from awscli.clidriver import create_clidriver
-refused = {}
+refused, models = {}, create_clidriver().session.get_component("data_loader")
 for words in json.load(sys.stdin):
     said, requests = io.StringIO(), []
     def stop(model, **_):
         requests.append(model.name)
         raise KeyboardInterrupt
     driver = create_clidriver()
+    driver.session.register_component("data_loader", models)
     driver.session.register("before-call", stop)
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
         driver.main(words)

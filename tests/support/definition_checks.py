@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session
-from cfnlint import api as cfn_lint
-from cfnlint.config import ManualArgs
 
 from tests.support.asl_tools import program
 
@@ -29,6 +27,9 @@ def by_cloudformation(text: str) -> list[str]:
 
 def lint_template(template: dict[str, Any]) -> list[str]:
     """cfn-lint's findings over a whole template."""
+    from cfnlint import api as cfn_lint  # seconds to load, in every process that collects the tests
+    from cfnlint.config import ManualArgs
+
     matches = cfn_lint.lint(json.dumps(template), config=ManualArgs(regions=["ap-southeast-1"]))
     return [f"{m.rule.id} {m.message}" for m in matches]
 

@@ -19,7 +19,7 @@ from tests.support.second_interpreter import ENDED_BY_ITSELF, SecondInterpreter
 from tests.support.tiers import Tier
 
 ONE_CALL_IN = 10
-"""In the quick tier about every tenth call of a workflow test is compared: to compare one takes longer than the call."""
+"""In the quick tier about every tenth call of a workflow test is compared: that takes longer than the call itself."""
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,20 +29,19 @@ def literals(path: Path) -> Iterator[str]:
         for node in ast.walk(tree)
         if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
     }
+    aside = docstrings | parts
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings | parts:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in aside:
             yield node.value
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@functools.cache
+def texts() -> tuple[tuple[str, str], ...]:
     """Everything that an operator may copy a command from, with the name of its file."""
-    for document in DOCUMENTS:
-        yield document.name, document.read_text(encoding="utf-8")
-    for program in PROGRAMS:
-        for literal in literals(program):
-            yield program.name, literal
+    documents = [(document.name, document.read_text(encoding="utf-8")) for document in DOCUMENTS]
+    return (*documents, *((program.name, literal) for program in PROGRAMS for literal in literals(program)))
 
 
 def test_kubectl_has_its_complete_path_because_sudo_does_not_search_usr_local_bin() -> None:
