@@ -291,12 +291,13 @@ def test_a_handler_that_forgets_a_proof_makes_the_change_that_the_proof_prevents
 def test_a_pause_in_force_stops_changes_and_no_roll_back(replay: Replay) -> None:
     replay.restore()
     replay.fleet.pause()
+    before = replay.stored()
     trace, error = replay.call()
     assert isinstance(error, PausedError) is (replay.pause == "refuses")
     if replay.pause == "continues":
         assert kinds(trace.steps) == kinds(replay.whole.steps)
     else:
-        assert trace.changes == []
+        assert (trace.changes, replay.stored()) == ([], before)
 
 
 @of(CASES)
