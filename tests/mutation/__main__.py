@@ -90,7 +90,9 @@ def read_map(copy: Path, processes: int) -> CoverageMap:
             workers = ("-n", str(processes), "--dist", "loadfile") if processes > 1 else ()
             plugin = ("-p", coverage_map.__name__)
             pytest(copy, [*plugin, *workers, *TARGETS["tests"]], {coverage_map.FOLDER: folder}).wait()
-            shutil.copytree(folder, kept)
+            kept.mkdir(parents=True)
+            for part in Path(folder).iterdir():
+                shutil.copy(part, kept)
     known = CoverageMap.read(kept)
     if not known.seconds:
         raise SystemExit("node-fleet: the tests do not run without a mutant; try ./node-fleet test")
@@ -127,7 +129,7 @@ def run(jobs: list[Job], copies: list[Path], end: float) -> list[Verdict]:
         verdicts += others
     by_number = {job.number: job for job in jobs}
     return [
-        again(by_number[v.number], v, copies[0]) if v.status in (SURVIVED, NEEDS_PROCESS) else v
+        again(by_number[v.number], copies[0]) if v.status == NEEDS_PROCESS else v
         for v in sorted(verdicts, key=lambda v: v.number)
         if v.status != NEEDS_PROCESS or time.monotonic() < end
     ]
@@ -150,13 +152,11 @@ def unchanged(copy: Path, jobs: list[Job]) -> Job:
     return Job(UNCHANGED, file, (copy / file).read_text(encoding="utf-8"), tests, LONGEST_SECONDS)
 
 
-def again(job: Job, verdict: Verdict, copy: Path) -> Verdict:
+def again(job: Job, copy: Path) -> Verdict:
     """Run the tests in a new process, which loads the mutant from its file."""
     given = copy.with_suffix(".job")
     given.write_text(json.dumps(asdict(job)) + "\n", encoding="utf-8")
     files = sorted({test.partition("::")[0] for test in job.tests})
-    if not files:
-        return verdict
     return in_new_process(job, copy, ["-x", "-p", warm_session.__name__, *files], {warm_session.JOBS: str(given)})
 
 

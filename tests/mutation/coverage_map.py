@@ -5,6 +5,7 @@ The map is made once for a state of the tree and kept in .cache/mutation.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections import defaultdict
@@ -20,11 +21,13 @@ from tests.mutation.mutants import ROOT, targets
 
 FOLDER = "NODE_FLEET_MUTATION_MAP"
 """The environment variable with the folder for the parts of the map: every process of pytest writes one."""
+LONGEST_SECONDS = 60
+"""The limit for the tests of one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageMap:
-    """Which tests run a line, and the seconds of each test."""
+    """Which tests run a line, and the seconds of processor time of each test."""
 
     lines: dict[str, dict[int, tuple[str, ...]]]
     seconds: dict[str, float]
@@ -34,7 +37,8 @@ class CoverageMap:
     def tests_of(self, file: str, line: int) -> list[str]:
         """The tests that run a line; those of the whole file for a line that runs when the module is loaded.
 
-        Files of tests with the fastest tests come first. A file's tests stay together: they share fixtures.
+        Files of tests with the fastest tests come first, up to a limit. A file's tests stay together: they share
+        fixtures.
         """
         lines = self.lines.get(file, {})
         found = lines.get(line) or {test: None for tests in lines.values() for test in tests}
@@ -43,7 +47,9 @@ class CoverageMap:
             if test in found:
                 by_file[test.partition("::")[0]].append(test)
         files = sorted(by_file.values(), key=lambda tests: sum(self.seconds[test] for test in tests) / len(tests))
-        return [test for tests in files for test in tests]
+        ordered = [test for tests in files for test in tests]
+        taken = itertools.accumulate(self.seconds[test] for test in ordered)
+        return [test for test, until in zip(ordered, taken, strict=True) if until <= LONGEST_SECONDS]
 
     @classmethod
     def read(cls, folder: Path) -> CoverageMap:
@@ -71,7 +77,7 @@ class _Recorder:
     def __init__(self) -> None:
         files = [str(ROOT / file) for file in targets()]
         self.coverage = Coverage(data_file=None, include=files, config_file=False)
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds: dict[str, float] = {}
         self.failed: list[str] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -81,10 +87,13 @@ class _Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.coverage.switch_context(item.nodeid)
-        return (yield)
+        begun = sum(os.times()[:4])
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = round(sum(os.times()[:4]) - begun, 3)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed.append(report.nodeid)
 
