@@ -25,7 +25,7 @@ from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
 from simulator.cluster.load.usage import Usage
 from simulator.cluster.machines import machine_type
-from simulator.cluster.objects import Obj, node_of
+from simulator.cluster.objects import Obj, is_unschedulable, node_of
 from simulator.cluster.reading import Reader
 from simulator.cluster.state import Clock, ClusterSettings, ClusterState, Machine
 from simulator.cluster.views import NodeView, PodView, SnapshotLine, Truth
@@ -78,6 +78,7 @@ class SimulatedCluster:
         self.load = Applications(self.state)
         self.usage = Usage(self.state, self.load)
         self._reader = Reader(self.state, self.usage, self.load)
+        self._unschedulable = (-1, False)
         self.end_listeners: list[Callable[[Machine, bool], None]] = []
         with self.changing():
             for name in ("default", "kube-system", "monitoring", "shop"):
@@ -339,6 +340,14 @@ class SimulatedCluster:
     def snapshot_line(self) -> SnapshotLine:
         with self.state.lock:
             return self._reader.snapshot_line()
+
+    def has_unschedulable_pods(self) -> bool:
+        """Counted again only when an object has changed."""
+        with self.state.lock:
+            version = self.store.version
+            if self._unschedulable[0] != version:
+                self._unschedulable = (version, any(is_unschedulable(pod) for pod in self.store.all("pods")))
+            return self._unschedulable[1]
 
     def node_meter(self, name: str) -> NodeMeter:
         return self.usage.meters[name]

@@ -47,7 +47,7 @@ class FakeAlertmanager:
     def _scrape(self) -> None:
         if self._deployment.transport.fault == "down":
             return
-        if not self._cluster.snapshot_line().unschedulable_pods:
+        if not self._cluster.has_unschedulable_pods():
             self._since = None
             return
         clock = self._deployment.clock

@@ -38,8 +38,8 @@ class LocalDeployment:
 class SimulatedCluster:
     waiting: int = 0
 
-    def snapshot_line(self) -> SimpleNamespace:
-        return SimpleNamespace(unschedulable_pods=self.waiting)
+    def has_unschedulable_pods(self) -> bool:
+        return self.waiting > 0
 
 
 @pytest.fixture
