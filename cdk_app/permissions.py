@@ -148,7 +148,8 @@ NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
     "CheckSetAside": FunctionNeeds((HOLD_LEASE, *FORGET, *UNCORDON, CANCEL_COMMAND)),
     "CollectMetrics": FunctionNeeds(
-        (READ_STATE, *INSPECT, *LIST_PENDING, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY), prometheus=True
+        (READ_STATE, *INSPECT, *LIST_PENDING, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY, READ_EVENTS),
+        prometheus=True,
     ),
     "Decide": FunctionNeeds(memory_mib=128),
     "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
@@ -173,7 +174,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
     "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, PUBLISH_MESSAGE)),
     "BeginResponse": FunctionNeeds((READ_STATE, BEGIN_RESPONSE, LIST_INSTANCES)),
-    "StartDeadlineDrain": FunctionNeeds((READ_STATE, READ_HISTORY, *DRAIN, CANCEL_COMMAND)),
+    "StartDeadlineDrain": FunctionNeeds((READ_STATE, READ_EVENTS, *DRAIN, CANCEL_COMMAND)),
     "CheckDeadlineDrain": FunctionNeeds((LIST_INSTANCES, READ_COMMAND)),
     "LaunchReplacement": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
     "NotifyResponse": FunctionNeeds((RECORD_EVENT, RECORD_LOST_VOLUMES, PUBLISH_MESSAGE)),

@@ -118,7 +118,7 @@ def tables(target: Target) -> Finding:
     """Both tables answer a query."""
     now = target.services.clock.now()
     target.services.records.events(now - 60, now)
-    target.services.records.latest_snapshot()
+    target.services.records.readings(now - 60, now)
     settings = target.services.settings
     return Finding(name="history and events", verdict="ok", saw=f"{settings.history_table}, {settings.events_table}")
 

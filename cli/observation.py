@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cli.output import CommandError
-from cli.status import ago
+from cli.status import DAY_SECONDS, ago
 from cli.target import InvocationError, Target
 from node_fleet.domain.model.assembly import refresh, with_set_aside
 from node_fleet.domain.model.snapshot import Snapshot
@@ -42,9 +42,10 @@ def observe(target: Target) -> Observation:
 
 def _recorded(target: Target, error: InvocationError) -> Observation:
     services = target.services
-    last, now = services.records.latest_snapshot(), services.clock.now()
+    now = services.clock.now()
+    last = services.records.latest_snapshot(now - DAY_SECONDS)
     if last is None:
-        text = f"the cluster cannot be read: {error.text}; no run has recorded a reading"
+        text = f"the cluster cannot be read: {error.text}; no run of the last 24 hours has recorded a reading"
         raise CommandError(text, hint=error.hint) from error
     state, policy = services.state.load(), services.settings.policy()
     snapshot = refresh(last, services.ec2.instances(), state.due_notices, policy, now, problem=error.text)

@@ -15,7 +15,7 @@ from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.logs import logger
-from node_fleet.payload import put
+from node_fleet.payload import known, put
 from node_fleet.services import Services, load_services
 
 LEAST_HOURLY_DAYS = 14
@@ -25,27 +25,28 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Put `snapshot` into the payload. Its `problem` says in a sentence why Prometheus cannot be used."""
     services = load_services()
     now = services.clock.now()
-    snapshot = _snapshot(services, now)
-    if snapshot.source == "live" and _has_values(snapshot):
+    snapshot = _snapshot(services, event, now)
+    if snapshot.source == "live" and snapshot.has_values:
         services.records.put_reading(snapshot)
     logger.info("metrics", source=snapshot.source, problem=snapshot.problem, missing=snapshot.missing)
     return put(event, snapshot=snapshot)
 
 
-def _snapshot(services: Services, now: int) -> Snapshot:
+def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     listed, state = services.ec2.instances(), services.state.load()
-    snapshot = _read(services, with_promised(listed, state, now), state.due_notices, now)
+    snapshot = _read(services, event, with_promised(listed, state, now), state.due_notices, now)
     return with_set_aside(snapshot, state.set_aside)
 
 
-def _read(services: Services, instances: tuple[Instance, ...], notices: tuple[Notice, ...], now: int) -> Snapshot:
+def _read(
+    services: Services, event: dict[str, Any], instances: tuple[Instance, ...], notices: tuple[Notice, ...], now: int
+) -> Snapshot:
     policy = services.settings.policy()
     hourly = _hourly(services, now)
     try:
         reading = services.prometheus.read(now)
     except MetricsUnavailableError as error:
-        cached = services.records.latest_snapshot()
-        if cached is not None and now - cached.read_at <= services.settings.cached_reading_seconds:
+        if cached := _last_live(services, event, now - services.settings.cached_reading_seconds):
             return refresh(cached, instances, notices, policy, now, problem=str(error), hourly=hourly)
         return assemble(instances, None, notices, policy, now, problem=str(error), hourly=hourly)
     snapshot = assemble(instances, reading, notices, policy, now, hourly=hourly)
@@ -63,9 +64,12 @@ def _stale_exporter(services: Services, snapshot: Snapshot) -> str:
     return describe_stale_exporter(without_node, nodes_from_server(services.server)) if without_node else ""
 
 
-def _has_values(snapshot: Snapshot) -> bool:
-    """Whether any value was read: a reading without values must not replace the last good one in the records."""
-    return any(value is not None for value in (snapshot.cpu_percent, snapshot.memory_percent, snapshot.pending))
+def _last_live(services: Services, event: dict[str, Any], since: int) -> Snapshot | None:
+    """The live snapshot of the round before, which no record holds yet; else that of an earlier run."""
+    before: Snapshot | None = known(event, "snapshot", Snapshot)
+    if before is not None and before.source == "live" and before.has_values and before.read_at >= since:
+        return before
+    return services.records.latest_snapshot(since)
 
 
 def _hourly(services: Services, now: int) -> tuple[HourlyLoad, ...]:

@@ -14,6 +14,8 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
+RECORDED_WITHIN_SECONDS = 86_400
+
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return `drain`. After a repeated call the second drain waits for the lock and finds the node empty."""
@@ -53,7 +55,7 @@ def _stop_scale_down(services: Services, operation: Operation | None, instance_i
 
 
 def _node_name(services: Services, interruption: Interruption) -> str:
-    """The node of that instance in the latest snapshot; else the instance id, which the bootstrap uses as node name."""
-    snapshot = services.records.latest_snapshot()
+    """The node of that instance in a recorded snapshot; else the instance id, which the bootstrap uses as node name."""
+    snapshot = services.records.latest_snapshot(services.clock.now() - RECORDED_WITHIN_SECONDS)
     names = {w.instance_id: w.node_name for w in snapshot.workers} if snapshot else {}
     return names.get(interruption.instance_id) or interruption.instance_id

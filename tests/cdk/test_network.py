@@ -81,7 +81,7 @@ class Hanging:
     [
         (lambda s: Ec2Fleet(Hanging(), s).instances(), "EC2"),
         (lambda s: StateStore(Hanging(), s, None).load(), "k3s-autoscaler-state"),
-        (lambda s: Records(Hanging(), s).latest_snapshot(), "k3s-metrics-history"),
+        (lambda s: Records(Hanging(), s).latest_snapshot(0), "k3s-autoscaler-events"),
         (lambda s: Secrets(Hanging()).text("node-fleet/prometheus-auth"), "secret node-fleet/prometheus-auth"),
         (lambda s: ServerCommands(Hanging(), _Server(), s, _Clock()).send("CheckNode", {"NodeName": "n"}), "SSM"),
     ],

@@ -66,6 +66,16 @@ def test_a_scale_down_first_tidies_a_stray_cordon_and_what_a_dead_worker_left() 
         assert dead not in {node.instance_id for node in fleet.sim.cluster.nodes()}
 
 
+def test_a_prediction_reads_the_history_and_a_run_without_prometheus_the_record_of_the_last_run() -> None:
+    with stage(workers=3, warm_up=2, predictive=True, predictive_minute=0) as fleet:
+        fleet.deployment.transport.fault = "down"
+        run = fleet.tick()
+        asked = fleet.cloud.recorder.of("Query", function=_full_name(fleet, "CollectMetrics"))
+        tables = {fleet.settings.history_table, fleet.settings.events_table}
+        assert {call.parameters["TableName"] for call in asked} == tables
+        assert run.output_of("CollectMetrics")["snapshot"]["source"] == "cached"
+
+
 def test_a_spot_warning_stops_the_drain_of_a_scale_down_and_drains_to_its_own_deadline() -> None:
     with stage(workers=3, warm_up=1, market="spot", **SLOW, **SOON_IDLE) as fleet:
         assert fleet.deployment.run_until(lambda: fleet.cordoned() != [], limit_seconds=3600)

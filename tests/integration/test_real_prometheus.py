@@ -43,7 +43,7 @@ class Records:
     def put_reading(self, snapshot: Snapshot) -> None:
         self.stored.append(snapshot)
 
-    def latest_snapshot(self) -> Snapshot | None:
+    def latest_snapshot(self, since: int) -> Snapshot | None:
         return self.latest
 
 

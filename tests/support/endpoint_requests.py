@@ -31,7 +31,7 @@ def _ask_ssm(made: Services) -> None:
 
 
 CALLS: dict[str, tuple[Callable[[Services], Any], ...]] = {
-    "dynamodb": (lambda s: s.state.load(), lambda s: s.records.latest_snapshot()),
+    "dynamodb": (lambda s: s.state.load(), lambda s: s.records.readings(0, 1)),
     "ec2": (lambda s: s.ec2.instances(), lambda s: s.ec2.launched_by("operation")),
     "secretsmanager": (lambda s: s.secrets.text("node-fleet/prometheus-auth"),),
     "sns": (lambda s: s.publisher.publish("message", {"text": "hello"}),),

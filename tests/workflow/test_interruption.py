@@ -55,7 +55,7 @@ def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Benc
 def test_the_node_is_drained_under_the_name_that_the_cluster_shows_for_its_provider_id(fleet: Bench) -> None:
     taken = worker(fleet)
     shown = shown_worker(taken.instance_id, zone=taken.zone, node_name="renamed-node")
-    fleet.records.snapshot = Snapshot(at=0, source="live", workers=(shown,))
+    fleet.records.snapshot = Snapshot(at=0, read_at=int(fleet.clock.now()), source="live", workers=(shown,))
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
     assert fleet.server.commands[0][1]["NodeName"] == "renamed-node"
 

@@ -18,7 +18,7 @@ from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
 _DAY, _HOUR = 86400, 3600
-_LATEST = "latest"
+LONGEST_RUN_SECONDS = _HOUR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Records:
         self._settings = settings
 
     def put_reading(self, snapshot: Snapshot) -> None:
-        """Store the metrics of a live reading, and the whole snapshot as the latest. Missing values are not stored."""
+        """Store the metrics of a live reading. Missing values are not stored."""
         figures = {
             "at": snapshot.read_at or snapshot.at,
             "cpu_percent": snapshot.cpu_percent,
@@ -56,13 +56,20 @@ class Records:
         known = {name: to_payload(value) for name, value in figures.items() if _is_known(value)}
         at = int(known["at"])
         self._put(self._settings.history_table, _key("reading", at), at, self._settings.history_days, known)
-        latest = {"at": at, "snapshot": _text(_without_unknown(to_payload(snapshot)))}
-        self._put(self._settings.history_table, _LATEST, at, self._settings.history_days, latest)
 
-    def latest_snapshot(self) -> Snapshot | None:
-        """The last live snapshot of any age; None when there is none."""
-        found = list(self._query(self._settings.history_table, _LATEST, _LATEST))
-        return from_payload(Snapshot, json.loads(found[0]["snapshot"]), path="snapshot") if found else None
+    def latest_snapshot(self, since: int) -> Snapshot | None:
+        """The last live snapshot with values that an ended run has recorded and that was read at `since` or later.
+
+        A run is recorded under its start, at most an hour before its last reading.
+        """
+        table, first = self._settings.events_table, _key("event", since - LONGEST_RUN_SECONDS)
+        for item in self._query(table, first, "event$", newest_first=True):
+            data = json.loads(item["data"]).get("snapshot") if item["kind"] == "decision" else None
+            if data and data["source"] == "live":
+                snapshot: Snapshot = from_payload(Snapshot, data, path="snapshot")
+                if snapshot.has_values:
+                    return snapshot if snapshot.read_at >= since else None
+        return None
 
     def readings(self, since: int, until: int) -> tuple[dict[str, Any], ...]:
         """Every stored reading in [since, until), oldest first; without the values that were missing."""
@@ -116,7 +123,7 @@ class Records:
         with table_errors(table, f"store {sort_key}"):
             self._client.put_item(TableName=table, Item=to_attributes(item))
 
-    def _query(self, table: str, low: str, high: str) -> Iterator[dict[str, Any]]:
+    def _query(self, table: str, low: str, high: str, *, newest_first: bool = False) -> Iterator[dict[str, Any]]:
         """All items with a sort key from low to high, both included, over every page."""
         request: dict[str, Any] = {
             "TableName": table,
@@ -124,6 +131,7 @@ class Records:
             "ExpressionAttributeValues": to_attributes(
                 {":cluster": self._settings.cluster_id, ":low": low, ":high": high}
             ),
+            "ScanIndexForward": not newest_first,
         }
         while True:
             with table_errors(table, f"read {low} to {high}"):
@@ -162,15 +170,6 @@ def _hour(item: Mapping[str, Any]) -> HourlyLoad:
 
 def _is_known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
-
-
-def _without_unknown(value: Any) -> Any:
-    """The value with null for every number that is not finite."""
-    if isinstance(value, dict):
-        return {name: _without_unknown(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_without_unknown(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:

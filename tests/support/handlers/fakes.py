@@ -267,8 +267,8 @@ class Records:
     asked: list[tuple[int, int]] = field(default_factory=list)
     error: Exception | None = None
 
-    def latest_snapshot(self) -> Snapshot | None:
-        return self.snapshot
+    def latest_snapshot(self, since: int) -> Snapshot | None:
+        return self.snapshot if self.snapshot and self.snapshot.read_at >= since else None
 
     def put_reading(self, snapshot: Snapshot) -> None:
         self.readings.append(snapshot)

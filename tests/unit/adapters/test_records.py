@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from node_fleet.adapters.dynamodb import from_attributes
 from node_fleet.adapters.records import Records
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.snapshot import CustomReading, Snapshot
+from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from tests.support.decisions import workers
 
@@ -62,12 +64,32 @@ def test_a_missing_value_is_never_stored(dynamo: Any, cpu: float | None) -> None
     assert "cpu_percent" not in item and "custom_queue" not in item
 
 
-def test_the_latest_snapshot_comes_back_whole(dynamo: Any) -> None:
+def record_run(records: Records, at: int, snapshot: Snapshot | None) -> None:
+    data = {} if snapshot is None else {"snapshot": to_payload(snapshot)}
+    records.put_event("decision", at, data, key=f"run-{at}")
+
+
+def test_the_latest_snapshot_is_the_last_live_one_with_values_and_comes_back_whole(dynamo: Any) -> None:
     records = Records(dynamo, SETTINGS)
-    assert records.latest_snapshot() is None
-    records.put_reading(reading(START))
-    records.put_reading(reading(START + 120, 55.25))
-    assert records.latest_snapshot() == reading(START + 120, 55.25)
+    assert records.latest_snapshot(0) is None
+    record_run(records, START, reading(START))
+    record_run(records, START + 120, reading(START + 121, 55.25))
+    record_run(records, START + 240, replace(reading(START + 240), source="cached"))
+    record_run(records, START + 360, reading(START + 360, None, memory_percent=None, pending=None))
+    record_run(records, START + 480, None)
+    records.put_event("interruption", START + 600, {"snapshot": to_payload(reading(START + 600))}, key="i-1")
+    client = Recording(dynamo, page=2)
+    assert Records(client, SETTINGS).latest_snapshot(START) == reading(START + 121, 55.25)
+    assert len(client.calls) == 3
+
+
+@pytest.mark.parametrize(("since", "found"), [(START + 3600, True), (START + 3601, False)])
+def test_the_latest_snapshot_of_a_long_run_is_found_by_the_time_of_its_reading(
+    dynamo: Any, since: int, found: bool
+) -> None:
+    records = Records(dynamo, SETTINGS)
+    record_run(records, START, reading(START + 3600))
+    assert records.latest_snapshot(since) == (reading(START + 3600) if found else None)
 
 
 def test_hours_are_summed_up_from_their_readings_and_the_running_hour_is_left_out(dynamo: Any) -> None:

@@ -20,11 +20,12 @@ from node_fleet.domain.model.snapshot import NodeReading, PodShape, Reading, Sna
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
-from node_fleet.payload import from_payload
+from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import NOW, A, B, C, FakeServices, inspection_text, instance, worker_line
 
 FIGURES = ("cpu_percent", "cpu_max_percent", "memory_percent", "memory_max_percent")
+EMPTY = {"cpu_percent": None, "memory_percent": None, "pending": None}
 PROBLEM = "Prometheus at http://10.0.0.1:30090 does not answer"
 
 
@@ -47,8 +48,8 @@ def one(services: FakeServices) -> FakeServices:
     return services
 
 
-def collect() -> Snapshot:
-    answer = handler({"status": "acquired"}, None)
+def collect(**event: Any) -> Snapshot:
+    answer = handler({"status": "acquired", **event}, None)
     assert answer["status"] == "acquired"
     snapshot: Snapshot = from_payload(Snapshot, answer["snapshot"])
     return snapshot
@@ -83,6 +84,19 @@ def test_a_reading_in_which_all_is_missing_is_live_and_names_it_and_is_not_recor
     assert one.records.readings == []
     assert snapshot.source == "live"
     assert snapshot.missing == ("nodes", "pending", "cpu_percent", "memory_percent")
+
+
+@pytest.mark.parametrize(
+    ("changes", "source"),
+    [({}, "cached"), ({"read_at": NOW - 301}, "none"), ({"source": "cached"}, "none"), (EMPTY, "none")],
+    ids=["live", "too old", "not live", "without values"],
+)
+def test_without_prometheus_the_live_reading_of_the_round_before_stands_in(
+    one: FakeServices, changes: dict[str, Any], source: str
+) -> None:
+    before = replace(collect(), **changes)
+    one.prometheus.down = True
+    assert collect(snapshot=to_payload(before)).source == source
 
 
 def test_notices_of_the_state_item_reach_the_snapshot(one: FakeServices) -> None:

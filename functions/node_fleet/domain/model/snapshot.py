@@ -241,6 +241,11 @@ class Snapshot(FleetLoad):
     worker_taints: tuple[dict[str, Any], ...] = ()
 
     @property
+    def has_values(self) -> bool:
+        """Whether any value of the load was read."""
+        return any(value is not None for value in (self.cpu_percent, self.memory_percent, self.pending))
+
+    @property
     def pending_count(self) -> int | None:
         """Pods that the scheduler marked unschedulable, as Prometheus counts them; None when unknown."""
         if self.unschedulable is not None:
