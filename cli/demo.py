@@ -9,7 +9,6 @@ from time import monotonic as real_monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
@@ -107,7 +106,7 @@ def _listed(scenario: Scenario) -> tuple[str, str, str]:
 def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: int) -> None:
     begun = real_monotonic()
     target = report or Path("reports") / f"{scenario.name}.html"
-    stage = Console(stderr=True, highlight=False)
+    stage = console(stderr=True)
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
     with simulated_live(scenario, stage) as simulation:
         figures = figures_of(simulation, fixed_workers=fixed)

@@ -89,7 +89,7 @@ def explain(
 def show(found: Explained) -> None:
     """The sentence first, then each check, then each worker."""
     decision = found.decision
-    console().print(f"[bold]{found.title}[/bold]")
+    console().print(found.title, markup=False, style="bold")
     say(decision.sentence)
     say()
     facts(

@@ -73,7 +73,8 @@ def report(checks: Iterable[Check], *, as_json: bool) -> None:
 def _show(finding: Finding) -> None:
     """Print one line, and the fix below it."""
     out = console()
-    out.print(f"{SIGNS[finding.verdict]} [bold]{finding.name}[/bold]  ", end="")
+    out.print(f"{SIGNS[finding.verdict]} ", end="")
+    out.print(f"{finding.name}  ", markup=False, style="bold", end="")
     out.print(finding.saw, markup=False)
     if finding.fix:
         out.print(f"    fix: {finding.fix}", markup=False, style="cyan")

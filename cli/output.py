@@ -12,9 +12,12 @@ from enum import IntEnum
 from typing import Any, NoReturn
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
+
+from node_fleet.domain.model.text import escape_hidden, printable
 
 
 class ExitCode(IntEnum):
@@ -43,9 +46,18 @@ class WrongUseError(CommandError):
         super().__init__(text, hint=hint, code=ExitCode.WRONG_USE)
 
 
+class SafeConsole(Console):
+    """A console whose texts, wherever they come from, cannot move the cursor, recolour or reorder what is printed."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of the renderable without hidden characters; those of rich itself stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console for the streams of the moment; without colour where the output is not a terminal."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return SafeConsole(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def say(text: str = "") -> None:
@@ -60,7 +72,7 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print the answer as one JSON document."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n")
+    sys.stdout.write(escape_hidden(json.dumps(value, indent=2, default=str, ensure_ascii=False)) + "\n")
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -87,7 +99,7 @@ def facts(rows: Iterable[tuple[str, object]], *, title: str = "") -> None:
 
 def refuse(error: CommandError) -> NoReturn:
     """Print an error in one line and exit with its code."""
-    text = " ".join(error.text.split())
+    text = printable(" ".join(error.text.split()))
     between = " " if text.endswith("?") else "; "
     sys.stderr.write(f"node-fleet: {text}{between + error.hint if error.hint else ''}\n")
     raise SystemExit(int(error.code))

@@ -23,6 +23,8 @@ Reader = Callable[[Any, str], Any]
 Writer = Callable[[Any], Any]
 LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 50, 150
 PLAIN_CHARACTERS = 4000
+UNPACKED_BYTES = 8 * 2**20
+"""The largest packed value, unpacked. A payload of 256 KB could unpack to 250 MB."""
 _SCALARS: dict[type, str] = {int: "a whole number", float: "a finite number", str: "text"}
 _REQUIRED = object()
 
@@ -211,7 +213,15 @@ def _pack(value: Any) -> str:
 
 
 def _unpack(text: str) -> Any:
-    return json.loads(zlib.decompress(binascii.a2b_base64(text)))
+    """Raises ValueError, TypeError or zlib.error for a damaged text, and for one that would fill the memory."""
+    stream = zlib.decompressobj()
+    data = stream.decompress(binascii.a2b_base64(text), UNPACKED_BYTES)
+    if stream.unconsumed_tail:
+        raise ValueError(f"it is larger than {UNPACKED_BYTES // 2**20} MiB")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def take(event: Mapping[str, Any], key: str, kind: Any, *, default: Any = _REQUIRED) -> Any:

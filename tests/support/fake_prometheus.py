@@ -97,7 +97,7 @@ def reply(status: int, text: str, kind: str = "application/json") -> requests.Re
     response = requests.Response()
     response.status_code = status
     response.headers["Content-Type"] = kind
-    response._content = text.encode()
+    response._content, response._content_consumed = text.encode(), True
     return response
 
 

@@ -6,6 +6,7 @@ It does not know what a query means. Values that are not finite are left out: mi
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from node_fleet.settings import Settings
 _RETRIED_STATUS = (429, 500, 502, 504)
 _PAUSE_SECONDS = 1
 _UNAVAILABLE_SECONDS = 20
+MAX_ANSWER_BYTES = 32 * 2**20
+"""Decompressed. The nodes and pods of a cluster at its limits take a few MiB."""
+PIECE_BYTES = 64 * 1024
 _HEADERS = {
     "Content-Type": "application/x-www-form-urlencoded",
     "Accept": "application/json",
@@ -37,6 +41,24 @@ class Series:
 
     labels: Mapping[str, str]
     value: float
+
+
+class AnswerError(Exception):
+    """The answer is too large or takes too long. Never leaves this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer of the server, decompressed."""
+
+    status_code: int
+    kind: str
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text; what is not UTF-8 is replaced."""
+        return self.body.decode(errors="replace")
 
 
 def new_session() -> Any:
@@ -92,7 +114,7 @@ class PrometheusClient:
         response = self._get(name, f"query={_encoded(text)}&time={at}", deadline)
         return _series(name, self._payload(name, response))
 
-    def _get(self, name: str, form: str, deadline: float) -> Any:
+    def _get(self, name: str, form: str, deadline: float) -> Answer:
         response = self._try(name, form, deadline, fresh=False)
         if response.status_code == 401:
             response = self._try(name, form, deadline, fresh=True)
@@ -104,7 +126,7 @@ class PrometheusClient:
             )
         return response
 
-    def _try(self, name: str, form: str, deadline: float, *, fresh: bool) -> Any:
+    def _try(self, name: str, form: str, deadline: float, *, fresh: bool) -> Answer:
         """One request, repeated after a temporary failure until the deadline."""
         from requests import RequestException
 
@@ -117,7 +139,9 @@ class PrometheusClient:
                 break
             timeout = min(float(self._settings.prometheus_timeout_seconds), left)
             try:
-                response = self._session.send(request, timeout=timeout, allow_redirects=False)
+                response = self._send(request, timeout, deadline)
+            except AnswerError as error:
+                raise self._unreachable(name, str(error), deadline) from None
             except RequestException as error:
                 failure = _reason(error, timeout)
                 continue
@@ -125,6 +149,22 @@ class PrometheusClient:
                 return response
             failure = f"HTTP {response.status_code} {_excerpt(response.text)}".strip()
         raise self._unreachable(name, failure, deadline)
+
+    def _send(self, request: Any, timeout: float, deadline: float) -> Answer:
+        """Read the answer in pieces: neither its size, compressed or not, nor its slowness is the server's choice."""
+        received = self._session.send(request, timeout=timeout, allow_redirects=False, stream=True)
+        body = bytearray()
+        try:
+            for piece in received.iter_content(PIECE_BYTES):
+                if body and self._clock.now() > deadline:
+                    raise AnswerError("the answer did not end in time")
+                body += piece
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
+        finally:
+            received.close()
+        kind = str(received.headers.get("Content-Type", "no content type"))
+        return Answer(received.status_code, kind, bytes(body))
 
     def _request(self, form: str, fresh: bool) -> Any:
         from requests import Request, RequestException
@@ -164,13 +204,13 @@ class PrometheusClient:
         except SecretError as error:
             raise MetricsUnavailableError(f"Prometheus cannot be queried: {error}") from None
 
-    def _payload(self, name: str, response: Any) -> Mapping[str, Any]:
+    def _payload(self, name: str, response: Answer) -> Mapping[str, Any]:
         try:
-            payload = response.json()
-        except ValueError:
+            payload = json.loads(response.body)
+        except (ValueError, RecursionError):
             payload = None
         if not isinstance(payload, Mapping) or "status" not in payload:
-            kind = response.headers.get("Content-Type", "no content type").partition(";")[0]
+            kind = response.kind.partition(";")[0]
             raise MetricsUnavailableError(
                 f"{self._url} does not answer as Prometheus does: HTTP {response.status_code}, {kind},"
                 f" beginning {_excerpt(response.text)!r}; expected JSON"
@@ -196,14 +236,14 @@ def _series(name: str, payload: Mapping[str, Any]) -> list[Series]:
             found = [Series(entry["metric"], float(entry["value"][1])) for entry in data["result"]]
         else:
             raise QueryRefusedError(f"query {name} gives a {data['resultType']}, expected one value for each series")
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, OverflowError, TypeError, ValueError):
         raise MetricsUnavailableError(f"Prometheus' answer to query {name} is not a vector of numbers") from None
     return [series for series in found if math.isfinite(series.value)]
 
 
-def _starting(response: Any) -> bool:
+def _starting(response: Answer) -> bool:
     """Prometheus answers 503 in plain text while it starts; 503 with JSON is the error of a query."""
-    return response.status_code == 503 and not response.headers.get("Content-Type", "").startswith("application/json")
+    return response.status_code == 503 and not response.kind.startswith("application/json")
 
 
 def _reason(error: Exception, timeout: float) -> str:

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""Control characters but tab and line feed, characters that change the direction of text, and half characters."""
+
+
+def printable(text: str) -> str:
+    """The text without characters that a reader does not see and a terminal or a page obeys."""
+    return _HIDDEN.sub("", text)
+
+
+def escape_hidden(json_text: str) -> str:
+    """The same JSON with such characters as escapes."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+
 
 def count_of(count: int, noun: str) -> str:
     """For example: 1 worker, 2 workers."""

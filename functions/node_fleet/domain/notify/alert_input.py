@@ -31,7 +31,7 @@ def read_alert(text: str) -> ScalingAlert:
     """The alert in a message. Raises InvalidInputError naming what is wrong."""
     try:
         data: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInputError(f"alert message: {text!r:.60} is not JSON") from None
     if not isinstance(data, Mapping):
         raise InvalidInputError(f"alert message: {text!r:.60} is not an object")

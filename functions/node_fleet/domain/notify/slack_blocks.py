@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from node_fleet.domain.cost.tariff import Currency
+from node_fleet.domain.model.text import printable
 from node_fleet.domain.notify.message import Message
 
 HEADER_LIMIT = 150
@@ -28,6 +29,9 @@ _SECRETS = (
     re.compile(r"https://hooks\.slack\.com/\S+"),
     re.compile(r"\bK10[0-9a-f]{16,}::\S+"),
     re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    re.compile(r"(?i)\b(?:basic|bearer)\s+[A-Za-z0-9+/=_.~-]{8,}"),
+    re.compile(r"(?i)\b[\w-]*(?:secret|session)[_-]?(?:access[_-]?)?(?:key|token)\b\"?\s*[=:]\s*\"?[^\s\",;]+"),
+    re.compile(r"(?<![A-Za-z0-9/+=])(?=\S*[A-Z])(?=\S*[a-z])(?=\S*[0-9])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"),
     re.compile(r"(?i)(?<=authorization: )\S+ \S+"),
     re.compile(r"(?i)(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
     re.compile(r"(?i)\b(?:password|passwd|secret|token|api[_-]?key)\b\"?\s*[=:]\s*\"?[^\s\",;]+"),
@@ -89,7 +93,7 @@ def execution_link(arn: str, region: str) -> str:
 
 def escaped(text: str) -> str:
     """The text with Slack's three control characters as entities and without secrets."""
-    return redacted(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return printable(redacted(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def redacted(text: str) -> str:
@@ -120,13 +124,18 @@ def _change(before: str, after: str) -> str:
     return before if before == after else f"{before} → {after}"
 
 
+def _mrkdwn(text: str) -> dict[str, Any]:
+    """verbatim: Slack turns no name in the text into a link or a mention."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
 def _section(text: str, *, raw: bool = True) -> dict[str, Any]:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": cut(escaped(text) if raw else text, SECTION_LIMIT)}}
+    return {"type": "section", "text": _mrkdwn(cut(escaped(text) if raw else text, SECTION_LIMIT))}
 
 
 def _fields(facts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     texts = [cut(f"*{name}*\n{escaped(value)}", FIELD_LIMIT) for name, value in facts[:FIELDS_LIMIT]]
-    return {"type": "section", "fields": [{"type": "mrkdwn", "text": text} for text in texts]}
+    return {"type": "section", "fields": [_mrkdwn(text) for text in texts]}
 
 
 def _lists(title: str, lines: Iterable[str]) -> list[dict[str, Any]]:
@@ -138,11 +147,11 @@ def _lists(title: str, lines: Iterable[str]) -> list[dict[str, Any]]:
             sections[-1] += f"\n{bullet}"
         else:
             sections.append(bullet if sections else f"*{title}*\n{bullet}")
-    return [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in sections]
+    return [{"type": "section", "text": _mrkdwn(text)} for text in sections]
 
 
 def _context(text: str) -> dict[str, Any]:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": cut(text, SECTION_LIMIT)}]}
+    return {"type": "context", "elements": [_mrkdwn(cut(text, SECTION_LIMIT))]}
 
 
 def _fits_header(title: str) -> bool:
@@ -158,5 +167,5 @@ def _payload(title: str, blocks: list[dict[str, Any]], *, fallback: str) -> dict
     if len(whole) > BLOCKS_LIMIT:
         more = len(whole) - BLOCKS_LIMIT + 1
         whole = [*whole[: BLOCKS_LIMIT - 1], _context(f"{more} more blocks {CUT}")]
-    plain = " ".join(fallback.split()) or "node-fleet"  # Slack refuses a message without text
+    plain = printable(" ".join(fallback.split())) or "node-fleet"  # Slack refuses a message without text
     return {"text": cut(escaped(plain), SECTION_LIMIT), "blocks": whole}
