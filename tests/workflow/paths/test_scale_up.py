@@ -28,6 +28,20 @@ def test_unschedulable_pods_launch_workers_that_join_and_the_cooldown_holds_the_
     assert following.status == "SUCCEEDED"
 
 
+def test_a_spot_warning_shortly_before_a_tick_launches_one_worker_although_ec2_lists_it_late() -> None:
+    with stage(workers=4, market="spot", min_workers=4, max_workers=8, warm_up=2) as fleet:
+        fleet.cloud.ec2.delays.invisible_seconds = 30
+        asked = len(fleet.cloud.recorder.of("RunInstances"))
+        interval = fleet.settings.interval_seconds
+        next_tick = max(run.started_at for run in fleet.sim.executions) + interval
+        fleet.deployment.clock.advance(next_tick - 10 - fleet.now())
+        fleet.cloud.ec2.warn_spot(fleet.workers()[0])
+        fleet.deployment.clock.advance(3 * interval)
+        assert len(fleet.cloud.recorder.of("RunInstances")) == asked + 1
+        fleet.deployment.clock.advance(2 * interval)
+        assert len(fleet.workers()) == 4
+
+
 def test_while_pods_still_wait_the_same_run_goes_round_again(fleet: Stage) -> None:
     fleet.load(900)
     run = fleet.tick_until(lambda e: e.path.count("LaunchNodes") > 1)
