@@ -125,6 +125,7 @@ REFUSALS = (
             "InvalidAMIID.NotFound InvalidAMIID.Unavailable InvalidAMIID.Malformed InvalidKeyPair.NotFound "
             "InvalidGroup.NotFound InvalidSecurityGroupID.NotFound InvalidSubnetID.NotFound InvalidSubnet "
             "MissingParameter UnknownParameter UnsupportedOperation InstanceTypeNotSupported "
+            "InstanceCreditSpecification.NotSupported "
             "Client.InternalError Client.InvalidSnapshot.NotFound"
         ),
         prefixes=("AuthFailure. InvalidLaunchTemplate InvalidParameter InvalidBlockDevice InvalidIamInstanceProfile"),
