@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError
 
 from cdk_app.permissions import NEEDS
-from cdk_app.workflow import handlers
+from cdk_app.workflow import HANDLERS, handlers
 from node_fleet import services
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.adapters.records import Records
@@ -136,10 +136,10 @@ def test_nothing_is_open_to_the_world(app: App) -> None:
     assert 22 not in {r["FromPort"] for r in rules}
 
 
-def test_functions_that_do_not_read_prometheus_stay_outside_the_vpc(app: App) -> None:
-    found = app.resources(f"{NEW}-autoscaler", "AWS::Lambda::Function").values()
-    outside = {f["FunctionName"].removeprefix(f"{NEW}-") for f in found if "VpcConfig" not in f}
-    assert outside == {name for name in handlers() if not NEEDS[name].prometheus}
+def test_exactly_the_functions_whose_code_reads_prometheus_are_inside_the_vpc(app: App) -> None:
+    inside = {f["FunctionName"].removeprefix(f"{NEW}-") for f in in_vpc(app, NEW)}
+    code = {name: (HANDLERS / f"{module}.py").read_text(encoding="utf-8") for name, module in handlers().items()}
+    assert inside == {name for name, text in code.items() if "services.prometheus" in text}
 
 
 def test_an_attached_network_with_its_own_way_out_uses_the_usual_names(app: App) -> None:
