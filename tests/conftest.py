@@ -109,7 +109,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the findings about all tests together."""
+    """Print the findings about all tests together, and what the tests with a real control plane cost."""
+    reports = [one for many in terminalreporter.stats.values() for one in many if isinstance(one, pytest.TestReport)]
+    seconds = sum(one.duration for one in reports if one.nodeid.startswith("tests/conformance/"))
+    if seconds:
+        terminalreporter.write_line(
+            f"conformance tests: {seconds:.0f} s in all processes, the wait for the build included"
+        )
     for finding in config.stash.get(FINDINGS, []):
         terminalreporter.write_line(f"whole suite: {finding}", red=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simulator.cluster.control.volumes import local_claim
 from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.objects import (
     LABEL_CONTROL_PLANE,
@@ -80,7 +81,8 @@ def _workload(spec: ApplicationSpec) -> Obj:
         "status": {},
     }
     if spec.kind == "StatefulSet" and spec.volume == "local-path":
-        workload["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
+        claim = local_claim(spec.namespace, "data")["spec"]
+        workload["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
     return workload
 
 

@@ -48,7 +48,8 @@ def with_the_real_one(case: Case, now: float, home: Path) -> Record:
                 [str(KUBECTL), *words], env=environment, capture_output=True, text=True, timeout=60, check=False
             )
             ended.append(CommandResult(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr))
-    cluster.wait(2)
+    if case.reachable:
+        cluster.wait(5)
     found = {"commands": [result_of(one) for one in ended], **state_of(cluster)}
     cluster.close()
     return found

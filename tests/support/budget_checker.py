@@ -5,10 +5,12 @@ It shares no arithmetic with `disruption`, so that a mistake there shows here. V
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from simulator.cluster.api.store import Change
-from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
+from simulator.cluster.model import OUR_ACTOR
 from simulator.cluster.objects import Obj
 from simulator.cluster.state import Machine
 
@@ -37,10 +39,24 @@ class Removal:
     labels: dict[str, str]
 
 
+class Observed(Protocol):
+    """A cluster whose changes can be followed."""
+
+    end_listeners: list[Callable[[Machine, bool], None]]
+
+    def on_change(self, listener: Callable[[Change], None]) -> None: ...
+
+    def objects(self, resource: str) -> list[Obj]: ...
+
+    def find(self, resource: str, namespace: str, name: str) -> Obj | None: ...
+
+    def now(self) -> float: ...
+
+
 class BudgetChecker:
     """Attach it to a cluster; read `violations`, `removals` and `involuntary_drops` afterwards."""
 
-    def __init__(self, cluster: SimulatedCluster, *, our_actor: str = OUR_ACTOR) -> None:
+    def __init__(self, cluster: Observed, *, our_actor: str = OUR_ACTOR) -> None:
         self._cluster = cluster
         self._ours = our_actor
         self.violations: list[Violation] = []

@@ -64,11 +64,23 @@ def claims(case: dict[str, Any]) -> dict[str, list[Any]]:
         if "persistentVolumeClaim" in v
     ]
     namespace = case["pod"]["metadata"]["namespace"]
+    modes = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    size = {"storage": "1Gi"}
     return {
         "persistentvolumeclaims": [
-            {"metadata": {"namespace": namespace, "name": n}, "spec": {"volumeName": n}} for n in names
+            {
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": {**modes, "volumeName": name, "resources": {"requests": size}},
+            }
+            for name in names
         ],
-        "persistentvolumes": [{"metadata": {"name": n}, "spec": {"csi": {"driver": "ebs.csi.aws.com"}}} for n in names],
+        "persistentvolumes": [
+            {
+                "metadata": {"name": name},
+                "spec": {**modes, "capacity": size, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": name}},
+            }
+            for name in names
+        ],
     }
 
 

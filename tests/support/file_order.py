@@ -26,6 +26,8 @@ LONG_FIRST = (
     "tests/integration/test_template_runs.py",
     "tests/workflow/test_interruption.py",
 )
+LAST = "tests/conformance/"
+"""These wait for the control plane, which is built meanwhile."""
 
 
 def distribute(items: list[pytest.Item]) -> None:
@@ -39,5 +41,7 @@ def module_of(item: pytest.Item) -> str:
 
 
 def turn(module: str) -> int:
-    """Long files in their order, then all others."""
+    """Long files in their order, then all others, and at last those that wait for a build."""
+    if module.startswith(LAST):
+        return len(LONG_FIRST) + 1
     return LONG_FIRST.index(module) if module in LONG_FIRST else len(LONG_FIRST)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.cluster.load.applications import ApplicationSpec
-from simulator.cluster.objects import MIRROR_ANNOTATION, RUN_SECONDS
+from simulator.cluster.objects import MIRROR_ANNOTATION, RUN_SECONDS, is_terminating
 from simulator.cluster.workloads import pod_object
 from tests.support.clusters import AnyCluster
 
@@ -71,7 +71,7 @@ def bare_pod(cluster: AnyCluster) -> None:
 
 
 def mirror_pod(cluster: AnyCluster) -> None:
-    cluster.create("pods", pod_object("static-web", annotations={MIRROR_ANNOTATION: "abc"}, nodeSelector=ON_W0))
+    cluster.create("pods", pod_object("static-web", annotations={MIRROR_ANNOTATION: "abc"}, nodeName="i-w0"))
 
 
 def finished_pod(cluster: AnyCluster) -> None:
@@ -88,11 +88,13 @@ def two_budgets(cluster: AnyCluster) -> None:
 def end_namespace(cluster: AnyCluster) -> None:
     """Its pods begin to stop, and take some seconds."""
     cluster.delete("namespaces", "", "shop")
-    cluster.wait(1)
+    while not all(is_terminating(pod) for pod in cluster.objects("pods", "shop")):
+        cluster.wait(0.2)
 
 
 def lose_node(cluster: AnyCluster) -> None:
     """The machine ends, and nothing stops the pods that were deleted since."""
+    cluster.cordon("i-w0")
     cluster.instance_ended("i-w0", voluntary=False)
     for pod in cluster.objects("pods", "shop"):
         cluster.delete("pods", "shop", pod["metadata"]["name"])
@@ -159,7 +161,7 @@ DRAINING = (
     case(
         "drain in an ending namespace",
         (*DRAIN, "--timeout=30s"),
-        setup=on_the_node(replicas=1, shutdown_seconds=8.0),
+        setup=on_the_node(replicas=1, shutdown_seconds=14.0),
         before=end_namespace,
         lead=1,
     ),

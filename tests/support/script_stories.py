@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ Step = tuple[str, dict[str, str]]
 
 DRAIN: Step = ("drain_node", {"OPERATION_ID": "op-1", "DRAIN_TIMEOUT_SECONDS": "40", "NOT_AFTER": "{now+60}"})
 LATE: Step = ("drain_node", {**DRAIN[1], "NOT_AFTER": "{now-60}"})
-DEADLINE: Step = ("drain_node", {**DRAIN[1], "DRAIN_TIMEOUT_SECONDS": "12", "DRAIN_MODE": "deadline"})
+DEADLINE: Step = ("drain_node", {**DRAIN[1], "DRAIN_TIMEOUT_SECONDS": "30", "DRAIN_MODE": "deadline"})
 CHECK: Step = ("check_node", {})
 INSPECT: Step = ("inspect_nodes", {})
 UNCORDON: Step = ("uncordon_node", {"OPERATION_ID": "op-1"})
@@ -99,8 +100,9 @@ def variables_of(step: Step, now: float) -> dict[str, str]:
 
 
 def ending_of(ended: CommandResult) -> list[Any]:
-    """The exit and the last line, which the workflow reads; without the inspection's checksum, which covers ages."""
-    last = (ended.stdout.splitlines() or [""])[-1]
+    """The exit and the last line, which the workflow reads, without times and generated names; without a checksum."""
+    last = re.sub(r"\b\d{10}\b", "TIME", (ended.stdout.splitlines() or [""])[-1])
+    last = re.sub(r"-[0-9a-f]{8,10}-[a-z0-9]{5}\b", "-POD", last)
     return [ended.exit_code, " ".join(last.split()[:2]) if last.startswith("end ") else last]
 
 

@@ -33,6 +33,7 @@ class Tier:
     seed: int
     schedules: int
     clusters: int
+    judged_clusters: int
 
     def __str__(self) -> str:
         """For the report's header."""
@@ -46,6 +47,8 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--all", action="store_true", dest="whole", help="run every test; CI does")
     group.addoption("--sample-seed", type=int, help="draw schedules, clusters and faults with this seed")
     group.addoption("--schedules", type=int, help="random schedules of faults (50; 500 with --all)")
+    group.addoption("--judged-clusters", type=int, default=40, help="clusters whose fit the real scheduler judges (40)")
+    group.addoption("--record", action="store_true", help="write the answers of the real control plane to fixtures")
     group.addoption("--changed", action="store_true", help="only the tests that the changed files reach")
     group.addoption("--since", help="with --changed: changes since this commit (default: since main)")
 
@@ -65,6 +68,7 @@ def tier_of(config: pytest.Config) -> Tier:
         seed=config.option.sample_seed,
         schedules=number or (500 if whole else 50),
         clusters=200 if whole else 20,
+        judged_clusters=config.option.judged_clusters,
     )
 
 

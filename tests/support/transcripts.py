@@ -18,6 +18,8 @@ from tests.support.kubectl_cases import Case, prepare
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "real_plane"
 NOISE = re.compile(r"^[EWI]\d{4} |^Warning: version difference")
+GENERATED = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters of generated names."""
 Record = dict[str, Any]
 
 
@@ -32,6 +34,8 @@ def recorded(subject: str) -> Record:
 
 
 def write(subject: str, records: Record) -> None:
+    """Replace these records; the others of the subject stay."""
+    records = {**(recorded(subject) if file_of(subject).exists() else {}), **records}
     FOLDER.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(name)}: {json.dumps(records[name])}" for name in sorted(records)]
     file_of(subject).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
@@ -44,7 +48,7 @@ def kubectl_record(case: Case, cluster: AnyCluster) -> Record:
         case.before(cluster)
     ended = [cluster.kubectl(*words, reachable=case.reachable) for words in case.commands]
     if case.reachable:
-        cluster.wait(2)
+        cluster.wait(5)
     return {"commands": [result_of(one) for one in ended], **state_of(cluster)}
 
 
@@ -65,6 +69,7 @@ def essential(text: str) -> list[str]:
         return [json.dumps(essence(json.loads(text)), sort_keys=True)]
     lines = (re.sub(r"127\.0\.0\.1:\d+", "SERVER", line) for line in text.splitlines() if not NOISE.match(line))
     unnamed = (re.sub(r"-[0-9a-f]{8,10}-[a-z0-9]{5}\b", "-POD", line) for line in lines)
+    unnamed = (re.sub(rf"-[{GENERATED}]{{5}}\b", "-POD", line) for line in unnamed)
     plain = (re.sub(r" +", " ", re.sub(r"\b\d+s\b", "Ns", line)).strip() for line in unnamed)
     return sorted({_without_order(line) for line in plain if line})
 
@@ -75,6 +80,13 @@ def _without_order(line: str) -> str:
     if colon and not word:
         line = colon + "; ".join(sorted(parts.split("; ")))
     return re.sub(r"\[(.*)\]", lambda found: f"[{', '.join(sorted(found[1].split(', ')))}]", line)
+
+
+def _labels_set_by_kubernetes(obj: Obj) -> tuple[str, ...]:
+    """Labels that controllers and admission add and nothing of node-fleet reads."""
+    places = () if obj.get("kind") == "Node" else ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+    hashes = ("pod-template-hash", "controller-revision-hash", "pod-template-generation")
+    return ("beta.kubernetes.io/arch", "beta.kubernetes.io/os", *hashes, *places)
 
 
 def essence(obj: Obj) -> Obj:
@@ -88,7 +100,7 @@ def essence(obj: Obj) -> Obj:
         "namespace": metadata.get("namespace"),
         "name": None if owner else metadata.get("name"),
         "owner": owner and [owner["apiVersion"], owner["kind"]],
-        "labels": {k: v for k, v in metadata.get("labels", {}).items() if k != "pod-template-hash"},
+        "labels": {k: v for k, v in metadata.get("labels", {}).items() if k not in _labels_set_by_kubernetes(obj)},
         "annotations": {k: v for k, v in metadata.get("annotations", {}).items() if k not in SET_BY_KUBERNETES},
         "version is text": isinstance(metadata.get("resourceVersion"), str),
         **{name: spec.get(name) for name in ("providerID", "unschedulable", "nodeName")},

@@ -78,6 +78,11 @@ def words_of_pytest(start_script: Any, monkeypatch: pytest.MonkeyPatch, words: l
 def test_the_arguments_of_test_reach_pytest(start_script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert words_of_pytest(start_script, monkeypatch, ["--all", "-k", "x"])[-3:] == ["--all", "-k", "x"]
     assert "--last-failed" in words_of_pytest(start_script, monkeypatch, ["--failed"])
+    assert words_of_pytest(start_script, monkeypatch, ["--conformance", "-x"])[-3:] == [
+        "tests/conformance",
+        "--all",
+        "-x",
+    ]
 
 
 def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:

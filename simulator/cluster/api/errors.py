@@ -30,7 +30,7 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **({"reason": self.reason} if self.reason else {}),
             "details": {"causes": self.causes},
             "code": self.code,
         }
@@ -67,7 +67,7 @@ def budget_refusal(budget: str, needed: int, healthy: int) -> ApiError:
 def two_budgets() -> ApiError:
     return ApiError(
         code=500,
-        reason="InternalError",
+        reason="",
         message="This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
     )
 

@@ -6,29 +6,25 @@ Only the fields that node-fleet's scripts write, and budgets, are checked.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-from simulator.cluster.api.errors import ApiError, bad_request
+from simulator.cluster.api.errors import ApiError
 from simulator.cluster.objects import Obj
 
 _KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PERCENTAGE: Final = re.compile(r"[0-9]+%")
+_PERCENTAGE: Final = re.compile(r"(100|[0-9]{1,2})%")
 _KINDS: Final = {"nodes": "Node", "poddisruptionbudgets": "PodDisruptionBudget.policy"}
 
 
-def check_types(resource: str, obj: Obj) -> None:
-    """Refuse values that do not decode into the object's fields."""
-    for field in ("labels", "annotations"):
-        for key, value in (obj["metadata"].get(field) or {}).items():
-            if not isinstance(value, str):
-                raise bad_request(f"unrecognized type: {_json_type(value)} in metadata.{field}[{key}]")
-    if resource == "nodes" and not isinstance(obj["spec"].get("unschedulable", False), bool):
-        raise bad_request("json: cannot unmarshal string into Go struct field NodeSpec.spec.unschedulable of type bool")
-
-
 def check_update(resource: str, before: Obj, after: Obj) -> None:
-    """Refuse a changed object that is not valid."""
+    """Refuse a changed object that does not decode or is not valid."""
     problems = [
+        f"metadata.{field}[{key}]: Invalid value: {value}: a string is expected"
+        for field in ("labels", "annotations")
+        for key, value in (after["metadata"].get(field) or {}).items()
+        if not isinstance(value, str)
+    ]
+    problems += [
         f'metadata.annotations: Invalid value: "{key}": a qualified name is expected'
         for key in after["metadata"].get("annotations") or {}
         if not _KEY.fullmatch(key)
@@ -37,6 +33,8 @@ def check_update(resource: str, before: Obj, after: Obj) -> None:
         known, wanted = before["spec"].get("providerID", ""), after["spec"].get("providerID", "")
         if known and known != wanted:
             problems.append("spec.providerID: Forbidden: node updates may only change labels, taints, or capacity")
+        if not isinstance(after["spec"].get("unschedulable", False), bool):
+            problems.append("spec.unschedulable: Invalid value: true or false is expected")
     if resource == "poddisruptionbudgets":
         problems += _budget_problems(after["spec"])
     if problems:
@@ -46,15 +44,19 @@ def check_update(resource: str, before: Obj, after: Obj) -> None:
         )
 
 
+def version_of(text: str) -> int:
+    """The number in a resourceVersion. The API server answers 500 when it is none."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ApiError(code=500, reason="", message=f'strconv.ParseUint: parsing "{text}": invalid syntax') from error
+
+
 def _budget_problems(spec: Obj) -> list[str]:
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         return ["spec: Invalid value: minAvailable and maxUnavailable cannot be both set"]
     return [
-        f'spec.{field}: Invalid value: "{spec[field]}": a valid percent string must be a number followed by %'
+        f'spec.{field}: Invalid value: "{spec[field]}": a number of at most 100 followed by % is expected'
         for field in ("minAvailable", "maxUnavailable")
         if isinstance(spec.get(field), str) and not _PERCENTAGE.fullmatch(spec[field])
     ]
-
-
-def _json_type(value: Any) -> str:
-    return "float64" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from simulator.cluster.api.errors import ApiError, bad_request, conflict, not_found
 from simulator.cluster.api.selectors import fields_of, matches_fields
 from simulator.cluster.api.store import RESOURCES, ObjectStore, copy_of
-from simulator.cluster.api.validation import check_types, check_update
+from simulator.cluster.api.validation import check_update, version_of
 from simulator.cluster.objects import Obj
 
 _READ_ONLY: Final = ("uid", "creationTimestamp", "resourceVersion", "name", "namespace", "deletionTimestamp")
@@ -128,11 +128,10 @@ class ApiVerbs:
         current = self.get(resource, namespace, name)
         wanted = merge_patch(copy_of(current), patch)
         have, want = current["metadata"], wanted["metadata"]
-        if want["resourceVersion"] not in ("0", have["resourceVersion"]):  # 0 asks for no precondition
+        if version_of(want["resourceVersion"]) not in (0, int(have["resourceVersion"])):  # 0 is no precondition
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise conflict(resource, name, why)
 
-        check_types(resource, wanted)
         check_update(resource, current, wanted)
 
         def edit(fresh: Obj) -> None:

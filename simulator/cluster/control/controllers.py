@@ -18,6 +18,7 @@ from simulator.cluster.objects import (
     is_active,
     is_terminating,
     node_of,
+    set_condition,
 )
 from simulator.cluster.state import ClusterState
 
@@ -221,6 +222,7 @@ class Controllers:
                     daemon_set, f"{metadata['name']}-{self._state.new_suffix()}", daemon_set["spec"]["template"]
                 )
                 pod["spec"]["nodeName"] = name
+                set_condition(pod, self._state.now(), "PodScheduled", "True")
                 pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), *_DAEMON_TOLERATIONS]
                 self.create_pod(pod)
 

@@ -94,9 +94,9 @@ def test_an_unknown_path_is_not_found(path: str) -> None:
 @pytest.mark.parametrize(
     ("patch", "code"),
     [
-        ({"metadata": {"annotations": {"node-fleet.io/cordoned-at": 5}}}, 400),
+        ({"metadata": {"annotations": {"node-fleet.io/cordoned-at": 5}}}, 422),
         ({"metadata": {"annotations": {"node fleet/undone": "op-1"}}}, 422),
-        ({"spec": {"unschedulable": "true"}}, 400),
+        ({"spec": {"unschedulable": "true"}}, 422),
         ({"spec": {"providerID": "aws:///us-east-1a/i-other"}}, 422),
         ({"spec": {"providerID": None}}, 422),
     ],
