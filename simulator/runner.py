@@ -19,6 +19,7 @@ Edge = tuple[str, str]
 RUNNING = "RUNNING"
 FINISHED_KEPT = 200
 HISTORIES_KEPT = 20
+LIKE_BYTES = 32_768  # zlib looks no further back
 ENTERED = "StateEntered"
 
 
@@ -40,7 +41,10 @@ class StateVisit:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Execution:
-    """One execution. What it did can be asked while it runs; its full history is kept compressed once it ended."""
+    """One execution. What it did can be asked while it runs; its full history is kept compressed once it ended.
+
+    _like: a history of the same state machine; what both have in common takes no place.
+    """
 
     arn: str
     name: str
@@ -54,6 +58,7 @@ class Execution:
     events_count: int = 0
     _events: Callable[[], list[dict[str, Any]]] = field(default=list)
     _packed: bytes = b""
+    _like: bytes = b""
 
     @property
     def running(self) -> bool:
@@ -64,7 +69,7 @@ class Execution:
         """The history events as Step Functions lists them."""
         if not self._packed:
             return self._events()
-        unpacked: list[dict[str, Any]] = json.loads(zlib.decompress(self._packed))
+        unpacked: list[dict[str, Any]] = json.loads(zlib.decompressobj(zdict=self._like).decompress(self._packed))
         return unpacked
 
     @property
@@ -95,11 +100,14 @@ class Execution:
         """What came out of a state the last time it was left."""
         return self._last(state).output
 
-    def pack(self) -> None:
+    def pack(self, like: bytes) -> bytes:
+        """Keep the history compressed, and return it as it was before."""
         events = self._events()
-        self.events_count = len(events)
-        self._packed = zlib.compress(json.dumps(events, default=str).encode(), level=1)
+        text, self.events_count, self._like = json.dumps(events, default=str).encode(), len(events), like
+        packer = zlib.compressobj(zdict=like)
+        self._packed = packer.compress(text) + packer.flush()
         self._events = list
+        return text
 
     def _last(self, state: str) -> StateVisit:
         visits = [visit for visit in self.history if visit.name == state]
@@ -119,6 +127,7 @@ class Runner:
         self._client = client
         self._by_moto: dict[int, Execution] = {}
         self._finished: list[Any] = []
+        self._histories: dict[str, bytes] = {}
         self._numbers = itertools.count(1)
 
     def start(self, input: Any = None, name: str | None = None, *, machine: str | None = None) -> Execution:
@@ -176,7 +185,8 @@ class Runner:
         record.status = execution.exec_status.value
         record.ended_at = self._clock.now()
         record.error, record.cause = execution.error, execution.cause
-        record.pack()
+        history = record.pack(self._histories.get(record.machine, b""))
+        self._histories.setdefault(record.machine, history[-LIKE_BYTES:])
         self._prune(execution)
         self._announce(record)
 

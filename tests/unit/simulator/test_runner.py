@@ -71,6 +71,15 @@ def test_a_quiet_execution_walks_its_path_and_keeps_inputs_and_outputs(cloud: Cl
     assert execution.name == "first"
 
 
+def test_each_of_many_similar_histories_is_kept_whole(cloud: Cloud) -> None:
+    machine(cloud, Script({"go": "on"}))
+    executions = [cloud.runner.run({"trigger": "manual", "text": "x" * number * 9_000}) for number in range(5)]
+    for number, execution in enumerate(executions):
+        assert execution.history[0].input == {"trigger": "manual", "text": "x" * number * 9_000}
+        assert execution.path == ["Look", "Route", "Done"]
+        assert len(execution.events) == execution.events_count
+
+
 def test_a_wait_state_passes_virtual_seconds_only(cloud: Cloud) -> None:
     look = Script({"go": "wait"}, {"go": "wait"}, {"go": "on"})
     machine(cloud, look)
