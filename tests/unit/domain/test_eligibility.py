@@ -79,7 +79,7 @@ KEPT = [
     (blocked("f", "-/-/alone/time"), {}, "the inspection reached its time limit"),
     (blocked("u"), {}, "cannot be judged"),
     (blocked("z"), {}, "cannot be judged"),
-    (node(more_blockers=3), {}, "3 of its pods must not be moved"),
+    (node(more_blockers=3), {}, "3 of its pods and claims keep it"),
     (replace(blocked("s"), more_blockers=3), {}, "is a StatefulSet pod, and 3 more"),
 ]
 
@@ -97,7 +97,7 @@ def test_a_worker_that_was_to_be_replaced_and_is_ready_again_stays() -> None:
 def test_lost_pods_that_the_answer_only_counts_do_not_keep_a_dead_worker() -> None:
     lost = replace(blocked("s"), ready=False, more_blockers=7)
     assert reason(lost, not_ready=ID) == ""
-    assert reason(replace(lost, more_lasting=2), not_ready=ID) == "2 of its pods must not be moved"
+    assert reason(replace(lost, more_lasting=2), not_ready=ID) == "2 of its pods and claims keep it"
 
 
 def test_the_operators_sentence() -> None:

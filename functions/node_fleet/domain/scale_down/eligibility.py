@@ -204,7 +204,7 @@ def _pods_reason(node: InspectedNode, dead: bool) -> str:
     if not shown and not hidden:
         return ""
     if not shown:
-        return f"{hidden} of its pods must not be moved"
+        return f"{hidden} of its pods and claims keep it"
     others = len(shown) - 1 + hidden
     more = f", and {others} more" if others else ""
     return f"{_pod_reason(shown[0])}{more}"
