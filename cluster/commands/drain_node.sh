@@ -107,6 +107,9 @@ def main():
     mark = node_protected(node, cluster.now)
     if mark:
         found.insert(0, "node:" + mark)
+    owners = {controller(p)["uid"] for p in pods if moves(p) and controller(p) and "uid" in controller(p)}
+    with open(os.environ["OWNERS_FILE"], "w") as file:
+        file.write(" ".join([os.environ["OPERATION_ID"], *sorted(owners)]))
     force = any(cluster.needs_force(p) for p in pods)
     print("blocked " + ",".join(found[:2]) + f" {max(0, len(found) - 2)}" if found else "force" if force else "free")
 

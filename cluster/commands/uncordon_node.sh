@@ -3,16 +3,57 @@
 # operation end without effect. It is safe to run twice or late.
 #
 # Parameters of the document: NODE_NAME, OPERATION_ID. The last line is "result: WORD detail": uncordoned, not-cordoned,
-# foreign-cordon, no-node (all exit status 0), bad-parameter (64), unreadable (69), busy (75).
+# foreign-cordon, no-node (all exit status 0), bad-parameter (64), unreadable (69), busy (75). Before it comes
+# "own-pods: COUNT NAMESPACE/POD" when pods are unschedulable whose owner had pods on the node before the drain.
 # insert: parts/environment.sh
 
 # insert: parts/node.sh
 
 # insert: parts/cordon.sh
 
+# Prints "own-pods: COUNT NAMESPACE/POD" when pods wait whose owner had pods on this node when the operation drained it.
+print_own_pods() {
+  python3 - <<'PYTHON'
+import json
+import os
+import subprocess
+import sys
+
+PENDING = "/api/v1/pods?fieldSelector=spec.nodeName%3D"
+
+
+def owner(pod):
+    return next((r.get("uid") for r in pod["metadata"].get("ownerReferences") or () if r.get("controller")), None)
+
+
+def is_unschedulable(pod):
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+
+
+def main():
+    with open(os.environ["OWNERS_FILE"]) as file:
+        operation, *owners = file.read().split()
+    if operation != os.environ["OPERATION_ID"]:
+        return
+    done = subprocess.run(["kubectl", "get", "--raw", PENDING], stdout=subprocess.PIPE, check=True)
+    waiting = [p for p in json.loads(done.stdout)["items"] or () if is_unschedulable(p) and owner(p) in owners]
+    if waiting:
+        names = sorted(p["metadata"]["namespace"] + "/" + p["metadata"]["name"] for p in waiting)
+        print(f"own-pods: {len(names)} {names[0]}")
+
+
+try:
+    main()
+except (OSError, ValueError, subprocess.CalledProcessError) as error:
+    print(f"the pods that wait are unknown: {error}", file=sys.stderr)
+PYTHON
+}
+
 check_node_name
 check_operation_id
 take_lock 10
+print_own_pods
 
 for attempt in 1 2 3; do
   read_node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model.back_off import REMOVAL, node_key, seconds_left
+from node_fleet.domain.model.back_off import OWN_PODS_WEIGHT, REMOVAL, node_key, seconds_left
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
@@ -12,6 +12,7 @@ from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import (
     after_target,
     alert_once,
+    describe_own_pods,
     drain_failed_alert,
     moved,
     removals_paused_alert,
@@ -27,6 +28,8 @@ TRY_THE_NEXT = ("failed", "blocked")
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return the `operation`, `next`, and a back-off in `memory` when the drain failed.
 
+    A drain that is withdrawn because pods of the worker found no other place counts as several failures.
+
     Raises:
         ServerUnreachableError: the cordon may remain; the operation stays open for the next run.
     """
@@ -41,13 +44,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
     now = services.clock.now()
     status, why = _cause(event)
+    own_pods = describe_own_pods(result) if status == "withdrawn" else ""
+    why = "; ".join(filter(None, (why, own_pods)))
     changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
     if "failure" in event or status not in TRY_THE_NEXT or _is_expired(services, operation, now):
         changed = changed.without_the_rest(why)
     services.state.save_operation(run, changed)
     answer = put(event, operation=changed, next=after_target(changed))
     answer = add_alerts(answer, notes=[undone_sentence(target, result.word, why)])
-    return _with_back_off(services, answer, target, why) if status == "failed" else answer
+    if status != "failed" and not own_pods:
+        return answer
+    return _with_back_off(services, answer, target, why, own_pods=bool(own_pods))
 
 
 def _cause(event: dict[str, Any]) -> tuple[str, str]:
@@ -68,14 +75,17 @@ def _is_expired(services: Services, operation: Operation, now: int) -> bool:
     return operation.phase == "fail" or now - operation.started_at > services.settings.operation_limit_seconds
 
 
-def _with_back_off(services: Services, event: dict[str, Any], target: Target, why: str) -> dict[str, Any]:
+def _with_back_off(
+    services: Services, event: dict[str, Any], target: Target, why: str, *, own_pods: bool
+) -> dict[str, Any]:
     key, now, policy = node_key(target.instance_id), services.clock.now(), services.settings.policy()
-    memory = record_failure(take(event, "memory", Memory, default=Memory()), key, now, policy)
+    memory, weight = take(event, "memory", Memory, default=Memory()), OWN_PODS_WEIGHT if own_pods else 1
+    memory = record_failure(memory, key, now, policy, weight=weight)
     if event.get("failure", {}).get("Error") == "TerminationRefusedError":
         memory = record_failure(memory, REMOVAL, now, policy)
         alert = removals_paused_alert(why, seconds_left(memory.back_offs, REMOVAL, now))
     else:
-        kind = event.get("drain", {}).get("alert") or "drain_failed"
+        kind = "own_pods_waiting" if own_pods else event.get("drain", {}).get("alert") or "drain_failed"
         alert = drain_failed_alert(target, kind, why, seconds_left(memory.back_offs, key, now))
     memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
     return add_alerts(put(event, memory=memory), alerts=alerts)

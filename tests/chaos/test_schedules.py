@@ -75,6 +75,26 @@ class Schedules(RuleBasedStateMachine):
     def worker_dies(self, choice: int) -> None:
         self.schedule.append(lambda play: play.worker_dies(choice))
 
+    @rule(choice=st.integers(0, 4))
+    def rebalance(self, choice: int) -> None:
+        self.schedule.append(lambda play: play.rebalance(choice))
+
+    @rule(choice=st.integers(0, 4), seconds=st.integers(60, 900))
+    def scheduled_change(self, choice: int, seconds: int) -> None:
+        self.schedule.append(lambda play: play.scheduled_change(choice, seconds))
+
+    @rule(seconds=st.sampled_from([20, 200, 900]))
+    def instances_end_late(self, seconds: int) -> None:
+        self.schedule.append(lambda play: play.instances_end_late(seconds))
+
+    @rule(seconds=st.sampled_from([0, 10, 30]))
+    def instances_are_listed_late(self, seconds: int) -> None:
+        self.schedule.append(lambda play: play.instances_are_listed_late(seconds))
+
+    @rule(seconds=st.sampled_from([-90, 0, 90]))
+    def server_clock_is_off(self, seconds: int) -> None:
+        self.schedule.append(lambda play: play.server_clock_is_off(seconds))
+
     # what people do ------------------------------------------------------------------------------------------------
 
     @rule(trigger=st.sampled_from(["manual", "alert"]), dry_run=st.booleans())

@@ -1,5 +1,8 @@
 OPERATION_ID="${OPERATION_ID:-}"
 LOCK_DIRECTORY="${NODE_FLEET_LOCK_DIRECTORY:-/run/lock}"
+# The operation that drains the node, and the owners of the pods that it evicts.
+OWNERS_FILE="$LOCK_DIRECTORY/node-fleet-$NODE_NAME.owners"
+export OWNERS_FILE OPERATION_ID
 
 check_operation_id() {
   case "$OPERATION_ID" in

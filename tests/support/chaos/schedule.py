@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
+from simulator.aws.moto_patches.ec2 import Ec2Delays
 from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
@@ -25,6 +26,15 @@ from tests.support.recorded_calls import LEDGER
 
 BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
+SOON: dict[str, Any] = {
+    "interruption_settle_seconds": 60,
+    "join_limit_seconds": 120,
+    "terminate_limit_seconds": 120,
+    "handle_rebalance": True,
+    "rebalance_hold_seconds": 300,
+    "scheduled_drain_lead_seconds": 300,
+}
+"""Short waits, and rebalance recommendations that are followed."""
 FORK = multiprocessing.get_context("fork")
 Step = Callable[["Play"], Any]
 STORE_ERRORS_IGNORED = contextlib.suppress(StateStoreError)
@@ -59,6 +69,29 @@ class Play:
     def worker_dies(self, number: int) -> None:
         if workers := sorted(self.fleet.workers()):
             self.fleet.cloud.ec2.reclaim(workers[number % len(workers)])
+
+    def rebalance(self, number: int) -> None:
+        if workers := sorted(self.fleet.workers()):
+            self.fleet.cloud.ec2.recommend_rebalance(workers[number % len(workers)])
+
+    def scheduled_change(self, number: int, seconds: int) -> None:
+        """AWS announces maintenance; it ends the instance at its date."""
+        if workers := sorted(self.fleet.workers()):
+            instance_id, at = workers[number % len(workers)], self.deployment.clock.now() + seconds
+            self.fleet.cloud.ec2.schedule_change(instance_id, not_before=at)
+            self.deployment.clock.at(at, lambda: self.fleet.cloud.ec2.reclaim(instance_id))
+
+    def instances_end_late(self, seconds: int) -> None:
+        """From now on an instance stays that long in the state shutting-down."""
+        self.fleet.cloud.ec2.delays.shutting_down_seconds = float(seconds)
+
+    def instances_are_listed_late(self, seconds: int) -> None:
+        """From now on EC2 does not list an instance for that long after its launch."""
+        self.fleet.cloud.ec2.delays.invisible_seconds = float(seconds)
+
+    def server_clock_is_off(self, seconds: int) -> None:
+        for shell in self.fleet.sim.shells:
+            shell.seconds_ahead = seconds
 
     def run_by_hand(self, trigger: str, dry_run: bool) -> None:
         self.deployment.start_workflow({"trigger": trigger, "dry_run": dry_run})
@@ -129,6 +162,8 @@ class Play:
         self.fleet.cloud.commands.lost.clear()
         self.deployment.transport.fault = ""
         self.deployment.transport.slack_answers.clear()
+        self.fleet.cloud.ec2.delays = Ec2Delays()
+        self.server_clock_is_off(0)
         self.fleet.store.clear_pause()
         self.fleet.load(IDLE)
         for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.cluster.nodes()}):
@@ -209,7 +244,7 @@ def prepared_fleet() -> Iterator[PreparedFleet]:
 
 @contextlib.contextmanager
 def _fleet() -> Iterator[Play]:
-    with simulated_fleet(workers=3, market="spot", interruption_settle_seconds=60, join_limit_seconds=120) as fleet:
+    with simulated_fleet(workers=3, market="spot", **SOON) as fleet:
         fleet.deployment.clock.advance(BOOTED_SECONDS)
         watch = Watch(fleet)
         watch.begin()

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from cdk_app.scripts import read_insert
+from node_fleet.domain.scale_down.drain import CommandResult, describe_own_pods
 from node_fleet.domain.scale_down.inspection import parse_node_check
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
 from simulator.cluster.model import ApplicationSpec
@@ -90,6 +91,52 @@ def test_a_person_who_uncordoned_and_cordoned_again_keeps_the_cordon_only_if_the
     site.drain()
     site.world.uncordon(FIRST)
     assert "result: not-cordoned" in site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID=OPERATION).stdout
+
+
+def uncordoned(site: Site, operation: str = OPERATION) -> CommandResult:
+    done = site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID=operation)
+    return CommandResult(status="Success", exit_code=done.exit_code, stdout=done.stdout, final=True, known=True)
+
+
+def one_pod_on_each_worker(site: Site) -> None:
+    """Two pods of one Deployment, each of which fills most of a worker."""
+    site.world.add_application(ApplicationSpec(name="web", replicas=2, cpu_request_milli=1200))
+    site.clock.advance(60)
+    assert site.look(FIRST).pods_left == site.look(SECOND).pods_left == 1
+
+
+def test_a_rollback_names_the_pods_of_its_worker_that_found_no_other_place(site: Site) -> None:
+    one_pod_on_each_worker(site)
+    assert site.drain().exit_code == 0
+    result = uncordoned(site)
+    assert result.word == "uncordoned"
+    assert re.fullmatch(
+        r"1 pod of this worker found no place on another one, such as shop/web-\S+", describe_own_pods(result)
+    )
+    site.clock.advance(30)
+    assert describe_own_pods(uncordoned(site)) == "", "its pod runs on it again"
+
+
+def test_a_rollback_names_no_pods_that_wait_for_another_reason_or_another_operation(site: Site) -> None:
+    site.world.add_application(ApplicationSpec(name="small", replicas=2, cpu_request_milli=100))
+    site.clock.advance(60)
+    site.drain()
+    site.world.add_application(ApplicationSpec(name="large", replicas=1, cpu_request_milli=9000))
+    site.clock.advance(30)
+    assert describe_own_pods(uncordoned(site)) == ""
+
+
+def test_pods_that_wait_since_the_drain_of_another_operation_are_not_named(site: Site) -> None:
+    one_pod_on_each_worker(site)
+    site.drain()
+    assert describe_own_pods(uncordoned(site, "down-9-9")) == ""
+
+
+def test_a_rollback_succeeds_when_nothing_is_known_of_the_drained_pods(site: Site) -> None:
+    site.world.cordon(FIRST)
+    site.annotate(FIRST, cordoned_by=OPERATION)
+    result = uncordoned(site)
+    assert (result.word, describe_own_pods(result)) == ("uncordoned", "")
 
 
 @pytest.mark.parametrize("waits", [0, 60, 3600])

@@ -10,6 +10,7 @@ import pytest
 from handlers.check_drain import handler as check_drain
 from handlers.start_drain import handler as start_drain
 from handlers.undo_drain import handler as undo_drain
+from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.operation import TargetPhase
@@ -278,3 +279,40 @@ def test_a_worker_is_alerted_at_most_once_in_the_quiet_time(services: FakeServic
     services.begun("draining")
     answered = undo(services, memory=Memory(alerted={f"drain_failed:{A}": before}))
     assert len(answered["alerts"]["rows"] if answered["alerts"] else []) == alerts
+
+
+WITHDRAWN = {"status": "withdrawn", "detail": "1 pod was unschedulable during the drain"}
+OWN_PODS = f"own-pods: 2 shop/web-1\nresult: uncordoned {A}\n"
+
+
+def test_a_drain_that_pods_of_the_worker_withdraw_puts_it_into_a_long_back_off_with_one_alert(
+    services: FakeServices,
+) -> None:
+    services.begun("draining", "selected")
+    services.server.says("UncordonNode", OWN_PODS)
+    answered = services.run(undo_drain, drain=WITHDRAWN)
+    (back_off,) = from_payload(Memory, answered["memory"]).back_offs
+    assert (back_off.key, back_off.failures, back_off.until - NOW) == (node_key(A), 5, 600 * 2**4)
+    ((kind, text, *_),) = answered["alerts"]["rows"]
+    assert kind == f"own_pods_waiting:{A}"
+    assert "2 pods of this worker found no place on another one, such as shop/web-1" in text
+    assert services.state.phases == ["undone", "skipped"]
+
+
+@pytest.mark.parametrize(
+    ("drain", "said"),
+    [(WITHDRAWN, f"result: uncordoned {A}"), ({"status": "blocked", "detail": "a pod"}, OWN_PODS)],
+)
+def test_a_drain_that_other_pods_withdraw_or_a_pod_blocks_brings_no_back_off(
+    services: FakeServices, drain: dict[str, str], said: str
+) -> None:
+    services.begun("draining")
+    services.server.says("UncordonNode", said)
+    assert from_payload(Memory, services.run(undo_drain, drain=drain)["memory"]).back_offs == ()
+
+
+def test_a_drain_that_failed_counts_as_one_failure_although_its_own_pods_wait(services: FakeServices) -> None:
+    services.begun("draining")
+    services.server.says("UncordonNode", OWN_PODS)
+    answered = services.run(undo_drain, drain={"status": "failed", "detail": "a budget"})
+    assert [b.failures for b in from_payload(Memory, answered["memory"]).back_offs] == [1]

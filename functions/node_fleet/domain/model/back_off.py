@@ -12,6 +12,9 @@ from node_fleet.domain.model.policy import Policy
 JOIN = "join"
 SCALE_UP = "scale_up"
 REMOVAL = "removal"
+OWN_PODS_WEIGHT = 5
+"""How many failures a drain counts as that ended because pods of the worker found no other place: its next drain would
+probably end in the same way."""
 
 
 def node_key(instance_id: str) -> str:
@@ -19,9 +22,12 @@ def node_key(instance_id: str) -> str:
     return f"node:{instance_id}"
 
 
-def fail(back_offs: tuple[BackOff, ...], key: str, at: int, policy: Policy) -> tuple[BackOff, ...]:
-    """One more failure of `key` at `at`; joins back off only from the failure that opens the circuit breaker."""
-    failures = next((b.failures for b in back_offs if b.key == key), 0) + 1
+def fail(back_offs: tuple[BackOff, ...], key: str, at: int, policy: Policy, *, weight: int = 1) -> tuple[BackOff, ...]:
+    """One more failure of `key` at `at`; joins back off only from the failure that opens the circuit breaker.
+
+    weight: how many failures it counts as.
+    """
+    failures = next((b.failures for b in back_offs if b.key == key), 0) + weight
     entry = BackOff(key=key, failures=failures, until=at + _back_off_seconds(key, failures, policy))
     return (*(b for b in back_offs if b.key != key), entry)
 

@@ -27,6 +27,7 @@ OUTPUT_LIMIT = 24_000
 _RESULT = re.compile(r"^result: (?P<word>[a-z-]+) ?(?P<detail>.*)$", re.MULTILINE)
 _BUDGET = re.compile(r"(?P<pod>[^\s,:]+):[pt]=(?P<budget>\S+?)[,\s]")
 _REFUSED_POD = re.compile(r'pods?/"(?P<pod>[^"]+)" -n "(?P<namespace>[^"]+)"[^\n]*disruption budget')
+_OWN_PODS = re.compile(r"^own-pods: (?P<count>[0-9]{1,6}) (?P<pod>[a-z0-9./-]{1,320})$", re.MULTILINE)
 _FORBIDDEN = re.compile(r"forbidden", re.IGNORECASE)
 _WORDS: dict[str, tuple[DrainStatus, str]] = {
     "no-node": ("skipped", "its node does not exist"),
@@ -188,6 +189,15 @@ def alert_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tu
     """The alert, unless its cause was present within the quiet time; and the memory that records the cause."""
     known = now - memory.alerted.get(alert.kind, -quiet_seconds) < quiet_seconds
     return replace(memory, alerted={**memory.alerted, alert.kind: now}), () if known else (alert,)
+
+
+def describe_own_pods(result: CommandResult) -> str:
+    """The pods of the drained worker that found no other place, in the answer of its rollback; empty when all did."""
+    found = _OWN_PODS.search(result.stdout)
+    if found is None:
+        return ""
+    pods = count_of(int(found["count"]), "pod")
+    return f"{pods} of this worker found no place on another one, such as {found['pod']}"
 
 
 def undone_sentence(target: Target, word: str, why: str) -> str:

@@ -113,9 +113,9 @@ def record_success(
     )
 
 
-def record_failure(memory: Memory, key: str, at: int, policy: Policy) -> Memory:
+def record_failure(memory: Memory, key: str, at: int, policy: Policy, *, weight: int = 1) -> Memory:
     """The memory after a failure at `at` (epoch): a back-off for this key, and no cooldown."""
-    return replace(memory, back_offs=back_off.fail(memory.back_offs, key, at, policy))
+    return replace(memory, back_offs=back_off.fail(memory.back_offs, key, at, policy, weight=weight))
 
 
 def reset_breaker(memory: Memory) -> Memory:
