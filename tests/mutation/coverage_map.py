@@ -11,13 +11,14 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coverage import Coverage
 
-from tests.mutation.mutants import ROOT, targets
+from tests.mutation.mutants import ROOT, TARGETS, targets
 
 FOLDER = "NODE_FLEET_MUTATION_MAP"
 """The environment variable with the folder for the parts of the map: every process of pytest writes one."""
@@ -41,7 +42,9 @@ class CoverageMap:
         fixtures.
         """
         lines = self.lines.get(file, {})
-        found = lines.get(line) or {test: None for tests in lines.values() for test in tests}
+        found = set(lines.get(line) or (test for tests in lines.values() for test in tests))
+        if any(fnmatch(file, pattern) for pattern in TARGETS["scripts"]["files"]):
+            found |= {test for test in self.seconds if test.startswith(TARGETS["scripts"]["tests"])}
         by_file = defaultdict[str, list[str]](list)
         for test in self.seconds:
             if test in found:

@@ -79,7 +79,13 @@ def test_the_tests_of_a_line_start_with_the_fastest_file_and_a_line_without_test
     assert known.tests_of("unknown.py", 1) == []
 
 
-@pytest.mark.parametrize("pattern", [*TARGETS["files"], *TARGETS["tests"]])
+def test_a_line_of_a_script_is_met_by_the_tests_of_the_scripts_which_run_it_in_another_process() -> None:
+    known = CoverageMap({}, {"tests/unit/commands/test_a.py::a": 1.0, "tests/unit/domain/test_b.py::b": 1.0}, [])
+    assert known.tests_of("cluster/commands/rules.py", 1) == ["tests/unit/commands/test_a.py::a"]
+    assert known.tests_of("functions/handlers/decide.py", 1) == []
+
+
+@pytest.mark.parametrize("pattern", [*TARGETS["files"], *TARGETS["tests"], *TARGETS["scripts"]["files"]])
 def test_everything_in_the_list_of_targets_exists(pattern: str) -> None:
     assert list(ROOT.glob(pattern))
 
