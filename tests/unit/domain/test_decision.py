@@ -44,6 +44,19 @@ class TestMinimum:
         decision = decide(snapshot(workers=workers(1)), acted("scale_up", 1), POLICY, START)
         assert decision.action == "scale_up"
 
+    @pytest.mark.parametrize(
+        ("cpu", "cooldown"),
+        [
+            (20.0, "cooldown 540 s left of 600 s [COOLDOWN_SCALE_DOWN]"),
+            (75.0, "cooldown 240 s left of 300 s [COOLDOWN_SCALE_UP]"),
+        ],
+    )
+    def test_without_a_change_the_cooldown_is_that_of_the_action_that_came_nearest(
+        self, cpu: float, cooldown: str
+    ) -> None:
+        decision = decide(snapshot(workers=workers(4), cpu_percent=cpu), acted("scale_up", 60), POLICY, START)
+        assert (decision.action, decision.reasons[1:]) == ("none", (cooldown,))
+
     def test_the_launch_stays_within_headroom(self) -> None:
         seen = (*workers(1), *(worker(k, "unjoined") for k in range(10, 18)))
         policy = replace(POLICY, min_workers=5)

@@ -13,6 +13,7 @@ from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import Memory, ShapeLaunch
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Worker
+from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.signals.pending_pods import (
     PendingPods,
     evaluate_pending_pods,
@@ -219,6 +220,15 @@ def test_owners_of_plain_pods_are_remembered_until_they_are_seen_to_demand_more(
     tick = make_tick(snapshot(pending=(plain, picky)), memory, POLICY, START)
     assert plain_owners(tick) == ("shop/web-1", "shop/old-1")
     assert plain_owners(replace(tick, snapshot=snapshot(pending=()))) == memory.plain_owners
+
+
+@pytest.mark.parametrize("maximum", [2, 3])
+def test_a_decision_passes_on_the_pools_of_the_workers_that_it_adds(maximum: int) -> None:
+    waiting = snapshot(pending=(in_zone(4, "zone-b"),), workers=workers(2, **FULL))
+    decision = decide(waiting, Memory(), replace(POLICY, max_workers=maximum), START)
+    pools = ("zone-b/t3.small/spot", "zone-b/t3.small/on-demand")
+    assert [new.pools for new in decision.new_workers] == [pools] * (maximum - 2)
+    assert decision.count == maximum - 2
 
 
 def test_what_is_left_names_the_pools_that_its_new_workers_must_be_of() -> None:

@@ -217,6 +217,22 @@ def test_a_host_port_is_held_once(other: dict[str, Any], refused: str) -> None:
     assert refusal(pod(ports=[{"hostPort": 80}]), on, (pod("other", ports=[other]), on)) == refused
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [
+        ("10.0.0.1", "10.0.0.1", "ports"),
+        ("10.0.0.1", "10.0.0.2", ""),
+        ("10.0.0.1", "0.0.0.0", "ports"),
+        ("10.0.0.1", "", "ports"),
+        ("0.0.0.0", "10.0.0.2", "ports"),
+    ],
+)
+def test_two_pods_share_a_host_port_only_at_different_addresses(one: str, other: str, refused: str) -> None:
+    needed, held = ([{"hostPort": 80, "hostIP": address}] for address in (one, other))
+    on = node("n1")
+    assert refusal(pod(ports=needed), on, (pod("other", ports=held), on)) == refused
+
+
 def test_pod_affinity_needs_a_matching_pod_in_the_same_place() -> None:
     first, second = node("n1"), node("n2")
     assert refusal(pod(**beside("db")), first, (pod("db"), first)) == ""

@@ -184,6 +184,13 @@ class TestAbstains:
         said = forecast(holes, MONDAY + 8 * HOUR, POLICY)
         assert said.abstains == "only 0 hours of the last week could be checked, 24 are needed"
 
+    @pytest.mark.parametrize(("hours", "is_enough"), [(23, False), (24, True)])
+    def test_until_a_day_of_hours_of_the_last_week_can_be_checked(self, hours: int, is_enough: bool) -> None:
+        whole = history(21)
+        said = forecast((*whole[: 14 * 24], *whole[-hours - 1 :]), MONDAY + 8 * HOUR, POLICY)
+        too_few = f"only {hours} hours of the last week could be checked, 24 are needed"
+        assert (said.abstains != too_few) is is_enough
+
     def test_hours_with_few_readings_are_not_history(self) -> None:
         assert forecast(history(21, readings=14), MONDAY + 8 * HOUR, POLICY).abstains
         assert not forecast(history(21, readings=15), MONDAY + 8 * HOUR, POLICY).abstains

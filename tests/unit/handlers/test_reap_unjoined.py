@@ -193,3 +193,12 @@ def test_only_a_list_of_the_server_without_its_node_terminates_an_orphan(
     suspects = {A: START + 10}
     found = check_orphans([ORPHAN], node_list, suspects, now=START + 20, run_seconds=240)
     assert found.terminate == "" and found.suspects == (suspects if still_suspected else {})
+
+
+@pytest.mark.parametrize(("seconds_ago", "terminated"), [(0, ""), (1, A), (240, A), (241, "")])
+def test_only_an_earlier_run_that_is_not_long_ago_confirms_that_an_orphan_has_no_node(
+    seconds_ago: int, terminated: str
+) -> None:
+    listed = NodeList(nodes=(node_of(SERVER),), source="server")
+    found = check_orphans([ORPHAN], listed, {A: START - seconds_ago}, now=START, run_seconds=240)
+    assert (found.terminate, found.suspects) == (terminated, {} if terminated else {A: START})
