@@ -1,7 +1,8 @@
 """Reads the shell scripts of cluster/ as they are deployed: the content of FILE replaces a line "# insert: FILE".
 
-FILE is relative to the script's folder. Python that is inserted loses its imports of node_fleet: the script contains
-those modules too. Code that runs or checks a script reads it here.
+FILE is relative to the script's folder. Python that is inserted loses its imports of node_fleet, because the script
+contains those modules too, and the text that introduces the module, because SSM limits the size of a document. Code
+that runs or checks a script reads it here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 _INSERT_LINE = re.compile(r"^# insert: (\S+)\n", re.MULTILINE)
 _PACKAGE_IMPORT = re.compile(r"^from node_fleet\S* import (\([^)]*\)|.*)\n", re.MULTILINE)
+_INTRODUCTION = re.compile(r'\A(?:"""[^"]*"""\n|(?:#.*\n)+)\n*')
 
 
 def read_script(path: Path) -> str:
@@ -21,4 +23,5 @@ def read_script(path: Path) -> str:
 
 def read_insert(path: Path) -> str:
     """The text of a file as a script contains it."""
-    return _PACKAGE_IMPORT.sub("", path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    return _PACKAGE_IMPORT.sub("", _INTRODUCTION.sub("", text) if path.suffix == ".py" else text)
