@@ -111,7 +111,11 @@ class NewServer(_Section):
     )
     volume_gib: int = Field(default=30, ge=16, le=1000, description="a whole number from 16 to 1000 GiB")
     image: Image = Field(default="", description=IMAGE_DESCRIPTION)
-    flux_git_url: str = Field(default="", description="the URL of a Git repository, or nothing")
+    flux_git_url: str = Field(
+        default="",
+        pattern=r"^(https://[a-z0-9.-]+(:\d{1,5})?/[\w./~-]+)?$",
+        description="an https URL of a Git repository without user, password and query, or nothing",
+    )
     token_secret: str = Field(
         default="node-fleet/k3s-token", pattern=r"^[\w/+=.@-]{1,200}$", description="the name of a secret"
     )

@@ -37,6 +37,24 @@ def test_only_an_attached_cluster_may_name_its_nodes_by_private_dns_name(mode: s
     assert any("NODE_NAME_RULE=private-dns-name: expected instance-id" in problem for problem in found) is is_refused
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://git.example/fleet.git",
+        "https://user:password@git.example/fleet.git",  # pragma: allowlist secret
+        "https://git.example/fleet.git?token=x",
+        "https://git.example/$(id)",
+        'https://git.example/"; rm -rf /',
+        "https://git.example/a\nb",
+        "ssh://git@git.example/fleet.git",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_repository_of_flux_that_is_no_plain_https_address_is_refused(url: str) -> None:
+    found = problems_of([{"cluster_id": "shop", "server": {"flux_git_url": url}}])
+    assert any("server.flux_git_url" in problem and "expected an https URL" in problem for problem in found)
+
+
 def test_the_example_of_mode_attach_is_valid() -> None:
     (cluster,) = read_clusters(attach_context()["clusters"])
     assert cluster.attach is not None

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.chaos.faults import FAULTS, Injection
-from tests.support.chaos.schedule import FLOOD, Play, PreparedFleet, Ran
+from tests.support.chaos.schedule import FLOOD, IDLE, Play, PreparedFleet, Ran
 
 STOPPED, GARBAGE, THROTTLED = (
     next(fault for fault in FAULTS if fault.name == name)
@@ -117,3 +117,24 @@ def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_
         ]
     )
     assert "CloseNotice" in answers(ran)[0].path
+
+
+@pytest.mark.parametrize("falsified", [(0,), (0, 1, 2)])
+def test_workers_that_a_false_node_claims_survive_notices_deaths_and_an_idle_fleet(
+    prepared: PreparedFleet, falsified: tuple[int, ...]
+) -> None:
+    claims = [lambda play, number=number: play.register_false_node(number) for number in falsified]
+    ran = prepared.perform(
+        [
+            lambda play: play.load_changes(FLOOD),
+            *[Play.tick] * 2,
+            *claims,
+            lambda play: play.load_changes(IDLE),
+            lambda play: play.notice(1, taken=True),
+            *[Play.tick] * 4,
+            lambda play: play.worker_dies(0),
+            *[Play.tick] * 3,
+        ],
+        to_the_minimum=True,
+    )
+    assert any("SelectNodes" in each.path for each in ran)

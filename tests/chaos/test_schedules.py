@@ -125,6 +125,10 @@ class Schedules(RuleBasedStateMachine):
     def cordon_by_hand(self, choice: int) -> None:
         self.schedule.append(lambda play: play.cordon_by_hand(choice))
 
+    @rule(choice=st.integers(0, 4))
+    def register_false_node(self, choice: int) -> None:
+        self.schedule.append(lambda play: play.register_false_node(choice))
+
     def teardown(self) -> None:
         if sys.exception() is None:  # hypothesis gives some schedules up while it writes them
             DONE["schedules"] += 1

@@ -8,7 +8,7 @@ import pytest
 
 from node_fleet.domain.model.run import Alert
 from node_fleet.payload import from_payload
-from simulator.cluster.objects import Obj, internal_address
+from tests.support.chaos.schedule import false_node
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import SOON_IDLE, scaled_down
 
@@ -22,14 +22,7 @@ def idle() -> Iterator[Stage]:
 
 def claim(fleet: Stage, victim: str) -> None:
     """Register an empty, Ready Node that states the provider id and the address of the victim."""
-    real: Obj = fleet.sim.cluster.store.get("nodes", "", victim)
-    fake = {
-        "metadata": {"name": f"a-{victim}", "labels": dict(real["metadata"]["labels"]), "annotations": {}},
-        "spec": {"providerID": real["spec"]["providerID"]},
-        "status": {**real["status"], "addresses": [{"type": "InternalIP", "address": internal_address(real)}]},
-    }
-    with fleet.sim.cluster.changing():
-        fleet.sim.cluster.store.create("nodes", fake)
+    fleet.sim.cluster.create("nodes", false_node(fleet.sim.cluster.store.get("nodes", "", victim)))
 
 
 def test_a_worker_that_a_second_node_claims_outlives_the_scale_down_and_both_are_named(idle: Stage) -> None:

@@ -119,7 +119,8 @@ class Watch:
         return operation.startswith("int-") or set(call.parameters.get("InstanceIds", ["?"])) <= self.noticed
 
     def _may_end(self, ids: list[str]) -> None:
-        nodes = {n.instance_id: n for n in self.fleet.sim.cluster.nodes() if n.role != "server"}
+        # A Node of the fleet is named by its instance id; a false Node that states the same id has another name.
+        nodes = {n.name: n for n in self.fleet.sim.cluster.nodes() if n.role != "server"}
         live = {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE}
         for instance_id in ids:
             self.terminated.setdefault(instance_id, self._now())
