@@ -58,12 +58,16 @@ def test_the_low_mark_must_hold_as_long_as_the_other_conditions() -> None:
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-@pytest.mark.parametrize(("when_absent", "action"), [("ignore", "scale_down"), ("hold", "none")])
-def test_an_absent_metric_is_left_out_or_holds(value: float | None, when_absent: Any, action: str) -> None:
+@pytest.mark.parametrize(
+    ("when_absent", "action", "said"),
+    [("ignore", "scale_down", "queue missing, ignored"), ("hold", "none", "queue missing, so no worker is removed")],
+)
+def test_an_absent_metric_is_left_out_or_holds(value: float | None, when_absent: Any, action: str, said: str) -> None:
     metric = replace(QUEUE, when_absent=when_absent)
     decision = decide(idle(custom=custom(queue=value)), LONG_IDLE, policy(metric), START)
     assert decision.action == action
-    assert next(c for c in decision.evidence if c.name == "custom:queue").verdict == "missing"
+    evidence = next(c for c in decision.evidence if c.name == "custom:queue")
+    assert (evidence.verdict, evidence.text) == ("missing", said)
 
 
 def test_a_configured_metric_without_a_valid_value_forbids_a_removal_and_a_built_in_one_does_not() -> None:

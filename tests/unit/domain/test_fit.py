@@ -350,6 +350,12 @@ def test_a_pod_may_wait_for_the_one_that_it_must_run_beside() -> None:
     assert Placement(nodes).misfit([pod("web", "500m", **beside("db")), pod("db", "100m")], nodes) is None
 
 
+def test_the_fit_of_pods_is_certain_only_when_none_depends_on_where_another_is() -> None:
+    nodes = [node("n1"), node("n2")]
+    assert Placement(nodes).is_certain([pod("a"), pod("b")], nodes)
+    assert not Placement(nodes).is_certain([pod("a"), pod("web", **beside("db"))], nodes)
+
+
 @given(
     sizes=st.lists(st.integers(1, 900), min_size=1, max_size=6),
     free=st.lists(st.integers(100, 2000), min_size=1, max_size=4),
