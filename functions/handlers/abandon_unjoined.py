@@ -6,9 +6,16 @@ from typing import Any
 
 from node_fleet.adapters.launcher import check_slots, recover_by_tag
 from node_fleet.adapters.node_listing import list_nodes_closely, pending_pod_count
+from node_fleet.domain.model.errors import TerminationRefusedError
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_up.join import NO_NODE_LIST, close_unjoined, final_join_progress, join_alerts
+from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.scale_up.join import (
+    NO_NODE_LIST,
+    close_unjoined,
+    final_join_progress,
+    join_alerts,
+    unjoined_refusal_alert,
+)
 from node_fleet.domain.scale_up.launch import slot_key
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -21,10 +28,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     recorded = services.state.renew(run).operation or take(event, "operation", Operation)
     operation = _close_slots(services, recorded)
     services.state.save_operation(run, operation)
-    _remove(services, operation)
+    refusals = _remove(services, operation)
     now = services.clock.now()
     join = final_join_progress(operation, now=now, pods_waiting=pending_pod_count(services.prometheus, now))
-    alerts = join_alerts(operation, keep_unjoined=services.settings.keep_unjoined)
+    alerts = [*join_alerts(operation, keep_unjoined=services.settings.keep_unjoined), *refusals]
     return add_alerts(put(event, operation=operation, join=join), alerts=alerts)
 
 
@@ -38,11 +45,19 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
     return close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
 
 
-def _remove(services: Services, operation: Operation) -> None:
-    """Tag, then terminate (unless kept for inspection), then release the reservations. Safe twice."""
+def _remove(services: Services, operation: Operation) -> list[Alert]:
+    """Tag, then terminate (unless kept for inspection), then release the reservations. Safe twice.
+
+    Return an alert for each instance that EC2 refuses to terminate: it runs on, and counts as a worker.
+    """
     lost = [slot for slot in operation.slots if slot.outcome == "unjoined"]
     services.ec2.tag((slot.instance_id for slot in lost), {"JoinFailed": "true"})
-    if not services.settings.keep_unjoined:
-        services.ec2.terminate(slot.instance_id for slot in lost)
+    alerts = []
+    for slot in lost if not services.settings.keep_unjoined else ():
+        try:
+            services.ec2.terminate([slot.instance_id])
+        except TerminationRefusedError as error:
+            alerts.append(unjoined_refusal_alert(slot.instance_id, str(error)))
     ended = (slot for slot in operation.slots if slot.outcome in ("unjoined", "failed"))
     services.state.unreserve(slot_key(operation.operation_id, slot.number) for slot in ended)
+    return alerts

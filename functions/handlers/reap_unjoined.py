@@ -10,9 +10,12 @@ from typing import Any
 
 from node_fleet.adapters.leftovers import remove_leftover
 from node_fleet.adapters.node_listing import inspect_server, node_list_of
+from node_fleet.domain.model.errors import TerminationRefusedError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.scale_down.drain import alert_once
+from node_fleet.domain.scale_up.join import unjoined_refusal_alert
 from node_fleet.domain.scale_up.orphans import OrphanCheck, check_orphans, orphan_alert
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
@@ -20,9 +23,10 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `reap` ("reaped", "watching" or "dry_run") and the suspects in `memory`. Safe twice.
+    """Answer `reap` ("reaped", "watching", "refused" or "dry_run") and the suspects in `memory`. Safe twice.
 
-    An instance that is kept for inspection was reported when it was tagged, and is no candidate again.
+    An instance that is kept for inspection was reported when it was tagged, and is no candidate again. One that EC2
+    refuses to terminate is reported once and stays a candidate; the run goes on.
     """
     services = load_services()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
@@ -45,7 +49,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if run.dry_run or not orphans.terminate:
         status = "dry_run" if run.dry_run else "watching"
         return put(event, reap={"status": status, "detail": orphans.sentence}, memory=_with(memory, orphans))
-    _terminate(services, run, orphans.terminate)
+    try:
+        _terminate(services, run, orphans.terminate)
+    except TerminationRefusedError as error:
+        alert = unjoined_refusal_alert(orphans.terminate, str(error))
+        memory, alerts = alert_once(_with(memory, orphans), alert, now, settings.alert_quiet_seconds)
+        answer = put(event, reap={"status": "refused", "detail": str(error)}, memory=memory)
+        return add_alerts({**answer, "notify": bool(alerts) or bool(event.get("notify"))}, alerts=alerts)
     alert = orphan_alert(candidates[orphans.terminate], now, kept=settings.keep_unjoined)
     answer = put(event, reap={"status": "reaped", "detail": orphans.sentence}, memory=_with(memory, orphans))
     return add_alerts(answer, alerts=[alert])

@@ -126,7 +126,7 @@ def test_nobody_is_given_up_before_the_limit_even_when_an_old_operation_is_close
     assert outcomes(found) == ["launched", "failed"]
 
 
-@pytest.mark.parametrize(("keep", "word"), [(False, "terminated"), (True, "kept for inspection")])
+@pytest.mark.parametrize(("keep", "word"), [(False, "terminates what never joins"), (True, "kept for inspection")])
 def test_the_alert_names_instance_zone_and_fate(keep: bool, word: str) -> None:
     lost = operation(slot(1, outcome="unjoined", detail="no usable node after 300 s"))
     (alert,) = join_alerts(lost, keep_unjoined=keep)

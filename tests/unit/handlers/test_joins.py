@@ -11,9 +11,10 @@ from handlers.check_join import handler as check_join
 from handlers.complete_scale_up import handler as complete_scale_up
 from handlers.fail_scale_up import handler as fail_scale_up
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import PodShape
 from node_fleet.payload import take
+from simulator.aws import FaultRule
 from tests.support.handlers.bench import Bench, node_of
 
 SERVER = "i-0aaaaaaaaaaaaaaaa"
@@ -157,6 +158,16 @@ def test_prometheus_alone_is_enough_to_abandon(fleet: Bench) -> None:
     fleet.prometheus.known_nodes = (node_of(SERVER),)
     assert abandon_unjoined(payload, None)["join"]["status"] == "timeout"
     assert not fleet.ids()
+
+
+def test_an_instance_that_ec2_refuses_to_terminate_is_reported_and_the_scale_up_ends(fleet: Bench) -> None:
+    payload, ids = fleet.launched(seconds=300)
+    fleet.listed({SERVER: "RS"})
+    fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code="OperationNotPermitted", count=1))
+    answer = abandon_unjoined(payload, None)
+    told = [alert.kind for alert in take(answer, "alerts", tuple[Alert, ...])]
+    assert told == ["join_failed", f"unjoined_kept:{ids[0]}"]
+    assert fleet.ids() == {ids[0]} and not fleet.state().reservations
 
 
 @pytest.mark.settings(keep_unjoined=True)

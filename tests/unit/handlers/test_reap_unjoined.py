@@ -16,6 +16,7 @@ from node_fleet.domain.model.snapshot import Reading, Snapshot
 from node_fleet.domain.scale_up.join import NO_NODE_LIST, NodeList
 from node_fleet.domain.scale_up.orphans import check_orphans
 from node_fleet.payload import take, to_payload
+from simulator.aws import FaultRule
 from tests.support.handlers.bench import START, Bench, node_of
 from tests.support.handlers.fakes import LOST_VOLUME, A, answer, worker
 
@@ -149,6 +150,20 @@ def test_an_exporter_restart_that_empties_the_node_list_terminates_no_orphan(fle
         if emptied != "unreachable":
             fleet.listed({SERVER: "RS", orphan: "R"} if emptied == "prometheus" else {})
         memory = tick(fleet, run, memory=memory)["memory"]
+    assert fleet.ids() == {orphan}
+
+
+def test_an_orphan_that_ec2_refuses_to_terminate_is_reported_once_and_the_runs_go_on(fleet: Bench) -> None:
+    orphan = lost(fleet)
+    fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code="OperationNotPermitted"))
+    run, told = fleet.begin(), []
+    memory = fleet.event(run, 0)["memory"]
+    for _ in range(6):
+        fleet.listed({SERVER: "RS"})
+        after = tick(fleet, run, memory=memory)
+        memory = after["memory"]
+        told += [(alert.kind, after["notify"]) for alert in take(after, "alerts", tuple[Alert, ...])]
+    assert told == [(f"unjoined_kept:{orphan}", True)]
     assert fleet.ids() == {orphan}
 
 

@@ -139,7 +139,16 @@ def unjoined_action(keep_unjoined: bool) -> str:
     """What node-fleet does with an instance that never joined, and what an operator can read."""
     if keep_unjoined:
         return "kept for inspection (KEEP_UNJOINED): read its console output and its tag BootstrapError"
-    return "terminated; set KEEP_UNJOINED=true to keep the next one for inspection"
+    return "node-fleet terminates what never joins; set KEEP_UNJOINED=true to keep the next one for inspection"
+
+
+def unjoined_refusal_alert(instance_id: str, refusal: str) -> Alert:
+    """The alert of an instance that never joined and that EC2 refuses to terminate."""
+    text = (
+        f"{instance_id} never joined the cluster, and it still runs: {refusal}. It counts as a worker, and node-fleet "
+        "tries again to terminate it. What you can do: remove what the message names, or terminate it yourself"
+    )
+    return Alert(kind=f"unjoined_kept:{instance_id}", text=text)
 
 
 def _progress(operation: Operation, status: JoinStatus, now: int, pods_waiting: int | None) -> JoinProgress:
