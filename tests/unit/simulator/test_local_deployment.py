@@ -42,8 +42,8 @@ class SimulatedCluster:
     def add_server(self, instance_id: str, az: str) -> None:
         self.calls.append(("server", az))
 
-    def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str) -> None:
-        self.calls.append(("started", instance_type, az, market))
+    def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str, address: str) -> None:
+        self.calls.append(("started", instance_type, az, market, bool(address)))
 
     def instance_ended(self, instance_id: str) -> None:
         self.calls.append(("gone",))
@@ -174,7 +174,7 @@ def test_the_cluster_learns_of_workers_and_not_of_other_instances(deployment: Lo
     ec2.terminate_instances(InstanceIds=deployment.cloud.ec2.live_ids()[1:])
     assert deployment.cluster.calls == [
         ("server", "ap-southeast-1a"),
-        ("started", "t3.small", "ap-southeast-1b", "spot"),
+        ("started", "t3.small", "ap-southeast-1b", "spot", True),
         ("gone",),
     ]
 
