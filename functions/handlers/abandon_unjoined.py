@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     recorded = services.state.renew(run).operation or take(event, "operation", Operation)
     operation = _close_slots(services, recorded)
     services.state.save_operation(run, operation)
-    refusals = _remove(services, operation)
+    refusals = _remove(services, run, operation)
     now = services.clock.now()
     join = final_join_progress(operation, now=now, pods_waiting=pending_pod_count(services.prometheus, now))
     alerts = [*join_alerts(operation, keep_unjoined=services.settings.keep_unjoined), *refusals]
@@ -45,7 +45,7 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
     return close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
 
 
-def _remove(services: Services, operation: Operation) -> list[Alert]:
+def _remove(services: Services, run: Run, operation: Operation) -> list[Alert]:
     """Tag, then terminate (unless kept for inspection), then release the reservations. Safe twice.
 
     Return an alert for each instance that EC2 refuses to terminate: it runs on, and counts as a worker.
@@ -54,6 +54,7 @@ def _remove(services: Services, operation: Operation) -> list[Alert]:
     services.ec2.tag((slot.instance_id for slot in lost), {"JoinFailed": "true"})
     alerts = []
     for slot in lost if not services.settings.keep_unjoined else ():
+        services.state.renew(run)
         try:
             services.ec2.terminate([slot.instance_id])
         except TerminationRefusedError as error:

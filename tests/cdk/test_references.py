@@ -78,8 +78,8 @@ def test_no_weak_reference_feeds_a_property_whose_change_replaces_its_resource(a
 
 def test_a_changed_launch_template_changes_the_launching_functions_and_the_workflows_that_call_them(app: App) -> None:
     (cluster,) = project_context()["clusters"]
-    bigger = {**cluster, "workers": {**cluster["workers"], "volume_gib": cluster["workers"]["volume_gib"] + 1}}
-    paths = synthesise(context={"clusters": [bigger]})
+    renewed = {**cluster, "workers": {**cluster["workers"], "image": "ami-0123456789abcdef0"}}
+    paths = synthesise(context={"clusters": [renewed]})
     (path,) = [p for p in paths if p.name == f"{NEW}-autoscaler.template.json"]
     after = json.loads(path.read_text(encoding="utf-8"))["Resources"]
     before = app.templates[f"{NEW}-autoscaler"]["Resources"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from tests.support.clusters import VirtualCluster
@@ -14,6 +16,5 @@ REMOVED = [n for n in sorted(CASES) if CASES[n]["scope"] != "terminate" and not 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", REMOVED)
 def test_a_worker_that_the_pod_does_not_keep_is_really_emptied(name: str) -> None:
-    cluster = VirtualCluster(rules.epoch(NOW) - 3600)
-    assert act_out(CASES[name], cluster, cluster.wait) == f"removed {WORKERS[0]}"
-    cluster.close()
+    with contextlib.closing(VirtualCluster(rules.epoch(NOW))) as cluster:
+        assert act_out(CASES[name], cluster, cluster.wait) == f"removed {WORKERS[0]}"

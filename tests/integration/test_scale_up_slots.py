@@ -105,13 +105,13 @@ def test_the_fleet_is_filled_and_never_passed(fleet: Bench, seed: int) -> None:
 
 
 def read_then_write(
-    self: StateStore, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int
+    self: StateStore, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int, pool: str = ""
 ) -> bool:
     """The mutant: it looks, then writes whatever has changed meanwhile."""
     state = self.load()
     if count_now(state) >= maximum:
         return False
-    held: Any = to_payload((*state.reservations, Reservation(key=key, until=until)))
+    held: Any = to_payload((*state.reservations, Reservation(key=key, until=until, pool=pool)))
     self._update("SET reservations = :held", "", {":held": held}, action="reserve")
     return True
 

@@ -79,7 +79,7 @@ def outcome_of(simulation: Simulation) -> Outcome:
     for execution in simulation.executions:
         for record in operations_of(execution):
             operation: Operation = from_payload(Operation, record, path="operation")
-            if change := len(operation.joined) - len(operation.forgotten):
+            if change := len(operation.joined) - len(operation.removed):
                 began = operation.started_at - int(scenario.start_at)
                 changes[operation.operation_id] = (began, change)
     return Outcome(changes=tuple(sorted(changes.values())), worker_hours=hours)

@@ -47,8 +47,7 @@ def kubectl_record(case: Case, cluster: AnyCluster) -> Record:
     if case.before:
         case.before(cluster)
     ended = [cluster.kubectl(*words, reachable=case.reachable) for words in case.commands]
-    if case.reachable:
-        cluster.wait(5)
+    cluster.wait(5)
     return {"commands": [result_of(one) for one in ended], **state_of(cluster)}
 
 

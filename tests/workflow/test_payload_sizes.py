@@ -22,7 +22,10 @@ from tests.support.workflow_harness import Stage, stage
 
 LIMIT_BYTES = 32 * 1024
 WORKERS, PODS = 100, 2000
-UNVISITED = {"ReapUnjoined": "its payload is that of Decide and one sentence"}
+UNVISITED = {
+    "CheckSetAside": "its payload is that of AcquireLock and one sentence",
+    "ReapUnjoined": "its payload is that of Decide and one sentence",
+}
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 

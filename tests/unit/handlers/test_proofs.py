@@ -171,6 +171,7 @@ def claim_notices(fleet: Bench) -> Event:
 
 WITHOUT_LEASE: dict[str, tuple[Prepare, str]] = {
     "claim_notices": (claim_notices, "continues"),
+    "begin_response": (drained, "continues"),
     "start_deadline_drain": (drained, "waits"),
     "launch_replacement": (drained, "refuses"),
     "check_outcome": (drained, "continues"),
