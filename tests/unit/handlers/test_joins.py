@@ -165,8 +165,8 @@ def test_an_instance_that_ec2_refuses_to_terminate_is_reported_and_the_scale_up_
     fleet.listed({SERVER: "RS"})
     fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code="OperationNotPermitted", count=1))
     answer = abandon_unjoined(payload, None)
-    told = [alert.kind for alert in take(answer, "alerts", tuple[Alert, ...])]
-    assert told == ["join_failed", f"unjoined_kept:{ids[0]}"]
+    alerts = [alert.kind for alert in take(answer, "alerts", tuple[Alert, ...])]
+    assert alerts == ["join_failed", f"unjoined_kept:{ids[0]}"]
     assert fleet.ids() == {ids[0]} and not fleet.state().reservations
 
 

@@ -156,14 +156,14 @@ def test_an_exporter_restart_that_empties_the_node_list_terminates_no_orphan(fle
 def test_an_orphan_that_ec2_refuses_to_terminate_is_reported_once_and_the_runs_go_on(fleet: Bench) -> None:
     orphan = lost(fleet)
     fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code="OperationNotPermitted"))
-    run, told = fleet.begin(), []
+    run, alerts = fleet.begin(), []
     memory = fleet.event(run, 0)["memory"]
     for _ in range(6):
         fleet.listed({SERVER: "RS"})
         after = tick(fleet, run, memory=memory)
         memory = after["memory"]
-        told += [(alert.kind, after["notify"]) for alert in take(after, "alerts", tuple[Alert, ...])]
-    assert told == [(f"unjoined_kept:{orphan}", True)]
+        alerts += [(alert.kind, after["notify"]) for alert in take(after, "alerts", tuple[Alert, ...])]
+    assert alerts == [(f"unjoined_kept:{orphan}", True)]
     assert fleet.ids() == {orphan}
 
 
