@@ -59,3 +59,12 @@ def test_a_notice_that_is_lifted_or_belongs_to_another_execution_is_left_alone(f
         announced(fleet, worker, execution_id="second", days=10)
     assert handler(payload, None)["settle"]["status"] == "superseded"
     assert fleet.state().ids_under_notice == frozenset()
+
+
+def test_a_later_date_after_the_response_has_begun_is_responded_to_at_once(fleet: Bench) -> None:
+    worker = fleet.running()
+    handler(announced(fleet, worker), None)
+    fleet.clock.advance(60)
+    planned = announced(fleet, worker, execution_id="second", days=28)["interruption"]
+    assert planned["path"] == "respond" and planned["slot"]["zone"] != worker.zone
+    assert fleet.state().ids_under_notice == {worker.instance_id}

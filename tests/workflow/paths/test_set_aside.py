@@ -110,8 +110,11 @@ def test_a_rollback_that_fails_is_set_aside_and_the_next_run_stops_the_drain_and
         (removal,) = fleet.state().set_aside
         assert (removal.kind, fleet.cordoned()) == ("rollback", [removal.node_name])
         assert kinds(fleet) == [f"set_aside:{removal.instance_id}"]
-        following = fleet.tick()
+        following = fleet.run()
         assert following.path[: len(CHECKED)] == CHECKED
+        (stopped,) = fleet.cloud.recorder.of("CancelCommand")
+        assert stopped.function.endswith("-CheckSetAside")
+        assert stopped.parameters["CommandId"] == removal.command_id
         assert fleet.cordoned() == [] and fleet.state().set_aside == ()
         nothing_left_behind(fleet)
 
