@@ -36,7 +36,7 @@ from simulator.cluster.objects import (
 from simulator.cluster.state import Machine
 from simulator.cluster.workloads import application_objects, budget_object, server_add_ons
 from tests.support.real_plane.api import GRACE_NONE, RealApi, path_of
-from tests.support.real_plane.kubelets import Kubelets
+from tests.support.real_plane.kubelets import SELECTED_NODE, Kubelets
 from tests.support.real_plane.plane import NOWHERE, ControlPlane
 from tests.support.real_servers import tool
 
@@ -45,6 +45,8 @@ NAMESPACED = (*WORKLOADS, "poddisruptionbudgets", "persistentvolumeclaims")
 OWN_NAMESPACES = ("default", "kube-system", "monitoring", "shop")
 KEPT_NAMESPACES = (*OWN_NAMESPACES, "kube-public", "kube-node-lease")
 QUIET_SECONDS = 0.6
+QUIET_WITH_WAITING_PODS_SECONDS = 2.0
+"""Longer than the scheduler's first back-off: a pod that it could not place is tried again within a second."""
 LIMIT_SECONDS = 90
 
 
@@ -266,23 +268,28 @@ class RealCluster:
             now = time.monotonic()
             if open_work or versions != seen:
                 seen, since = versions, now
-            elif now - since >= QUIET_SECONDS:
+            elif now - since >= self._quiet_seconds():
                 return
             if now > ends_at:
                 raise NotSettledError(f"after {LIMIT_SECONDS} s these still change: {open_work[:5]}")
             time.sleep(0.1)
 
+    def _quiet_seconds(self) -> float:
+        is_waiting = any(not node_of(pod) and is_active(pod) for pod in self.objects("pods"))
+        return QUIET_WITH_WAITING_PODS_SECONDS if is_waiting else QUIET_SECONDS
+
     def _open_work(self) -> tuple[list[str], list[Any]]:
         """What waits for a controller or a kubelet, and the versions of what tests look at."""
         pods, nodes = self.objects("pods"), self.objects("nodes")
-        budgets = self.objects("poddisruptionbudgets")
+        budgets, claims = self.objects("poddisruptionbudgets"), self.objects("persistentvolumeclaims")
         work = [f"pod {_name(pod)}" for pod in pods if not self._is_at_rest(pod)]
         work += [f"node {_name(node)}" for node in nodes if not self._is_known(node)]
         for kind in WORKLOADS[:4]:
             owned = [(o, [p for p in pods if _is_owned(p, o) and is_active(p)]) for o in self.objects(kind)]
             work += [f"{kind} {_name(o)}" for o, members in owned if not _is_reconciled(kind, o, members)]
         work += [f"budget {_name(b)}" for b in budgets if _lags(b)]
-        versions = [o["metadata"]["resourceVersion"] for o in (*pods, *budgets)]
+        work += [f"claim {_name(claim)}" for claim in claims if _waits_for_its_volume(claim)]
+        versions = [o["metadata"]["resourceVersion"] for o in (*pods, *budgets, *claims)]
         return work, sorted(versions)
 
     def _is_at_rest(self, pod: Obj) -> bool:
@@ -315,6 +322,12 @@ def _is_owned(obj: Obj, owner: Obj) -> bool:
 
 def _lags(obj: Obj) -> bool:
     return bool(obj.get("status", {}).get("observedGeneration", 0) < obj["metadata"].get("generation", 0))
+
+
+def _waits_for_its_volume(claim: Obj) -> bool:
+    """Whether the scheduler has chosen the node, and the pod waits until the volume is bound."""
+    is_chosen = SELECTED_NODE in claim["metadata"].get("annotations", {})
+    return is_chosen and claim.get("status", {}).get("phase") != "Bound"
 
 
 def _is_reconciled(kind: str, obj: Obj, members: list[Obj]) -> bool:
