@@ -43,9 +43,17 @@ def test_each_kind_of_fault_is_made(line: str, faults: set[str], tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "line", ["logger.info('waits', seconds=1)", "'''Is not True.'''", "a: list[1] = b", "import a"]
+    "line",
+    [
+        "logger.info('waits', seconds=1)",
+        "'''Is not True.'''",
+        "a: list[1] = b",
+        "import a",
+        "if TYPE_CHECKING: import a",
+        "return zip(a, b, strict=True)",
+    ],
 )
-def test_log_lines_texts_types_and_imports_are_left_alone(line: str, tmp_path: Path) -> None:
+def test_log_lines_texts_types_imports_and_checks_of_lengths_are_left_alone(line: str, tmp_path: Path) -> None:
     assert changes(tmp_path, line) == set()
 
 

@@ -6,6 +6,8 @@ already moves. Demand is in workers. Counts decay, so that recent days weigh mos
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -94,12 +96,10 @@ def close_rises(
 def _count(counts: list[float], pace_index: int, rise: float) -> None:
     """Count one rise of this size, shared between the two counted sizes around it."""
     first = pace_index * len(RISES)
-    above = next((k for k, size in enumerate(RISES) if size > rise), len(RISES))
-    if above == len(RISES) or rise <= 0:
-        counts[first + (above - 1 if rise > 0 else 0)] += 1
-        return
+    size = min(max(rise, RISES[0]), RISES[-1])
+    above = min(bisect.bisect(RISES, size), len(RISES) - 1)
     low, high = RISES[above - 1], RISES[above]
-    share = (rise - low) / (high - low)
+    share = (size - low) / (high - low)
     counts[first + above - 1] += 1 - share
     counts[first + above] += share
 
@@ -114,12 +114,10 @@ def choose_workers(
     """
     price = wait_cost * pods_per_worker
     shares = [_shares(rises, index) for index in (range(1, pace_now + 1) if pace_now else (0,))]
-    shortages: dict[int, list[float]] = {}
 
+    @functools.cache
     def shortage(workers: int) -> list[float]:
-        if workers not in shortages:
-            shortages[workers] = [_shortage(row, workers, demand) for row in shares]
-        return shortages[workers]
+        return [_shortage(row, workers, demand) for row in shares]
 
     def saved_by_next(workers: int) -> float:
         return max(price * (now - then) for now, then in zip(shortage(workers), shortage(workers + 1), strict=True))
