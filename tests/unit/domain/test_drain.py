@@ -140,6 +140,12 @@ def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeCheck, dead: b
     assert judge_check(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420).status == status
 
 
+@pytest.mark.parametrize(("instance_id", "owner"), [("i-0a", "instance i-0a"), ("", "no instance")])
+def test_a_node_of_another_instance_is_reported_with_its_owner(instance_id: str, owner: str) -> None:
+    verdict = judge_check(look(instance_id=instance_id), TARGET, "down-1", dead=False, waited=1, limit=420)
+    assert verdict.detail == f"node {TARGET.node_name} belongs to {owner}"
+
+
 @pytest.mark.parametrize("lost", [1, 2, 9])
 def test_pods_lost_with_a_dead_node_are_told(lost: int) -> None:
     seen = look(ready=False, pods_left=lost, pods_terminating=lost)

@@ -350,6 +350,12 @@ def test_a_pod_may_wait_for_the_one_that_it_must_run_beside() -> None:
     assert Placement(nodes).misfit([pod("web", "500m", **beside("db")), pod("db", "100m")], nodes) is None
 
 
+def test_a_pod_without_a_node_is_named_before_one_that_waits_for_another() -> None:
+    nodes = [node("n1")]
+    found = Placement(nodes).misfit([pod("app", "10m", **beside("db")), pod("big", "3")], nodes)
+    assert described(found) == ("big", "cpu", "3000m", "2000m", False)
+
+
 def test_the_fit_of_pods_is_certain_only_when_none_depends_on_where_another_is() -> None:
     nodes = [node("n1"), node("n2")]
     assert Placement(nodes).is_certain([pod("a"), pod("b")], nodes)

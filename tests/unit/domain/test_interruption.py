@@ -155,6 +155,13 @@ def test_a_scheduled_change_is_drained_an_hour_before_its_date() -> None:
     assert found.drain_time == "2026-09-22T13:13:20Z"
 
 
+@pytest.mark.parametrize(("seconds", "path"), [(3900, "respond"), (3901, "wait")])
+def test_the_response_to_a_scheduled_change_begins_a_join_limit_before_its_drain(seconds: int, path: str) -> None:
+    found = answer("scheduled", NOW + 2 * 86_400 + 3900)
+    assert (found.path, found.respond_time) == ("wait", "2026-09-23T14:13:20Z")
+    assert answer("scheduled", NOW + seconds).path == path
+
+
 def test_a_scheduled_change_close_at_hand_waits_for_the_replacement_only() -> None:
     assert answer("scheduled", NOW + 1800).drain_time == "2026-09-21T14:18:20Z"
 

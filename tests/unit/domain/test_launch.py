@@ -18,6 +18,7 @@ from node_fleet.domain.scale_up.launch import (
     client_token,
     count_workers,
     failure_alert,
+    mark_under_notice,
     merge_pool_back_offs,
     next_attempt,
     operation_id_of,
@@ -262,3 +263,9 @@ def test_what_is_reserved_for_an_instance_whose_removal_is_set_aside_counts_nowh
     )
     state = FleetState(cluster_id="c", reservations=(held,), set_aside=(removal,))
     assert (count_workers([instance(1)], state, NOW), with_promised([instance(1)], state, NOW)) == (1, (instance(1),))
+
+
+def test_the_instances_with_a_notice_are_under_notice_and_the_others_are_not() -> None:
+    notices = [Notice(instance_id=instance(2).instance_id, kind="spot", at=NOW)]
+    found = mark_under_notice([instance(1), instance(2)], notices)
+    assert [i.under_notice for i in found] == [False, True]

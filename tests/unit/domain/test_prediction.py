@@ -161,6 +161,10 @@ class TestAbstains:
         assert said.abstains.startswith('last week it was not better than "same as now"')
         assert said.error >= said.naive_error
 
+    def test_when_same_as_now_did_as_well_last_week(self) -> None:
+        said = forecast(history(21, lambda _h, _w: 20.0), MONDAY + 8 * HOUR, POLICY)
+        assert said.abstains == 'last week it was not better than "same as now" (error 0.0 against 0.0)'
+
     def test_after_a_level_shift_until_history_has_caught_up(self) -> None:
         shifted = tuple(
             replace(h, cpu_percent=h.cpu_percent + (70.0 if h.hour_epoch >= MONDAY - 3 * DAY else 0.0))
@@ -183,6 +187,7 @@ class TestAbstains:
         holes = tuple(h for h in history(21) if h.hour_epoch < MONDAY - 7 * DAY or h.hour_epoch % (2 * HOUR) == 0)
         said = forecast(holes, MONDAY + 8 * HOUR, POLICY)
         assert said.abstains == "only 0 hours of the last week could be checked, 24 are needed"
+        assert (said.error, said.naive_error, said.load, said.per_worker) == (0.0, 0.0, 0.0, False)
 
     @pytest.mark.parametrize(("hours", "is_enough"), [(23, False), (24, True)])
     def test_until_a_day_of_hours_of_the_last_week_can_be_checked(self, hours: int, is_enough: bool) -> None:

@@ -10,7 +10,6 @@ from node_fleet.domain.model.memory import WorkerNeed
 from node_fleet.domain.scaling.strategies.adaptive.scale_down_delay import (
     DELAY_MINUTES,
     FORGET_SECONDS,
-    GAP_MINUTES,
     STEPS_KEPT,
     advance_trials,
     choose_delay,
@@ -25,6 +24,13 @@ MINUTE = 60
 
 def staircase(*steps: tuple[int, int]) -> tuple[WorkerNeed, ...]:
     return tuple(WorkerNeed(at=at, workers=workers) for at, workers in steps)
+
+
+def test_the_state_item_holds_a_trial_for_each_of_these_delays() -> None:
+    """Stored trials are read by place: another table would give them another meaning."""
+    assert DELAY_MINUTES == (2, 4, 6, 8, 12, 16, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480)
+    nothing = initial_trials()
+    assert (nothing.workers, nothing.moved, nothing.held, nothing.turns) == ((0,) * 16,) * 4
 
 
 class TestStaircase:
@@ -48,6 +54,10 @@ class TestStaircase:
             assert needs[-1] == WorkerNeed(at=now, workers=workers)
             assert [n.workers for n in needs] == sorted({n.workers for n in needs}, reverse=True)
             assert len(needs) <= STEPS_KEPT
+
+    def test_the_lowest_24_needs_are_kept(self) -> None:
+        needs = update_needs(staircase(*((at, 60 - at) for at in range(30))), 30, 20)
+        assert [n.workers for n in needs] == [*range(53, 30, -1), 20]
 
 
 class TestRest:
@@ -82,7 +92,7 @@ class TestRest:
     def test_a_gap_between_readings_counts_for_little(self) -> None:
         tried = advance_trials(initial_trials(), staircase((0, 3)), 0, start=3, hold=3, minutes=0, keep=1.0)
         tried = advance_trials(tried, staircase((0, 3), (120, 2)), 86400, start=2, hold=2, minutes=1440, keep=1.0)
-        assert set(tried.held) == {GAP_MINUTES}
+        assert set(tried.held) == {10.0}
 
     def test_headroom_that_would_not_be_started_is_no_change_of_direction(self) -> None:
         """It is held while it is worth its price, and not started again after its removal."""
@@ -111,3 +121,27 @@ class TestRest:
 @pytest.mark.parametrize(("delay", "expected"), [(600, 2), (601, 4), (1201, 6)])
 def test_what_was_needed_within_the_delay_is_still_needed(delay: int, expected: int) -> None:
     assert recently_needed(staircase((0, 6), (600, 4), (1200, 2)), 1200, delay) == expected
+
+
+@pytest.mark.parametrize(("age", "after"), [(119, (5, 5)), (120, (2, 5)), (239, (2, 5)), (240, (2, 2))])
+def test_a_trial_holds_what_was_needed_within_its_delay_and_not_at_its_end(age: int, after: tuple[int, int]) -> None:
+    first = advance_trials(initial_trials(), staircase((0, 5)), 0, start=5, hold=5, minutes=0, keep=1.0)
+    assert first.moved == (0,) * 16, "the first size is no change"
+    tried = advance_trials(first, staircase((0, 5), (age, 2)), age, start=2, hold=2, minutes=2, keep=0.5)
+    assert tried.workers[:2] == after
+    assert tried.moved[:2] == tuple(0 if workers == 5 else -1 for workers in after)
+    assert tried.held == (3 * 2,) * 16, "the reading before was held, whatever is removed at this one"
+    again = advance_trials(tried, staircase((age, 5)), age, start=5, hold=5, minutes=0, keep=0.5)
+    assert again.turns[:2] == tuple(0 if workers == 5 else 1 for workers in after)
+    assert again.held == (3,) * 16
+    assert again.moved[:2] == tuple(0 if workers == 5 else 1 for workers in after)
+    more = advance_trials(again, staircase((age, 6)), age, start=6, hold=6, minutes=0, keep=0.5)
+    assert more.turns[:2] == tuple(0 if workers == 5 else 0.5 for workers in after)
+    assert set(more.moved) == {1} and set(more.workers) == {6}
+
+
+@pytest.mark.parametrize(("hold", "workers"), [(3, 3), (4, 4), (5, 4)])
+def test_a_trial_holds_at_most_what_it_had(hold: int, workers: int) -> None:
+    had = advance_trials(initial_trials(), staircase((0, 4)), 0, start=4, hold=4, minutes=0, keep=1.0)
+    tried = advance_trials(had, staircase((9999, 2)), 9999, start=2, hold=hold, minutes=0, keep=1.0)
+    assert tried.workers == (workers,) * 16
