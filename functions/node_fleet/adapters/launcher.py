@@ -81,14 +81,13 @@ class WorkerCounter:
         self._ec2 = ec2
         self._clock = clock
         self._instances = listing.instances if listing else ()
-        self._valid_version = listing.version if listing else -1
-        self._counted_version = -1
+        self._valid_version = listing.version if listing else None
 
     def __call__(self, state: FleetState) -> int:
         """The number of workers, for the state item that was just read."""
         if state.slots_version != self._valid_version:
             self._instances = self._ec2.instances()
-        self._valid_version, self._counted_version = -1, state.slots_version
+        self._valid_version, self._counted_version = None, state.slots_version
         return count_workers(self._instances, state, self._clock.now())
 
     def reserved(self) -> None:

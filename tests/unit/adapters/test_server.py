@@ -212,3 +212,15 @@ def test_polls_do_not_look_the_server_up_each_time(ssm: Ssm, clock: Clock) -> No
     clock.time += 60
     server.result("c-1")
     assert ec2.asked == 2
+
+
+@pytest.mark.parametrize(("stderr", "error"), [("", ""), ("the API does not answer\n", ": the API does not answer")])
+def test_a_command_that_failed_leaves_its_question_without_an_answer(
+    server: ServerCommands, ssm: Ssm, stderr: str, error: str
+) -> None:
+    ssm.answers = [{"Status": "Failed", "ResponseCode": 1, "StandardErrorContent": stderr}]
+    said = "has no answer: SSM status Failed"
+    check, pending, inspection = server.check("a"), server.list_pending(), server.inspect()
+    assert (check.known, check.detail) == (False, f"the check of node a {said}")
+    assert (pending.known, pending.detail) == (False, f"the list of pending pods {said}")
+    assert (inspection.known, inspection.detail) == (False, f"the inspection of the nodes {said}{error}")

@@ -361,3 +361,12 @@ def test_only_the_run_that_holds_the_lock_changes_what_is_set_aside(store: State
         with pytest.raises(LeaseLostError):
             write()
     assert (store.load().set_aside, store.load().operation) == ((a_removal(),), an_operation())
+
+
+def test_the_state_is_read_consistently(store: StateStore, dynamo: Any) -> None:
+    """A read that may be old could show a lease or a pause that has changed."""
+    asked: list[dict[str, Any]] = []
+    dynamo.meta.events.register("provide-client-params.dynamodb.GetItem", lambda params, **_: asked.append(params))
+    held(store, a_run())
+    store.load()
+    assert asked and all(params["ConsistentRead"] is True for params in asked)

@@ -177,8 +177,10 @@ class TestDown:
             ({"phase": "cordoned"}, 3 / 7),
             ({"under_notice": True}, 3 / 7),
             ({"phase": "cordoned", "cpu_requested_milli": None}, 0),
+            ({"phase": "cordoned", "cpu_requested_milli": 20 + 125}, 0.5 / 7),
+            ({"phase": "cordoned", "cpu_requested_milli": 0}, 0),
         ],
-        ids=["cordoned", "under notice", "cordoned with unknown requests"],
+        ids=["cordoned", "under notice", "cordoned with unknown requests", "half a pod", "less than its DaemonSets"],
     )
     def test_the_pods_of_a_worker_that_leaves_count_as_demand(
         self, change: dict[str, Any], workers_more: float

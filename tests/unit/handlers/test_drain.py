@@ -60,6 +60,13 @@ def test_a_drain_whose_operation_is_closed_is_not_started(services: FakeServices
     assert services.server.commands == []
 
 
+@pytest.mark.parametrize("phase", ["drained", "draining", "skipped"])
+def test_a_drain_starts_only_for_a_selected_worker(services: FakeServices, phase: TargetPhase) -> None:
+    services.begun(phase)
+    assert services.run(start_drain)["drain"] == {"status": "waiting", "detail": "it was started before"}
+    assert services.server.commands == []
+
+
 def test_a_dead_worker_is_drained_by_its_own_rules(services: FakeServices) -> None:
     services.begun("selected", not_ready=True)
     services.run(start_drain)

@@ -1,0 +1,185 @@
+"""What the adaptive strategy learns from one reading, at the boundaries of each rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from node_fleet.domain.model.memory import AdaptiveMemory, Memory, OpenRise, PodSums, WorkerNeed
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.scaling.signals.pending_pods import evaluate_pending_pods
+from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
+from node_fleet.domain.scaling.strategies.adaptive.headroom import RISES
+from node_fleet.domain.scaling.strategies.adaptive.learning import Evaluation, evaluate, with_defaults
+from node_fleet.domain.scaling.tick import make_tick
+from tests.support.decisions import START, snapshot, worker
+
+POLICY = Policy(max_workers=30)
+EMPTY = with_defaults(AdaptiveMemory(places=7))
+RISES_SEEN = tuple(10.0**pace if size == 0 else 0.0 for pace in range(5) for size in RISES)
+"""One count for each pace, by which a choice shows its pace."""
+
+
+def evaluated(learned: AdaptiveMemory, demand: float, *, source: str = "live", **memory: Any) -> Evaluation:
+    tick = make_tick(snapshot(source=source), Memory(learned=learned, **memory), POLICY, START)
+    capacity = CapacityEstimate(demand=demand, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
+    return evaluate(tick, capacity, learned, 0)
+
+
+def pace_of(before: tuple[int, float], last: tuple[int, float], demand: float) -> int:
+    """The pace of a reading that repeats, so that it teaches nothing. before, last: age in seconds and demand."""
+    (before_age, before_demand), (age, last_demand) = before, last
+    learned = replace(
+        EMPTY,
+        rises=RISES_SEEN,
+        before_at=START - before_age,
+        before=before_demand,
+        read_at=START - age,
+        demand=last_demand,
+    )
+    return round(math.log10(evaluated(learned, demand, source="cached").choice.samples))
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "demand", "pace"),
+    [
+        ((180, 3.0), (60, 5.0), 5.0, 3),
+        ((181, 3.0), (60, 5.0), 5.0, 1),
+        ((60, 3.0), (30, 5.0), 5.0, 4),
+        ((59, 3.0), (30, 5.0), 5.0, 1),
+        ((300, 5.0), (59, 3.0), 5.0, 4),
+        ((START, 3.0), (120, 3.0), 5.0, 4),
+        ((START, 3.0), (START, 3.0), 5.0, 1),
+        ((3600, 1.0), (1800, 1.0), 20.0, 3),
+        ((3600, 1.0), (1801, 1.0), 20.0, 1),
+        ((240, 3.0), (0, 3.0), 5.0, 1),
+        ((300, 1.0), (120, 20.0), 22.0, 3),
+        ((300, 1.0), (120, 5.0), 4.0, 0),
+    ],
+)
+def test_the_pace_is_measured_from_the_reading_one_to_three_minutes_ago_or_else_from_the_last(
+    before: tuple[int, float], last: tuple[int, float], demand: float, pace: int
+) -> None:
+    assert pace_of(before, last, demand) == pace
+
+
+@pytest.mark.parametrize(
+    ("took", "boot"),
+    [(-1, 90.0), (0, 90.0), (1, 78.0), (30, 78.0), (31, 78.2), (180, 108.0), (300, 132.0), (301, 132.0), (9999, 132.0)],
+)
+def test_a_join_moves_the_boot_time_by_a_fifth_and_counts_between_30_s_and_the_join_limit(
+    took: int, boot: float
+) -> None:
+    learned = replace(EMPTY, adding_since=START - 20_000)
+    found = evaluated(learned, 3.0, last_action="scale_up", last_action_at=learned.adding_since + took).learned
+    assert found.boot_seconds == pytest.approx(boot)
+    assert found.adding_since == (0 if took > 0 else learned.adding_since)
+
+
+@pytest.mark.parametrize(
+    ("action", "since"), [("scale_down", START - 20_000), ("scale_up", 0)], ids=["a scale-down", "no scale-up waits"]
+)
+def test_only_the_join_that_is_waited_for_teaches_the_boot_time(action: str, since: int) -> None:
+    found = evaluated(replace(EMPTY, adding_since=since), 3.0, last_action=action, last_action_at=START - 100).learned
+    assert (found.boot_seconds, found.adding_since) == (90.0, since)
+
+
+def test_a_reading_is_kept_with_the_one_before_it_and_opens_a_rise() -> None:
+    learned = replace(EMPTY, read_at=START - 120, demand=2.0, before_at=START - 240, before=1.0)
+    found = evaluated(learned, 4.0).learned
+    assert (found.read_at, found.demand, found.before_at, found.before) == (START, 4.0, START - 120, 2.0)
+    assert found.open == (OpenRise(at=START, demand=4.0, highest=4.0, pace=4),)
+
+
+def test_a_rise_is_open_for_the_interval_and_the_boot_time() -> None:
+    """120 s and 90 s, less half of the slack."""
+    rises = tuple(OpenRise(at=START - age, demand=4.0, highest=4.0, pace=1) for age in (180, 179, 178))
+    assert [rise.at for rise in evaluated(replace(EMPTY, open=rises), 4.0).learned.open] == [
+        START - 179,
+        START - 178,
+        START,
+    ]
+
+
+def test_the_eight_newest_rises_are_kept() -> None:
+    rises = tuple(OpenRise(at=START - age, demand=4.0, highest=4.0, pace=1) for age in range(10, 0, -1))
+    found = evaluated(replace(EMPTY, open=rises), 4.0).learned.open
+    assert [START - rise.at for rise in found] == [7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_another_number_of_pods_for_each_worker_starts_the_readings_anew() -> None:
+    learned = replace(
+        EMPTY,
+        places=6,
+        read_at=START - 120,
+        demand=1.0,
+        before_at=START - 240,
+        open=(OpenRise(at=START - 9, demand=1.0, highest=1.0, pace=1),),
+    )
+    found = evaluated(learned, 5.0).learned
+    assert (found.places, found.read_at, found.before_at) == (7, START, 0)
+    assert found.open == (OpenRise(at=START, demand=5.0, highest=5.0, pace=1),)
+    assert set(found.tried.held) == {0.0}
+
+
+def test_half_of_a_count_is_left_after_the_learning_days() -> None:
+    learned = replace(EMPTY, rises=(8.0, *EMPTY.rises[1:]))
+    tick = make_tick(snapshot(), Memory(), replace(POLICY, learning_days=1, interval_seconds=86_400), START)
+    capacity = CapacityEstimate(demand=1.0, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
+    assert evaluate(tick, capacity, learned, 0).learned.rises[0] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("minutes", "held"), [(2, 4.0), (10, 20.0), (11, 20.0)])
+def test_the_capacity_that_a_trial_holds_is_counted_over_the_minutes_since_the_last_reading(
+    minutes: int, held: float
+) -> None:
+    first = replace(EMPTY, tried=replace(EMPTY.tried, workers=(5,) * 16))
+    tried = evaluated(replace(first, read_at=START - 60 * minutes, demand=3.0), 3.0).learned.tried
+    assert set(tried.held) == {held}
+
+
+def test_what_was_needed_within_the_delay_is_kept() -> None:
+    needs = (WorkerNeed(at=START - 119, workers=6),)
+    assert evaluated(replace(EMPTY, needs=needs), 3.0).keep == 6
+    assert evaluated(replace(EMPTY, needs=(replace(needs[0], at=START - 120),)), 3.0).keep < 6
+
+
+@pytest.mark.parametrize(("minimum", "hold"), [(0, 3), (8, 8), (40, 30)])
+def test_the_minimum_is_held_up_to_the_maximum(minimum: int, hold: int) -> None:
+    steady = replace(EMPTY, rises=tuple(1e6 if place % len(RISES) == 0 else 0.0 for place in range(len(RISES) * 5)))
+    tick = make_tick(snapshot(), Memory(), POLICY, START)
+    capacity = CapacityEstimate(demand=3.0, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
+    found = evaluate(tick, capacity, steady, minimum)
+    assert (found.keep, found.learned.needs[-1].workers, set(found.learned.tried.workers)) == (hold, hold, {hold})
+
+
+SUMS = PodSums(workers=2, pods=8, pods_squared=50, cpu=7200, pods_cpu=46_800, memory=3600, pods_memory=23_400, least=1)
+"""A worker with a DaemonSet's pod of 600m and 300 MiB alone, and one with six more pods of 1000m and 500 MiB."""
+
+
+@pytest.mark.parametrize(
+    ("count", "cpu_milli", "memory_mib", "new_workers"),
+    [
+        (5, 1000, 10, 1),
+        (6, 1000, 10, 1),
+        (7, 1000, 10, 2),
+        (4, 10, 5000, 1),
+        (5, 10, 5000, 2),
+        (218, 1, 1, 1),
+        (219, 1, 1, 2),
+    ],
+)
+def test_a_joining_worker_and_a_new_one_hold_pods_beside_their_daemon_sets(
+    count: int, cpu_milli: int, memory_mib: int, new_workers: int
+) -> None:
+    """A t3.xlarge offers 4000m, 15237 MiB and 110 pods."""
+    shape = PodShape(cpu_milli=cpu_milli, memory_mib=memory_mib, count=count, oldest_seconds=95)
+    coming = worker("j1", "joining", instance_type="t3.xlarge", launched_at=START - 60)
+    policy = replace(POLICY, instance_types=("t3.xlarge",))
+    tick = make_tick(snapshot(pending=(shape,), workers=(coming,)), Memory(), policy, START)
+    estimate = estimate_capacity(tick, evaluate_pending_pods(tick, {}), SUMS)
+    assert estimate is not None and len(estimate.new_workers) == new_workers
