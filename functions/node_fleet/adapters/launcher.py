@@ -82,6 +82,7 @@ class WorkerCounter:
         self._clock = clock
         self._instances = listing.instances if listing else ()
         self._valid_version = listing.version if listing else None
+        self._counted_version: int | None = None
 
     def __call__(self, state: FleetState) -> int:
         """The number of workers, for the state item that was just read."""
@@ -91,8 +92,9 @@ class WorkerCounter:
         return count_workers(self._instances, state, self._clock.now())
 
     def reserved(self) -> None:
-        """This execution wrote a reservation after the count: the listing is valid for the next version too."""
-        self._valid_version = self._counted_version + 1
+        """The reservation exists: after a count this execution wrote it, and the listing is valid for that version."""
+        if self._counted_version is not None:
+            self._valid_version = self._counted_version + 1
 
 
 class Launcher:

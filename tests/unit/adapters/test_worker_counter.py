@@ -68,6 +68,13 @@ def test_a_listing_serves_the_next_version_after_a_reservation_of_this_execution
     assert ec2.listings == 3
 
 
+def test_a_reservation_that_exists_already_leaves_the_listing_valid_for_its_version() -> None:
+    ec2 = Ec2()
+    count = WorkerCounter(ec2, CLOCK, InstanceListing(instances=(instance(1),), version=4))  # type: ignore[arg-type]
+    count.reserved()
+    assert (count(at_version(4)), ec2.listings) == (1, 0)
+
+
 def test_ec2_is_asked_only_for_the_end_of_instances_that_ended_since_the_last_check() -> None:
     begun = operation(slot(1, outcome="failed"), slot(2), slot(3))
     ec2 = Ec2(instance(2, state="terminated"), instance(3))
