@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.fit.placement import Node
 from node_fleet.domain.model.memory import PodSums
-from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import NewWorker, PodShape
 from node_fleet.domain.scaling.signals.new_workers import pack
+from node_fleet.domain.scaling.signals.type_mix import choose_new_workers
 from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     FreeCapacity,
     PodSize,
@@ -84,11 +86,12 @@ class TestFirstFitDecreasing:
         assert packed([shape(30)], [], capacity(), 2) == (2, 16)
 
     def test_zones_keep_pods_apart_and_name_the_pools_that_may_serve(self) -> None:
-        opened, left = pack([selecting(2, ZONE, "a"), selecting(2, ZONE, "b")], [capacity(zone="a")], KINDS, 10)
-        assert ([new.pools for new in opened], left) == ([("b/t3.small/spot", "b/t3.small/on-demand")], 0)
+        pods = [selecting(2, ZONE, "a"), selecting(2, ZONE, "b")]
+        opened = choose_new_workers(pods, [capacity(zone="a")], KINDS, Policy())
+        assert opened == (NewWorker(pools=("b/t3.small/spot", "b/t3.small/on-demand")),)
 
     def test_a_pod_for_any_pool_names_none(self) -> None:
-        assert [new.pools for new in pack([shape(1)], [], KINDS, 10)[0]] == [()]
+        assert choose_new_workers([shape(1)], [], KINDS, Policy()) == (NewWorker(),)
 
     @pytest.mark.parametrize(("market", "opened"), [("spot", 1), ("on-demand", 0)])
     def test_a_selector_that_a_worker_does_not_meet_refuses_it(self, market: str, opened: int) -> None:

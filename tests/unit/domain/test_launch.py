@@ -256,6 +256,16 @@ def test_the_next_pool_of_a_worker_is_one_that_its_pods_accept() -> None:
     assert next_attempt(only, placement(), ZONES, back_offs=(), now=NOW) is None
 
 
+def test_after_a_refusal_the_next_type_is_the_next_that_the_pods_of_the_worker_prefer() -> None:
+    setup = placement(instance_types=("t3.small", "t3.medium", "m5.large"))
+    order = ("m5.large", "t3.medium", "t3.small")
+    current = replace(slot(outcome="planned", market="spot"), instance_type="m5.large", types=order)
+    dry = [PoolBackOff(zone=zone, instance_type="m5.large", market="spot", until=NOW + 1) for zone in ZONES]
+    following = next_attempt(current, setup, ZONES, back_offs=dry, now=NOW)
+    assert following is not None
+    assert (following.instance_type, following.types) == ("t3.medium", order)
+
+
 def test_what_is_reserved_for_an_instance_whose_removal_is_set_aside_counts_nowhere() -> None:
     held = Reservation(key="up-1:1", instance_id="i-0a", until=NOW + 900, pool="zone-b/t3.small/spot", at=NOW)
     removal = SetAside(

@@ -171,3 +171,14 @@ def test_the_workers_beyond_those_that_pending_pods_need_may_be_of_any_pool() ->
     setup = placement(zones={"a": "subnet-a", "b": "subnet-b"}, instance_types=("t3.small",))
     slots = plan_slots(2, (), setup, now=NOW, wanted=(NewWorker(pools=("b/t3.small/spot",)),))
     assert [(s.zone, s.pools) for s in slots] == [("b", ("b/t3.small/spot",)), ("a", ())]
+
+
+def test_the_types_of_a_wanted_worker_are_tried_in_their_order_in_each_market() -> None:
+    wanted = (NewWorker(types=("t3a.small", "t3.small")),)
+    assert [(s.instance_type, s.types) for s in plan_slots(2, (), placement(), now=NOW, wanted=wanted)] == [
+        ("t3a.small", ("t3a.small", "t3.small")),
+        ("t3.small", ()),
+    ]
+    dry = closed(*((z, "t3a.small", "spot") for z in ZONES))
+    refused = plan_slots(1, (), placement(), back_offs=dry, now=NOW, wanted=wanted)[0]
+    assert (refused.instance_type, refused.market) == ("t3.small", "spot")

@@ -28,6 +28,40 @@ def test_unschedulable_pods_launch_workers_that_join_and_the_cooldown_holds_the_
     assert following.status == "SUCCEEDED"
 
 
+def large_pod(memory_mib: int) -> list[str]:
+    return [
+        "  - name: cache", "    replicas: 1", "    cpu_milli: 500", f"    memory_mib: {memory_mib}",
+        "    load: {constant: 0}",
+    ]  # fmt: skip
+
+
+def launched_types(fleet: Stage) -> list[str]:
+    return [
+        call.parameters["InstanceType"]
+        for call in fleet.cloud.recorder.of("RunInstances")
+        if "LaunchNodes" in (call.function or "")
+    ]
+
+
+def test_a_pod_that_the_smallest_type_does_not_fit_launches_the_type_that_it_fits() -> None:
+    more = large_pod(3072)
+    with stage(workers=2, warm_up=0, more=more, instance_types="t3.small,t3.medium") as fleet:
+        run = fleet.tick_until(lambda e: "LaunchNodes" in e.path)
+        assert run.status == "SUCCEEDED"
+        assert launched_types(fleet) == ["t3.medium"]
+        assert [p.phase for p in fleet.sim.cluster.pods() if p.name.startswith("cache")] == ["Running"]
+        nothing_left_behind(fleet)
+
+
+def test_a_pod_that_no_type_fits_is_listed_and_launches_nothing() -> None:
+    with stage(workers=2, warm_up=0, more=large_pod(5000), instance_types="t3.small,t3.medium") as fleet:
+        run = fleet.tick_until(lambda e: "pod_too_large" in json.dumps(e.output_of("Decide")))
+        assert "requests 5000Mi memory, the largest worker offers" in json.dumps(run.output_of("Decide"))
+        fleet.ticks(2)
+        assert launched_types(fleet) == []
+        nothing_left_behind(fleet)
+
+
 def test_a_spot_warning_shortly_before_a_tick_launches_one_worker_although_ec2_lists_it_late() -> None:
     with stage(workers=4, market="spot", min_workers=4, max_workers=8, warm_up=2) as fleet:
         fleet.cloud.ec2.delays.invisible_seconds = 30

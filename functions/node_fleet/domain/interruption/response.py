@@ -11,11 +11,12 @@ from typing import Literal
 
 from node_fleet.domain.interruption.announcement import Announcement, Kind
 from node_fleet.domain.model.fleet_state import FleetState, Notice
+from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import InterruptionTimes
 from node_fleet.domain.model.run import Alert
-from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.snapshot import Instance, NewWorker
 from node_fleet.domain.notify.message import Message, level_of
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_alert
 from node_fleet.domain.scale_up.launch import mark_under_notice
@@ -149,13 +150,35 @@ def replacement_slot(
     *,
     now: int,
 ) -> LaunchSlot | None:
-    """Where the replacement is launched: in another pool than the worker's; None when every pool is in back-off."""
+    """Where the replacement is launched: in another pool than the worker's; None when every pool is in back-off.
+
+    Types that are smaller than the worker's come last.
+    """
     own_pool = Pool(instance.zone, instance.instance_type, instance.market)
     marked = mark_under_notice(
         instances, (*state.due_notices, Notice(instance_id=instance.instance_id, kind="", at=now))
     )
-    slots = plan_slots(1, marked, placement, back_offs=state.memory.dry_pools, now=now, avoid=(own_pool,))
+    types = _smaller_last(instance.instance_type, placement.instance_types)
+    slots = plan_slots(
+        1,
+        marked,
+        placement,
+        back_offs=state.memory.dry_pools,
+        now=now,
+        avoid=(own_pool,),
+        wanted=(NewWorker(types=types),) if types != placement.instance_types else (),
+    )
     return slots[0] if slots else None
+
+
+def _smaller_last(instance_type: str, configured: tuple[str, ...]) -> tuple[str, ...]:
+    """The configured types; those that offer pods less CPU or memory than this type does come last."""
+    own = offered(instance_type) or (0, 0)
+
+    def is_smaller(kind: str) -> bool:
+        return any(other < mine for other, mine in zip(offered(kind) or own, own, strict=True))
+
+    return tuple(sorted(configured, key=is_smaller))
 
 
 def needs_no_replacement(operation: Operation | None, instance_id: str) -> bool:

@@ -29,6 +29,7 @@ class LaunchSlot:
 
     end_code, end_message: the state reason of an instance that ended before it joined.
     pools: "zone/type/market" of the only pools that may serve, because pending pods need them; empty: every pool.
+    types: the instance types to try, best first; empty: in the configured order.
     """
 
     number: int
@@ -46,6 +47,7 @@ class LaunchSlot:
     end_code: str = ""
     end_message: str = ""
     pools: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,9 +159,13 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorker:
-    """A worker that a launch adds. pools: "zone/type/market" of each pool that may serve; empty: every pool."""
+    """A worker that a launch adds. pools: "zone/type/market" of each pool that may serve; empty: every pool.
+
+    types: the instance types to try, best first; empty: in the configured order.
+    """
 
     pools: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,11 +141,12 @@ def next_attempt(
 ) -> LaunchSlot | None:
     """The slot in the next pool that is not in back-off, with `attempt` one higher; None when none is left."""
     closed = pools_in_back_off(back_offs, now) | {pool_of(slot)}
-    order = pools_in_order(slot.market, placement, tuple(zones))
+    order = pools_in_order(slot.market, placement, tuple(zones), types=slot.types)
     pool = next((p for p in order if p not in closed and (not slot.pools or p.name in slot.pools)), None)
     if pool is None:
         return None
-    return replace(planned_slot(pool, slot.number, placement, attempt=slot.attempt + 1), pools=slot.pools)
+    following = planned_slot(pool, slot.number, placement, attempt=slot.attempt + 1)
+    return replace(following, pools=slot.pools, types=slot.types)
 
 
 def retry_pause_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:

@@ -81,12 +81,17 @@ def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_minimum
 
 
 def pools_in_order(
-    market: Market, placement: Placement, zones: Sequence[str], *, avoid: Iterable[Pool] = ()
+    market: Market,
+    placement: Placement,
+    zones: Sequence[str],
+    *,
+    avoid: Iterable[Pool] = (),
+    types: Sequence[str] = (),
 ) -> tuple[Pool, ...]:
     """Every pool in which a worker may be launched, best first: next zone, then next type, then the other market.
 
     With SPOT_PERCENTAGE 0 no Spot pool is among them. Pools in `avoid` come last within their market: a replacement
-    should not use the pool that is interrupted.
+    should not use the pool that is interrupted. types: the types in another order than the configured one.
     """
     avoided = set(avoid)
     markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand", "spot")
@@ -94,7 +99,7 @@ def pools_in_order(
         markets = ("on-demand",)
     found: list[Pool] = []
     for each in markets:
-        pools = [Pool(zone, kind, each) for kind in placement.instance_types for zone in zones]
+        pools = [Pool(zone, kind, each) for kind in types or placement.instance_types for zone in zones]
         found += sorted(pools, key=lambda pool: pool in avoided)
     return tuple(found)
 
@@ -120,18 +125,18 @@ def plan_slots(
 ) -> tuple[LaunchSlot, ...]:
     """Slots for `count` workers in pools that are not in back-off. Fewer when no such pool is left.
 
-    wanted: the pools of the first slots, which pending pods need.
+    wanted: the pools and types of the first slots, which pending pods need.
     """
     fleet = distribution_of(instances, list(placement.zones))
     closed = pools_in_back_off(back_offs, now)
     slots: list[LaunchSlot] = []
     for number in range(1, count + 1):
-        pools = wanted[number - 1].pools if number <= len(wanted) else ()
-        pool = _best_pool(fleet, placement, closed, tuple(avoid), pools)
+        worker = wanted[number - 1] if number <= len(wanted) else NewWorker()
+        pool = _best_pool(fleet, placement, closed, tuple(avoid), worker)
         if pool is None:
             continue
         fleet.add(pool.zone, pool.market)
-        slots.append(replace(planned_slot(pool, number, placement), pools=pools))
+        slots.append(replace(planned_slot(pool, number, placement), pools=worker.pools, types=worker.types))
     return tuple(slots)
 
 
@@ -157,7 +162,7 @@ def _best_pool(
     placement: Placement,
     closed: frozenset[Pool],
     avoid: tuple[Pool, ...],
-    wanted: tuple[str, ...],
+    worker: NewWorker,
 ) -> Pool | None:
     market = choose_market(
         spot=fleet.spot,
@@ -165,7 +170,8 @@ def _best_pool(
         spot_percent=placement.spot_percent,
         on_demand_minimum=placement.on_demand_minimum,
     )
-    order = pools_in_order(market, placement, zone_order(fleet, placement), avoid=avoid)
+    order = pools_in_order(market, placement, zone_order(fleet, placement), avoid=avoid, types=worker.types)
+    wanted = worker.pools
     return next((pool for pool in order if pool not in closed and (not wanted or pool.name in wanted)), None)
 
 

@@ -9,6 +9,7 @@ from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
+from node_fleet.domain.scaling.signals.load import sizes_of
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick, finite
@@ -101,22 +102,23 @@ def _minimum_check(tick: Tick, minimum: int) -> Check:
     return Check(name="minimum_size", verdict="hold", text=text, value=usable, setting=setting)
 
 
-def projected_percent(percent: float, workers: int, removed: int) -> float:
-    """The mean load in percent after `removed` of `workers` equal workers are removed and the others take over."""
-    return percent * workers / (workers - removed)
+def projected_percent(percent: float, sizes: list[int], removed: int) -> float:
+    """The mean load in percent after the `removed` largest workers are removed and the others take over."""
+    return percent * sum(sizes) / sum(sorted(sizes)[: len(sizes) - removed])
 
 
 def evaluate_projection(tick: Tick, removed: int) -> Check:
     """Whether the other workers would stay PROJECTION_MARGIN under the high thresholds and hold all requests."""
-    policy, workers = tick.policy, len(tick.usable)
-    if workers <= removed:
+    policy = tick.policy
+    if len(tick.usable) <= removed:
         return _projection("hold", "the last worker is kept", None, None)
-    loads = [("CPU", finite(tick.snapshot.cpu_percent), policy.cpu_up_percent)]
+    cpu, memory = sizes_of(tick.usable, "cpu"), sizes_of(tick.usable, "memory")
+    loads = [("CPU", finite(tick.snapshot.cpu_percent), cpu, policy.cpu_up_percent)]
     if policy.use_memory:
-        loads.append(("memory", finite(tick.snapshot.memory_percent), policy.memory_up_percent))
+        loads.append(("memory", finite(tick.snapshot.memory_percent), memory, policy.memory_up_percent))
     parts = []
-    for label, percent, high in loads:
-        after, limit = projected_percent(percent or 0.0, workers, removed), high - policy.projection_margin_percent
+    for label, percent, sizes, high in loads:
+        after, limit = projected_percent(percent or 0.0, sizes, removed), high - policy.projection_margin_percent
         if after >= limit:
             return _projection("hold", f"{label} would be {after:.1f} %, not under {limit:g} %", after, limit)
         parts.append(f"{label} would be {after:.1f} % under {limit:g} %")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from node_fleet.domain.model.instance_types import capacity
 from node_fleet.domain.model.memory import Streak
+from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.signals.sustained import advance_streak, is_sustained
 from node_fleet.domain.scaling.tick import Tick, finite
+
+Resource = Literal["cpu", "memory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +85,24 @@ def _verdict(tick: Tick, load: _Load, streak: Streak | None) -> tuple[Verdict, s
         return "waiting", f"{text}, reading {readings} of {load.needed}"
     if not is_sustained(streak, load.needed, tick.policy):
         return "waiting", f"{text} for {count_of(readings, 'reading')}, not long enough yet"
-    later = percent_once_joined(tick, value)
+    later = percent_once_joined(tick, value, "memory" if load.label == "memory" else "cpu")
     if later <= load.high:
         return "hold", f"{text}, but {later:.1f} % with {joining_workers(tick)}"
     return "up", f"{text} for {count_of(readings, 'reading')}"
 
 
-def percent_once_joined(tick: Tick, percent: float) -> float:
-    """The mean load when the joining workers take their equal share of it."""
+def sizes_of(workers: Sequence[Worker], resource: Resource) -> list[int]:
+    """The vCPUs or the memory (MiB) of each worker by its type; 1 for each when one of the types is not known."""
+    found = [capacity(w.instance_type) for w in workers]
+    known = [size[resource == "memory"] for size in found if size]
+    return known if len(known) == len(found) else [1] * len(found)
+
+
+def percent_once_joined(tick: Tick, percent: float, resource: Resource) -> float:
+    """The mean load when the joining workers take their share of it, by their size."""
     usable, joining = len(tick.usable), len(tick.joining)
-    return percent * usable / (usable + joining) if joining and usable else percent
+    sizes = sizes_of((*tick.usable, *tick.joining), resource)
+    return percent * sum(sizes[:usable]) / sum(sizes) if joining and usable else percent
 
 
 def joining_workers(tick: Tick) -> str:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from node_fleet.domain.fit.placement import Node, Placement, Pod
 from node_fleet.domain.model.assembly import blocking
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import MARKETS, Market, NewWorker, PodShape, Worker
+from node_fleet.domain.model.snapshot import MARKETS, Market, PodShape, Worker
 from node_fleet.domain.scaling.tick import Tick
 
 PODS_PER_NODE = 110
@@ -104,6 +105,11 @@ def _size(tick: Tick, kind: str) -> tuple[int, int, int]:
     return max(shown, default=(UNKNOWN_AMOUNT, UNKNOWN_AMOUNT // _MIB, PODS_PER_NODE))
 
 
+def type_of(node: Node) -> str:
+    """For example: t3.small."""
+    return node.labels["node.kubernetes.io/instance-type"]
+
+
 def pool_name(node: Node) -> str:
     """For example: ap-southeast-1a/t3.small/spot."""
     keys = ("topology.kubernetes.io/zone", "node.kubernetes.io/instance-type", "node-fleet.io/market")
@@ -120,19 +126,26 @@ def place(shape: PodShape, count: int, placement: Placement) -> int:
     return count
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedNode:
+    """A new worker in a packing, with its pods. accepting: the kinds of new workers that accept its first pod."""
+
+    node: Node
+    accepting: tuple[Node, ...]
+
+
 def pack(
     shapes: Iterable[PodShape], nodes: Sequence[Node], kinds: Sequence[Node], most_new: int
-) -> tuple[list[NewWorker], int]:
-    """First-fit decreasing over `nodes` and then over at most `most_new` new workers of the `kinds`.
+) -> tuple[list[OpenedNode], int]:
+    """First-fit decreasing over `nodes` and then over at most `most_new` new workers, each of the first accepting kind.
 
-    Returns the new workers, each with the pools that accept its first pod, and the number of pods that fit nowhere.
+    Returns the new workers, and the number of pods that fit nowhere. `nodes` hold the placed pods afterwards.
     """
     ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, str(s.demand)))
-    placement, opened, unplaced = Placement(nodes), list[NewWorker](), 0
+    placement, opened, unplaced = Placement(nodes), list[OpenedNode](), 0
     for shape in ordered:
         pod, remaining = pod_of(shape), place(shape, shape.count, placement)
         accepting = accepting_kinds(pod, kinds) if remaining else []
-        pools = () if len(accepting) == len(kinds) else tuple(map(pool_name, accepting))
         while remaining > 0 and accepting and len(opened) < most_new:
             node = Node(f"new {len(opened)}", accepting[0].labels, accepting[0].allocatable, accepting[0].taints)
             node.labels = {**node.labels, _HOSTNAME: node.name}
@@ -141,7 +154,7 @@ def pack(
             if not placed:
                 placement.nodes.pop()
                 break
-            opened.append(NewWorker(pools=pools))
+            opened.append(OpenedNode(node=node, accepting=tuple(accepting)))
             remaining -= placed
         unplaced += remaining
     return opened, unplaced

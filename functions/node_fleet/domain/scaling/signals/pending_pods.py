@@ -19,11 +19,11 @@ from node_fleet.domain.scaling.signals.new_workers import (
     accepting_kinds,
     launched_markets,
     node_of,
-    pack,
     place,
     pod_of,
     templates,
 )
+from node_fleet.domain.scaling.signals.type_mix import choose_new_workers
 from node_fleet.domain.scaling.tick import Tick
 
 OWNERS_KEPT = 40
@@ -82,7 +82,7 @@ def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | No
     helpful = [h for s in fitting if (h := _without_listed(s, launches, not_helped)).count > 0]
     coming = Placement(_coming_nodes(tick, fresh))
     left = [(s, count) for s in helpful if (count := place(s, s.count, coming))]
-    new_workers, _ = pack([replace(s, count=count) for s, count in left], [], kinds, tick.policy.max_workers)
+    new_workers = choose_new_workers([replace(s, count=count) for s, count in left], [], kinds, tick.policy)
     return PendingPods(
         waiting=sum(s.count for s in helpful),
         left=sum(count for _, count in left),
@@ -93,7 +93,7 @@ def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | No
         stuck=tuple(s for s in fitting if shape_key(s) in not_helped),
         launched_for=tuple(launches.values()),
         not_helped=tuple(sorted(not_helped.items())),
-        new_workers=tuple(new_workers),
+        new_workers=new_workers,
     )
 
 

@@ -43,7 +43,7 @@ def apply_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int)
 def _step(tick: Tick, pending_pods: PendingPods | None) -> int:
     policy, cpu = tick.policy, finite(tick.snapshot.cpu_percent)
     many_pods = pending_pods is not None and pending_pods.left > policy.pending_urgent
-    high_cpu = cpu is not None and percent_once_joined(tick, cpu) > policy.cpu_urgent_percent
+    high_cpu = cpu is not None and percent_once_joined(tick, cpu, "cpu") > policy.cpu_urgent_percent
     return policy.step_urgent if many_pods or high_cpu else policy.step_normal
 
 

@@ -14,8 +14,9 @@ from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NewWorker, PodShape, Worker
-from node_fleet.domain.scaling.signals.new_workers import PODS_PER_NODE, launched_markets, node_of, pack, templates
+from node_fleet.domain.scaling.signals.new_workers import PODS_PER_NODE, launched_markets, node_of, templates
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
+from node_fleet.domain.scaling.signals.type_mix import choose_new_workers
 from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     FreeCapacity,
     PodSize,
@@ -157,7 +158,7 @@ def _new_workers(
         if pods_are_new or tick.now - tick.memory.fresh.get(worker.instance_id, 0) < grace:
             nodes.append(node_of(tick, worker))
     kinds = [_with_daemons(kind, size) for kind in templates(tick, launched_markets(tick.policy))]
-    return tuple(pack(pending_pods.helpful, nodes, kinds, tick.policy.max_workers)[0])
+    return choose_new_workers(pending_pods.helpful, nodes, kinds, tick.policy)
 
 
 def _joining_capacity(w: Worker, new: FreeCapacity, policy: Policy) -> FreeCapacity:
