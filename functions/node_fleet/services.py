@@ -80,11 +80,12 @@ class Services:
     @cached_property
     def prometheus(self) -> PrometheusReader:
         """Prometheus on the server."""
-        from node_fleet.adapters.prometheus.http import PrometheusClient, new_session
+        from node_fleet.adapters.prometheus.http import PrometheusClient
         from node_fleet.adapters.prometheus.reader import PrometheusReader
+        from node_fleet.adapters.prometheus.session import DeadlineSession
 
         client = PrometheusClient(
-            new_session(),
+            DeadlineSession(self.clock),
             self.settings,
             address=lambda: self.ec2.server().private_ip,
             credentials=lambda fresh: self.secrets.credentials(self.settings.prometheus_secret, fresh=fresh),

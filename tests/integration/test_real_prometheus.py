@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from handlers import collect_metrics
-from node_fleet.adapters.prometheus.http import PrometheusClient, new_session
+from node_fleet.adapters.prometheus.http import PrometheusClient
 from node_fleet.adapters.prometheus.reader import PrometheusReader
+from node_fleet.adapters.prometheus.session import DeadlineSession
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
@@ -58,7 +59,7 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
         fitting = Settings(prometheus_url=url or fleet.server.url, prometheus_retries=0, **settings)
         clock = SimpleNamespace(now=lambda: int(fleet.clock.now()), sleep=lambda seconds: None)
         client = PrometheusClient(
-            new_session(),
+            DeadlineSession(clock),
             fitting,
             address=lambda: "127.0.0.1",
             credentials=lambda fresh: (USERNAME, password),

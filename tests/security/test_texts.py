@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from urllib3 import HTTPResponse
 
 from cli import output
-from node_fleet.adapters.prometheus.http import MAX_ANSWER_BYTES, PIECE_BYTES
+from node_fleet.adapters.prometheus.http import MAX_ANSWER_BYTES
 from node_fleet.domain.interruption.announcement import read_announcement
 from node_fleet.domain.model.errors import InvalidInputError, MetricsUnavailableError
 from node_fleet.domain.notify.alert_input import read_alert
@@ -143,36 +143,11 @@ def answer(body: bytes, **headers: str) -> requests.Response:
     return response
 
 
-class SlowBody(io.BytesIO):
-    """A body of which each piece takes ten seconds."""
-
-    def __init__(self, clock: Any) -> None:
-        super().__init__(b" " * PIECE_BYTES * 100)
-        self.clock = clock
-        self.pieces = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        self.clock.at += 10
-        self.pieces += 1
-        return super().read(size)
-
-
 def test_an_answer_that_unpacks_to_more_than_its_limit_is_refused_before_it_fills_the_memory() -> None:
     found, bomb = Bench(), gzip.compress(b" " * (MAX_ANSWER_BYTES + 2**20))
     found.session.script = [answer(bomb, **{"Content-Encoding": "gzip", "Content-Type": "application/json"})]
     with pytest.raises(MetricsUnavailableError, match="the answer is larger than 32 MiB"):
         found.reader.read(NOW)
-
-
-def test_a_body_that_drips_ends_with_the_time_of_all_queries() -> None:
-    found = Bench()
-    body = SlowBody(found.clock)
-    slow = answer(b"")
-    slow.raw = HTTPResponse(body, preload_content=False)
-    found.session.script = [slow]
-    with pytest.raises(MetricsUnavailableError, match="the answer did not end in time"):
-        found.reader.read(NOW)
-    assert body.pieces <= 4
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class FakeSession:
     urls: list[str] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
 
-    def send(self, request: requests.PreparedRequest, *, timeout: float, **_: Any) -> requests.Response:
+    def send_until(self, deadline: float, request: requests.PreparedRequest, timeout: float) -> requests.Response:
         form = {name: values[0] for name, values in parse_qs(str(request.body)).items()}
         self.forms.append(form)
         self.urls.append(str(request.url))

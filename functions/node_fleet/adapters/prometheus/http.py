@@ -44,7 +44,7 @@ class Series:
 
 
 class AnswerError(Exception):
-    """The answer is too large or takes too long. Never leaves this module."""
+    """The answer is too large or takes too long. PrometheusClient turns it into a MetricsUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,6 @@ class Answer:
     def text(self) -> str:
         """The body as text; what is not UTF-8 is replaced."""
         return self.body.decode(errors="replace")
-
-
-def new_session() -> Any:
-    """A requests session without proxies and .netrc of the environment: the server is inside the VPC."""
-    import requests
-
-    session = requests.Session()
-    session.trust_env = False
-    return session
 
 
 class PrometheusClient:
@@ -151,13 +142,11 @@ class PrometheusClient:
         raise self._unreachable(name, failure, deadline)
 
     def _send(self, request: Any, timeout: float, deadline: float) -> Answer:
-        """Read the answer in pieces: neither its size, compressed or not, nor its slowness is the server's choice."""
-        received = self._session.send(request, timeout=timeout, allow_redirects=False, stream=True)
+        """Read the answer in pieces: its size, compressed or not, is not the server's choice."""
+        received = self._session.send_until(deadline, request, timeout)
         body = bytearray()
         try:
             for piece in received.iter_content(PIECE_BYTES):
-                if body and self._clock.now() > deadline:
-                    raise AnswerError("the answer did not end in time")
                 body += piece
                 if len(body) > MAX_ANSWER_BYTES:
                     raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
