@@ -25,6 +25,8 @@ TARGETS = tomllib.loads((HERE / "targets.toml").read_text(encoding="utf-8"))
 LEFT_OUT = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
 HARMLESS = matchers.If(test=matchers.Name("TYPE_CHECKING")) | matchers.Arg(keyword=matchers.Name("strict"))
 """Imports for the type checker alone, and the assertion of zip that lengths are equal, which holds in correct code."""
+TEXT_LIMIT = matchers.Slice(lower=None, upper=matchers.Integer(matchers.MatchIfTrue(lambda value: len(value) > 2)))
+"""The length at which a foreign text is cut: one character more or less decides nothing."""
 LOGGED = matchers.Expr(matchers.Call(func=matchers.Attribute(value=matchers.Name("logger"))))
 """A line of the log informs and decides nothing."""
 TEXT = matchers.Expr(matchers.SimpleString() | matchers.ConcatenatedString())
@@ -90,7 +92,7 @@ class _Finder(cst.CSTVisitor):
         self.file, self.module, self.names, self.found = file, module, [""], list[Mutant]()
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, LEFT_OUT) or matchers.matches(node, HARMLESS):
+        if isinstance(node, LEFT_OUT) or matchers.matches(node, HARMLESS | TEXT_LIMIT):
             return False
         if isinstance(node, cst.SimpleStatementLine) and matchers.matches(node.body[0], LOGGED | TEXT):
             return False

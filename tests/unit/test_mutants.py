@@ -51,9 +51,10 @@ def test_each_kind_of_fault_is_made(line: str, faults: set[str], tmp_path: Path)
         "import a",
         "if TYPE_CHECKING: import a",
         "return zip(a, b, strict=True)",
+        "return a[:300]",
     ],
 )
-def test_log_lines_texts_types_imports_and_checks_of_lengths_are_left_alone(line: str, tmp_path: Path) -> None:
+def test_log_lines_texts_types_imports_and_limits_of_texts_are_left_alone(line: str, tmp_path: Path) -> None:
     assert changes(tmp_path, line) == set()
 
 

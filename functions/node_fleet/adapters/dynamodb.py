@@ -116,7 +116,7 @@ def _number_text(value: float | Decimal, path: str) -> str:
         raise InvalidInputError(f"{path} is {value}, expected a finite number")
     if len(number.as_tuple().digits) > _DIGITS:
         raise InvalidInputError(f"{path} has more than {_DIGITS} digits, expected a number that DynamoDB can hold")
-    if number != 0 and not _SMALLEST <= abs(number) <= _LARGEST:
+    if number != 0 and not _SMALLEST <= number.copy_abs() <= _LARGEST:
         raise InvalidInputError(f"{path} is {value}, expected a size from 1e-130 to 9.9e125")
     return str(number)
 

@@ -65,6 +65,27 @@ def test_a_whole_float_comes_back_as_an_equal_int_as_dynamodb_drops_the_point(va
     assert back == value and type(back) is int
 
 
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        (10**38 - 1, True),
+        (10**38 + 1, False),
+        (Decimal("1e-130"), True),
+        (Decimal("9e-131"), False),
+        (Decimal("9." + "9" * 37 + "e125"), True),
+        (Decimal("1e126"), False),
+    ],
+    ids=str,
+)
+def test_a_number_is_stored_within_the_digits_and_the_range_of_dynamodb(value: Any, fits: bool) -> None:
+    """Amazon DynamoDB Developer Guide, "Supported data types": 38 digits, 1E-130 to 9.99...E+125."""
+    if fits:
+        assert Decimal(to_attribute(value)["N"]) == value
+    else:
+        with pytest.raises(InvalidInputError, match="x "):
+            to_attributes({"x": value})
+
+
 def test_a_bool_is_not_written_as_a_number() -> None:
     assert to_attribute(True) == {"BOOL": True}
 

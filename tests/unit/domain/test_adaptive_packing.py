@@ -178,3 +178,33 @@ def filled(count: int) -> Any:
         cpu_requested_milli=20 + 250 * (count - 1),
         memory_requested_mib=32 + 128 * (count - 1),
     )
+
+
+@pytest.mark.parametrize(
+    ("least", "cpu", "pods_cpu", "size"),
+    [
+        (1, 7200, 46_800, (1000, 600, 1)),
+        (2, 7200, 46_800, (1000, 600, 1)),
+        (2, 8000, 50_000, (1000, 0, 0)),
+        (2, 7999, 49_996, (1000, 0, 0)),
+        (2, 9000, 54_000, (1125, 0, 0)),
+        (2, 4000, 34_000, (1000, 0, 2)),
+        (0, 7200, 46_800, (1000, 0, 0)),
+    ],
+)
+def test_the_line_through_two_workers_gives_the_pod_and_the_daemon_sets(
+    least: int, cpu: float, pods_cpu: float, size: tuple[float, float, int]
+) -> None:
+    """Workers with one and seven pods; a worker nearly empty has a third of the mean, 4/3 pods, or fewer."""
+    sums = PodSums(
+        workers=2, pods=8, pods_squared=50, cpu=cpu, pods_cpu=pods_cpu, memory=8, pods_memory=50, least=least
+    )
+    found = typical_pod(sums, ())
+    assert found is not None
+    assert (round(found.cpu_milli), round(found.daemon_cpu_milli), found.daemon_pods) == size
+
+
+def test_the_fewest_pods_of_all_readings_are_kept() -> None:
+    sums = learn_pods(PodSums(), [filled(4), filled(8)], 1.0)
+    least = [learn_pods(sums, [filled(count)], 1.0).least - sums.least for count in (3, 4, 5)]
+    assert least == [-1, 0, 0]

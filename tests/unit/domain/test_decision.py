@@ -421,6 +421,8 @@ class TestManyWorkersNotReadyInOneReading:
         assert decision.count == launched
         assert [a.kind for a in decision.alerts] == ([] if launched else ["many_not_ready"])
         assert ("many_not_ready" in decision.blocked_by) is (not launched)
+        found = [(c.readings, c.needed) for c in decision.evidence if c.name == "many_not_ready"]
+        assert found == ([] if launched else [(1, 2)])
 
     @pytest.mark.parametrize(("seconds", "launched"), [(10, 0), (89, 0), (90, 4), (TICK, 4)])
     def test_a_second_reading_a_tick_later_launches_without_a_second_message(self, seconds: int, launched: int) -> None:

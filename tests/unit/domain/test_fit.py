@@ -207,6 +207,7 @@ def test_a_volume_must_be_reachable_from_the_node() -> None:
         ({"hostPort": 80}, "ports"),
         ({"hostPort": 80, "hostIP": "0.0.0.0"}, "ports"),
         ({"hostPort": 80, "hostIP": "10.0.0.1"}, "ports"),
+        ({"hostPort": 80, "protocol": "TCP"}, "ports"),
         ({"hostPort": 80, "protocol": "UDP"}, ""),
         ({"hostPort": 81}, ""),
         ({"containerPort": 80}, ""),
@@ -231,6 +232,11 @@ def test_two_pods_share_a_host_port_only_at_different_addresses(one: str, other:
     needed, held = ([{"hostPort": 80, "hostIP": address}] for address in (one, other))
     on = node("n1")
     assert refusal(pod(ports=needed), on, (pod("other", ports=held), on)) == refused
+
+
+def test_a_port_of_udp_is_held_for_udp() -> None:
+    on, ports = node("n1"), [{"hostPort": 53, "protocol": "UDP"}]
+    assert refusal(pod(ports=ports), on, (pod("other", ports=ports), on)) == "ports"
 
 
 def test_pod_affinity_needs_a_matching_pod_in_the_same_place() -> None:

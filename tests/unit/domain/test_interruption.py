@@ -233,7 +233,8 @@ def test_after_the_date_it_is_looked_outcome_status(state: str, notice: Notice |
     [
         (NOW, ["e"], False, ""),
         (NOW + 95, ["e"], False, ""),
-        (NOW + 96, ["e"], False, "too late"),
+        (NOW + 96, ["e"], False, "too late: 9 s are left"),
+        (NOW + 200, ["e"], False, "too late: 0 s are left"),
         (NOW, ["other"], False, "another execution"),
         (NOW, [], False, "lifted"),
         (NOW, ["e"], True, "paused by ann"),

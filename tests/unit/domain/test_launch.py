@@ -279,3 +279,11 @@ def test_the_instances_with_a_notice_are_under_notice_and_the_others_are_not() -
     notices = [Notice(instance_id=instance(2).instance_id, kind="spot", at=NOW)]
     found = mark_under_notice([instance(1), instance(2)], notices)
     assert [i.under_notice for i in found] == [False, True]
+
+
+@pytest.mark.parametrize(("token", "share"), [("0000", 0.5), ("ffff", 1.0), ("3333", 0.6)])
+@pytest.mark.parametrize(("attempt", "longest"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 8)])
+def test_a_pause_is_half_of_its_longest_and_more_by_the_token(
+    token: str, share: float, attempt: int, longest: int
+) -> None:
+    assert retry_pause_seconds(token, attempt) == pytest.approx(longest * share)

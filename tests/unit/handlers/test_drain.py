@@ -133,7 +133,8 @@ def test_it_is_withdrawn_when_more_pods_are_unschedulable_than_at_the_decision(
     decided_on = Snapshot(at=NOW, source="live", pending=(replace(shape, count=before or 0),), workers=())
     drain = services.run(check_drain, snapshot=None if before is None else decided_on)["drain"]
     assert drain["status"] == status
-    assert status == "waiting" or f"{pods} pod" in drain["detail"]
+    subject = "1 pod was" if pods == 1 else f"{pods} pods were"
+    assert status == "waiting" or drain["detail"] == f"{subject} unschedulable during the drain"
 
 
 @pytest.mark.parametrize(("pods", "status"), [(1, "waiting"), (2, "withdrawn")])
