@@ -100,5 +100,6 @@ if [ -n "$FLUX_GIT_URL" ]; then
   kubectl apply --server-side --force-conflicts --field-manager=flux-install -f "$WORK/flux-install.yaml" >/dev/null
   kubectl wait --for=condition=Established --timeout=120s \
     crd/gitrepositories.source.toolkit.fluxcd.io crd/kustomizations.kustomize.toolkit.fluxcd.io >/dev/null
+  apply "$BUNDLE/demo/app/manifests/namespace.yaml"
   apply "$WORK/rendered/flux"
 fi

@@ -51,7 +51,9 @@ def objects(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file.name}: {document['kind']} {document['metadata']['name']}", document
 
 
-EVERYTHING = [*objects("monitoring/manifests"), *objects("demo/app/manifests")]
+FLUX = [(name, o) for name, o in objects("demo/flux") if o["kind"] in FLUX_KINDS]
+FLUX_ACCESS = [(name, o) for name, o in objects("demo/flux") if o["kind"] not in FLUX_KINDS]
+EVERYTHING = [*objects("monitoring/manifests"), *objects("demo/app/manifests"), *FLUX_ACCESS]
 NATIVE = [(name, o) for name, o in EVERYTHING if o["kind"] != "HelmChartConfig"]
 WORKLOADS = [(name, o) for name, o in NATIVE if o["kind"] in ("Deployment", "DaemonSet")]
 named = pytest.mark.parametrize(("name", "document"), NATIVE, ids=[name for name, _ in NATIVE])
@@ -74,7 +76,7 @@ def test_the_schemas_really_refuse_a_wrong_field() -> None:
         kubernetes_validate.validate(wrong, pinned_kubernetes(), strict=True)
 
 
-@pytest.mark.parametrize(("name", "document"), [*objects("demo/flux")], ids=[n for n, _ in objects("demo/flux")])
+@pytest.mark.parametrize(("name", "document"), FLUX, ids=[name for name, _ in FLUX])
 def test_a_flux_object_has_the_served_version_and_its_required_fields(name: str, document: dict[str, Any]) -> None:
     # No package ships Flux's schemas, so this looks at version and required fields only.
     version, required = FLUX_KINDS[document["kind"]]
@@ -83,17 +85,22 @@ def test_a_flux_object_has_the_served_version_and_its_required_fields(name: str,
     assert document["metadata"]["namespace"] == "flux-system"
 
 
-def test_flux_follows_a_folder_that_exists_and_builds() -> None:
-    paths = [o["spec"]["path"] for _, o in objects("demo/flux") if o["kind"] == "Kustomization"]
-    assert [(CLUSTER.parent / path / "kustomization.yaml").exists() for path in paths] == [True]
+def build(folder: Path) -> list[dict[str, Any]]:
+    """The objects that kustomize makes of a folder."""
     kubectl = Path(sys.executable).with_name("kubectl")
     built = subprocess.run(
-        [str(kubectl if kubectl.exists() else "kubectl"), "kustomize", str(CLUSTER / "demo/app")],
+        [str(kubectl if kubectl.exists() else "kubectl"), "kustomize", str(folder)],
         capture_output=True,
         text=True,
         check=True,
     )
-    documents = list(yaml.safe_load_all(built.stdout))
+    return list(yaml.safe_load_all(built.stdout))
+
+
+def test_flux_follows_a_folder_that_exists_and_builds() -> None:
+    paths = [o["spec"]["path"] for _, o in objects("demo/flux") if o["kind"] == "Kustomization"]
+    assert [(CLUSTER.parent / path / "kustomization.yaml").exists() for path in paths] == [True]
+    documents = build(CLUSTER / "demo/app")
     for document in documents:
         kubernetes_validate.validate(document, pinned_kubernetes(), strict=True)
     program = next(o["data"]["app.py"] for o in documents if o["kind"] == "ConfigMap")
