@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, TerminationRefusedError
-from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -27,15 +26,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """
     services = load_services()
     run = take(event, "run", Run)
-    state = services.state.renew(run)
-    operation = state.operation or take(event, "operation", Operation)
+    operation = services.state.renew(run).operation or take(event, "operation", Operation)
     target = operation.current
     if target is None:
         raise DrainFailedError(f"operation {operation.operation_id} has no worker left to terminate")
     if target.phase != "terminating":
         _require_empty(services, operation, target)
-        _require_minimum(services, state, operation, target)
-        services.state.renew(run)
+        _require_minimum(services, run, operation, target)
         operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
         services.state.save_operation(run, operation)
     try:
@@ -53,15 +50,16 @@ def _require_empty(services: Services, operation: Operation, target: Target) -> 
         raise DrainFailedError(f"worker {target.instance_id} was not terminated: {verdict.detail}")
 
 
-def _require_minimum(services: Services, state: FleetState, operation: Operation, target: Target) -> None:
+def _require_minimum(services: Services, run: Run, operation: Operation, target: Target) -> None:
     """The minimum for the whole set, from fresh data: usable, running workers, not under notice and not leaving.
 
-    The drained Node must still be the only one that claims the instance: else another machine may hold its pods.
+    The lease is renewed last, with the newest state: a notice that came while the server answered counts. The drained
+    Node must still be the only one that claims the instance: else another machine may hold its pods.
     """
     inspection = services.server.inspect()
     if not inspection.known:
         raise DrainFailedError(f"the other workers could not be inspected: {inspection.detail}")
-    now, instances = services.clock.now(), services.ec2.instances()
+    instances, state, now = services.ec2.instances(), services.state.renew(run), services.clock.now()
     judged = judge_workers(inspection, instances, under_notice=state.ids_under_notice, back_offs=(), now=now)
     if dispute := judged.disputed.get(target.instance_id):
         raise DrainFailedError(f"worker {target.instance_id} was not terminated: {dispute.sentence}")

@@ -138,3 +138,13 @@ def test_workers_that_a_false_node_claims_survive_notices_deaths_and_an_idle_fle
         to_the_minimum=True,
     )
     assert any("SelectNodes" in each.path for each in ran)
+
+
+@pytest.mark.parametrize("seconds", [633, 635, 637])
+def test_a_response_that_begins_during_a_removal_counts_before_the_termination(
+    prepared: PreparedFleet, seconds: int
+) -> None:
+    """The dates move the begin of the response through the drain of another, idle worker."""
+    ran = prepared.perform([lambda play: play.scheduled_change(0, seconds)])
+    assert "BeginResponse" in answers(ran)[0].path
+    assert any("StartDrain" in each.path for each in ran if each.machine == "autoscaler")

@@ -15,12 +15,14 @@ from node_fleet.domain.model.back_off import REMOVAL, node_key
 from node_fleet.domain.model.errors import (
     DrainFailedError,
     Ec2Error,
+    LeaseLostError,
     ServerNotFoundError,
     ServerUnreachableError,
     TerminationRefusedError,
 )
+from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.payload import from_payload, take
 from tests.support.handlers.fakes import (
     A_CORDONED,
@@ -127,6 +129,37 @@ def test_an_instance_that_another_node_claims_meanwhile_is_not_terminated(draine
 def test_a_worker_under_notice_does_not_hold_the_minimum(drained: FakeServices, reclaimed: str) -> None:
     drained.notice(reclaimed)
     assert_refused(drained, "at_min")
+
+
+@pytest.mark.parametrize("document", ["CheckNode", "InspectNodes"])
+def test_a_notice_that_comes_while_the_server_answers_counts(
+    drained: FakeServices, monkeypatch: pytest.MonkeyPatch, document: str
+) -> None:
+    send = drained.server.send
+
+    def send_slowly(sent: str, parameters: dict[str, str]) -> str:
+        if sent == document:
+            drained.notice(B)
+        return send(sent, parameters)
+
+    monkeypatch.setattr(drained.server, "send", send_slowly)
+    assert_refused(drained, "at_min: only 1 usable workers would remain, the minimum is 2")
+
+
+def test_a_run_that_lost_its_lease_while_the_server_answered_terminates_no_worker(
+    drained: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew = drained.state.renew
+
+    def lose(run: Run, *, even_paused: bool = False) -> FleetState:
+        if "InspectNodes" in drained.server.documents():
+            raise LeaseLostError("another execution holds the lock")
+        return renew(run, even_paused=even_paused)
+
+    monkeypatch.setattr(drained.state, "renew", lose)
+    with pytest.raises(LeaseLostError):
+        drained.run(terminate_nodes)
+    assert (drained.ec2.terminated, drained.state.phases) == ([], ["drained"])
 
 
 def test_no_target_of_the_operation_holds_the_minimum(drained: FakeServices) -> None:
