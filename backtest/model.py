@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from node_fleet.domain.model.instance_types import capacity as machine_capacity
 
 STEP_SECONDS = 10
 
@@ -44,13 +46,32 @@ class Capacity:
     drain_seconds: int = 60
     alert_seconds: int = 20
 
+    @classmethod
+    def of_type(cls, instance_type: str, **changes: Any) -> Capacity:
+        """A worker of that type, with the default's pods and reserve. Raises ModelError for an unknown family."""
+        size, default = machine_capacity(instance_type), cls()
+        if size is None:
+            raise ModelError(f"the size of {instance_type!r} is not known, expected a type of family t, c, m or r")
+        return replace(
+            default,
+            instance_type=instance_type,
+            vcpus=size[0],
+            memory_mib=size[1],
+            allocatable_cpu_milli=size[0] * 1000 - default.vcpus * 1000 + default.allocatable_cpu_milli,
+            allocatable_memory_mib=size[1] - default.memory_mib + default.allocatable_memory_mib,
+            **changes,
+        )
+
     def __post_init__(self) -> None:
         for name in ("boot_seconds", "drain_seconds", "alert_seconds"):
             value = getattr(self, name)
             if value <= 0 or value % STEP_SECONDS:
                 raise ModelError(f"{name} is {value}, expected a multiple of {STEP_SECONDS} above 0")
         if self.pods_per_worker < 1:
-            raise ModelError(f"a pod of {self.pod_cpu_milli}m CPU fits no worker of {self.allocatable_cpu_milli}m")
+            raise ModelError(
+                f"a pod of {self.pod_cpu_milli}m CPU and {self.pod_memory_mib} MiB fits no {self.instance_type}: "
+                f"pods can request {self.allocatable_cpu_milli}m and {self.allocatable_memory_mib} MiB"
+            )
 
     @property
     def pods_per_worker(self) -> int:

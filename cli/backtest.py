@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import typer
 import yaml
 
+from backtest import type_study
 from backtest.compare import Assumptions, Study, policy_names, study
 from backtest.model import Capacity, ModelError, Scaling
 from backtest.page import render
@@ -25,8 +26,11 @@ from backtest.sources import Range, from_history, from_prometheus
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.trace import Trace, TraceError, read_csv
 from backtest.tune import tune
+from backtest.type_study import TypeStudy, study_types
+from cli.live_prices import prices_for
 from cli.output import CommandError, WrongUseError, note, print_json, say, table
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
+from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
 from node_fleet.settings import Settings
 
@@ -46,6 +50,9 @@ CompareOption = Annotated[bool, typer.Option("--compare", help="Also replay the 
 BesideOption = Annotated[
     list[str] | None,
     typer.Option("--with", help="Also replay this policy, or the settings in this file; may be repeated."),
+]
+TypesOption = Annotated[
+    list[str] | None, typer.Option("--types", help="Compare fleets of these instance types, comma-separated.")
 ]
 TuningOption = Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")]
 LimitOption = Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")]
@@ -78,7 +85,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: node-fleet backtest load.csv --compare --page study.html | "
         "node-fleet backtest http://10.0.0.5:30090 --query 'sum(rate(http_requests_total[5m]))' --past 30d | "
-        "node-fleet backtest history --set idle_seconds=300 --compare | node-fleet backtest load.csv --tune --limit 20"
+        "node-fleet backtest history --set idle_seconds=300 --compare | "
+        "node-fleet backtest load.csv --tune --limit 20 | "
+        "node-fleet backtest history --types t3.small,t3.medium,c6i.large"
     )(backtest)
 
 
@@ -89,6 +98,7 @@ def backtest(
     changed: ChangedOption = None,
     compare: CompareOption = False,
     beside: BesideOption = None,
+    types: TypesOption = None,
     tuning: TuningOption = False,
     limit: LimitOption = 30.0,
     share: ShareOption = 0.5,
@@ -111,7 +121,9 @@ def backtest(
     local: LocalOption = False,
 ) -> None:
     """Replay a load trace through the deployed decision code: cost, waiting, overload and changes of direction."""
-    raw = _settings_given(config, changed or [], region)
+    if types and (compare or beside or tuning or page):
+        raise WrongUseError("--types with --compare, --with, --tune or --page", hint="give --types alone")
+    raw, prices = _settings_given(config, changed or [], region), None
     settings = _settings(raw)
     try:
         assumptions = Assumptions(
@@ -120,7 +132,7 @@ def backtest(
         )
         if trace == HISTORY:
             opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
-            found = _history(opening, since, until, past)
+            found, prices = _history(opening, since, until, past, _types(types))
             busy = assumptions.capacity.vcpus * 1000.0
             assumptions = replace(assumptions, scaling=replace(assumptions.scaling, milli_per_unit=busy))
         elif urlsplit(trace).scheme in ("http", "https"):
@@ -128,6 +140,10 @@ def backtest(
             found = from_prometheus(_session(), trace, asked)
         else:
             found = read_csv(Path(trace))
+        if types:
+            tariff = settings.tariff(prices)
+            _show_types(study_types(found, settings, assumptions, _types(types), tariff), as_json=as_json)
+            return
         if tuning:
             _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
             return
@@ -145,11 +161,15 @@ def backtest(
 
 
 def _capacity(boot: str, drain: str, settings: Settings) -> Capacity:
-    return Capacity(
+    return Capacity.of_type(
+        settings.instance_types[0],
         boot_seconds=seconds_of(boot, "--boot"),
         drain_seconds=seconds_of(drain, "--drain"),
-        instance_type=settings.instance_types[0],
     )
+
+
+def _types(given: list[str] | None) -> tuple[str, ...]:
+    return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
 
 
 def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float) -> Scaling:
@@ -172,6 +192,16 @@ def _show(shown: Study, page: Path | None, *, as_json: bool) -> None:
         table("", COLUMNS, rows(shown))
     if page:
         note(f"page: {page}")
+
+
+def _show_types(found: TypeStudy, *, as_json: bool) -> None:
+    if as_json:
+        print_json(type_study.as_data(found))
+        return
+    say(type_study.answer(found))
+    table("", type_study.COLUMNS, type_study.rows(found))
+    sources = sorted({price.source for one in found.studies for price in one.tariff.prices.instances.values()})
+    note(f"instance prices of {found.configured.tariff.prices.region}: {', '.join(sources) or 'none'}")
 
 
 def _tune(
@@ -240,14 +270,23 @@ def _settings(raw: dict[str, Any]) -> Settings:
         raise CommandError(str(error)) from error
 
 
-def _history(opening: AbstractContextManager[Target], since: str, until: str, past: str) -> Trace:
+def _history(
+    opening: AbstractContextManager[Target], since: str, until: str, past: str, types: tuple[str, ...]
+) -> tuple[Trace, PriceList | None]:
+    """The recorded load, and the prices in force of the types that are compared."""
     with opening as target:
         now = int(target.services.clock.now())
         begin, end = _span(since, until, past, now=now)
         try:
-            return from_history(target.services.records, begin, end)
+            found = from_history(target.services.records, begin, end)
         except StateStoreError as error:
             raise CommandError(str(error)) from error
+        if not types:
+            return found, None
+        current = prices_for(target, (*target.services.settings.instance_types, *types))
+        for problem in current.problems:
+            note(problem)
+        return found, current.prices
 
 
 def _asked(query: str, span: tuple[int, int], step_seconds: int) -> Range:

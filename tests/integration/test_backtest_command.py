@@ -66,6 +66,17 @@ def test_other_configurations_have_the_names_of_their_files(
     assert found["slow"]["worker_hours"] > found["this configuration"]["worker_hours"]
 
 
+def test_types_are_compared_with_the_configured_type_and_their_prices_are_named(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = typed(capsys, trace, "--region", "ap-southeast-1", "--types", "t3a.small, c6i.large")
+    assert code == 0
+    assert out.startswith("t3.small: ") and "pending pod-minutes: t3a.small" in " ".join(out.split())
+    assert "instance prices of ap-southeast-1: shipped 2025-11" in out + err
+    _, out, _ = typed(capsys, trace, "--types", "t3a.small", "--types", "c6i.large", "--json")
+    assert [one["type"] for one in json.loads(out)["types"]] == ["t3.small", "t3a.small", "c6i.large"]
+
+
 def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
