@@ -185,7 +185,7 @@ class VirtualClock:
         """Runs callback every so many seconds, the first time at `first` (default: one period from now)."""
         if seconds <= 0:
             raise ClockError(f"every({seconds!r}): the period must be above 0 seconds")
-        handle = self.at(self._now + seconds if first is None else first, callback)
+        handle = self.at(self.now() + seconds if first is None else first, callback)
         handle.every_seconds = seconds
         return handle
 
@@ -225,7 +225,7 @@ class VirtualClock:
             self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        self.advance_to(self._now + seconds)
+        self.advance_to(self.now() + seconds)
 
     def advance_to(self, epoch: float) -> None:
         """Runs everything due up to and including epoch; then it is epoch."""
@@ -368,7 +368,7 @@ class VirtualClock:
         if thread.kill_error is not None:
             raise thread.kill_error
         if timeout is not None:
-            due = self._now + (max(timeout, GRAIN_SECONDS) if timeout > 0 else 0.0)
+            due = self.now() + (max(timeout, GRAIN_SECONDS) if timeout > 0 else 0.0)
             thread._wake = self.at(due, lambda: self._make_ready(thread))
         hub = self._hub
         assert hub is not None

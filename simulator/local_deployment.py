@@ -39,9 +39,13 @@ class ClusterSide(InstanceListener, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LocalDeploymentOptions:
-    """How the simulator starts: time, seed, and the functions that make the cluster and its fakes from a clock."""
+    """How the simulator starts: time, seed, and the functions that make the cluster and its fakes from a clock.
+
+    clock: another clock than a virtual one that begins at `start`.
+    """
 
     start: float = DEFAULT_START
+    clock: VirtualClock | None = None
     seed: int = 0
     settings_overrides: Mapping[str, str] = field(default_factory=dict)
     cluster: Callable[[VirtualClock], ClusterSide] | None = None
@@ -54,7 +58,7 @@ class LocalDeployment:
 
     def __init__(self, template: Template, options: LocalDeploymentOptions | None = None) -> None:
         self.options = options or LocalDeploymentOptions()
-        self.clock = VirtualClock(self.options.start)
+        self.clock = self.options.clock or VirtualClock(self.options.start)
         self.cloud = Cloud(self.clock, region=template.region, account=template.account, seed=self.options.seed)
         self.template = template
         self.resources = DeployedResources(self.cloud, template, environment=self.options.settings_overrides)
@@ -126,6 +130,10 @@ class LocalDeployment:
         if len(found) != 1 and len(self.resources.machines) != 1:
             raise LookupError(f"{part!r} names {len(found)} of the state machines {list(self.resources.machines)}")
         return found[0] if found else next(iter(self.resources.machines.values()))
+
+    def subnets(self) -> dict[str, str]:
+        """Zone -> subnet of the workers."""
+        return dict(entry.split("=", 1) for entry in self.resources.setting("SUBNETS").split(","))
 
     def tick(self, scheduled_at: float | None = None) -> None:
         """Delivers one more scheduled event now, as EventBridge sometimes does twice or late."""

@@ -136,13 +136,18 @@ class Simulation:
 
     def _place_workers(self) -> None:
         """The workers that are there at the start: launched as the fleet would have, and already joined."""
-        subnets = dict(entry.split("=", 1) for entry in self.deployment.resources.setting("SUBNETS").split(","))
+        subnets = self.deployment.subnets()
         zones = list(subnets)
         groups = [group for group in self.scenario.workers for _ in range(group.count)]
         with self.cluster.changing():  # all are there before the first pod looks for a place
             for number, group in enumerate(groups):
                 zone = zones[number % len(zones)]
-                instance_id = self._launch(group.instance_type, group.market, subnets[zone])
+                instance_id = launch_worker(
+                    self.deployment,
+                    instance_type=group.instance_type,
+                    market=group.market,
+                    subnet_id=subnets[zone],
+                )
                 self.cluster.add_worker(
                     instance_id,
                     instance_type=group.instance_type,
@@ -152,29 +157,31 @@ class Simulation:
                 )
                 self.starting_ids.append(instance_id)
 
-    def _launch(self, instance_type: str, market: str, subnet_id: str) -> str:
-        tags = {
-            "Project": "node-fleet",
-            "Role": "k3s-worker",
-            "ManagedBy": "node-fleet",
-            "Cluster": self.deployment.resources.setting("CLUSTER_ID", "node-fleet-prod"),
-            "Operation": "scenario-start",
-            "Name": "k3s-worker",
-        }
-        request: dict[str, Any] = {
-            "ImageId": "ami-12345678",
-            "InstanceType": instance_type,
-            "SubnetId": subnet_id,
-            "MinCount": 1,
-            "MaxCount": 1,
-            "TagSpecifications": [
-                {"ResourceType": "instance", "Tags": [{"Key": key, "Value": text} for key, text in tags.items()]}
-            ],
-        }
-        if market == "spot":
-            request["InstanceMarketOptions"] = {"MarketType": "spot"}
-        reply = self.deployment.cloud.client("ec2").run_instances(**request)
-        return str(reply["Instances"][0]["InstanceId"])
+
+def launch_worker(deployment: LocalDeployment, *, instance_type: str, market: str, subnet_id: str) -> str:
+    """Launch an instance with the tags of a worker, as the fleet would have; returns its id."""
+    tags = {
+        "Project": "node-fleet",
+        "Role": "k3s-worker",
+        "ManagedBy": "node-fleet",
+        "Cluster": deployment.resources.setting("CLUSTER_ID", "node-fleet-prod"),
+        "Operation": "scenario-start",
+        "Name": "k3s-worker",
+    }
+    request: dict[str, Any] = {
+        "ImageId": "ami-12345678",
+        "InstanceType": instance_type,
+        "SubnetId": subnet_id,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": [{"Key": key, "Value": text} for key, text in tags.items()]}
+        ],
+    }
+    if market == "spot":
+        request["InstanceMarketOptions"] = {"MarketType": "spot"}
+    reply = deployment.cloud.client("ec2").run_instances(**request)
+    return str(reply["Instances"][0]["InstanceId"])
 
 
 def environment_of(scenario: Scenario) -> dict[str, str]:

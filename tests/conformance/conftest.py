@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.real_plane import build
+from tests.support.real_plane.build import CONTROL_PLANE
 from tests.support.real_plane.cluster import RealCluster
 from tests.support.real_plane.kubelets import Kubelets
 from tests.support.real_plane.plane import ControlPlane
@@ -18,12 +18,12 @@ from tests.support.transcripts import Record, write
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Started at the first use; skips the test without Go, except in CI."""
-    if shutil.which("go") is None and not build.binary_path().exists():
+    if shutil.which("go") is None and not CONTROL_PLANE.binary_path().exists():
         message = "go is not on this machine: the Debian package golang-go builds the control plane"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    plane = ControlPlane(build.built(), tmp_path_factory.mktemp("plane"))
+    plane = ControlPlane(CONTROL_PLANE.built(), tmp_path_factory.mktemp("plane"))
     try:
         plane.start()
         yield plane

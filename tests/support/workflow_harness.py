@@ -18,7 +18,7 @@ from simulator.aws.template import Template
 from simulator.cluster.model import BootRule
 from simulator.runner import Execution
 from simulator.scenario.files import parse_scenario
-from simulator.simulation import Simulation, synthesised_template
+from simulator.simulation import Simulation, launch_worker, synthesised_template
 from tests.support.recorded_calls import LEDGER
 
 SCENARIO = """
@@ -116,7 +116,7 @@ class Stage:
         """An instance of ours that runs and never becomes a node, past its join limit."""
         subnet = next(iter(self.settings.zones.values()))
         self.sim.cluster.boot_rules.insert(0, BootRule(kind="never_joins"))
-        instance_id = self.sim._launch("t3.small", "on-demand", subnet)
+        instance_id = launch_worker(self.deployment, instance_type="t3.small", market="on-demand", subnet_id=subnet)
         self.deployment.clock.advance(self.settings.join_limit_seconds + 1)
         return instance_id
 

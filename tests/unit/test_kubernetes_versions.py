@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from simulator.cluster.control.kubelets import K3S_VERSION
-from tests.support.real_plane.build import MODULE, version
+from tests.support.real_plane.build import CONTROL_PLANE, KUBE_STATE_METRICS
 
 ROOT = Path(__file__).parents[2]
 
 
-def installed() -> str:
-    found = re.search(r"^K3S_VERSION=(\S+)$", (ROOT / "cluster/versions.env").read_text(), re.MULTILINE)
+def installed(name: str = "K3S_VERSION") -> str:
+    found = re.search(rf"^{name}=(\S+)$", (ROOT / "cluster/versions.env").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
@@ -22,10 +22,17 @@ def test_the_simulated_kubelets_report_the_version_that_is_installed() -> None:
 
 
 def test_the_control_plane_of_the_conformance_tests_has_the_minor_version_that_is_installed() -> None:
-    assert version().split(".")[:2] == installed().split(".")[:2]
+    assert CONTROL_PLANE.version().split(".")[:2] == installed().split(".")[:2]
+
+
+def test_the_exporter_of_the_conformance_tests_has_the_version_that_is_installed() -> None:
+    assert installed("KUBE_STATE_METRICS_IMAGE").rpartition(":")[2] == KUBE_STATE_METRICS.version()
 
 
 def test_every_staging_module_is_the_one_of_that_control_plane() -> None:
-    replaced = re.findall(r"^\t(k8s\.io/\S+) => (\S+) v0\.(\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    text = (CONTROL_PLANE.module_folder / "go.mod").read_text()
+    replaced = re.findall(r"^\t(k8s\.io/\S+) => (\S+) v0\.(\S+)$", text, re.MULTILINE)
     assert len(replaced) > 25
-    assert {(old == new, number) for old, new, number in replaced} == {(True, version().removeprefix("v1."))}
+    assert {(old == new, number) for old, new, number in replaced} == {
+        (True, CONTROL_PLANE.version().removeprefix("v1."))
+    }

@@ -1,7 +1,7 @@
-"""Builds the control plane of the conformance tests from the Go module in tests/conformance/kube.
+"""Builds the control plane of the conformance tests, and kube-state-metrics, from the Go modules in tests/conformance.
 
-The binary lies in .cache, under a name made of the module's files, so that a change of them builds it again. CI starts
-`python -m tests.support.real_plane.build` beside the other tests; the test that needs the binary first waits for it.
+Each binary lies in .cache, under a name made of the module's files, so that a change of them builds it again. CI starts
+`python -m tests.support.real_plane.build` beside the other tests; the test that needs a binary first waits for it.
 """
 
 from __future__ import annotations
@@ -14,84 +14,105 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-MODULE = ROOT / "tests/conformance/kube"
-SOURCES = ("go.mod", "go.sum", "main.go")
+MODULES = ROOT / "tests/conformance"
 CACHE = ROOT / ".cache" / "real-plane"
 
 
 class BuildError(Exception):
-    """The control plane could not be built; the message has the reason."""
+    """A program could not be built; the message has the reason."""
 
 
-def version() -> str:
-    """The Kubernetes version that go.mod names, such as v1.35.4."""
-    found = re.search(r"^\tk8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoProgram:
+    """A program that a Go module builds. `variables`: the package whose version variables the build sets."""
+
+    name: str
+    folder: str
+    module: str
+    package: str
+    variables: str = ""
+
+    @property
+    def module_folder(self) -> Path:
+        return MODULES / self.folder
+
+    def version(self) -> str:
+        """The version that go.mod names, such as v1.35.4."""
+        text = (self.module_folder / "go.mod").read_text()
+        found = re.search(rf"^\t{re.escape(self.module)} (v\S+)", text, re.MULTILINE)
+        assert found is not None
+        return found[1]
+
+    def binary_path(self) -> Path:
+        """Where the binary of the present sources lies, whether it is built or not."""
+        sources = (self.module_folder / name for name in ("go.mod", "go.sum", "main.go"))
+        digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources if path.exists())).hexdigest()
+        return CACHE / f"{self.folder}-{self.version()}-{digest[:16]}"
+
+    def built(self) -> Path:
+        """The binary; builds it unless it is there. A second caller waits for the build of the first."""
+        path = self.binary_path()
+        if not path.exists():
+            CACHE.mkdir(parents=True, exist_ok=True)
+            with (CACHE / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not path.exists():
+                    self._build(path)
+        return path
+
+    def _build(self, path: Path) -> None:
+        go = shutil.which("go")
+        if go is None:
+            raise BuildError("go is not on this machine")
+        flags = "-s -w"
+        if self.variables:
+            major, minor = self.version().removeprefix("v").split(".")[:2]
+            values = {"gitVersion": self.version(), "gitMajor": major, "gitMinor": minor}
+            flags = " ".join([flags, *(f"-X {self.variables}.{name}={value}" for name, value in values.items())])
+        fresh = path.with_suffix(".new")
+        # It runs beside other tests: a build takes minutes of all cores, and nothing waits for it until the end.
+        words = ["nice", "-n", "15", go, "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", str(fresh)]
+        done = subprocess.run(
+            [*words, self.package],
+            cwd=self.module_folder,
+            env={**os.environ, "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise BuildError(f"go build ended with status {done.returncode}: {done.stderr.strip()[-500:]}")
+        fresh.rename(path)
 
 
-def binary_path() -> Path:
-    """Where the binary of the present sources lies, whether it is built or not."""
-    digest = hashlib.sha256(b"\0".join((MODULE / name).read_bytes() for name in SOURCES)).hexdigest()
-    return CACHE / f"kube-{version()}-{digest[:16]}"
-
-
-def built() -> Path:
-    """The binary; builds it unless it is there. A second caller waits for the build of the first."""
-    path = binary_path()
-    if not path.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with (CACHE / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                _build(path)
-    return path
-
-
-def _build(path: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise BuildError("go is not on this machine")
-    prefix, number = "k8s.io/component-base/version", version()
-    major, minor = number.removeprefix("v").split(".")[:2]
-    names = {"gitVersion": number, "gitMajor": major, "gitMinor": minor}
-    flags = " ".join(["-s -w", *(f"-X {prefix}.{name}={value}" for name, value in names.items())])
-    fresh = path.with_suffix(".new")
-    # It runs beside other tests: a build takes minutes of all cores, and nothing waits for it until the end.
-    command = [
-        "nice",
-        "-n",
-        "15",
-        go,
-        "build",
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags",
-        flags,
-        "-o",
-        str(fresh),
-        ".",
-    ]
-    environment = {**os.environ, "CGO_ENABLED": "0"}
-    done = subprocess.run(command, cwd=MODULE, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BuildError(f"go build ended with status {done.returncode}: {done.stderr.strip()[-500:]}")
-    fresh.rename(path)
+CONTROL_PLANE = GoProgram(
+    name="Kubernetes",
+    folder="kube",
+    module="k8s.io/kubernetes",
+    package=".",
+    variables="k8s.io/component-base/version",
+)
+KUBE_STATE_METRICS = GoProgram(
+    name="kube-state-metrics",
+    folder="exporter",
+    module="k8s.io/kube-state-metrics/v2",
+    package="k8s.io/kube-state-metrics/v2",
+)
 
 
 def main() -> int:
     begun = time.monotonic()
     try:
-        path = built()
+        for program in (CONTROL_PLANE, KUBE_STATE_METRICS):
+            size = program.built().stat().st_size >> 20
+            print(f"{program.name} {program.version()}: built after {time.monotonic() - begun:.0f} s, {size} MiB")
     except BuildError as error:
-        print(f"control plane: {error}", file=sys.stderr)
+        print(f"conformance tests: {error}", file=sys.stderr)
         return 1
-    print(
-        f"control plane: Kubernetes {version()} after {time.monotonic() - begun:.0f} s, {path.stat().st_size >> 20} MiB"
-    )
     return 0
 
 

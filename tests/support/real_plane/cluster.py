@@ -121,6 +121,12 @@ class RealCluster:
     ) -> None:
         self.kubelets.join(self._machine_for(instance_id, instance_type, az, market, "worker"))
 
+    def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str, address: str) -> None:
+        """EC2 started a worker: its kubelet joins at once."""
+        machine = self._machine_for(instance_id, instance_type, az, market, "worker")
+        machine.address = address
+        self.kubelets.join(machine)
+
     def _machine_for(self, instance_id: str, instance_type: str, az: str, market: str, role: str) -> Machine:
         return Machine(
             instance_id=instance_id,
@@ -240,15 +246,19 @@ class RealCluster:
         return self._run([tool("kubectl"), *words], {"KUBECONFIG": str(self._kubeconfig(reachable))})
 
     def script(self, text: str, variables: dict[str, str]) -> CommandResult:
-        places = {"KUBECONFIG": str(self._kubeconfig(True)), "NODE_FLEET_LOCK_DIRECTORY": str(self.plane.folder)}
-        return self._run(["sh", "-c", text], {**places, **variables})
+        return self._run(["sh", "-c", text], variables)
 
     def _kubeconfig(self, reachable: bool) -> Path:
         return self.plane.kubeconfig("node-fleet" if reachable else NOWHERE)
 
-    def _run(self, command: list[str], variables: dict[str, str]) -> CommandResult:
+    def script_environment(self) -> dict[str, str]:
+        """The variables of a script on the server."""
         path = f"{Path(tool('kubectl')).parent}:{os.environ['PATH']}"
-        environment = {"PATH": path, "HOME": str(self.plane.folder), **variables}
+        places = {"HOME": str(self.plane.folder), "NODE_FLEET_LOCK_DIRECTORY": str(self.plane.folder)}
+        return {"PATH": path, "KUBECONFIG": str(self._kubeconfig(True)), **places}
+
+    def _run(self, command: list[str], variables: dict[str, str]) -> CommandResult:
+        environment = {**self.script_environment(), **variables}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
         return CommandResult(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from simulator.cluster.api.errors import ApiError
-from tests.support.real_plane.api import RealApi
+from tests.support.real_plane.api import RealApi, path_of
 from tests.support.real_servers import free_port
 
 PATIENCE_SECONDS = 180
@@ -106,17 +106,28 @@ class ControlPlane:
         rows = [f"{self._tokens[user]},{user},{user}{f',{group}' if group else ''}" for user, group in USERS.items()]
         (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
         for user, token in {**self._tokens, NOWHERE: "none"}.items():
-            port = free_port() if user == NOWHERE else self.port
-            server = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
-            config = {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "plane", "cluster": server}],
-                "users": [{"name": "user", "user": {"token": token}}],
-                "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "user"}}],
-                "current-context": "plane",
-            }
-            self.kubeconfig(user).write_text(json.dumps(config))
+            self._write_kubeconfig(user, token, free_port() if user == NOWHERE else self.port)
+
+    def _write_kubeconfig(self, user: str, token: str, port: int) -> Path:
+        server = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "plane", "cluster": server}],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "user"}}],
+            "current-context": "plane",
+        }
+        path = self.kubeconfig(user)
+        path.write_text(json.dumps(config))
+        return path
+
+    def account_kubeconfig(self, namespace: str, account: str) -> Path:
+        """The kubeconfig of a service account: what it may do, its roles say."""
+        path = path_of("serviceaccounts", namespace, account, "token")
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = self.api("person").request("POST", path, request)["status"]["token"]
+        return self._write_kubeconfig(account, token, self.port)
 
     def _start_part(self, part: str, *arguments: str) -> None:
         with (self.folder / f"{part}.log").open("wb") as log:
