@@ -43,8 +43,9 @@ class CoverageMap:
         """
         lines = self.lines.get(file, {})
         found = set(lines.get(line) or (test for tests in lines.values() for test in tests))
-        if any(fnmatch(file, pattern) for pattern in TARGETS["scripts"]["files"]):
-            found |= {test for test in self.seconds if test.startswith(TARGETS["scripts"]["tests"])}
+        for other in TARGETS["unrecorded"]:
+            if any(fnmatch(file, pattern) for pattern in other["files"]):
+                found |= {test for test in self.seconds if test.startswith(other["tests"])}
         by_file = defaultdict[str, list[str]](list)
         for test in self.seconds:
             if test in found:

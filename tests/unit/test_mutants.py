@@ -94,7 +94,9 @@ def test_a_line_of_a_script_is_met_by_the_tests_of_the_scripts_which_run_it_in_a
     assert known.tests_of("functions/handlers/decide.py", 1) == []
 
 
-@pytest.mark.parametrize("pattern", [*TARGETS["files"], *TARGETS["tests"], *TARGETS["scripts"]["files"]])
+@pytest.mark.parametrize(
+    "pattern", [*TARGETS["files"], *TARGETS["tests"], *(f for other in TARGETS["unrecorded"] for f in other["files"])]
+)
 def test_everything_in_the_list_of_targets_exists(pattern: str) -> None:
     assert list(ROOT.glob(pattern))
 

@@ -161,6 +161,7 @@ TERMINATIONS = [
     ("terminated", False, 10, "terminated", "terminated"),
     ("gone", False, 10, "terminated", "terminated"),
     ("terminated", True, 10, "waiting", None),
+    ("terminated", True, 600, "waiting", None),
     ("terminated", True, 601, "terminated", "terminated"),
     ("running", False, 60, "waiting", None),
     ("running", False, 61, "not_terminated", "drained"),

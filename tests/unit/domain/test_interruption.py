@@ -15,12 +15,14 @@ from node_fleet.domain.interruption.response import (
     interruption_alerts,
     plan_response,
     reason_to_skip_drain,
+    replacement_operation,
     replacement_slot,
 )
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.settings import Settings
 from tests.support.launches import NOW, instance, placement
+from tests.support.launches import slot as launch_slot
 
 ISO = "2026-09-21T14:13:20Z"
 AT = 1_790_000_000
@@ -147,7 +149,7 @@ def answer(kind: str, deadline: int = 0, *, now: int = NOW, **changes: Any) -> A
 def test_a_spot_notice_is_drained_at_once_until_fifteen_seconds_before_its_end() -> None:
     found = answer("spot", NOW + 120)
     assert (found.path, found.drain_mode, found.drain_until) == ("respond", "deadline", NOW + 105)
-    assert found.drain_time == ISO
+    assert (found.respond_time, found.drain_time) == (ISO, ISO)
 
 
 def test_a_scheduled_change_is_drained_an_hour_before_its_date() -> None:
@@ -185,6 +187,11 @@ def test_a_recommendation_is_drained_politely_after_its_replacement_had_time_to_
 )
 def test_what_is_already_gone_is_only_forgotten(kind: str, state: str, path: str) -> None:
     assert answer(kind, NOW + 120, state=state).path == path
+
+
+def test_one_worker_is_replaced_by_one() -> None:
+    operation = replacement_operation(answer("spot", NOW + 120), launch_slot(1), ())
+    assert (operation.operation_id, operation.requested, len(operation.slots)) == (f"int-{ONE.instance_id}", 1, 1)
 
 
 def test_the_replacement_counts_the_taken_worker_as_gone_and_avoids_its_pool() -> None:
