@@ -17,6 +17,7 @@ from node_fleet.domain.scaling.signals.type_mix import choose_new_workers
 from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     FreeCapacity,
     PodSize,
+    free_capacity,
     learn_pods,
     slots,
     typical_pod,
@@ -202,6 +203,23 @@ def test_the_line_through_two_workers_gives_the_pod_and_the_daemon_sets(
     found = typical_pod(sums, ())
     assert found is not None
     assert (round(found.cpu_milli), round(found.daemon_cpu_milli), found.daemon_pods) == size
+
+
+@pytest.mark.parametrize(
+    ("changes", "cpu", "memory", "count"),
+    [
+        ({}, 1000, 1100, 102),
+        ({"cpu_requested_milli": None, "memory_requested_mib": None, "pods": None}, 2000, 1900, 110),
+        ({"cpu_allocatable_milli": None, "memory_allocatable_mib": None}, -1000, -800, 102),
+        ({"pods_allocatable": None}, 1000, 1100, 102),
+        ({"pods_allocatable": 12}, 1000, 1100, 4),
+    ],
+    ids=str,
+)
+def test_free_capacity_is_what_is_allocatable_less_what_is_requested(
+    changes: dict[str, Any], cpu: int, memory: int, count: int
+) -> None:
+    assert free_capacity(worker(1, **changes)) == FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=count)
 
 
 def test_the_fewest_pods_of_all_readings_are_kept() -> None:
