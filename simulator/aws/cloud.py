@@ -22,7 +22,7 @@ from simulator.aws.lambdas import LambdaReply, LambdaRuntime
 from simulator.aws.moto_patches.calls import WatchedCalls
 from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances
 from simulator.aws.moto_patches.interpreter import Interpreter
-from simulator.aws.moto_patches.speed import quick_dispatch, quick_interpreter
+from simulator.aws.moto_patches.speed import quick_dispatch, quick_interpreter, shared_models
 from simulator.aws.moto_patches.ssm import RunCommand, real_commands
 from simulator.aws.recorder import Recorder
 from simulator.clock import VirtualClock
@@ -64,6 +64,7 @@ class Cloud:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.clock.driving_time())
             stack.enter_context(mock.patch.dict(os.environ, self._environment()))
+            stack.enter_context(shared_models())
             stack.enter_context(mock_aws(config=MOTO_CONFIG))
             stack.enter_context(self._seeded())
             stack.enter_context(calls.installed())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 READ_PREFIXES = ("Describe", "Get", "List", "Query", "Scan", "BatchGet")
+FREQUENT = ("dynamodb", "stepfunctions")
 
 current_call: contextvars.ContextVar[AwsCall | None] = contextvars.ContextVar("current_call", default=None)
 current_function: contextvars.ContextVar[str | None] = contextvars.ContextVar("current_function", default=None)
@@ -44,7 +45,8 @@ Hook = Callable[[AwsCall], object]
 class Recorder:
     """The calls in order, the oldest forgotten beyond the limit. Replies of reading calls are not kept.
 
-    Reads and all calls of DynamoDB come in every execution and are kept for about a day of them; the others are few.
+    Reads and all calls of the services in FREQUENT come in every execution and are kept for about a day of them; the
+    others are few.
     """
 
     limit: int = 50_000
@@ -63,7 +65,7 @@ class Recorder:
     def add(self, call: AwsCall) -> None:
         number = next(self._numbers)
         self._calls[number] = call
-        if call.reads or call.service == "dynamodb":
+        if call.reads or call.service in FREQUENT:
             self._frequent.append(number)
             if len(self._frequent) > self.frequent_limit:
                 self._calls.pop(self._frequent.popleft(), None)

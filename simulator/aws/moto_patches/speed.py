@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from botocore.loaders import JSONFileLoader
+
 from simulator.aws.moto_patches import expect, swapped
 
 ASL = "moto.stepfunctions.parser.asl."
@@ -87,6 +89,19 @@ def quick_interpreter() -> Iterator[None]:
         for module in map(importlib.import_module, COPYING_MODULES):
             expect(module.copy, "deepcopy")
             stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
+        yield
+
+
+@functools.cache
+def _model(load: Callable[[JSONFileLoader, str], Any], path: str) -> Any:
+    return load(JSONFileLoader(), path)
+
+
+@contextlib.contextmanager
+def shared_models() -> Iterator[None]:
+    """The model of a service is read once: each session of botocore, and moto, keep their own, 20 MiB for EC2 alone."""
+    load = expect(JSONFileLoader, "load_file", "self", "file_path")
+    with swapped(JSONFileLoader, "load_file", lambda _, file_path: _model(load, file_path)):
         yield
 
 

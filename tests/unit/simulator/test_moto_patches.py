@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import botocore.session
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from hypothesis import given
@@ -312,3 +313,28 @@ def test_a_conditional_write_has_exactly_one_winner_among_threads(cloud: Cloud) 
     for _ in range(10):
         client.delete_item(TableName="state", Key={"id": {"S": "c"}})
         assert len(race(client, 12)) == 1
+
+
+# memory
+
+
+def test_the_offerings_of_a_region_are_those_of_moto(cloud: Cloud) -> None:
+    ec2 = cloud.client("ec2")
+    question = {"Filters": [{"Name": "instance-type", "Values": ["t3.small"]}]}
+    zones = ec2.describe_instance_type_offerings(LocationType="availability-zone", **question)
+    region = ec2.describe_instance_type_offerings(LocationType="region", **question)
+    assert {one["Location"] for one in zones["InstanceTypeOfferings"]} == {f"ap-southeast-1{zone}" for zone in "abc"}
+    assert region["InstanceTypeOfferings"] == [
+        {"InstanceType": "t3.small", "LocationType": "region", "Location": "ap-southeast-1"}
+    ]
+
+
+def test_a_region_that_moto_does_not_know_offers_no_type(cloud: Cloud) -> None:
+    from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+
+    assert INSTANCE_TYPE_OFFERINGS["region"].get("xx-nowhere-1", []) == []
+
+
+def test_two_sessions_read_the_model_of_a_service_once(cloud: Cloud) -> None:
+    first, second = (botocore.session.get_session().get_component("data_loader") for _ in range(2))
+    assert first.load_service_model("ec2", "service-2") is second.load_service_model("ec2", "service-2")
