@@ -50,7 +50,7 @@ class Recorder:
     """
 
     limit: int = 50_000
-    frequent_limit: int = 6_000
+    frequent_limit: int = 7_000
     _calls: dict[int, AwsCall] = field(default_factory=dict)
     _frequent: deque[int] = field(default_factory=deque)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
