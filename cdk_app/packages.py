@@ -51,7 +51,8 @@ def layer_folder() -> Path:
 
 
 def _install(target: Path) -> None:
-    options = ["--platform", PLATFORM, "--python-version", RUNTIME, "--implementation", "cp", "--only-binary=:all:"]
+    options = ["--platform", PLATFORM, "--python-version", RUNTIME, "--implementation", "cp"]
+    options += ["--only-binary=:all:", "--require-hashes"]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--root-user-action=ignore"]
     command = [sys.executable, "-m", "pip", "install", *quiet, *options, "--target", str(target), "-r", str(LAYER_PINS)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -30,7 +30,10 @@ class FleetStateMachine(Construct):
         role = iam.Role(
             self,
             "Role",
-            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+            assumed_by=iam.ServicePrincipal(
+                "states.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": cdk.Stack.of(self).account}},
+            ),
             description=f"node-fleet: permissions of the workflow {workflow.name}",
             inline_policies={"Own": iam.PolicyDocument(statements=[_invoke(called)])},
         )

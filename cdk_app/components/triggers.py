@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -65,6 +66,7 @@ class Triggers:
         rule.add_target(
             targets.SfnStateMachine(
                 self.state_machines["autoscaler"],
+                role=_starting_role(self.state_machines["autoscaler"]),
                 input=events.RuleTargetInput.from_object(tick),
                 retry_attempts=2,
                 max_event_age=interval,
@@ -102,7 +104,7 @@ class Triggers:
 
     def _handle_notices(self) -> None:
         machine = self.state_machines["interruption"]
-        patterns = _notice_patterns()
+        role, patterns = _starting_role(machine), _notice_patterns()
         if not self.config.settings.handle_rebalance:
             del patterns["Rebalance"]
         for construct_id, pattern in patterns.items():
@@ -114,7 +116,9 @@ class Triggers:
                 event_pattern=pattern,
             )
             age = cdk.Duration.minutes(SPOT_NOTICE_MINUTES) if construct_id == "SpotInterruption" else None
-            rule.add_target(targets.SfnStateMachine(machine, max_event_age=age, dead_letter_queue=self.undelivered))
+            rule.add_target(
+                targets.SfnStateMachine(machine, role=role, max_event_age=age, dead_letter_queue=self.undelivered)
+            )
 
     def _report_weekly(self) -> None:
         rule = events.Rule(
@@ -139,6 +143,17 @@ def undelivered_events(stack: cdk.Stack, config: ClusterConfig) -> sqs.Queue:
     )
     accept(queue, "SQS3", "the queue is itself the dead-letter queue of the EventBridge rules")
     return queue
+
+
+def _starting_role(machine: sfn.StateMachine) -> iam.Role:
+    """The role with which EventBridge starts this workflow; only a rule of this account can use it."""
+    return iam.Role(
+        machine,
+        "EventsRole",
+        assumed_by=iam.ServicePrincipal(
+            "events.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": cdk.Stack.of(machine).account}}
+        ),
+    )
 
 
 def _subscribe(topic: sns.Topic, handler: HandlerFunction) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def pins(file: Path) -> dict[str, str]:
     lines = file.read_text(encoding="utf-8").splitlines()
-    return dict(re.split("==| ;", line)[:2] for line in lines if "==" in line)  # type: ignore[misc]
+    return dict(re.split("==| ;| --hash", line)[:2] for line in lines if "==" in line)  # type: ignore[misc]
 
 
 def code_asset(app: App) -> Path:
@@ -35,6 +35,21 @@ def test_the_package_is_functions_and_no_more(app: App) -> None:
 def test_the_layer_is_pinned_as_the_tests_are() -> None:
     tested = pins(ROOT / "requirements.txt")
     assert {name: tested.get(name) for name in pins(packages.LAYER_PINS)} == pins(packages.LAYER_PINS)
+
+
+def test_every_package_of_the_layer_is_pinned_by_its_hash() -> None:
+    lines = [line for line in packages.LAYER_PINS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==\S+ --hash=sha256:[0-9a-f]{64}", line)] == []
+
+
+@pytest.mark.parametrize("pin", ["idna==3.20", f"idna==3.20 --hash=sha256:{'0' * 64}"], ids=["no hash", "another file"])
+def test_a_package_without_its_hash_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pin: str) -> None:
+    wrong = tmp_path / "pins.txt"
+    wrong.write_text(pin)
+    monkeypatch.setattr(packages, "LAYER_PINS", wrong)
+    with pytest.raises(packages.PackagingError, match=r"(?i)hash"):
+        packages._install(tmp_path / "python")
+    assert not (tmp_path / "python").exists()
 
 
 def test_the_layer_brings_what_functions_import_beyond_the_runtime() -> None:

@@ -70,6 +70,23 @@ def test_a_role_holds_its_grants_and_what_lambda_itself_needs(app: App, function
     assert allowed - by_lambda == granted
 
 
+ASSUMED_IN_THIS_ACCOUNT = {"states.amazonaws.com", "events.amazonaws.com", "dlm.amazonaws.com"}
+WITHOUT_SOURCE_ACCOUNT = {
+    "lambda.amazonaws.com": "Lambda documents no source account for execution roles",
+    "ec2.amazonaws.com": "an instance profile: EC2 assumes the role for its instance without a source account",
+}
+
+
+@pytest.mark.parametrize("stack", [f"{NEW}-cluster", f"{NEW}-autoscaler", f"{ATTACHED}-autoscaler"])
+def test_a_service_that_states_its_account_may_take_a_role_only_for_this_account(app: App, stack: str) -> None:
+    for name, role in app.resources(stack, "AWS::IAM::Role").items():
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        service = statement["Principal"]["Service"]
+        assert service in ASSUMED_IN_THIS_ACCOUNT | WITHOUT_SOURCE_ACCOUNT.keys(), f"{name}: {service}"
+        limit = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+        assert statement.get("Condition", {}) == (limit if service in ASSUMED_IN_THIS_ACCOUNT else {}), name
+
+
 def test_every_action_that_code_calls_exists_in_botocore() -> None:
     session = botocore.session.get_session()
     actions = {a for needs in NEEDS.values() for g in needs.grants if not g.by_aws for a in g.actions}
