@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import build, cost, demo, doctor, explain, operate, preflight, status
+from cli import build, cost, demo, doctor, explain, operate, preflight, status, type_table
 from cli.output import CommandError, ExitCode, WrongUseError, refuse
 
 COMMANDS = (
@@ -22,6 +22,7 @@ COMMANDS = (
     preflight.register,
     doctor.register,
     cost.register,
+    type_table.register,
     build.register,
 )
 OPTIONAL = ("cli.backtest",)

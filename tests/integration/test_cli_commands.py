@@ -229,6 +229,15 @@ def test_cost_adds_up_line_by_line(desk: Desk) -> None:
     assert "Not counted, because no reading has them: data between zones" in " ".join(out.split())
 
 
+def test_types_lists_the_choices_first_and_why_the_others_are_none(desk: Desk) -> None:
+    listed = {one["instance_type"]: one for one in desk.json("types", "c7i.large", "--memory", "4-8")["types"]}
+    assert (listed["t3.medium"]["excluded"], listed["t3.small"]["excluded"]) == ("", "2 GiB, under 4")
+    assert listed["t3.medium"]["spot"] == {"": 0.0174}
+    assert listed["c7i.large"]["excluded"] == "no price in ap-southeast-1"
+    code, out, _ = desk.run("types")
+    assert code == ExitCode.OK and "Prices: shipped 2025-11" in " ".join(out.split())
+
+
 def test_the_counted_use_of_a_quiet_run_is_what_the_cost_command_multiplies(desk: Desk) -> None:
     found = counted(desk.simulation).profiles["quiet"]
     known = PROFILES["quiet"]
