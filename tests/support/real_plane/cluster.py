@@ -196,7 +196,7 @@ class RealCluster:
         """Show the nodes of ended machines as the node lifecycle controller does after its grace period of 50 s."""
         for name, machine in self.kubelets.machines.items():
             if not machine.powered and self.find("nodes", "", name):
-                self.api.set_status("nodes", {"metadata": {"name": name}}, _be_lost)
+                self.api.set_status("nodes", {"metadata": {"name": name}}, be_lost)
 
     def add_application(self, spec: ApplicationSpec) -> None:
         if spec.volume == "local-path" and spec.kind == "Deployment":
@@ -292,7 +292,7 @@ class RealCluster:
         """What waits for a controller or a kubelet, and the versions of what tests look at."""
         pods, nodes = self.objects("pods"), self.objects("nodes")
         budgets, claims = self.objects("poddisruptionbudgets"), self.objects("persistentvolumeclaims")
-        work = [f"pod {_name(pod)}" for pod in pods if not self._is_at_rest(pod)]
+        work = [f"pod {_name(pod)}: {_account(pod)}" for pod in pods if not self._is_at_rest(pod)]
         work += [f"node {_name(node)}" for node in nodes if not self._is_known(node)]
         for kind in WORKLOADS[:4]:
             owned = [(o, [p for p in pods if _is_owned(p, o) and is_active(p)]) for o in self.objects(kind)]
@@ -318,12 +318,19 @@ class RealCluster:
         return (TAINT_UNSCHEDULABLE in taints) is cordoned and not (serves and TAINT_NOT_READY in taints)
 
 
-def _be_lost(node: Obj) -> None:
+def be_lost(node: Obj) -> None:
     set_condition(node, time.time(), "Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 
 def _name(obj: Obj) -> str:
     return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def _account(pod: Obj) -> str:
+    """What shows why a pod does not come to rest."""
+    ends = pod["metadata"].get("deletionTimestamp", "not deleted")
+    conditions = [f"{c['type']}={c['status']} {c.get('message', '')}" for c in pod["status"].get("conditions", ())]
+    return f"node {node_of(pod) or 'none'}, {pod['status'].get('phase')}, {ends}, {conditions}"
 
 
 def _is_owned(obj: Obj, owner: Obj) -> bool:

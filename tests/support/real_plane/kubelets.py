@@ -92,6 +92,7 @@ class Kubelets:
         for pod in self._api.list("pods"):
             if node_of(pod) == machine.node_name:
                 self._on_pod(pod)
+                self._try(self._report_pod, pod)
 
     def _create(self, resource: str, obj: Obj) -> None:
         try:
@@ -107,9 +108,16 @@ class Kubelets:
             for name, machine in list(self.machines.items()):
                 if machine.serves:
                     self._try(self._renew, name)
+                    self._try(self._report, machine)
 
     def _renew(self, name: str) -> None:
         self._api.update("leases", "kube-node-lease", name, lambda fresh: fresh["spec"].update(lease(name)))
+
+    def _report(self, machine: Machine) -> None:
+        """A node that the control plane gave up, as after a pause of this computer, is Ready again."""
+        node = self._api.find("nodes", "", machine.node_name)
+        if node is not None and not condition_is_true(node, "Ready"):
+            self.recover(machine)
 
     def _watch_pods(self) -> None:
         for change, pod in self._api.watch("pods", self._stopping):
@@ -183,6 +191,14 @@ class Kubelets:
 
         if self._serves(pod):
             self._api.set_status("pods", pod, edit)
+
+    def _report_pod(self, pod: Obj) -> None:
+        def edit(fresh: Obj) -> None:
+            if fresh["status"].get("phase") == "Running" and not is_terminating(fresh) and _same(fresh, pod):
+                for kind in ("ContainersReady", "Ready"):
+                    set_condition(fresh, time.time(), kind, "True")
+
+        self._api.set_status("pods", pod, edit)
 
     def _finish(self, pod: Obj) -> None:
         def edit(fresh: Obj) -> None:
