@@ -19,7 +19,7 @@ import typer
 import yaml
 
 from backtest import type_study
-from backtest.compare import Assumptions, Study, policy_names, study
+from backtest.compare import Assumptions, policy_names, study
 from backtest.model import Capacity, ModelError, Scaling
 from backtest.page import render
 from backtest.sources import Range, from_history, from_prometheus
@@ -147,17 +147,10 @@ def backtest(
         if tuning:
             _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
             return
-        shown = study(
-            found,
-            settings,
-            assumptions,
-            policy_names() if compare else [name for name in beside or [] if name in policy_names()],
-            configurations=_configurations(beside or []),
-            chart_seconds=_chart_seconds(found) if page else 0,
-        )
+        names = dict.fromkeys([*(policy_names() if compare else ()), *(beside or ())])
+        _show_study(found, settings, assumptions, list(names), page, as_json=as_json)
     except (TraceError, ModelError) as error:
         raise CommandError(str(error), hint=error.hint) from error
-    _show(shown, page, as_json=as_json)
 
 
 def _capacity(boot: str, drain: str, settings: Settings) -> Capacity:
@@ -181,7 +174,18 @@ def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float
     )
 
 
-def _show(shown: Study, page: Path | None, *, as_json: bool) -> None:
+def _show_study(
+    found: Trace, settings: Settings, assumptions: Assumptions, names: list[str], page: Path | None, *, as_json: bool
+) -> None:
+    """Replay the configuration beside the named policies and files of settings."""
+    shown = study(
+        found,
+        settings,
+        assumptions,
+        [name for name in names if name in policy_names()],
+        configurations=_configurations(names),
+        chart_seconds=_chart_seconds(found) if page else 0,
+    )
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(render(shown), encoding="utf-8")
