@@ -87,5 +87,5 @@ def test_times_that_are_no_whole_steps_are_refused_by_name(name: str, value: int
 
 
 def test_a_pod_larger_than_a_worker_is_refused() -> None:
-    with pytest.raises(ModelError, match="fits no worker"):
+    with pytest.raises(ModelError, match="a pod of 4000m CPU and 128 MiB fits no t3"):
         Capacity(pod_cpu_milli=4000)
