@@ -47,16 +47,6 @@ class TypeStudy:
         return min(found, key=lambda one: one.cost(one.configured).usd, default=self.configured)
 
 
-def capacity_of(instance_type: str, assumed: Capacity) -> Capacity:
-    """The assumptions with a worker of that type. Raises ModelError for a type of an unknown family."""
-    return Capacity.of_type(
-        instance_type,
-        boot_seconds=assumed.boot_seconds,
-        drain_seconds=assumed.drain_seconds,
-        alert_seconds=assumed.alert_seconds,
-    )
-
-
 def study_types(
     trace: Trace, settings: Settings, assumptions: Assumptions, types: Iterable[str], tariff: Tariff
 ) -> TypeStudy:
@@ -67,8 +57,11 @@ def study_types(
     scaling = replace(scaling, max_replicas=scaling.max_replicas or most_pods)
     studies = []
     for kind in dict.fromkeys((own.instance_type, *types)):
-        one = Assumptions(capacity=capacity_of(kind, own), scaling=scaling, workflow=assumptions.workflow)
-        most = max(settings.max_workers, -(-most_pods // one.capacity.pods_per_worker))
+        worker = Capacity.of_type(
+            kind, boot_seconds=own.boot_seconds, drain_seconds=own.drain_seconds, alert_seconds=own.alert_seconds
+        )
+        one = replace(assumptions, capacity=worker, scaling=scaling)
+        most = max(settings.max_workers, -(-most_pods // worker.pods_per_worker))
         studies.append(replace(study(trace, replace(settings, max_workers=most), one), tariff=tariff))
     return TypeStudy(studies=tuple(studies))
 

@@ -6,7 +6,7 @@ The candidates are the configured types, the named ones and every type with a sh
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -18,12 +18,11 @@ from cli.target import JsonOption, Opening, on_cluster
 from node_fleet.domain.cost.cpu_credits import mixed_hour
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH, Price, PriceList
 from node_fleet.domain.cost.tariff import Tariff
-from node_fleet.domain.model.instance_types import baseline_percent, capacity, is_arm, offered
+from node_fleet.domain.model.instance_types import PODS_PER_NODE, baseline_percent, capacity, is_arm, offered
 from node_fleet.settings import Settings
 
 COLUMNS = ("type", "vCPU", "GiB", "base", "on-d.", "Spot", "a month", "pods", "excluded")
 """base: CPU baseline of a burstable type. on-d., Spot: an hour of the instance. excluded: why the type is no choice."""
-PODS_PER_NODE = 110
 ANY = (0.0, float("inf"))
 
 
@@ -150,7 +149,7 @@ def _line(kind: str, settings: Settings, tariff: Tariff, required: Requirements,
         pods=pods,
         excluded="",
     )
-    return TypeLine(**{**asdict(line), "excluded": _why_excluded(line, settings, required)})
+    return replace(line, excluded=_why_excluded(line, settings, required))
 
 
 def _spot_prices(kind: str, settings: Settings, prices: PriceList) -> dict[str, Price]:

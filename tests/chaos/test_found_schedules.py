@@ -33,7 +33,7 @@ def test_a_dead_worker_is_forgotten_although_its_execution_is_stopped(prepared: 
     assert [(each.status, each.path[-1]) for each in answers(ran)] == [("ABORTED", state)]
 
 
-def test_a_dead_worker_is_forgotten_although_somebody_stops_its_execution_between_two_tries(
+def test_a_dead_worker_is_forgotten_although_its_execution_is_stopped_between_two_tries(
     prepared: PreparedFleet,
 ) -> None:
     ran = prepared.perform(
@@ -49,7 +49,7 @@ def test_a_dead_worker_is_forgotten_although_the_claim_answered_garbage(prepared
     assert [(each.status, each.path[-1]) for each in answers(ran)] == [("FAILED", "ClaimUnknown")]
 
 
-def test_people_are_told_of_a_dead_worker_that_no_try_could_forget_and_a_later_removal_sweeps_it(
+def test_an_alert_names_a_dead_worker_that_no_try_could_forget_and_a_later_removal_sweeps_it(
     prepared: PreparedFleet,
 ) -> None:
     def server_is_unreachable(play: Play) -> None:

@@ -25,6 +25,8 @@ _T2_BASELINE_PERCENT = {**_BASELINE_PERCENT, "xlarge": 22.5, "2xlarge": 17}
 BURSTABLE_FAMILIES = ("t2", "t3", "t3a", "t4g")
 _TYPE = re.compile(r"^(?P<family>[a-z])(?P<generation>\d)[a-z-]*\.(?P<size>[a-z0-9]+)$")
 _ALLOCATABLE_SHARE = 0.93
+PODS_PER_NODE = 110
+"""The default of the kubelet's maxPods, which K3s keeps."""
 
 
 @functools.cache

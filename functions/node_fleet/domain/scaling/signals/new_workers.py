@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from node_fleet.domain.fit.placement import Node, Placement, Pod
 from node_fleet.domain.model.assembly import blocking
-from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.instance_types import PODS_PER_NODE, offered
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import MARKETS, Market, PodShape, Worker
 from node_fleet.domain.scaling.tick import Tick
 
-PODS_PER_NODE = 110
 """The kubelet's default maximum of pods."""
 UNKNOWN_AMOUNT = 2**60
 _MIB = 1024 * 1024

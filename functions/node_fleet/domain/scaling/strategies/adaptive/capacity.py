@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from node_fleet.domain.fit.placement import Node
-from node_fleet.domain.model.instance_types import offered
+from node_fleet.domain.model.instance_types import PODS_PER_NODE, offered
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NewWorker, PodShape, Worker
-from node_fleet.domain.scaling.signals.new_workers import PODS_PER_NODE, launched_markets, node_of, templates
+from node_fleet.domain.scaling.signals.new_workers import launched_markets, node_of, templates
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.signals.type_mix import choose_new_workers
 from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from node_fleet.domain.model.instance_types import PODS_PER_NODE
 from node_fleet.domain.model.memory import PodSums
 from node_fleet.domain.model.snapshot import PodShape, Worker
-from node_fleet.domain.scaling.signals.new_workers import PODS_PER_NODE
 
 _ROUNDING = 0.02
 
