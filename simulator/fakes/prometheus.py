@@ -38,6 +38,8 @@ _IDLE = CPU_MODES.index("idle")
 _SERVED, _ERRORS = APP_COUNTERS.index("served"), APP_COUNTERS.index("errors")
 _BUCKETS = tuple(APP_COUNTERS.index(f"latency_le_{bound}") for bound in LATENCY_BUCKETS_SECONDS)
 _WINDOW = re.compile(r"\[(\d+)s:1m\]")
+_SELECTOR = re.compile(r"\b(?:kube|node|container|machine|http|app)_\w+(?:\{([^}]*)\})?")
+_JOB = re.compile(r'\bjob=~?"([^"]*)"')
 
 
 @dataclass(slots=True)
@@ -50,6 +52,16 @@ class Digest:
     waiting: list[tuple[dict[str, str], float, dict[str, float]]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgedSeries:
+    """A figure that a hostile target states in place of the true one: its scrape job, the labels, the value."""
+
+    job: str
+    figure: str
+    labels: dict[str, str]
+    value: float
+
+
 class FakePrometheus:
     """`handle` takes one HTTP request as path, parameters and headers, and gives status, headers and body."""
 
@@ -57,6 +69,7 @@ class FakePrometheus:
         self._scrapes = scrapes
         self._credentials = "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
         self._digest: tuple[int, Digest] = (-1, Digest())
+        self.forged: list[ForgedSeries] = []
         self._answers = self._known_queries()
 
     def handle(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> Response:
@@ -94,9 +107,11 @@ class FakePrometheus:
             "memory_available": self._memory_available,
         }
         batches = (queries.NODES, queries.PODS, queries.PENDING, queries.WORKERS)
-        known = {text: figures[name] for batch in batches for name, text in batch.parts.items()}
+        known: dict[str, Answer] = {}
         for batch in batches:
-            known[batch.text] = _union({name: figures[name] for name in batch.parts})
+            parts = {name: self._with_forged(name, text, figures[name]) for name, text in batch.parts.items()}
+            known |= {batch.parts[name]: answer for name, answer in parts.items()}
+            known[batch.text] = _union(parts)
         known[queries.PENDING_REQUESTS] = self._pending_requests
         known[queries.NODE_CPU_CADVISOR] = self._cadvisor
         built_in: dict[str, Answer] = {
@@ -107,8 +122,22 @@ class FakePrometheus:
             "error_rate": self._error_rate,
             "request_traffic": lambda at: self._request_rate(at, 120),
         }
-        known[queries.CUSTOM.text] = _union(built_in)
-        return known | {text: built_in[name] for name, text in queries.CUSTOM.parts.items()}
+        parts = {name: self._with_forged(name, text, built_in[name]) for name, text in queries.CUSTOM.parts.items()}
+        known[queries.CUSTOM.text] = _union(parts)
+        return known | {text: parts[name] for name, text in queries.CUSTOM.parts.items()}
+
+    def _with_forged(self, figure: str, query: str, answer: Answer) -> Answer:
+        """The answer with the forged series whose job the query admits, each in place of the one of the same labels."""
+
+        def answer_with_forged(at: float) -> list[Row]:
+            stated = [one for one in self.forged if one.figure == figure and admits(query, one.job)]
+            if not stated:
+                return answer(at)
+            replaced = [one.labels for one in stated]
+            true_rows = [row for row in answer(at) if row[0] not in replaced]
+            return true_rows + [(one.labels, one.value) for one in stated]
+
+        return answer_with_forged
 
     # nodes ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +186,7 @@ class FakePrometheus:
         if found is None or text != queries.not_ready_seconds(int(found[1])):
             return None
         window = int(found[1])
-        return lambda at: self._not_ready_rows(at, window)
+        return self._with_forged("not_ready", text, lambda at: self._not_ready_rows(at, window))
 
     def _not_ready_rows(self, at: float, window: float) -> list[Row]:
         if not self._scrapes.state:
@@ -261,6 +290,12 @@ class FakePrometheus:
         return [({}, 1000 * histogram_quantile(quantile, [*buckets, (math.inf, rates[_SERVED])]))]
 
 
+def admits(query: str, job: str) -> bool:
+    """Whether a selector of the query takes the series of that scrape job."""
+    matchers = [_JOB.search(selector) for selector in _SELECTOR.findall(query)]
+    return any(found is None or re.fullmatch(found[1], job) for found in matchers)
+
+
 def histogram_quantile(quantile: float, buckets: list[tuple[float, float]]) -> float:
     """Prometheus' function over (upper bound, cumulative rate), bounds rising, the last one infinite."""
     total = buckets[-1][1]
@@ -325,6 +360,8 @@ def _worker(track: Any) -> dict[str, str]:
 
 
 def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
     return "NaN" if math.isnan(value) else repr(value)
 
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.support.chaos.faults import FAULTS, Fault
+from tests.support.chaos.hostile import DISGUISES, FIGURES, FORGERS, LIES, SERIES, VALUES
 from tests.support.chaos.schedule import BUSY, FLOOD, IDLE, Play, PreparedFleet, Step
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
 from tests.support.tiers import Tier, tier_of
@@ -125,9 +126,28 @@ class Schedules(RuleBasedStateMachine):
     def cordon_by_hand(self, choice: int) -> None:
         self.schedule.append(lambda play: play.cordon_by_hand(choice))
 
-    @rule(choice=st.integers(0, 4))
-    def register_false_node(self, choice: int) -> None:
-        self.schedule.append(lambda play: play.register_false_node(choice))
+    # what hostile workers state ------------------------------------------------------------------------------------
+
+    @rule(choice=st.integers(0, 4), disguise=st.sampled_from(list(DISGUISES)))
+    def register_false_node(self, choice: int, disguise: str) -> None:
+        self.schedule.append(lambda play: play.register_false_node(choice, disguise))
+
+    @rule(choice=st.integers(0, 4), figure=st.sampled_from(FIGURES), value=st.sampled_from(VALUES))
+    def state_figure(self, choice: int, figure: str, value: float) -> None:
+        self.schedule.append(lambda play: play.state_figure(choice, figure, value))
+
+    @rule(choice=st.integers(0, 4), lie=st.sampled_from(list(LIES)))
+    def state_node(self, choice: int, lie: str) -> None:
+        self.schedule.append(lambda play: play.state_node(choice, lie))
+
+    @rule(
+        choice=st.integers(0, 4),
+        job=st.sampled_from(FORGERS),
+        figure=st.sampled_from(list(SERIES)),
+        value=st.sampled_from(VALUES),
+    )
+    def forge_series(self, choice: int, job: str, figure: str, value: float) -> None:
+        self.schedule.append(lambda play: play.forge_series(choice, job, figure, value))
 
     def teardown(self) -> None:
         if sys.exception() is None:  # hypothesis gives some schedules up while it writes them

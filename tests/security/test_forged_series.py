@@ -11,6 +11,7 @@ import yaml
 
 from node_fleet.adapters.prometheus import queries
 from node_fleet.domain.model.custom_metric import BUILT_IN_PROMQL
+from simulator.fakes.prometheus import admits
 from tests.support.real_servers import tool
 
 RULES = Path("cluster/monitoring/prometheus/rules.yml")
@@ -64,6 +65,25 @@ ASKED = {
     "demo-app": BUILT_IN_PROMQL,
 }
 """The queries by the job whose series they read."""
+
+
+@pytest.mark.parametrize(
+    ("query", "job", "admitted"),
+    [
+        (queries.NODE, "node-exporter", False),
+        (queries.NODE, "kube-state-metrics", True),
+        (queries.NODE.replace('job="kube-state-metrics",', ""), "node-exporter", True),
+        ("max by (node) (kube_node_info)", "node-exporter", True),
+        (queries.WORKER_CPU, "node-exporter", True),
+        (queries.WORKER_CPU, "cadvisor", False),
+        (queries.NODE_CPU_CADVISOR, "kubernetes-nodes-cadvisor", True),
+        (queries.NODE_CPU_CADVISOR, "unknown", False),
+    ],
+)
+def test_the_fake_prometheus_admits_a_forged_series_unless_the_query_names_another_job(
+    query: str, job: str, admitted: bool
+) -> None:
+    assert admits(query, job) is admitted
 
 
 def stated_by(job: str, series: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from node_fleet.domain.model.run import Alert
 from node_fleet.payload import from_payload
-from tests.support.chaos.schedule import false_node
+from tests.support.chaos.hostile import false_node
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import SOON_IDLE, scaled_down
 

@@ -25,6 +25,7 @@ ONE_HOLDER = "at most one lease holder"
 ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
 NOBODY_FORGOTTEN = "every launched instance is joined, reaped or adopted in time"
 DRAINED_FIRST = "no worker is terminated that was not drained empty"
+WORDS_END_NO_WORKER = "no worker is terminated undrained because of what another one states"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
 CORDONS_END = "no cordon outlives its operation by more than one"
@@ -33,8 +34,8 @@ HONEST_STAMP = "the cooldown stamp moves only after a success"
 NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
-    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, NEVER_ABOVE_MAX, NEVER_BELOW_MIN,
-    CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
+    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, NEVER_ABOVE_MAX,
+    NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
 
@@ -51,6 +52,8 @@ class Watch:
     terminated: dict[str, float] = field(default_factory=dict)
     adopted: set[str] = field(default_factory=set)
     noticed: set[str] = field(default_factory=set)
+    speaks_of_itself: set[str] = field(default_factory=set)
+    """Workers that state something absurd of themselves: only the others are under the protection of the rule."""
     closed: list[str] = field(default_factory=list)
     written: dict[tuple[str, str], str] = field(default_factory=dict)
     stamped_at: float = 0.0
@@ -124,6 +127,7 @@ class Watch:
         live = {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE}
         for instance_id in ids:
             self.terminated.setdefault(instance_id, self._now())
+            self._end_by_words(instance_id)
             if instance_id not in live or instance_id in self.noticed or instance_id not in self.was_usable:
                 continue
             node = nodes.get(instance_id)
@@ -141,6 +145,14 @@ class Watch:
             }
             if len(stay) < self.fleet.settings.min_workers:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
+
+    def _end_by_words(self, instance_id: str) -> None:
+        """Judged by the machine and the pods that run on it; what a Node or a series states plays no part."""
+        machine = self.fleet.sim.cluster.state.machines.get(instance_id)
+        if machine is None or not machine.serves or instance_id in self.noticed | self.speaks_of_itself:
+            return
+        if left := [p.name for p in self._guests(machine.node_name)]:
+            self.wrong(WORDS_END_NO_WORKER, f"{instance_id} runs and has the pods {left}")
 
     def _guests(self, node_name: str) -> list[Any]:
         pods = [p for p in self.fleet.sim.cluster.pods() if p.node == node_name]

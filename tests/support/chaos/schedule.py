@@ -7,7 +7,6 @@ process, on a copy of its own: whatever it does, the next one finds the same ins
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import multiprocessing
 import random
@@ -20,8 +19,8 @@ from typing import Any, NamedTuple
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
 from simulator.aws.moto_patches.ec2 import Ec2Delays
-from simulator.cluster.objects import Obj
 from tests.support.chaos.fleet import Fleet, simulated_fleet
+from tests.support.chaos.hostile import HostileWorkers
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
 from tests.support.recorded_calls import LEDGER
@@ -43,19 +42,6 @@ STORE_ERRORS_IGNORED = contextlib.suppress(StateStoreError)
 """The operator sees the error; the fleet works on without the change."""
 
 
-def false_name(victim: Obj) -> str:
-    return f"a-{victim['metadata']['name']}"
-
-
-def false_node(victim: Obj) -> Obj:
-    """An empty, Ready Node that states the provider id and the addresses of the victim."""
-    return {
-        "metadata": {"name": false_name(victim), "labels": dict(victim["metadata"]["labels"]), "annotations": {}},
-        "spec": {"providerID": victim["spec"]["providerID"]},
-        "status": copy.deepcopy(victim["status"]),
-    }
-
-
 @dataclass(slots=True)
 class Play:
     """One schedule as it is played. `number % workers` chooses a worker; nothing happens where there is none."""
@@ -63,7 +49,11 @@ class Play:
     fleet: Fleet
     watch: Watch
     cordoned_by_hand: set[str] = field(default_factory=set)
-    false_nodes: set[str] = field(default_factory=set)
+    hostile: HostileWorkers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hostile = HostileWorkers(self.fleet)
+        self.watch.speaks_of_itself = self.hostile.speak_of_themselves
 
     @property
     def deployment(self) -> Any:
@@ -141,13 +131,27 @@ class Play:
             self.fleet.sim.cluster.cordon(nodes[number % len(nodes)], actor="mira")
             self.cordoned_by_hand.add(nodes[number % len(nodes)])
 
-    def register_false_node(self, number: int) -> None:
+    # what hostile workers state --------------------------------------------------------------------------------------
+
+    def register_false_node(self, number: int, disguise: str = "ready") -> None:
         """A hostile worker registers an empty Node that states the identity of another worker."""
         if workers := sorted(self.fleet.workers()):
-            victim = self.fleet.sim.cluster.find("nodes", "", workers[number % len(workers)])
-            if victim is not None and self.fleet.sim.cluster.find("nodes", "", false_name(victim)) is None:
-                self.fleet.sim.cluster.create("nodes", false_node(victim))
-                self.false_nodes.add(false_name(victim))
+            self.hostile.register_false_node(workers[number % len(workers)], disguise)
+
+    def state_figure(self, number: int, figure: str, value: float) -> None:
+        """The exporter of a worker states an absurd figure of its own machine."""
+        if workers := sorted(self.fleet.workers()):
+            self.hostile.state_figure(workers[number % len(workers)], figure, value)
+
+    def state_node(self, number: int, lie: str) -> None:
+        """A kubelet states something absurd on its own Node."""
+        if workers := sorted(self.fleet.workers()):
+            self.hostile.state_node(workers[number % len(workers)], lie)
+
+    def forge_series(self, number: int, job: str, figure: str, value: float) -> None:
+        """A target states a series of kube-state-metrics about another worker."""
+        if workers := sorted(self.fleet.workers()):
+            self.hostile.forge_series(workers[number % len(workers)], job, figure, value)
 
     # how it goes ---------------------------------------------------------------------------------------------------
 
@@ -190,8 +194,7 @@ class Play:
         self.server_clock_is_off(0)
         self.fleet.store.clear_pause()
         self.fleet.load(IDLE)
-        for name in sorted(self.false_nodes & {n.name for n in self.fleet.sim.cluster.nodes()}):
-            self.fleet.sim.cluster.store.remove("nodes", "", name)
+        self.hostile.end()
         for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.cluster.nodes()}):
             self.fleet.sim.cluster.uncordon(name, actor="mira")
         self.watch.disturbed()
