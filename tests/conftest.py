@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ NO_ACCOUNT = {
 }
 FOLDER = "NODE_FLEET_TEST_FOLDER"
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "main")
+OBJECTS_BETWEEN_COLLECTIONS = (100_000, 20, 100)
 COVERAGE = pytest.StashKey[Coverage]()
 FINDINGS = pytest.StashKey[list[str]]()
 
@@ -39,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
+    gc.set_threshold(*OBJECTS_BETWEEN_COLLECTIONS)
     choose_seed(config)
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NO_ACCOUNT)
@@ -71,8 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Watch before the first fixture calls anything: fixtures of many tests come before those of one test."""
+    """Watch before the first fixture calls anything: fixtures of many tests come before those of one test.
+
+    The modules that are loaded by then are no garbage, and few tests make cycles: to look less often saves an eighth
+    of the processor time.
+    """
     LEDGER.watch()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
