@@ -8,6 +8,7 @@ import aws_cdk as cdk
 
 from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
 from cdk_app.packages import PackagingError
+from cdk_app.recorded_types import CONTEXT_KEY
 from cdk_app.stacks.autoscaler import AutoscalerStack
 from cdk_app.stacks.cluster import ClusterStack
 from cdk_app.stacks.network import NetworkStack
@@ -20,7 +21,8 @@ def build(app: cdk.App) -> None:
     Raises:
         ConfigurationError: lists every mistake of the context.
     """
-    for config in read_clusters(app.node.try_get_context("clusters")):
+    context = app.node.try_get_context
+    for config in read_clusters(context("clusters"), context(CONTEXT_KEY)):
         _add_cluster(app, config)
 
 

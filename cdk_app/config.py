@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema, field_validator
 
 from cdk_app.endpoints import services_without_ipv6
+from cdk_app.recorded_types import RecordError, recorded_types
 from node_fleet.domain.model.errors import InvalidSettingsError
-from node_fleet.domain.model.instance_types import baseline_percent, is_arm
+from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
 from node_fleet.domain.model.text import count_of
 from node_fleet.settings import Settings
 
@@ -200,15 +201,17 @@ SECTIONS: dict[str, type[_Section]] = {
 FOREIGN_SECTIONS = {"new": ("attach",), "attach": ("network", "server", "workers")}
 
 
-def read_clusters(raw: Any) -> tuple[ClusterConfig, ...]:
+def read_clusters(raw: Any, records: Any = None) -> tuple[ClusterConfig, ...]:
     """Read context key `clusters` (a list, or the JSON text of one as `cdk -c clusters=...` gives it).
+
+    records: the instance types that EC2 answered for instance_requirements (cdk_app.recorded_types), by cluster id.
 
     Raises:
         ConfigurationError: with every mistake of every cluster.
     """
     problems: list[str] = []
     entries = _entries(raw, problems)
-    clusters = [_cluster(entry, f"clusters[{index}]", problems) for index, entry in enumerate(entries)]
+    clusters = [_cluster(entry, f"clusters[{index}]", problems, records) for index, entry in enumerate(entries)]
     complete = [cluster for cluster in clusters if cluster]
     problems += _collisions(complete)
     if problems:
@@ -229,7 +232,7 @@ def _entries(raw: Any, problems: list[str]) -> list[Any]:
     return raw
 
 
-def _cluster(raw: Any, path: str, problems: list[str]) -> ClusterConfig | None:
+def _cluster(raw: Any, path: str, problems: list[str], records: Any) -> ClusterConfig | None:
     if not isinstance(raw, dict):
         problems.append(f"{path}={_shown(raw)}: expected an object")
         return None
@@ -249,7 +252,9 @@ def _cluster(raw: Any, path: str, problems: list[str]) -> ClusterConfig | None:
     problems += _section_problems(raw, path)
     identity = {"cluster_id": "x" if "cluster_id" in wrong else raw["cluster_id"]}
     identity["region"] = "" if "region" in wrong else raw.get("region", ClusterConfig.model_fields["region"].default)
-    settings = _settings(raw.get("settings", {}), raw.get("mode", "new"), identity, f"{path}.settings", problems)
+    settings = _settings(
+        raw.get("settings", {}), raw.get("mode", "new"), identity, f"{path}.settings", problems, records=records
+    )
     if cluster is None or settings is None:
         return None
     if not cluster.attach:
@@ -306,14 +311,16 @@ def _network_problems(cluster: ClusterConfig, path: str) -> list[str]:
     ]
 
 
-def _settings(raw: Any, mode: Any, identity: dict[str, str], path: str, problems: list[str]) -> Settings | None:
+def _settings(
+    raw: Any, mode: Any, identity: dict[str, str], path: str, problems: list[str], *, records: Any
+) -> Settings | None:
     if not isinstance(raw, dict):
         problems.append(f"{path}={_shown(raw)}: expected an object")
         return None
     problems += [f"{path}.{key}: {reason}" for key, reason in SET_BY_DEPLOYMENT.items() if key in raw]
     own = {key: value for key, value in raw.items() if key not in SET_BY_DEPLOYMENT}
     try:
-        settings = Settings.from_mapping({**own, **identity})
+        settings = _with_recorded_types({**own, **identity}, records)
     except InvalidSettingsError as error:
         problems += [f"{path}: {problem}" for problem in error.problems]
         return None
@@ -324,6 +331,18 @@ def _settings(raw: Any, mode: Any, identity: dict[str, str], path: str, problems
             " mode new gives every worker"
         )
     return settings
+
+
+def _with_recorded_types(raw: dict[str, Any], records: Any) -> Settings:
+    """The settings, whose instance_requirements stand for the recorded types where the cluster has a record."""
+    requirements = Settings.requirements_of(raw)
+    if requirements is None:
+        return Settings.from_mapping(raw)
+    try:
+        types = recorded_types(records, raw["cluster_id"], raw["region"], requirements)
+    except RecordError as error:
+        raise InvalidSettingsError([f"instance_requirements: {error}"]) from error
+    return Settings.from_mapping(raw, types)
 
 
 def _deployment_problems(settings: Settings) -> list[str]:
@@ -343,11 +362,6 @@ def _deployment_problems(settings: Settings) -> list[str]:
             f"{fixed[0]} from a template that states CPU credits: expected burstable types only, or unlimited"
         )
     return found
-
-
-def architecture_of(instance_type: str) -> str:
-    """x86_64 or arm64, read from the type's family."""
-    return "arm64" if is_arm(instance_type) else "x86_64"
 
 
 def _collisions(clusters: list[ClusterConfig]) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cdk_app.packages import CACHE
+from cdk_app.recorded_types import CONTEXT_KEY, RecordError, read_records
 from cdk_app.workflow import ROOT
 
 SOURCES = ("cdk_app", "functions", "statemachine", "cluster")
@@ -32,9 +33,13 @@ class SynthesisError(Exception):
 
 
 def project_context() -> dict[str, Any]:
-    """The context of cdk.json."""
-    context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    return context
+    """The context of cdk.json, with the recorded instance types."""
+    path = ROOT / "cdk.json"
+    try:
+        records = read_records(path)
+    except RecordError as error:
+        raise SynthesisError(str(error)) from error
+    return {CONTEXT_KEY: records, **json.loads(path.read_text(encoding="utf-8"))["context"]}
 
 
 def attach_context() -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cdk_app.recorded_types import RecordError, read_records
 from cli.output import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +31,19 @@ def configured_clusters() -> tuple[ClusterConfig, ...]:
         clusters = content["context"]["clusters"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError([f"{path} has no list context.clusters ({type(error).__name__})"]) from error
-    return read_clusters(clusters)
+    return clusters_of(clusters)
+
+
+def clusters_of(raw: Any) -> tuple[ClusterConfig, ...]:
+    """The clusters of that context, with the instance types that are recorded beside cdk.json.
+
+    Raises:
+        ConfigurationError: lists every mistake.
+    """
+    try:
+        return read_clusters(raw, read_records(configuration_file()))
+    except RecordError as error:
+        raise ConfigurationError([str(error)]) from error
 
 
 def configured(cluster_id: str) -> ClusterConfig | None:

@@ -12,9 +12,10 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cdk_app.config import ClusterConfig, ConfigurationError, architecture_of, read_clusters
-from cli.configured import configured_clusters
+from cdk_app.config import ClusterConfig, ConfigurationError
+from cli.configured import clusters_of, configured_clusters
 from cli.launch_template import template_problems
+from node_fleet.domain.model.instance_types import architecture_of
 
 Client = Callable[..., Any]
 WHERE = "docs/deployment.md#settings-that-are-fixed describes what to do instead"
@@ -105,7 +106,7 @@ def main(words: Sequence[str]) -> int:
 def _chosen(words: Sequence[str]) -> tuple[ClusterConfig, ...]:
     """The clusters whose stacks the command names; all of them when it names none."""
     given = [word.partition("=")[2] for word in words if word.startswith("clusters=")]
-    clusters = read_clusters(given[-1]) if given else configured_clusters()
+    clusters = clusters_of(given[-1]) if given else configured_clusters()
     named = tuple(one for one in clusters if any(word.startswith(one.cluster_id) for word in words))
     return named or clusters
 

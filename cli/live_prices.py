@@ -25,6 +25,15 @@ PRICE_LIST_REGION = "us-east-1"
 NO_POOLS: dict[tuple[str, str], float] = {}
 NO_TYPES: dict[str, float] = {}
 GP3_USAGE = "EBS:VolumeUsage.gp3"
+MOST_FILTER_VALUES = 200
+"""What EC2 accepts as values of one filter."""
+MOST_REQUESTS = 25
+"""So many types are priced one by one. The region's list is some 15 pages of the Price List API."""
+
+
+def batched(values: list[str], size: int) -> Iterator[list[str]]:
+    """The values in groups of at most that size."""
+    return (values[first : first + size] for first in range(0, len(values), size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +47,19 @@ class CurrentPrices:
 def prices_for(target: Target, types: Iterable[str]) -> CurrentPrices:
     """Live prices of these types in an account; the shipped prices in the simulator, which has no account."""
     settings = target.services.settings
-    shipped = PriceList.shipped(settings.region)
     if not isinstance(target, Deployed):
-        return CurrentPrices(prices=shipped)
-    now = dt.datetime.fromtimestamp(target.services.clock.now(), tz=dt.UTC)
-    reader = PriceReader(target.client("ec2"), target.client("pricing", PRICE_LIST_REGION), settings.region, now)
-    return reader.read(shipped, sorted(set(types)), tuple(settings.zones))
+        return CurrentPrices(prices=PriceList.shipped(settings.region))
+    return live_prices(target.client, settings.region, types, tuple(settings.zones), target.services.clock.now())
+
+
+def live_prices(
+    client: Callable[..., Any], region: str, types: Iterable[str], zones: tuple[str, ...], now: float
+) -> CurrentPrices:
+    """Live prices of these types in that region. client: makes a boto3 client of a service, and of another region."""
+    reader = PriceReader(
+        client("ec2"), client("pricing", PRICE_LIST_REGION), region, dt.datetime.fromtimestamp(now, tz=dt.UTC)
+    )
+    return reader.read(PriceList.shipped(region), sorted(set(types)), zones)
 
 
 class PriceReader:
@@ -98,53 +114,51 @@ class PriceReader:
 
     def _types(self, types: list[str]) -> dict[str, bool | None]:
         """The types that EC2 offers in this region, and whether they are burstable."""
-        pages = self._ec2.get_paginator("describe_instance_types").paginate(
-            Filters=[{"Name": "instance-type", "Values": types}]
-        )
+        paginator = self._ec2.get_paginator("describe_instance_types")
         return {
             one["InstanceType"]: one.get("BurstablePerformanceSupported")
-            for page in pages
+            for few in batched(types, MOST_FILTER_VALUES)
+            for page in paginator.paginate(Filters=[{"Name": "instance-type", "Values": few}])
             for one in page["InstanceTypes"]
         }
 
     def _spot(self, types: list[str]) -> dict[tuple[str, str], float]:
         """(type, zone) -> the price in force."""
-        pages = self._ec2.get_paginator("describe_spot_price_history").paginate(
-            InstanceTypes=types, ProductDescriptions=["Linux/UNIX"], StartTime=self._now, EndTime=self._now
-        )
+        paginator = self._ec2.get_paginator("describe_spot_price_history")
         newest: dict[tuple[str, str], tuple[dt.datetime, float]] = {}
-        for page in pages:
-            for one in page["SpotPriceHistory"]:
-                pool, entry = (
-                    (one["InstanceType"], one["AvailabilityZone"]),
-                    (one["Timestamp"], float(one["SpotPrice"])),
-                )
-                newest[pool] = max(newest.get(pool, entry), entry)
+        for few in batched(types, MOST_FILTER_VALUES):
+            for page in paginator.paginate(
+                InstanceTypes=few, ProductDescriptions=["Linux/UNIX"], StartTime=self._now, EndTime=self._now
+            ):
+                for one in page["SpotPriceHistory"]:
+                    pool = (one["InstanceType"], one["AvailabilityZone"])
+                    entry = (one["Timestamp"], float(one["SpotPrice"]))
+                    newest[pool] = max(newest.get(pool, entry), entry)
         return {pool: usd for pool, (_, usd) in newest.items()}
 
     def _on_demand(self, types: list[str]) -> dict[str, float]:
-        """Type -> the price of a Linux instance of an own account, without other software."""
-        found = {}
-        for kind in types:
-            filters = {
-                "instanceType": kind,
-                "operatingSystem": "Linux",
-                "tenancy": "Shared",
-                "preInstalledSw": "NA",
-                "capacitystatus": "Used",
-            }
-            prices = [usd for _, unit, usd in self._products(filters) if unit == "Hrs" and usd > 0]
-            if prices:
-                found[kind] = min(prices)
+        """Type -> the price of a Linux instance of an own account, without other software.
+
+        For many types, one request for all types of the region takes less time than one for each of them.
+        """
+        found: dict[str, float] = {}
+        plain = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
+        for asked in [{}] if len(types) > MOST_REQUESTS else [{"instanceType": kind} for kind in types]:
+            for product, unit, usd in self._products({**asked, **plain}):
+                kind = asked.get("instanceType") or product.get("instanceType", "")
+                if unit == "Hrs" and usd > 0 and kind in types:
+                    found[kind] = min(usd, found.get(kind, usd))
         return found
 
     def _gp3(self) -> float | None:
         products = self._products({"productFamily": "Storage", "volumeApiName": "gp3"})
-        prices = [usd for usage, unit, usd in products if usage.endswith(GP3_USAGE) and unit == "GB-Mo"]
+        prices = [
+            usd for one, unit, usd in products if one.get("usagetype", "").endswith(GP3_USAGE) and unit == "GB-Mo"
+        ]
         return min(prices, default=None)
 
-    def _products(self, filters: dict[str, str]) -> Iterator[tuple[str, str, float]]:
-        """Usage type, unit and USD of each On-Demand price of the products in this region."""
+    def _products(self, filters: dict[str, str]) -> Iterator[tuple[dict[str, str], str, float]]:
+        """Attributes, unit and USD of each On-Demand price of the products in this region."""
         wanted = [
             {"Type": "TERM_MATCH", "Field": field, "Value": value}
             for field, value in {**filters, "regionCode": self._region}.items()
@@ -155,7 +169,7 @@ class PriceReader:
         for page in pages:
             for text in page["PriceList"]:
                 product = json.loads(text)
-                usage = product["product"]["attributes"].get("usagetype", "")
+                attributes = product["product"]["attributes"]
                 for term in product["terms"].get("OnDemand", {}).values():
                     for price in term["priceDimensions"].values():
-                        yield usage, price["unit"], float(price["pricePerUnit"].get("USD", 0))
+                        yield attributes, price["unit"], float(price["pricePerUnit"].get("USD", 0))

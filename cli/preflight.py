@@ -14,7 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.endpoints import CALLED_OVER_IPV6
-from cli.configured import configured_clusters
+from cdk_app.recorded_types import FILE_NAME, read_records
+from cli.configured import configuration_file, configured_clusters
 from cli.findings import Check, Finding, Verdict, report
 from cli.launch_template import template_finding
 from cli.output import CommandError
@@ -119,6 +120,8 @@ def account_checks(cluster: ClusterConfig, client: Client) -> Iterator[Check]:
         yield Check("Spot role", lambda: spot_role(client), "your credentials need iam:ListRoles")
     yield Check("zones", lambda: zones(cluster, client), "your credentials need ec2:DescribeAvailabilityZones")
     yield Check("instance types", lambda: instance_types(cluster, client), "correct settings.instance_types")
+    if cluster.settings.instance_requirements:
+        yield Check("instance requirements", lambda: recorded(cluster), f"correct or remove {FILE_NAME}")
     yield Check(
         "Lambda concurrency", lambda: concurrency(cluster, client), "your credentials need lambda:GetAccountSettings"
     )
@@ -217,6 +220,15 @@ def instance_types(cluster: ClusterConfig, client: Client) -> Finding:
     saw = f"not offered: {', '.join(f'{one} in {zone}' for one, zone in missing)}"
     fix = "add types to settings.instance_types that the zone offers, or choose another zone"
     return Finding(name=name, verdict="fail" if without else "warn", saw=saw, fix=fix)
+
+
+def recorded(cluster: ClusterConfig) -> Finding:
+    """The types that EC2 selects for the requirements are recorded."""
+    name, types = "instance requirements", ", ".join(cluster.settings.instance_types)
+    if cluster.cluster_id in read_records(configuration_file()):
+        return Finding(name=name, verdict="ok", saw=f"recorded in {FILE_NAME}: {types}")
+    saw = f"EC2 was not asked: {types} are those with a shipped price"
+    return Finding(name=name, verdict="warn", saw=saw, fix=f"node-fleet types --record --cluster {cluster.cluster_id}")
 
 
 def concurrency(cluster: ClusterConfig, client: Client) -> Finding:

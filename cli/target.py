@@ -289,6 +289,12 @@ def _answer_of(function: str, payload: Any, *, is_failed: bool) -> Any:
     return payload
 
 
+def maker_of_clients(region: str) -> Callable[..., Any]:
+    """Makes boto3 clients with the operator's profile, in that region unless another is named."""
+    session = _session(region)
+    return lambda service, other="": session.client(service, region_name=other or None)
+
+
 def _session(region: str) -> Any:
     import boto3
     from botocore.exceptions import BotoCoreError

@@ -1,73 +1,81 @@
 """types: instance types with size, price and the pods that they take, and why each is or is not a choice.
 
-The candidates are the configured types, the named ones and every type with a shipped price. It changes nothing.
+The candidates are the configured types, the named ones, every type with a shipped price and those that EC2 selects for
+the requirements. It changes nothing but, with --record, cdk.context.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 
-from cli.live_prices import CurrentPrices, prices_for
-from cli.output import WrongUseError, note, print_json, say, table
-from cli.target import JsonOption, Opening, on_cluster
-from node_fleet.domain.cost.cpu_credits import mixed_hour
-from node_fleet.domain.cost.prices import HOURS_PER_MONTH, Price, PriceList
-from node_fleet.domain.cost.tariff import Tariff
-from node_fleet.domain.model.instance_types import PODS_PER_NODE, baseline_percent, capacity, is_arm, offered
+from cdk_app.config import ConfigurationError
+from cli.configured import configured_clusters
+from cli.live_prices import CurrentPrices, live_prices
+from cli.output import CommandError, WrongUseError, note, print_json, say, table
+from cli.target import (
+    DEFAULT_CLUSTER,
+    DEFAULT_SCENARIO,
+    AtOption,
+    ClusterOption,
+    Deployed,
+    JsonOption,
+    LocalOption,
+    RegionOption,
+    ScenarioOption,
+    Target,
+    maker_of_clients,
+    open_target,
+)
+from cli.type_choice import Choice, TypeLine
+from cli.type_lookup import LOOKUP_ACTION, types_of_ec2
+from cli.type_record import Recording, record_types
+from node_fleet.domain.cost.prices import PriceList
+from node_fleet.domain.model.instance_requirements import InstanceRequirements
+from node_fleet.domain.model.instance_types import Architecture, Generation, architecture_of
 from node_fleet.settings import Settings
+from node_fleet.settings.parsing import written
 
 COLUMNS = ("type", "vCPU", "GiB", "base", "on-d.", "Spot", "a month", "pods", "excluded")
 """base: CPU baseline of a burstable type. on-d., Spot: an hour of the instance. excluded: why the type is no choice."""
-ANY = (0.0, float("inf"))
+
+MOST_LINES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
-    """What a type must meet. vcpus, memory_gib: ranges with both ends. excluded: names, with * for any text."""
+class Source:
+    """The settings that decide, and the account that answers. client: None without an account."""
 
-    vcpus: tuple[float, float] = ANY
-    memory_gib: tuple[float, float] = ANY
-    burstable: bool = True
-    excluded: tuple[str, ...] = ()
+    settings: Settings
+    zones: tuple[str, ...]
+    client: Callable[..., Any] | None
+    now: float
 
-    @property
-    def are_given(self) -> bool:
-        """Whether any of them differs from the default, which every type meets."""
-        return self != Requirements()
+    @classmethod
+    def of_target(cls, target: Target) -> Source:
+        """The settings in force."""
+        settings, services = target.services.settings, target.services
+        client = target.client if isinstance(target, Deployed) else None
+        return cls(settings=settings, zones=tuple(settings.zones), client=client, now=services.clock.now())
 
-    def refusal(self, instance_type: str, vcpus: float, memory_gib: float) -> str:
-        """The first requirement that the type does not meet; empty when it meets all."""
-        for name, value, (low, high) in (("vCPU", vcpus, self.vcpus), ("GiB", memory_gib, self.memory_gib)):
-            if not low <= value <= high:
-                return f"{value:g} {name}, {f'under {low:g}' if value < low else f'over {high:g}'}"
-        if not self.burstable and baseline_percent(instance_type) is not None:
-            return "burstable"
-        matches = (name for name in self.excluded if fnmatchcase(instance_type, name))
-        return next((f"matches {name}" for name in matches), "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeLine:
-    """One type. Prices are USD for an hour; spot: by zone, or under "" for the whole region.
-
-    usd_a_month: a worker at the wanted Spot share with volume and address, without CPU credits. None: not known.
-    pods: equal pods that fit on an empty worker. excluded: why the type is no choice; empty when it is one.
-    """
-
-    instance_type: str
-    vcpus: int | None
-    memory_gib: float | None
-    baseline_percent: float | None
-    on_demand: float | None
-    spot: dict[str, float]
-    usd_a_month: float | None
-    pods: int
-    excluded: str
+    @classmethod
+    def of_configuration(cls, cluster_id: str, *, local: bool) -> Source:
+        """The settings of cdk.json, with prices of the account unless `local`."""
+        try:
+            found = next((one for one in configured_clusters() if one.cluster_id == cluster_id), None)
+        except ConfigurationError as error:
+            raise CommandError(str(error), hint="correct cdk.json") from error
+        if found is None:
+            raise CommandError(
+                f"cdk.json has no cluster {cluster_id}", hint="give --cluster with one of its cluster ids"
+            )
+        client = None if local else maker_of_clients(found.region)
+        return cls(settings=found.settings, zones=found.zones, client=client, now=time.time())
 
 
 def register(app: typer.Typer) -> None:
@@ -75,102 +83,155 @@ def register(app: typer.Typer) -> None:
     app.command(
         "types",
         epilog="Examples: node-fleet types | node-fleet types --vcpus 2-4 --memory 4-16 --no-burstable | "
-        "node-fleet types c7i.large --pod-cpu 500 --pod-memory 3072",
+        "node-fleet types c7i.large --pod-cpu 500 --pod-memory 3072 | node-fleet types --configured --local | "
+        "node-fleet types --record",
     )(types)
 
 
-@on_cluster(at="14m")
 def types(
-    opening: Opening,
     named: Annotated[list[str] | None, typer.Argument(help="Further instance types to list.")] = None,
     *,
     vcpus: Annotated[str, typer.Option("--vcpus", help="Required vCPUs, such as 2 or 2-4.")] = "",
     memory: Annotated[str, typer.Option("--memory", help="Required memory in GiB, such as 4-16.")] = "",
-    burstable: Annotated[bool, typer.Option("--burstable/--no-burstable", help="Allow burstable types.")] = True,
+    architecture: Annotated[str, typer.Option("--architecture", help="x86_64 or arm64.")] = "",
+    burstable: Annotated[
+        bool | None, typer.Option("--burstable/--no-burstable", help="Include or exclude burstable types.")
+    ] = None,
+    generation: Annotated[str, typer.Option("--generation", help="current or previous.")] = "",
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Excluded types, such as t2.*.")] = None,
     pod_cpu: Annotated[int, typer.Option("--pod-cpu", min=1, help="Requests of a pod: CPU milli.")] = 250,
     pod_memory: Annotated[int, typer.Option("--pod-memory", min=1, help="Requests of a pod: MiB.")] = 128,
+    configured: Annotated[bool, typer.Option("--configured", help="Use cdk.json, not the deployed settings.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Record what EC2 selects for cdk.json.")] = False,
+    cluster: ClusterOption = DEFAULT_CLUSTER,
+    region: RegionOption = "",
+    local: LocalOption = False,
+    scenario: ScenarioOption = DEFAULT_SCENARIO,
+    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
     """List instance types with size, CPU baseline, prices, the pods that they take, and why a type is excluded."""
-    required = Requirements(
-        vcpus=_range("--vcpus", vcpus),
-        memory_gib=_range("--memory", memory),
-        burstable=burstable,
-        excluded=tuple(exclude or ()),
-    )
-    with opening as target:
-        settings = target.services.settings
-        candidates = dict.fromkeys(
-            (*settings.instance_types, *(named or ()), *PriceList.shipped(settings.region).types)
-        )
-        current = prices_for(target, candidates)
-    lines = type_lines(candidates, settings, current, required, pod=(pod_cpu, pod_memory))
-    if as_json:
-        print_json({"types": [asdict(line) for line in lines], "problems": list(current.problems)})
+    options = {
+        "vcpus": _range("--vcpus", vcpus),
+        "memory_gib": _range("--memory", memory),
+        "architecture": _one_of("--architecture", architecture, get_args(Architecture)),
+        "burstable": None if burstable is None else "included" if burstable else "excluded",
+        "generations": _one_of("--generation", generation, get_args(Generation)) and (generation,),
+        "excluded": tuple(exclude or ()) or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    if record:
+        if local or region or given or named:
+            raise WrongUseError("--record with other options", hint="it records what cdk.json requires: give it alone")
+        _show_recording(record_types(cluster, maker_of_clients, time.time()), as_json=as_json)
         return
-    table("", COLUMNS, map(_row, lines))
-    for problem in current.problems:
+    pod, names = (pod_cpu, pod_memory), tuple(named or ())
+    if configured:
+        show_types(Source.of_configuration(cluster, local=local), given, names, pod, as_json=as_json)
+        return
+    with open_target(cluster=cluster, region=region, local=local, scenario=scenario, at=at) as target:
+        show_types(Source.of_target(target), given, names, pod, as_json=as_json)
+
+
+def show_types(
+    source: Source, given: dict[str, Any], named: tuple[str, ...], pod: tuple[int, int], *, as_json: bool
+) -> None:
+    """Print the types, with the requirements of the settings, or those of the options in their place."""
+    settings = source.settings
+    requirements = requirements_of(settings, given)
+    selected, refused = _selected(source, requirements)
+    candidates = tuple(
+        dict.fromkeys(
+            (*settings.instance_types, *named, *PriceList.shipped(settings.region).types, *sorted(selected or ()))
+        )
+    )
+    current = _prices(source, candidates)
+    choice = Choice(
+        settings=settings,
+        current=current,
+        zones=source.zones,
+        requirements=requirements,
+        selected=selected,
+        pod=pod,
+    )
+    lines, problems = choice.lines(candidates), (*refused, *current.problems, *_differences(choice, candidates, given))
+    if as_json:
+        print_json({"types": [asdict(line) for line in lines], "problems": list(problems)})
+        return
+    table("", COLUMNS, map(_row, lines[:MOST_LINES]))
+    if further := lines[MOST_LINES:]:
+        note(f"{len(further)} further types are excluded; --json lists all")
+    for problem in problems:
         note(problem)
+    if requirements:
+        say(f"requirements: {written(requirements)}, by {'the shipped table' if selected is None else 'EC2'}")
     say(
-        f"pods: of {pod_cpu}m CPU and {pod_memory} MiB, without DaemonSets. a month: USD of a worker with "
+        f"pods: of {pod[0]}m CPU and {pod[1]} MiB, without DaemonSets. a month: USD of a worker with "
         f"{settings.spot_percent} % Spot, volume and address, without CPU credits. "
         f"Prices: {_sources(current.prices, candidates)}"
     )
 
 
-def type_lines(
-    candidates: Iterable[str],
-    settings: Settings,
-    current: CurrentPrices,
-    required: Requirements,
-    *,
-    pod: tuple[int, int],
-) -> list[TypeLine]:
-    """One line for each candidate: first those that are a choice, the cheapest first."""
-    tariff = settings.tariff(current.prices)
-    lines = [_line(kind, settings, tariff, required, pod) for kind in candidates]
-    return sorted(lines, key=lambda one: (bool(one.excluded), one.usd_a_month or float("inf"), one.instance_type))
-
-
-def _line(kind: str, settings: Settings, tariff: Tariff, required: Requirements, pod: tuple[int, int]) -> TypeLine:
-    size, free = capacity(kind), offered(kind)
-    on_demand = tariff.prices.instance(kind, "on-demand")
-    hour = mixed_hour(tariff, kind, 0.0, settings.spot_percent).known_usd
-    pods = min(PODS_PER_NODE, *(have // need for have, need in zip(free, pod, strict=True))) if free else 0
-    line = TypeLine(
-        instance_type=kind,
-        vcpus=size[0] if size else None,
-        memory_gib=size[1] / 1024 if size else None,
-        baseline_percent=baseline_percent(kind),
-        on_demand=on_demand.usd if on_demand else None,
-        spot={zone: price.usd for zone, price in _spot_prices(kind, settings, tariff.prices).items()},
-        usd_a_month=None if hour is None else hour * HOURS_PER_MONTH,
-        pods=pods,
-        excluded="",
+def requirements_of(settings: Settings, given: dict[str, Any]) -> InstanceRequirements | None:
+    """The requirements of the settings with those of the options in their place; None without either."""
+    if not given:
+        return settings.instance_requirements
+    base = settings.instance_requirements or InstanceRequirements(
+        architecture=architecture_of(settings.instance_types[0])
     )
-    return replace(line, excluded=_why_excluded(line, settings, required))
+    found = replace(base, **given)
+    if problems := [one for one in found.problems() if one.startswith("excluded")]:
+        raise WrongUseError("; ".join(problems), hint="type it like --exclude 't2.*'")
+    return found
 
 
-def _spot_prices(kind: str, settings: Settings, prices: PriceList) -> dict[str, Price]:
-    by_zone = {zone: prices.spot_pools[kind, zone] for zone in settings.zones if (kind, zone) in prices.spot_pools}
-    everywhere = prices.instance(kind, "spot")
-    return by_zone or ({"": everywhere} if everywhere else {})
+def _selected(
+    source: Source, requirements: InstanceRequirements | None
+) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+    """The types that EC2 selects, and why it could not be asked."""
+    if requirements is None or source.client is None:
+        return None, ()
+    try:
+        return frozenset(types_of_ec2(source.client("ec2"), requirements)), ()
+    except ClientError as error:
+        reason = f"{error.response['Error']['Code']}; your credentials need {LOOKUP_ACTION}"
+    except BotoCoreError as error:
+        reason = str(error)[:160]
+    return None, (f"EC2 did not select types ({reason}): the facts that node-fleet ships decide",)
 
 
-def _why_excluded(line: TypeLine, settings: Settings, required: Requirements) -> str:
-    kind, configured = line.instance_type, settings.instance_types
-    if is_arm(kind) != is_arm(configured[0]):
-        return "arm64, not x86_64" if is_arm(kind) else "x86_64, not arm64"
-    if line.vcpus is None or line.memory_gib is None:
-        return "its size is not known"
-    if refusal := required.refusal(kind, line.vcpus, line.memory_gib):
-        return refusal
-    if not line.pods:
-        return "the pod does not fit"
-    if line.on_demand is None and not line.spot:
-        return f"no price in {settings.region}"
-    return "" if required.are_given or kind in configured else "not in instance_types"
+def _prices(source: Source, candidates: tuple[str, ...]) -> CurrentPrices:
+    if source.client is None:
+        return CurrentPrices(prices=PriceList.shipped(source.settings.region))
+    return live_prices(source.client, source.settings.region, candidates, source.zones, source.now)
+
+
+def _differences(choice: Choice, candidates: Iterable[str], given: dict[str, Any]) -> tuple[str, ...]:
+    """Where the list of the functions is not what its requirements stand for today."""
+    if choice.settings.instance_requirements is None or given:
+        return ()
+    small = replace(choice, pod=(1, 1))
+    found, used = [one.instance_type for one in small.lines(candidates) if not one.excluded], choice.settings
+    if set(found) == set(used.instance_types):
+        return ()
+    return (
+        f"instance_types is {', '.join(used.instance_types)}, and the requirements stand for "
+        f"{', '.join(found) or 'no type'} today: node-fleet types --record and a deployment change the list",
+    )
+
+
+def _show_recording(found: Recording, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**found.record.as_data(), "earlier": list(found.earlier), "problems": list(found.problems)})
+        return
+    types = found.record.instance_types
+    for problem in found.problems:
+        note(problem)
+    added, removed = ([one for one in a if one not in b] for a, b in ((types, found.earlier), (found.earlier, types)))
+    changes = [f"added: {', '.join(added)}"] if added else []
+    changes += [f"removed: {', '.join(removed)}"] if removed else []
+    say(f"recorded in {found.path.name}: {', '.join(types)} ({'; '.join(changes) or 'the same types as before'})")
+    say("Review and commit the file. The functions use the list after the next node-fleet cdk deploy.")
 
 
 def _row(line: TypeLine) -> tuple[object, ...]:
@@ -195,10 +256,17 @@ def _sources(prices: PriceList, candidates: Iterable[str]) -> str:
     )
 
 
-def _range(option: str, text: str) -> tuple[float, float]:
-    """The range in texts such as 2 and 2-4; every value without a text."""
+def _one_of(option: str, text: str, allowed: tuple[str, ...]) -> str | None:
+    """The text, if it is one of the allowed; None without a text."""
+    if text and text not in allowed:
+        raise WrongUseError(f"{option} {text!r} is not known", hint=f"give {' or '.join(allowed)}")
+    return text or None
+
+
+def _range(option: str, text: str) -> tuple[float, float] | None:
+    """The range in texts such as 2 and 2-4; None without a text."""
     if not text:
-        return ANY
+        return None
     low, dash, high = text.partition("-")
     try:
         found = (float(low), float(high if dash else low))

@@ -9,6 +9,9 @@ from node_fleet.domain.cost.cpu_credits import mixed_hour
 from node_fleet.domain.cost.fleet_cost import BillLine, lines_total, monthly_line, monthly_lines
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH, PriceList
 from node_fleet.domain.cost.tariff import Currency, Tariff
+from node_fleet.domain.cost.type_choice import types_meeting
+from node_fleet.domain.model.instance_requirements import InstanceRequirements
+from node_fleet.settings.parsing import written
 
 REGION = "ap-southeast-1"
 PRICES = PriceList.shipped(REGION)
@@ -86,6 +89,21 @@ def bills() -> str:
         rows.append(("**total**", "", f"**{money.cost(lines_total(bill.lines))}**", ""))
         parts.append(f"**{bill.title}**\n\n{_table(('line', 'machines', 'USD a month', 'price'), rows)}")
     return "\n\n".join(parts)
+
+
+def required_types() -> str:
+    """What example requirements stand for, by the shipped table of the default region."""
+    tariff = Tariff(prices=PRICES)
+    rows = [
+        (f"`{written(one)}`", ", ".join(types_meeting(one, tariff, SPOT_PERCENT)))
+        for one in (
+            InstanceRequirements(vcpus=(2, 2), memory_gib=(2, 4), burstable="required"),
+            InstanceRequirements(vcpus=(2, 4), memory_gib=(4, 8), burstable="excluded", generations=("current",)),
+            InstanceRequirements(vcpus=(2, 2), memory_gib=(2, 4), architecture="arm64"),
+            InstanceRequirements(vcpus=(2, 8), memory_gib=(2, 32), excluded=("t3.*", "m*"), max_types=3),
+        )
+    ]
+    return _table(("instance_requirements", "instance types"), rows)
 
 
 def types_by_load() -> str:

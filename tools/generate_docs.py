@@ -19,7 +19,7 @@ from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
 from node_fleet.settings import Settings, spec_of
 from node_fleet.settings.parsing import written
 from simulator.report.graph import mermaid, picture
-from tools.cost_tables import bills, types_by_load
+from tools.cost_tables import bills, required_types, types_by_load
 
 DOCS = ROOT / "docs"
 MARKED = ("architecture.md", "cost.md", "operations.md", "scale-up.md", "security.md", "settings.md")
@@ -71,6 +71,7 @@ def _block(name: str) -> str:
         "settings": settings_tables,
         "bills": bills,
         "types-by-load": types_by_load,
+        "required-types": required_types,
     }
     return tables[name]()
 

@@ -79,6 +79,12 @@ class AutoscalerStack(cdk.Stack):
         cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
         cdk.CfnOutput(self, "MessagesTopicArn", value=self.topic.topic_arn)
         cdk.CfnOutput(self, "AlertTopicArn", value=self.alert_topic.topic_arn)
+        cdk.CfnOutput(
+            self,
+            "InstanceTypes",
+            value=", ".join(config.settings.instance_types),
+            description="Instance types of the workers, as configured or as instance_requirements resolve",
+        )
 
     def _let_alarms_publish(self) -> None:
         self.topic.add_to_resource_policy(

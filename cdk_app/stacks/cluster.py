@@ -25,10 +25,10 @@ from cdk_app.components.findings import accept
 from cdk_app.components.machine_roles import dashboards_parameter, server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.components.server_backup import BACKUP_TAG, back_up_server
-from cdk_app.config import ClusterConfig, architecture_of
+from cdk_app.config import ClusterConfig
 from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT
-from node_fleet.domain.model.instance_types import baseline_percent
+from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
 from node_fleet.settings import Settings
 
 BUNDLE = ROOT / "cluster"

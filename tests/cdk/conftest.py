@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cdk_app.recorded_types import CONTEXT_KEY
 from cdk_app.synth import attach_context, project_context, synthesise
 
 
@@ -27,9 +28,9 @@ class App:
 
 @pytest.fixture(scope="session")
 def both_context() -> dict[str, Any]:
-    """One app with a new cluster and an attached one, under cdk-nag's rules."""
-    clusters = [*project_context()["clusters"], *_own_names(attach_context()["clusters"])]
-    return {"clusters": clusters, "security_rules": True}
+    """One app under cdk-nag's rules with a new cluster, and an attached one whose types EC2 selected."""
+    clusters = [*project_context()["clusters"], *map(_with_requirements, _own_names(attach_context()["clusters"]))]
+    return {"clusters": clusters, CONTEXT_KEY: {ATTACHED: RECORD}, "security_rules": True}
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +40,11 @@ def app(both_context: dict[str, Any]) -> App:
         folder=paths[0].parent,
         templates={p.name.removesuffix(".template.json"): json.loads(p.read_text(encoding="utf-8")) for p in paths},
     )
+
+
+def _with_requirements(cluster: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in cluster["settings"].items() if name != "instance_types"}
+    return {**cluster, "settings": {**given, "instance_requirements": RECORD["requirements"]}}
 
 
 def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -55,6 +61,12 @@ def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 NEW = "node-fleet-prod"
 ATTACHED = "shop-k3s"
+RECORD = {
+    "region": "ap-southeast-1",
+    "requirements": {"vcpus": [2, 2], "memory_gib": [2, 2]},
+    "instance_types": ["t3.small", "t3a.small"],
+    "asked_on": "2026-03-01",
+}
 STACKS = (
     *(f"{NEW}-{part}" for part in ("network", "cluster", "autoscaler", "observability")),
     *(f"{ATTACHED}-{part}" for part in ("autoscaler", "observability")),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdk_app import synth
-from tests.cdk.conftest import STACKS, App
+from tests.cdk.conftest import ATTACHED, NEW, STACKS, App
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +29,18 @@ def content(folder: Path) -> dict[str, str]:
 
 def test_both_modes_are_synthesised_without_an_account(app: App) -> None:
     assert set(app.templates) == set(STACKS)
+
+
+def test_the_instance_types_are_an_output_and_those_that_ec2_selected_come_from_the_record(app: App) -> None:
+    outputs = {
+        name: app.templates[f"{name}-autoscaler"]["Outputs"]["InstanceTypes"]["Value"] for name in (NEW, ATTACHED)
+    }
+    assert outputs == {NEW: "t3.small", ATTACHED: "t3.small, t3a.small"}
+    environments = [
+        one["Environment"]["Variables"]
+        for one in app.resources(f"{ATTACHED}-autoscaler", "AWS::Lambda::Function").values()
+    ]
+    assert {one.get("INSTANCE_TYPES") for one in environments} == {"t3.small,t3a.small"}
 
 
 def test_a_second_synth_gives_the_same_bytes(app: App, both_context: dict[str, Any], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from node_fleet.domain.cost.tariff import CpuCredits
+from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.policy import InterruptionTimes, PlacementOrder, Policy
 from node_fleet.domain.model.setting import setting, spec_of
 from node_fleet.domain.scale_down.drain import DrainLimits
@@ -79,6 +80,8 @@ class Launches:
     """The launch template of the workers."""
     launch_template_version: str = setting("LAUNCH_TEMPLATE_VERSION", "1")
     """The version of the launch template, a number."""
+    instance_requirements: InstanceRequirements | None = setting("INSTANCE_REQUIREMENTS", None)
+    """Instead of instance_types: what a type must meet, as a JSON object. The deployment decides the list from it."""
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))
     """Which zone a new worker gets: the one with the fewest workers, or each in turn."""
     on_demand_minimum: int = setting("ON_DEMAND_MINIMUM", 0, 0, 1000, old_env="ON_DEMAND_FLOOR")

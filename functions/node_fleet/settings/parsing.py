@@ -12,6 +12,7 @@ from typing import Any
 
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric, with_built_in_defaults
 from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.policy import DAY_NAMES, ScheduleWindow
 from node_fleet.domain.model.setting import spec_of
 from node_fleet.payload import from_payload, to_payload
@@ -108,6 +109,26 @@ def _custom_metric(entry: Any, index: int) -> CustomMetric:
     return typing.cast(CustomMetric, from_payload(CustomMetric, fields, path=f"metric {name or index + 1}"))
 
 
+def _instance_requirements(value: Any) -> InstanceRequirements | None:
+    if value is None or value == "" or isinstance(value, InstanceRequirements):
+        return value or None
+    try:
+        data = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f'expected a JSON object such as {{"vcpus": [2, 4], "memory_gib": [4, 16]}} ({error})'
+        ) from None
+    if absent := [name for name in ("vcpus", "memory_gib") if isinstance(data, Mapping) and name not in data]:
+        raise ValueError(f"it lacks {', '.join(absent)}, expected the smallest and the largest value, as in [2, 4]")
+    try:
+        found = typing.cast(InstanceRequirements, from_payload(InstanceRequirements, data, path="requirements"))
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from None
+    if problems := list(found.problems()):
+        raise ValueError("; ".join(problems))
+    return found
+
+
 def _schedules(value: Any) -> tuple[ScheduleWindow, ...]:
     from node_fleet.domain.scaling.schedule import parse_schedules
 
@@ -128,6 +149,7 @@ _PARSERS: dict[str, Any] = {
     "tuple[str, ...]": _texts,
     "subnets": _subnets,
     "custom_metrics": _custom_metrics,
+    "instance_requirements": _instance_requirements,
     "schedules": _schedules,
     "weekend_days": _weekend_days,
 }
@@ -137,6 +159,10 @@ def written(value: Any) -> str:
     """The text that parses to this value again."""
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return ""
+    if isinstance(value, InstanceRequirements):
+        return json.dumps(given_requirements(value), separators=(",", ":"))
     if isinstance(value, tuple):
         if value and isinstance(value[0], ScheduleWindow):
             return "; ".join(w.text for w in value)
@@ -144,6 +170,18 @@ def written(value: Any) -> str:
             return json.dumps([to_payload(m) for m in value], separators=(",", ":"))
         return ",".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def given_requirements(requirements: InstanceRequirements) -> dict[str, Any]:
+    """The JSON object that gives these requirements: the ranges, and what differs from the defaults."""
+    data, defaults = to_payload(requirements), to_payload(InstanceRequirements())
+    found = {name: value for name, value in data.items() if value != defaults[name]}
+    ranges = {name: [_plain(end) for end in found[name]] for name in ("vcpus", "memory_gib") if name in found}
+    return {**found, **ranges}
+
+
+def _plain(number: float) -> float:
+    return int(number) if number % 1 == 0 else number
 
 
 def shown(value: Any) -> str:

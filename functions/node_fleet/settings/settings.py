@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Currency, Tariff
+from node_fleet.domain.cost.type_choice import types_meeting
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.setting import spec_of
 from node_fleet.settings.groups import SettingValues
@@ -38,9 +40,35 @@ class Settings(SettingValues):
         return cls._checked(*cls._read_env(env))
 
     @classmethod
-    def from_mapping(cls, raw: Mapping[str, Any]) -> Settings:
-        """Read settings by field name (cdk.json, scenario files); texts are parsed as in the environment."""
-        return cls._checked(*cls._read(*_with_current_names(raw)))
+    def from_mapping(cls, raw: Mapping[str, Any], resolved_types: tuple[str, ...] = ()) -> Settings:
+        """Read settings by field name (cdk.json, scenario files); texts are parsed as in the environment.
+
+        instance_requirements stand for resolved_types, else for the types of the shipped table that meet them.
+        """
+        settings, problems = cls._read(*_with_current_names(raw))
+        if settings.instance_requirements is None:
+            return cls._checked(settings, problems)
+        if "instance_types" in raw:
+            problems.append(
+                f"INSTANCE_TYPES={shown(raw['instance_types'])} beside INSTANCE_REQUIREMENTS: keep one of them"
+            )
+            return cls._checked(settings, problems)
+        types = resolved_types or types_meeting(
+            settings.instance_requirements, settings.tariff(), settings.spot_percent
+        )
+        if not types:
+            text = written(settings.instance_requirements)
+            problems.append(
+                f"INSTANCE_REQUIREMENTS={text}: no type with a shipped price in {settings.region} meets it, expected "
+                "wider ranges, or the answer of EC2 recorded with node-fleet types --record"
+            )
+        return cls._checked(replace(settings, instance_types=types), problems)
+
+    @classmethod
+    def requirements_of(cls, raw: Mapping[str, Any]) -> InstanceRequirements | None:
+        """The instance_requirements in names and values; None without them, or with wrong ones."""
+        settings, _ = cls._read({name: raw[name] for name in ("instance_requirements",) if name in raw}, [])
+        return settings.instance_requirements
 
     @classmethod
     def _checked(cls, settings: Settings, problems: list[str]) -> Settings:

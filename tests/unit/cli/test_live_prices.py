@@ -54,7 +54,7 @@ class Account:
         texts = [
             json.dumps(
                 {
-                    "product": {"attributes": {"usagetype": usage}},
+                    "product": {"attributes": {"usagetype": usage, "instanceType": usage}},
                     "terms": {
                         "OnDemand": {"a": {"priceDimensions": {"b": {"unit": unit, "pricePerUnit": {"USD": usd}}}}}
                     },
@@ -145,6 +145,21 @@ def test_a_type_that_the_region_does_not_offer_has_no_price(account: Account) ->
     prices = account.read("t3.small", "t3a.small").prices
     assert prices.instance("t3a.small", "spot") is None
     assert prices.instance("t3.small", "spot") == price(0.0087, SHIPPED), "an empty answer is no price of 0"
+
+
+def test_many_types_are_asked_in_groups_and_priced_with_one_request(account: Account) -> None:
+    every = [f"m7i.{number}xlarge" for number in range(1, 231)]
+    for few in (every[:200], every[200:]):
+        account.types(*few, burstable=False)
+    for few in (sorted(every)[:200], sorted(every)[200:]):
+        account.spot(few, *[(few[0], ZONES[0], "0.5000", NOW)])
+    attributes = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
+    account.products(attributes, (every[0], "Hrs", "2.0000"), (every[0], "Hrs", "1.0000"), ("x2.large", "Hrs", "9.0"))
+    account.volume()
+    prices = account.read(*every).prices
+    assert prices.instance(every[0], "on-demand") == price(1.0, LIVE)
+    assert prices.instance(sorted(every)[200], "spot") == price(0.5, LIVE)
+    assert prices.instance("x2.large", "on-demand") is None
 
 
 def test_a_burstable_type_without_a_known_baseline_is_reported(account: Account) -> None:

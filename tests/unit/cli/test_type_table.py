@@ -9,7 +9,8 @@ import pytest
 
 from cli.live_prices import CurrentPrices
 from cli.output import WrongUseError
-from cli.type_table import ANY, Requirements, TypeLine, _range, _row, type_lines
+from cli.type_choice import Choice, TypeLine
+from cli.type_table import _range, _row, requirements_of
 from node_fleet.domain.cost.prices import Price, PriceList
 from node_fleet.settings import Settings
 
@@ -20,10 +21,20 @@ SETTINGS = Settings.from_mapping(
 SHIPPED = PriceList.shipped(REGION)
 
 
-def lines(
-    *types: str, prices: PriceList = SHIPPED, pod: tuple[int, int] = (250, 128), **required: Any
-) -> list[TypeLine]:
-    return type_lines(types, SETTINGS, CurrentPrices(prices=prices), Requirements(**required), pod=pod)
+def choice(prices: PriceList = SHIPPED, pod: tuple[int, int] = (250, 128), **given: Any) -> Choice:
+    settings = given.pop("settings", SETTINGS)
+    return Choice(
+        settings=settings,
+        current=CurrentPrices(prices=prices),
+        zones=tuple(settings.zones),
+        requirements=requirements_of(settings, given),
+        selected=None,
+        pod=pod,
+    )
+
+
+def lines(*types: str, **given: Any) -> list[TypeLine]:
+    return choice(**given).lines(types)
 
 
 def reason(kind: str, **given: Any) -> str:
@@ -34,9 +45,9 @@ def reason(kind: str, **given: Any) -> str:
     ("kind", "given", "expected"),
     [
         ("t3.small", {}, ""),
-        ("m5.large", {}, "not in instance_types"),
-        ("m5.large", {"burstable": False}, ""),
-        ("t3.small", {"burstable": False}, "burstable"),
+        ("m5.large", {}, "not configured"),
+        ("m5.large", {"burstable": "excluded"}, ""),
+        ("t3.small", {"burstable": "excluded"}, "burstable"),
         ("t4g.small", {}, "arm64, not x86_64"),
         ("x9.huge", {}, "its size is not known"),
         ("c7i.large", {}, f"no price in {REGION}"),
@@ -57,7 +68,7 @@ def test_each_type_that_is_no_choice_has_its_reason(kind: str, given: dict[str, 
 
 def test_an_x86_type_is_no_choice_for_workers_with_an_arm64_image() -> None:
     arm = replace(SETTINGS, instance_types=("t4g.small",))
-    found = type_lines(["t3.small", "t4g.small"], arm, CurrentPrices(prices=SHIPPED), Requirements(), pod=(250, 128))
+    found = lines("t3.small", "t4g.small", settings=arm)
     assert [(one.instance_type, one.excluded) for one in found] == [
         ("t4g.small", ""),
         ("t3.small", "x86_64, not arm64"),
@@ -85,8 +96,8 @@ def test_spot_is_shown_for_each_zone_of_the_workers_where_its_price_is_live() ->
     assert _row(lines("c7i.large")[0])[4:7] == ("unknown", "unknown", "unknown")
 
 
-@pytest.mark.parametrize(("text", "found"), [("", ANY), ("2", (2, 2)), ("2-4", (2, 4)), ("0.5-8", (0.5, 8))])
-def test_a_range_has_one_or_two_ends(text: str, found: tuple[float, float]) -> None:
+@pytest.mark.parametrize(("text", "found"), [("", None), ("2", (2, 2)), ("2-4", (2, 4)), ("0.5-8", (0.5, 8))])
+def test_a_range_has_one_or_two_ends(text: str, found: tuple[float, float] | None) -> None:
     assert _range("--vcpus", text) == found
 
 

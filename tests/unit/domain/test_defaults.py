@@ -20,6 +20,7 @@ NOT_EMPTY = {
     "PodSums.least": -1,
     "Run.round": 1,
     "Tariff.public_address": True,
+    "InstanceRequirements.max_types": 10,
     "Tariff.volume_gib": 20,
 }
 

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import dataclass
+from typing import Literal
 
+Architecture = Literal["x86_64", "arm64"]
+Generation = Literal["current", "previous"]
 _BURSTABLE = {
     "nano": (2, 0.5),
     "micro": (2, 1.0),
@@ -23,17 +27,51 @@ _BASELINE_PERCENT = {"nano": 5, "micro": 10, "small": 20, "medium": 20, "large":
 _T2_BASELINE_PERCENT = {**_BASELINE_PERCENT, "xlarge": 22.5, "2xlarge": 17}
 """CPU of each vCPU that the price of a burstable instance includes; EC2 user guide, "Earn CPU credits"."""
 BURSTABLE_FAMILIES = ("t2", "t3", "t3a", "t4g")
+_PREVIOUS_FAMILIES = frozenset(
+    ["c1", "c3", "c4", "c5", "c6gn", "m1", "m2", "m3", "m4", "m5", "m6i", "r3", "r4", "r5", "r6i", "r7g", "r7gd", "t1"]
+)
+"""Families whose types EC2 describes as of the previous generation (DescribeInstanceTypes, CurrentGeneration)."""
+_OTHER_SIZES = frozenset(["c1", "c3", "c4", "c5n", "m1", "m2", "m3", "r3", "r4", "t1"])
+"""Families whose memory or vCPUs do not follow from the letter and the size."""
 _TYPE = re.compile(r"^(?P<family>[a-z])(?P<generation>\d)[a-z-]*\.(?P<size>[a-z0-9]+)$")
 _ALLOCATABLE_SHARE = 0.93
 PODS_PER_NODE = 110
 """The default of the kubelet's maxPods, which K3s keeps."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeFacts:
+    """What EC2 selects instance types by."""
+
+    instance_type: str
+    vcpus: int
+    memory_mib: int
+    architecture: Architecture
+    is_burstable: bool
+    generation: Generation
+
+
+@functools.cache
+def facts_of(instance_type: str) -> TypeFacts | None:
+    """The facts that follow from the name; None for an unknown family."""
+    size = capacity(instance_type)
+    if size is None:
+        return None
+    return TypeFacts(
+        instance_type=instance_type,
+        vcpus=size[0],
+        memory_mib=size[1],
+        architecture=architecture_of(instance_type),
+        is_burstable=baseline_percent(instance_type) is not None,
+        generation="previous" if family_of(instance_type) in _PREVIOUS_FAMILIES else "current",
+    )
+
+
 @functools.cache
 def capacity(instance_type: str) -> tuple[int, int] | None:
     """Cores and memory (MiB) of such a machine; None for an unknown family."""
     match = _TYPE.match(instance_type)
-    if not match:
+    if not match or family_of(instance_type) in _OTHER_SIZES:
         return None
     cores, gib = _size(match["family"], match["generation"], match["size"])
     return (int(cores), int(gib * 1024)) if cores else None
@@ -55,6 +93,11 @@ def is_arm(instance_type: str) -> bool:
     """Whether the type is of a Graviton family, which has a g after its generation."""
     family = re.match(r"[a-z]+\d+([a-z]*)", instance_type)
     return instance_type.startswith("a1.") or bool(family and "g" in family[1])
+
+
+def architecture_of(instance_type: str) -> Architecture:
+    """The processor architecture, read from the type's family."""
+    return "arm64" if is_arm(instance_type) else "x86_64"
 
 
 def baseline_percent(instance_type: str) -> float | None:
