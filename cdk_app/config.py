@@ -169,6 +169,9 @@ class ClusterConfig(_Section):
     alarm_email: str = Field(
         default="", pattern=r"^([^@\s]+@[^@\s]+\.[^@\s]+)?$", description="an e-mail address, or nothing"
     )
+    topic_encryption: Literal["kms", "none"] = Field(
+        default="kms", description="kms (a key of the cluster, 1 USD a month) or none"
+    )
     network: NewNetwork = NewNetwork()
     server: NewServer = NewServer()
     workers: NewWorkers = NewWorkers()
@@ -185,6 +188,11 @@ class ClusterConfig(_Section):
     def alert_topic_name(self) -> str:
         """Fixed, so that the server's permission to publish does not depend on the stack of the topic."""
         return f"{self.cluster_id}-alerts"
+
+    @property
+    def topic_key_alias(self) -> str:
+        """Fixed, for the same reason."""
+        return f"alias/{self.cluster_id}-topics"
 
     @property
     def worker_architecture(self) -> str:

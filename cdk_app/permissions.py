@@ -52,7 +52,17 @@ READ_PROMETHEUS_PASSWORD = Grant(
     ("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus requires a password"
 )
 READ_SLACK_WEBHOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the address of the webhook is a secret")
-PUBLISH_MESSAGE = Grant(("sns:Publish",), "topic", "publishes the message of a run")
+PUBLISH_MESSAGE = (
+    Grant(("sns:Publish",), "topic", "publishes the message of a run"),
+    Grant(
+        ("kms:GenerateDataKey", "kms:Decrypt"),
+        "topic_key",
+        "SNS encrypts the message with the key of the topics",
+        condition="through_sns",
+        by_aws=True,
+    ),
+)
+"""The second one only where the topics have a key."""
 PUBLISH_FAILURE = Grant(
     ("sns:Publish",), "topic", "Lambda publishes the event when the last retry has failed", by_aws=True
 )
@@ -170,23 +180,23 @@ NEEDS: dict[str, FunctionNeeds] = {
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
     "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, LIST_INSTANCES)),
     "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),
-    "Notify": FunctionNeeds((PUBLISH_MESSAGE,)),
+    "Notify": FunctionNeeds(PUBLISH_MESSAGE),
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
-    "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, PUBLISH_MESSAGE)),
+    "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *PUBLISH_MESSAGE)),
     "BeginResponse": FunctionNeeds((READ_STATE, BEGIN_RESPONSE, LIST_INSTANCES)),
     "StartDeadlineDrain": FunctionNeeds((READ_STATE, READ_EVENTS, *DRAIN, CANCEL_COMMAND)),
     "CheckDeadlineDrain": FunctionNeeds((LIST_INSTANCES, READ_COMMAND)),
     "LaunchReplacement": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
-    "NotifyResponse": FunctionNeeds((RECORD_EVENT, RECORD_LOST_VOLUMES, PUBLISH_MESSAGE)),
+    "NotifyResponse": FunctionNeeds((RECORD_EVENT, RECORD_LOST_VOLUMES, *PUBLISH_MESSAGE)),
     "CheckOutcome": FunctionNeeds((READ_STATE, LIST_INSTANCES)),
     "ForgetInterrupted": FunctionNeeds(FORGET),
     "ReinstateWorker": FunctionNeeds((*LEASE_AND_STATE, *CHECK_NODE, *UNCORDON, TERMINATE)),
-    "CloseNotice": FunctionNeeds((*LEASE_AND_STATE, RECORD_EVENT, PUBLISH_MESSAGE)),
+    "CloseNotice": FunctionNeeds((*LEASE_AND_STATE, RECORD_EVENT, *PUBLISH_MESSAGE)),
     "CleanUp": FunctionNeeds(
-        (*LEASE_AND_STATE, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, PUBLISH_MESSAGE, PUBLISH_FAILURE),
+        (*LEASE_AND_STATE, RECORD_EVENT, *UNCORDON, *FORGET, CANCEL_COMMAND, *PUBLISH_MESSAGE, PUBLISH_FAILURE),
         timeout_seconds=120,
     ),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((READ_SLACK_WEBHOOK,)),
-    "WeeklyReport": FunctionNeeds((READ_EVENTS, LIST_VOLUMES, PUBLISH_MESSAGE), timeout_seconds=120),
+    "WeeklyReport": FunctionNeeds((READ_EVENTS, LIST_VOLUMES, *PUBLISH_MESSAGE), timeout_seconds=120),
 }

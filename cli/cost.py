@@ -38,6 +38,7 @@ STANDING = {
     "alarms": ("AWS::CloudWatch::Alarm",),
     "dashboards": ("AWS::CloudWatch::Dashboard",),
     "secrets": ("AWS::SecretsManager::Secret",),
+    "keys": ("AWS::KMS::Key",),
 }
 RUN_METRICS = 10
 GRAFANA_PAGES = ROOT / "cluster" / "monitoring" / "grafana" / "dashboards"
@@ -189,7 +190,7 @@ def usage_of(settings: Settings, changes_per_day: int, grafana_hours: int) -> Mo
 
 
 def standing_usage(*, metric_requests: float) -> MonthlyUsage:
-    """Counted in the template: alarms, dashboards, secrets, metrics, NAT gateways."""
+    """Counted in the template: alarms, dashboards, secrets, keys, metrics, NAT gateways."""
     from simulator.simulation import synthesised_template
 
     template = synthesised_template()

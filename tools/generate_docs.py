@@ -36,6 +36,7 @@ _CONDITIONS = {
     "while_launching": "only inside RunInstances",
     "to_ec2": "only to EC2",
     "the_server": "only the instance with the server's tag",
+    "through_sns": "only through SNS",
 }
 _RESOURCES = {
     "anything": "the action supports no resource",
@@ -47,6 +48,7 @@ _RESOURCES = {
     "launched_kinds": "the launched instance and its volumes",
     "template_parts": "images, security groups (mode attach: key pairs)",
     "interfaces": "network interfaces",
+    "topic_key": "the key of the topics",
 }
 
 

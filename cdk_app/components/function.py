@@ -115,7 +115,8 @@ class HandlerFunction(Construct):
         )
 
     def _role(self, name: str, needs: FunctionNeeds, shared: SharedParts) -> iam.Role:
-        statements = [_log_statement(self.log_group), *(statement(grant, shared.resources) for grant in needs.grants)]
+        grants = [grant for grant in needs.grants if shared.resources.arns(grant.resource)]
+        statements = [_log_statement(self.log_group), *(statement(grant, shared.resources) for grant in grants)]
         if needs.prometheus:
             statements.append(_interface_statement())
         # Inline in the role: the role of a function in a network needs these permissions when the function is created.
@@ -126,7 +127,7 @@ class HandlerFunction(Construct):
             description=f"node-fleet: role of {name}",
             inline_policies={"Own": iam.PolicyDocument(statements=_once(statements))},
         )
-        for grant in needs.grants:
+        for grant in grants:
             limit = WILDCARD_LIMITS.get(grant.condition or grant.resource, "")
             accept_wildcards(
                 role, shared.resources.arns(grant.resource), f"{', '.join(grant.actions)}: {grant.reason}. {limit}"

@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
 from cdk_app.components.findings import accept_wildcards
-from cdk_app.components.resources import arn, secret_arn
+from cdk_app.components.resources import arn, secret_arn, through_sns
 from cdk_app.config import ClusterConfig
 
 # The SSM agent needs these for commands and sessions; they take no resource.
@@ -43,9 +43,7 @@ def dashboards_parameter(config: ClusterConfig) -> str:
     return f"/node-fleet/{config.cluster_id}/dashboards"
 
 
-def server_role(
-    stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_assets.Asset], alert_topic: str
-) -> iam.Role:
+def server_role(stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_assets.Asset]) -> iam.Role:
     """The K3s server: runs commands, finds workers, stores the join token, sends alerts."""
     token = secret_arn(stack, config.server.token_secret)
     role = _role(stack, "ServerRole")
@@ -58,7 +56,7 @@ def server_role(
     accept_wildcards(role, logs, "Grafana queries the logs of this cluster's functions, whose names have this prefix")
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, config.settings.prometheus_secret)])
-    _allow(role, ["sns:Publish"], [arn(stack, "sns", alert_topic)])
+    _publish_alerts(role, stack, config)
     _allow(role, ["ssm:GetParameter"], [arn(stack, "ssm", f"parameter{dashboards_parameter(config)}")])
     _allow(role, ["s3:GetObject"], [f"{one.bucket.bucket_arn}/{one.s3_object_key}" for one in downloads])
     _report_own_error(role, stack)
@@ -77,6 +75,25 @@ def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
 
 def _role(stack: cdk.Stack, construct_id: str) -> iam.Role:
     return iam.Role(stack, construct_id, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+
+
+def _publish_alerts(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> None:
+    """The topic and its key belong to a later stack, so the role names both by the names that they will have."""
+    _allow(role, ["sns:Publish"], [arn(stack, "sns", config.alert_topic_name)])
+    if config.topic_encryption == "none":
+        return
+    keys = [arn(stack, "kms", "key/*")]
+    accept_wildcards(role, keys, "Only the key whose alias is that of the topics, and only through SNS")
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["kms:GenerateDataKey", "kms:Decrypt"],
+            resources=keys,
+            conditions={
+                "StringEquals": through_sns(stack),
+                "ForAnyValue:StringEquals": {"kms:ResourceAliases": config.topic_key_alias},
+            },
+        )
+    )
 
 
 def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:

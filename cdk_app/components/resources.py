@@ -30,6 +30,7 @@ class FleetResources:
     stack: cdk.Stack
     tables: FleetTables
     topic_arn: str
+    topic_key_arn: str | None
     facts: ClusterFacts
 
     @property
@@ -38,7 +39,7 @@ class FleetResources:
         return self._arn("states", f"stateMachine:{self.config.cluster_id}-autoscaler")
 
     def arns(self, name: str) -> list[str]:
-        """The ARNs of the resource of a Grant."""
+        """The ARNs of the resource of a Grant; none where this cluster has no such resource."""
         if name.startswith("document:"):
             document = self.config.settings.document_prefix + name.removeprefix("document:")
             return [self._arn("ssm", f"document/{document}")]
@@ -51,6 +52,7 @@ class FleetResources:
             "history_table": [self.tables.history.table_arn],
             "events_table": [self.tables.events.table_arn],
             "topic": [self.topic_arn],
+            "topic_key": [self.topic_key_arn] if self.topic_key_arn else [],
             "autoscaler": [self.autoscaler_arn],
             "prometheus_secret": [secret_arn(self.stack, settings.prometheus_secret)],
             "slack_secret": [secret_arn(self.stack, settings.slack_secret)],
@@ -86,6 +88,7 @@ class FleetResources:
             "while_launching": {"StringEquals": launching},
             "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
             "the_server": {"StringEquals": server},
+            "through_sns": {"StringEquals": through_sns(self.stack)},
         }
         return known[name]
 
@@ -117,6 +120,11 @@ class FleetResources:
 def arn(stack: cdk.Stack, service: str, rest: str) -> str:
     """The ARN of a resource in the account and region of the stack."""
     return f"arn:{stack.partition}:{service}:{stack.region}:{stack.account}:{rest}"
+
+
+def through_sns(stack: cdk.Stack) -> dict[str, str]:
+    """The condition that SNS of this region makes the call of KMS."""
+    return {"kms:ViaService": f"sns.{stack.region}.amazonaws.com"}
 
 
 def secret_arn(stack: cdk.Stack, name: str) -> str:

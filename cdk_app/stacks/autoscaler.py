@@ -10,9 +10,7 @@ from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sns as sns
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
@@ -22,6 +20,7 @@ from cdk_app.components.function import FunctionNetwork, HandlerFunction, Shared
 from cdk_app.components.resources import FleetResources
 from cdk_app.components.state_machine import FleetStateMachine
 from cdk_app.components.tables import FleetTables
+from cdk_app.components.topics import FleetTopics
 from cdk_app.components.triggers import Triggers, undelivered_events
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.documents import documents
@@ -48,9 +47,7 @@ class AutoscalerStack(cdk.Stack):
         self.config = config
         self.facts = facts or attached(self, _attachment(config))
         self.tables = FleetTables(self, "Tables", settings=config.settings)
-        self.topic = sns.Topic(self, "Messages", topic_name=f"{config.cluster_id}-messages", enforce_ssl=True)
-        self._let_alarms_publish()
-        self.alert_topic = sns.Topic(self, "Alerts", topic_name=config.alert_topic_name, enforce_ssl=True)
+        self.topics = FleetTopics(self, "Topics", config=config)
         self.undelivered = undelivered_events(self, config)
         self._documents()
         shared = self._shared_parts()
@@ -72,29 +69,18 @@ class AutoscalerStack(cdk.Stack):
             config=config,
             functions=self.functions,
             state_machines=self.state_machines,
-            messages=self.topic,
-            alerts=self.alert_topic,
+            messages=self.topics.messages,
+            alerts=self.topics.alerts,
             undelivered=self.undelivered,
         ).create()
         cdk.CfnOutput(self, "StateMachineArn", value=shared.resources.autoscaler_arn)
-        cdk.CfnOutput(self, "MessagesTopicArn", value=self.topic.topic_arn)
-        cdk.CfnOutput(self, "AlertTopicArn", value=self.alert_topic.topic_arn)
+        cdk.CfnOutput(self, "MessagesTopicArn", value=self.topics.messages.topic_arn)
+        cdk.CfnOutput(self, "AlertTopicArn", value=self.topics.alerts.topic_arn)
         cdk.CfnOutput(
             self,
             "InstanceTypes",
             value=", ".join(config.settings.instance_types),
             description="Instance types of the workers, as configured or as instance_requirements resolve",
-        )
-
-    def _let_alarms_publish(self) -> None:
-        self.topic.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="Alarms",
-                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
-                actions=["sns:Publish"],
-                resources=[self.topic.topic_arn],
-                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
-            )
         )
 
     def _documents(self) -> None:
@@ -127,7 +113,8 @@ class AutoscalerStack(cdk.Stack):
             config=self.config,
             stack=self,
             tables=self.tables,
-            topic_arn=self.topic.topic_arn,
+            topic_arn=self.topics.messages.topic_arn,
+            topic_key_arn=self.topics.key.key_arn if self.topics.key else None,
             facts=self.facts,
         )
         return SharedParts(
@@ -159,7 +146,7 @@ class AutoscalerStack(cdk.Stack):
         return {
             **environment,
             "SNS_TOPIC_ARN": resources.topic_arn,
-            "ALERT_TOPIC_ARN": self.alert_topic.topic_arn,
+            "ALERT_TOPIC_ARN": self.topics.alerts.topic_arn,
             "STATE_MACHINE_ARN": resources.autoscaler_arn,
             "LAUNCH_TEMPLATE_ID": self.facts.launch_template_id,
             "LAUNCH_TEMPLATE_VERSION": self.facts.launch_template_version,

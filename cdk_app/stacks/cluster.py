@@ -52,7 +52,7 @@ class ClusterStack(cdk.Stack):
         self.dashboards = s3_assets.Asset(self, "Dashboards", path=str(BUNDLE / DASHBOARDS))
         self.server_group, self.worker_group = self._groups()
         self.worker_role = worker_role(self, config)
-        self._server(server_role(self, config, (self.bundle, self.dashboards), config.alert_topic_name))
+        self._server(server_role(self, config, (self.bundle, self.dashboards)))
         back_up_server(self, config)
         self.facts = self._workers()
 

@@ -34,7 +34,7 @@ class ObservabilityStack(cdk.Stack):
         cdk.CrossStackReferences.of(self).consume(cdk.ReferenceStrength.WEAK)
         self.config = config
         self.autoscaler = autoscaler
-        notify = actions.SnsAction(autoscaler.topic)
+        notify = actions.SnsAction(autoscaler.topics.messages)
         self.alarms = {rule.name: self._alarm(rule, notify) for rule in ALARMS}
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=config.cluster_id)
         for row in rows(config, autoscaler.state_machines, list(self.alarms.values())):

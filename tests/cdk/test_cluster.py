@@ -200,4 +200,5 @@ def test_the_server_changes_nothing_of_aws_but_the_token_and_its_own_mark(app: A
     changing = {
         a for a in actions_of(app, "ServerRole") - set(AGENT_ACTIONS) if not a.split(":")[1].startswith(reading)
     }
-    assert changing == {"secretsmanager:PutSecretValue", "ec2:CreateTags", "sns:Publish"}
+    publishing = {"sns:Publish", "kms:GenerateDataKey", "kms:Decrypt"}
+    assert changing == {"secretsmanager:PutSecretValue", "ec2:CreateTags", *publishing}

@@ -247,6 +247,14 @@ def test_a_month_is_its_runs_on_top_of_what_stands_anyway() -> None:
     assert (use.alarms, use.secrets, use.metric_requests, use.stored_gb) == (8, 3, 730, 0.25)
 
 
+@pytest.mark.parametrize(("keys", "requests"), [(0, 0), (1, 2 * 300)])
+def test_the_key_of_the_topics_costs_a_dollar_and_two_requests_for_each_message(keys: int, requests: int) -> None:
+    use = monthly_usage({"up": dataclasses.replace(QUIET, messages=3)}, {"up": 100}, MonthlyUsage(keys=keys))
+    assert (use.messages, use.key_requests) == (300, requests)
+    named = {line.name: line.usd_after_free for line in monthly_bill(use)}
+    assert named.get("KMS key of the topics", 0) == keys and named.get("KMS requests", 0) == 0
+
+
 def test_the_control_plane_of_a_quiet_month_stays_small_without_a_nat_gateway() -> None:
     standing = MonthlyUsage(alarms=8, dashboards=1, secrets=3, metrics=14)
     lines = monthly_bill(monthly_usage({"quiet": QUIET}, {"quiet": 21_900}, standing))

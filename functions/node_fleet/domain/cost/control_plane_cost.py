@@ -31,7 +31,13 @@ class MonthlyUsage:
     metric_requests: float = 0.0
     secrets: float = 0.0
     secret_reads: float = 0.0
+    keys: float = 0.0
+    key_requests: float = 0.0
     nat_hours: float = 0.0
+
+
+REQUESTS_OF_A_MESSAGE = 2
+"""SNS asks KMS for a data key when a message arrives, and to decrypt it on delivery, unless it still has the key."""
 
 
 def monthly_bill(use: MonthlyUsage) -> tuple[BillLine, ...]:
@@ -80,6 +86,7 @@ def monthly_usage(
     def total(name: str) -> float:
         return sum(float(getattr(profiles[kind], name)) * count for kind, count in runs_per_month.items())
 
+    messages = total("messages")
     return replace(
         standing,
         transitions=total("transitions"),
@@ -88,7 +95,8 @@ def monthly_usage(
         write_units=total("write_units"),
         read_units=total("read_units"),
         log_gb=total("log_kb") / 1e6,
-        messages=total("messages"),
+        messages=messages,
+        key_requests=REQUESTS_OF_A_MESSAGE * messages if standing.keys else 0.0,
         secret_reads=total("secret_reads"),
         stored_gb=standing.stored_gb + kept_items,
         backed_up_gb=standing.backed_up_gb + kept_items,

@@ -119,5 +119,7 @@ SERVICES: Mapping[str, UnitPrice] = {
     ),
     "secrets": UnitPrice(name="Secrets Manager", usd=0.40, per=1, free=0, unit="secrets"),
     "secret_reads": UnitPrice(name="Secrets Manager reads", usd=0.05, per=1e4, free=0, unit="reads"),
+    "keys": UnitPrice(name="KMS key of the topics", usd=1.0, per=1, free=0, unit="keys"),
+    "key_requests": UnitPrice(name="KMS requests", usd=0.03, per=1e4, free=20_000, unit="requests"),
     "nat_hours": UnitPrice(name="NAT gateway (off by default)", usd=0.059, per=1, free=0, unit="hours"),
 }
