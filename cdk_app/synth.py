@@ -93,6 +93,8 @@ def _run(out_dir: Path, context: Mapping[str, Any]) -> None:
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "functions")]),
         "JSII_NODE": node(),
         "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "1",
+        # The CDK's own validation takes longer than the synthesis. `cdk deploy` and a test of both modes run it.
+        "CDK_VALIDATION": json.dumps(bool(context.get("security_rules"))),
     }
     command = [sys.executable, "-m", "cdk_app.app"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
