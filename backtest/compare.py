@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from backtest.bound import clairvoyant
 from backtest.deployed import Deployed, Workflow
 from backtest.load import Load, cpu_milli_per_unit, plan_load
-from backtest.measures import Measures
+from backtest.measures import Measures, TypeUsage
 from backtest.model import Capacity, Scaling
 from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, TargetTracking
 from backtest.replay import Sizer, replay
@@ -35,11 +35,12 @@ REFERENCES: dict[str, Callable[[], Sizer]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """The model of one study, in addition to the settings."""
+    """The model of one study, in addition to the settings. further: the other types of a fleet of several types."""
 
     capacity: Capacity = field(default_factory=Capacity)
     scaling: Scaling = field(default_factory=Scaling)
     workflow: Workflow = field(default_factory=Workflow)
+    further: tuple[Capacity, ...] = ()
 
     def with_unit_of(self, trace: Trace) -> Assumptions:
         """The same assumptions with the CPU of one unit of this trace, so that parts of the trace keep its scale."""
@@ -65,18 +66,26 @@ class Study:
 
     @property
     def hourly_cost(self) -> Cost:
-        """An hour of one worker at the configured Spot share, without CPU credits."""
+        """An hour of one worker of the configured type at the configured Spot share, without CPU credits."""
         return mixed_hour(self.tariff, self.assumptions.capacity.instance_type, 0.0, self.spot_percent)
+
+    def usage(self, measures: Measures) -> tuple[TypeUsage, ...]:
+        """What the workers of each type are billed for."""
+        whole = TypeUsage(
+            instance_type=self.assumptions.capacity.instance_type,
+            worker_hours=measures.worker_hours,
+            charged_vcpu_hours=measures.charged_vcpu_hours,
+        )
+        return measures.usage or (whole,)
 
     def cost(self, measures: Measures) -> Cost:
         """Instances, volumes, addresses and CPU credits."""
-        return self._cost(measures, self.hourly_cost)
+        return self._cost(measures, self.spot_percent)
 
     @property
     def fixed_cost(self) -> Cost | None:
         """The fixed fleet of On-Demand workers; None when it is not compared."""
-        hour = mixed_hour(self.tariff, self.assumptions.capacity.instance_type, 0.0, 0)
-        return next((self._cost(one, hour) for one in self.results if one.policy == FIXED_FLEET), None)
+        return next((self._cost(one, 0) for one in self.results if one.policy == FIXED_FLEET), None)
 
     def saved_percent(self, measures: Measures) -> float | None:
         """The saving against the fixed fleet of On-Demand workers; None when it is not compared or not known."""
@@ -84,16 +93,21 @@ class Study:
 
     def instances_usd(self, measures: Measures) -> float | None:
         """The instances alone; None when a price is not known."""
-        kind = self.assumptions.capacity.instance_type
-        spot, on_demand = (self.tariff.instance_usd(kind, market) for market in ("spot", "on-demand"))
-        if spot is None or on_demand is None:
-            return None
-        return measures.worker_hours * (self.spot_percent * spot + (100 - self.spot_percent) * on_demand) / 100
+        total = 0.0
+        for one in self.usage(measures):
+            spot, on_demand = (self.tariff.instance_usd(one.instance_type, market) for market in ("spot", "on-demand"))
+            if spot is None or on_demand is None:
+                return None
+            total += one.worker_hours * (self.spot_percent * spot + (100 - self.spot_percent) * on_demand) / 100
+        return total
 
-    def _cost(self, measures: Measures, hour: Cost) -> Cost:
-        rate = self.tariff.credit_usd_per_vcpu_hour(self.assumptions.capacity.instance_type) or 0.0
-        usd = measures.worker_hours * hour.usd + measures.charged_vcpu_hours * rate
-        return Cost(usd=usd, missing=hour.missing)
+    def _cost(self, measures: Measures, spot_percent: int) -> Cost:
+        return Cost.total(self._type_cost(one, spot_percent) for one in self.usage(measures))
+
+    def _type_cost(self, usage: TypeUsage, spot_percent: int) -> Cost:
+        hour = mixed_hour(self.tariff, usage.instance_type, 0.0, spot_percent)
+        rate = self.tariff.credit_usd_per_vcpu_hour(usage.instance_type) or 0.0
+        return Cost(usd=usage.worker_hours * hour.usd + usage.charged_vcpu_hours * rate, missing=hour.missing)
 
     def times_bound(self, measures: Measures) -> float:
         """Worker-hours as a multiple of those of the clairvoyant fleet."""
@@ -130,7 +144,7 @@ def study(
     )
     workflow = replace(assumptions.workflow, spot_percent=settings.spot_percent)
     sizers: list[Sizer] = [
-        Deployed(_within_bounds(one.policy(), settings), capacity, workflow, name=name)
+        Deployed(_within_bounds(one.policy(), settings), capacity, workflow, name=name, further=assumptions.further)
         for name, one in {CONFIGURED: settings, **(configurations or {})}.items()
     ]
     sizers += [_sizer(name, settings, capacity, workflow) for name in names]

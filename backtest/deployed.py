@@ -5,13 +5,15 @@ One execution holds the lock from its decision to its end; ticks and alerts in b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
 from backtest.measures import Action
 from backtest.model import Capacity, ModelError
+from node_fleet.domain.model.assembly import total_load
 from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, Worker
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
@@ -31,19 +33,35 @@ PENDING_POD = "shop/web"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """The settings of the workflow that are not part of the policy."""
+    """The settings of the workflow that are not part of the policy.
+
+    region, spot_usd (by type): the prices by which a fleet of several types chooses among them.
+    """
 
     max_rounds: int = 3
     join_poll_seconds: int = 10
     drain_poll_seconds: int = 10
     spot_percent: int = 70
     on_demand_minimum: int = 0
+    region: str = ""
+    spot_usd: Mapping[str, float] = field(default_factory=dict)
 
 
 class Deployed:
-    """Sizes the fleet as the deployed workflow does: on ticks, on the alert, and at the polls of an execution."""
+    """Sizes the fleet as the deployed workflow does: on ticks, on the alert, and at the polls of an execution.
 
-    def __init__(self, policy: Policy, capacity: Capacity, workflow: Workflow | None = None, *, name: str = "") -> None:
+    further: the types of workers after the first one, in order of preference.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        capacity: Capacity,
+        workflow: Workflow | None = None,
+        *,
+        name: str = "",
+        further: tuple[Capacity, ...] = (),
+    ) -> None:
         if capacity.boot_seconds >= policy.join_limit_seconds:
             raise ModelError(
                 f"boot_seconds is {capacity.boot_seconds}, expected less than the join limit of "
@@ -52,12 +70,14 @@ class Deployed:
         self.name = name or policy.preset
         self.actions: list[Action] = []
         self.decisions = 0
-        self.policy = replace(policy, instance_types=(capacity.instance_type,))
+        self._types = {one.instance_type: one for one in (capacity, *further)}
+        self.policy = replace(policy, instance_types=tuple(self._types), subnets=())
         self.memory = Memory()
         self._workflow = workflow or Workflow()
+        self._zones = {f"{self._workflow.region}{zone}": zone for zone in ZONES}
         self._placement = Placement(
-            zones={zone: f"subnet-{zone}" for zone in ZONES},
-            instance_types=(capacity.instance_type,),
+            zones={zone: f"subnet-{zone}" for zone in self._zones},
+            instance_types=tuple(self._types),
             spot_percent=self._workflow.spot_percent,
             on_demand_minimum=self._workflow.on_demand_minimum,
         )
@@ -123,8 +143,12 @@ class Deployed:
 
     def _add(self, fleet: Fleet, decision: Decision) -> Iterator[int]:
         now = fleet.now
-        slots = plan_slots(decision.count, [_instance(m, fleet) for m in fleet.machines], self._placement, now=now)
-        launched = [fleet.launch(zone=slot.zone, market=slot.market) for slot in slots]
+        instances = [self._instance(m) for m in fleet.machines]
+        slots = plan_slots(decision.count, instances, self._placement, now=now, wanted=decision.new_workers)
+        launched = [
+            fleet.launch(zone=self._zones[slot.zone], market=slot.market, capacity=self._types[self._type_for(slot)])
+            for slot in slots
+        ]
         self.actions.append(Action(at=now, change=len(launched), rule=decision.rule))
         joined: dict[str, int] = {}
         while len(joined) < len(launched):
@@ -133,6 +157,13 @@ class Deployed:
                 if machine.joined_at <= fleet.now:
                     joined.setdefault(machine.instance_id, fleet.now)
         self.memory = record_success(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
+
+    def _type_for(self, slot: LaunchSlot) -> str:
+        """The type that EC2 launches: for Spot the cheapest that the slot allows, for On-Demand the first."""
+        prices, allowed = self._workflow.spot_usd, slot.types or self._placement.instance_types
+        if slot.market == "on-demand" or not all(kind in prices for kind in allowed):
+            return slot.instance_type
+        return min(allowed, key=lambda kind: prices[kind])
 
     def _remove(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> Iterator[int]:
         before, removed, began = fleet.pending, 0, fleet.now
@@ -158,7 +189,11 @@ class Deployed:
         usable = fleet.usable()
         cpu = {w.instance_id: w.cpu_percent for w in snapshot.workers}
         candidates = tuple(
-            Candidate(instance=_instance(m, fleet), node=_inspected(m, fleet), cpu_percent=cpu.get(m.instance_id))
+            Candidate(
+                instance=self._instance(m),
+                node=_inspected(m, self._zone_of(m), fleet.now),
+                cpu_percent=cpu.get(m.instance_id),
+            )
             for m in usable
             if f"node:{m.instance_id}" not in in_back_off
         )
@@ -174,23 +209,62 @@ class Deployed:
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
         """The snapshot that CollectMetrics makes of this fleet."""
-        now, capacity = fleet.now, fleet.capacity
-        workers = tuple(_worker(m, fleet) for m in fleet.machines)
-        loads = [w.cpu_percent for w in workers if w.phase == "usable" and w.cpu_percent is not None]
-        memory = [w.memory_used_mib or 0 for w in workers if w.phase == "usable"]
-        cpu = sum(loads) / len(loads) if loads else None
-        self._hours.add(now, cpu, len(loads))
+        now = fleet.now
+        workers = tuple(self._worker(m, now) for m in fleet.machines)
+        usable = [w for w in workers if w.phase == "usable"]
+        load = total_load(usable)
+        self._hours.add(now, load.cpu_percent, len(usable))
         return Snapshot(
             at=now,
             source="live",
-            cpu_percent=cpu,
-            cpu_max_percent=max(loads, default=None),
-            memory_percent=100 * sum(memory) / (len(memory) * capacity.memory_mib) if memory else None,
-            memory_max_percent=100 * max(memory) / capacity.memory_mib if memory else None,
+            cpu_percent=load.cpu_percent,
+            cpu_max_percent=load.cpu_max_percent,
+            memory_percent=load.memory_percent,
+            memory_max_percent=load.memory_max_percent,
             pending=_pending(fleet),
             workers=workers,
             hourly=self._hours.hourly_means(now),
             read_at=now,
+        )
+
+    def _zone_of(self, machine: Machine) -> str:
+        return f"{self._workflow.region}{machine.zone}"
+
+    def _worker(self, machine: Machine, now: int) -> Worker:
+        capacity = machine.capacity
+        worker = Worker(
+            instance_id=machine.instance_id,
+            zone=self._zone_of(machine),
+            market=machine.market,
+            instance_type=capacity.instance_type,
+            phase=machine.state,
+            launched_at=machine.launched_at,
+        )
+        if machine.state == "joining":
+            return worker
+        return replace(
+            worker,
+            node_name=machine.instance_id,
+            cores=capacity.vcpus,
+            cpu_percent=machine.cpu_milli(now) / (capacity.vcpus * 10),
+            memory_used_mib=capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib,
+            memory_total_mib=capacity.memory_mib,
+            cpu_allocatable_milli=capacity.allocatable_cpu_milli,
+            cpu_requested_milli=capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli,
+            memory_allocatable_mib=capacity.allocatable_memory_mib,
+            memory_requested_mib=capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib,
+            pods=machine.pods + 1,
+            pods_allocatable=capacity.max_pods,
+        )
+
+    def _instance(self, machine: Machine) -> Instance:
+        return Instance(
+            instance_id=machine.instance_id,
+            zone=self._zone_of(machine),
+            instance_type=machine.capacity.instance_type,
+            market=machine.market,
+            state="running",
+            launched_at=machine.launched_at,
         )
 
 
@@ -244,61 +318,22 @@ def _pending(fleet: Fleet) -> tuple[PodShape, ...]:
     return (shape,)
 
 
-def _worker(machine: Machine, fleet: Fleet) -> Worker:
-    capacity = fleet.capacity
-    worker = Worker(
-        instance_id=machine.instance_id,
-        zone=machine.zone,
-        market=machine.market,
-        instance_type=capacity.instance_type,
-        phase=machine.state,
-        launched_at=machine.launched_at,
-    )
-    if machine.state == "joining":
-        return worker
-    return replace(
-        worker,
-        node_name=machine.instance_id,
-        cores=capacity.vcpus,
-        cpu_percent=machine.cpu_milli(fleet.now) / (capacity.vcpus * 10),
-        memory_used_mib=capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib,
-        memory_total_mib=capacity.memory_mib,
-        cpu_allocatable_milli=capacity.allocatable_cpu_milli,
-        cpu_requested_milli=capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli,
-        memory_allocatable_mib=capacity.allocatable_memory_mib,
-        memory_requested_mib=capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib,
-        pods=machine.pods + 1,
-        pods_allocatable=capacity.max_pods,
-    )
-
-
-def _instance(machine: Machine, fleet: Fleet) -> Instance:
-    return Instance(
-        instance_id=machine.instance_id,
-        zone=machine.zone,
-        instance_type=fleet.capacity.instance_type,
-        market=machine.market,
-        state="running",
-        launched_at=machine.launched_at,
-    )
-
-
-def _inspected(machine: Machine, fleet: Fleet) -> InspectedNode:
+def _inspected(machine: Machine, zone: str, now: int) -> InspectedNode:
     return InspectedNode(
         instance_id=machine.instance_id,
         node_name=machine.instance_id,
-        zone=machine.zone,
+        zone=zone,
         ready=True,
         cordoned=False,
         server=False,
         needs_force=False,
         tainted=False,
         worker=True,
-        age_seconds=fleet.now - machine.launched_at,
+        age_seconds=now - machine.launched_at,
         pods_to_move=machine.pods,
         daemon_pods=1,
         mirror_pods=0,
         finished_pods=0,
-        cpu_requested_milli=fleet.capacity.daemon_cpu_milli + machine.pods * fleet.capacity.pod_cpu_milli,
-        cpu_allocatable_milli=fleet.capacity.allocatable_cpu_milli,
+        cpu_requested_milli=machine.capacity.daemon_cpu_milli + machine.pods * machine.capacity.pod_cpu_milli,
+        cpu_allocatable_milli=machine.capacity.allocatable_cpu_milli,
     )

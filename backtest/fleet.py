@@ -1,12 +1,13 @@
 """Workers and pods of one replay: boots, drains, placement by requests, CPU use, and the counts of them.
 
-It carries out what a policy decides. All pods have one shape, so they are counted, not listed.
+It carries out what a policy decides. All pods have one shape, so they are counted, not listed. Workers may be of
+several types, each with its own size.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import Literal
 
 from backtest.load import Load
@@ -27,6 +28,7 @@ class Machine:
 
     __slots__ = (
         "busy",
+        "capacity",
         "credits",
         "ends_at",
         "history",
@@ -35,15 +37,26 @@ class Machine:
         "joins_at",
         "launched_at",
         "market",
+        "most_pods",
         "pods",
         "state",
         "zone",
     )
 
     def __init__(
-        self, number: int, now: int, joins_at: int, *, zone: str, market: Market, credits: CreditAccount
+        self,
+        number: int,
+        now: int,
+        joins_at: int,
+        *,
+        zone: str,
+        market: Market,
+        capacity: Capacity,
+        credits: CreditAccount,
     ) -> None:
         self.credits = credits
+        self.capacity = capacity
+        self.most_pods = capacity.pods_per_worker
         self.instance_id = f"i-{number:017x}"
         self.launched_at = now
         self.joins_at = joins_at
@@ -73,23 +86,27 @@ class Machine:
 
 @dataclass(slots=True)
 class Counts:
-    """The sums of a replay."""
+    """The sums of a replay. The machine-seconds and the charged vCPU-hours are by instance type."""
 
-    machine_seconds: int = 0
+    machine_seconds: Counter[str] = field(default_factory=Counter)
     pending_pod_seconds: int = 0
     avoidable_pod_seconds: int = 0
     overload_seconds: int = 0
-    charged_vcpu_hours: float = 0.0
+    charged_vcpu_hours: dict[str, float] = field(default_factory=dict)
     missing_vcpu_hours: float = 0.0
 
-    def end(self, account: CreditAccount) -> None:
+    def end(self, machine: Machine) -> None:
         """Add the CPU credits of a machine that ends."""
-        self.charged_vcpu_hours += account.charged_at_end
+        kind, account = machine.capacity.instance_type, machine.credits
+        self.charged_vcpu_hours[kind] = self.charged_vcpu_hours.get(kind, 0.0) + account.charged_at_end
         self.missing_vcpu_hours += account.missing
 
 
 class Fleet:
-    """The machines, the pods on them and the pending pods. waiting: [pending since, number of pods], oldest first."""
+    """The machines, the pods on them and the pending pods. waiting: [pending since, number of pods], oldest first.
+
+    capacity: the type of a machine that is launched without one.
+    """
 
     def __init__(
         self, capacity: Capacity, load: Load, start: int, workers: int, cpu_credits: CpuCredits = "unlimited"
@@ -107,8 +124,9 @@ class Fleet:
         self.next_event_at = NEVER
         self.counts = Counts()
         self._created = 0
+        self._of_type: Counter[str] = Counter()
         for number in range(workers):
-            machine = self._create(start, start, ZONES[number % len(ZONES)], "on-demand")
+            machine = self._create(start, start, ZONES[number % len(ZONES)], "on-demand", capacity)
             self._join(machine)
 
     @property
@@ -119,14 +137,15 @@ class Fleet:
     def usable(self) -> list[Machine]:
         return [m for m in self.machines if m.state == "usable"]
 
-    def launch(self, *, zone: str = "a", market: Market = "on-demand") -> Machine:
+    def launch(self, *, zone: str = "a", market: Market = "on-demand", capacity: Capacity | None = None) -> Machine:
         """Launch one machine; it joins after the boot delay."""
-        return self._create(self.now, self.now + self.capacity.boot_seconds, zone, market)
+        kind = capacity or self.capacity
+        return self._create(self.now, self.now + kind.boot_seconds, zone, market, kind)
 
     def drain(self, machine: Machine) -> None:
         """Cordon the machine and move its pods; it ends after the drain time."""
         machine.state = "cordoned"
-        machine.ends_at = self.now + self.capacity.drain_seconds
+        machine.ends_at = self.now + machine.capacity.drain_seconds
         self._evict(machine)
         self._set_next_event()
 
@@ -138,8 +157,7 @@ class Fleet:
 
     def free_capacity_without(self, machine: Machine) -> int:
         """The number of pods that fit on the other usable workers."""
-        most = self.capacity.pods_per_worker
-        return sum(most - m.pods for m in self.machines if m.state == "usable" and m is not machine)
+        return sum(m.most_pods - m.pods for m in self.machines if m.state == "usable" and m is not machine)
 
     def oldest_seconds(self) -> int:
         """How long the oldest pending pod is pending; 0 without pending pods."""
@@ -149,7 +167,8 @@ class Fleet:
         """Advance the clock to `until`, and count what lasts until then."""
         seconds = until - self.now
         counts = self.counts
-        counts.machine_seconds += seconds * len(self.machines)
+        for kind, machines in self._of_type.items():
+            counts.machine_seconds[kind] += seconds * machines
         if self.pending:
             beyond = max(0, self.wanted - self.load.max_running_pods)
             counts.pending_pod_seconds += seconds * self.pending
@@ -185,10 +204,11 @@ class Fleet:
         if self.pending:
             self._place()
 
-    def _create(self, now: int, joins_at: int, zone: str, market: Market) -> Machine:
+    def _create(self, now: int, joins_at: int, zone: str, market: Market, capacity: Capacity) -> Machine:
         self._created += 1
-        account = CreditAccount(self.capacity.instance_type, self.cpu_credits)
-        machine = Machine(self._created, now, joins_at, zone=zone, market=market, credits=account)
+        self._of_type[capacity.instance_type] += 1
+        account = CreditAccount(capacity.instance_type, self.cpu_credits)
+        machine = Machine(self._created, now, joins_at, zone=zone, market=market, capacity=capacity, credits=account)
         self.machines.append(machine)
         self.next_event_at = min(self.next_event_at, joins_at)
         return machine
@@ -204,7 +224,8 @@ class Fleet:
                 self._join(machine)
         for machine in self.machines:
             if machine.ends_at <= now:
-                self.counts.end(machine.credits)
+                self.counts.end(machine)
+                self._of_type[machine.capacity.instance_type] -= 1
         self.machines = [m for m in self.machines if m.ends_at > now]
         self._set_next_event()
 
@@ -226,14 +247,14 @@ class Fleet:
         self.pending += pods
 
     def _place(self) -> None:
-        """Place each pod on the usable worker with the lowest requests, as the scheduler does."""
-        most, placed = self.capacity.pods_per_worker, 0
-        open_machines = [m for m in self.machines if m.state == "usable" and m.pods < most]
+        """Place each pod on the usable worker with the lowest share of requests, as the scheduler does."""
+        placed = 0
+        open_machines = [m for m in self.machines if m.state == "usable" and m.pods < m.most_pods]
         while open_machines and placed < self.pending:
-            best = min(open_machines, key=_pods_of)
+            best = min(open_machines, key=_share_of)
             best.pods += 1
             placed += 1
-            if best.pods == most:
+            if best.pods == best.most_pods:
                 open_machines.remove(best)
         self.running += placed
         self._dequeue(placed, newest=False)
@@ -264,11 +285,11 @@ class Fleet:
         limit = capacity.pod_cpu_limit_milli * seconds
         idle = capacity.pod_idle_cpu_milli * seconds
         each = min(limit, idle + used_milli_seconds / self.running) if self.running else 0.0
-        system, most = capacity.system_cpu_milli * seconds, capacity.vcpus * 1000.0 * seconds
+        system = capacity.system_cpu_milli * seconds
         for machine in self.machines:
             used = float(system)
             if machine.state != "joining":
-                used = min(most, system + machine.pods * each)
+                used = min(machine.capacity.vcpus * 1000.0 * seconds, system + machine.pods * each)
                 machine.busy += used
                 machine.history.append((until, machine.busy))
             machine.credits.use(used / 1000, seconds)
@@ -276,3 +297,7 @@ class Fleet:
 
 def _pods_of(machine: Machine) -> int:
     return machine.pods
+
+
+def _share_of(machine: Machine) -> float:
+    return machine.pods / machine.most_pods

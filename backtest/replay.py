@@ -10,7 +10,7 @@ from typing import Protocol
 
 from backtest.fleet import Fleet
 from backtest.load import Load, Phase
-from backtest.measures import Action, Measures, Point
+from backtest.measures import Action, Measures, Point, TypeUsage
 from backtest.model import Capacity
 from backtest.trace import DAY_SECONDS
 from node_fleet.domain.cost.tariff import CpuCredits
@@ -61,17 +61,25 @@ def replay(
         _phase(fleet, phase, sizer, points)
     counts = fleet.counts
     for machine in fleet.machines:
-        counts.end(machine.credits)
+        counts.end(machine)
     return Measures(
         policy=sizer.name,
         trace=load.name,
         days=load.seconds / DAY_SECONDS,
-        worker_hours=counts.machine_seconds / 3600,
+        worker_hours=sum(counts.machine_seconds.values()) / 3600,
         pending_pod_minutes=counts.pending_pod_seconds / 60,
         avoidable_pod_minutes=counts.avoidable_pod_seconds / 60,
         overload_minutes=counts.overload_seconds / 60,
-        charged_vcpu_hours=counts.charged_vcpu_hours,
+        charged_vcpu_hours=sum(counts.charged_vcpu_hours.values()),
         missing_vcpu_hours=counts.missing_vcpu_hours,
+        usage=tuple(
+            TypeUsage(
+                instance_type=kind,
+                worker_hours=seconds / 3600,
+                charged_vcpu_hours=counts.charged_vcpu_hours.get(kind, 0.0),
+            )
+            for kind, seconds in counts.machine_seconds.items()
+        ),
         actions=tuple(sizer.actions),
         points=tuple(points.found),
     )

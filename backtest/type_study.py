@@ -1,6 +1,6 @@
-"""Replays one load on fleets of several instance types, one fleet for each type, with the bill of each.
+"""Replays one load on fleets of other instance types, each of one type or of a list of types, with the bill of each.
 
-The load is that of the configured type: the CPU of one unit of the trace and the most replicas are the same for all.
+The load is that of the configured fleet: the CPU of one unit of the trace and the most replicas are the same for all.
 The largest fleet of a smaller type has more workers, so that it holds the same pods.
 """
 
@@ -11,31 +11,34 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backtest.compare import Assumptions, Study, study
+from backtest.deployed import Workflow
 from backtest.model import Capacity
 from backtest.trace import Trace
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Tariff
 from node_fleet.settings import Settings
 
-COLUMNS = ("type", "vCPU", "GiB", "pods", "max", "hours", "USD", "instances", "pending")
+COLUMNS = ("types", "vCPU", "GiB", "pods", "max", "hours", "USD", "instances", "pending")
 """pods: that fit on one worker. max: the largest fleet. USD: instances, volumes, addresses and CPU credits; the column
 "instances" is the part for the instances alone."""
+NAMED = 3
+"""So many types of a list are named in a line of text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeStudy:
-    """The same load on a fleet of each type; the configured type comes first."""
+    """The same load on each fleet; the configured one comes first."""
 
     studies: tuple[Study, ...]
 
     @property
     def configured(self) -> Study:
-        """The fleet of the configured type."""
+        """The configured fleet."""
         return self.studies[0]
 
     @property
     def cheapest(self) -> Study:
-        """The cheapest with known prices, and no more pending pods and missing CPU than the configured type has."""
+        """The cheapest with known prices, and no more pending pods and missing CPU than the configured fleet has."""
         own = self.configured.configured
         found = [
             one
@@ -48,53 +51,79 @@ class TypeStudy:
 
 
 def study_types(
-    trace: Trace, settings: Settings, assumptions: Assumptions, types: Iterable[str], tariff: Tariff
+    trace: Trace, settings: Settings, assumptions: Assumptions, fleets: Iterable[tuple[str, ...]], tariff: Tariff
 ) -> TypeStudy:
-    """Replay the trace under the settings on a fleet of the configured type and on one of each other type."""
+    """Replay the trace under the settings on the configured fleet and on each other one, named by its types."""
     own = assumptions.capacity
     most_pods = settings.max_workers * own.pods_per_worker
     scaling = assumptions.with_unit_of(trace).scaling
     scaling = replace(scaling, max_replicas=scaling.max_replicas or most_pods)
+    configured = tuple(one.instance_type for one in (own, *assumptions.further))
     studies = []
-    for kind in dict.fromkeys((own.instance_type, *types)):
-        worker = Capacity.of_type(
-            kind, boot_seconds=own.boot_seconds, drain_seconds=own.drain_seconds, alert_seconds=own.alert_seconds
+    for types in dict.fromkeys((configured, *fleets)):
+        first, *further = (
+            Capacity.of_type(
+                kind, boot_seconds=own.boot_seconds, drain_seconds=own.drain_seconds, alert_seconds=own.alert_seconds
+            )
+            for kind in dict.fromkeys(types)
         )
-        one = replace(assumptions, capacity=worker, scaling=scaling)
-        most = max(settings.max_workers, -(-most_pods // worker.pods_per_worker))
+        one = replace(
+            assumptions,
+            capacity=first,
+            further=tuple(further),
+            scaling=scaling,
+            workflow=_workflow(assumptions.workflow, types, settings, tariff),
+        )
+        most = max(settings.max_workers, -(-most_pods // min(kind.pods_per_worker for kind in (first, *further))))
         studies.append(replace(study(trace, replace(settings, max_workers=most), one), tariff=tariff))
     return TypeStudy(studies=tuple(studies))
 
 
+def _workflow(workflow: Workflow, types: tuple[str, ...], settings: Settings, tariff: Tariff) -> Workflow:
+    """With the prices by which a fleet of several types chooses among them."""
+    if len(types) == 1:
+        return workflow
+    prices = {kind: tariff.instance_usd(kind, "spot") for kind in types}
+    known = {kind: usd for kind, usd in prices.items() if usd is not None}
+    return replace(workflow, region=settings.region, spot_usd=known)
+
+
 def answer(found: TypeStudy) -> str:
-    """The configured type and the cheapest that carries the load as well, in one sentence."""
+    """The configured fleet and the cheapest that carries the load as well, in one sentence."""
     best, own = found.cheapest, found.configured
     if best is own:
-        return f"{_summary(own)}; no compared type is cheaper without more pending pod-minutes"
+        return f"{_summary(own)}; no compared fleet is cheaper without more pending pod-minutes"
     text = f"{_summary(own)}; cheapest without more pending pod-minutes: {_summary(best)}"
     own_usd, best_usd = own.cost(own.configured).known_usd, best.cost(best.configured).usd
     return f"{text}, {100 * (1 - best_usd / own_usd):.0f} % less" if own_usd else text
 
 
 def rows(found: TypeStudy) -> list[tuple[object, ...]]:
-    """One row for each type in the given order."""
+    """One row for each fleet in the given order."""
     return [_row(one) for one in found.studies]
 
 
 def as_data(found: TypeStudy) -> dict[str, Any]:
     """The comparison for JSON; hours, minutes and USD as numbers."""
-    return {"trace": found.configured.load.name, "answer": answer(found), "types": list(map(_data, found.studies))}
+    return {"trace": found.configured.load.name, "answer": answer(found), "fleets": list(map(_data, found.studies))}
 
 
 def _summary(one: Study) -> str:
     measures = one.configured
     usd = _usd(one)
     hours, pending = measures.worker_hours, measures.pending_pod_minutes
-    return f"{_type(one)}: {hours:.0f} worker-hours, {usd} USD, {pending:.0f} pending pod-minutes"
+    return f"{name_of(one)}: {hours:.0f} worker-hours, {usd} USD, {pending:.0f} pending pod-minutes"
 
 
-def _type(one: Study) -> str:
-    return one.assumptions.capacity.instance_type
+def types_of(one: Study) -> tuple[str, ...]:
+    """The types of the fleet, in order of preference."""
+    return tuple(kind.instance_type for kind in (one.assumptions.capacity, *one.assumptions.further))
+
+
+def name_of(one: Study) -> str:
+    """For example: t3.small+t3.medium, or t3.small+9 more."""
+    first, *rest = types_of(one)
+    return "+".join((first, *rest)) if len(rest) < NAMED else f"{first}+{len(rest)} more"
 
 
 def _usd(one: Study) -> str:
@@ -103,12 +132,13 @@ def _usd(one: Study) -> str:
 
 
 def _row(one: Study) -> tuple[object, ...]:
-    capacity, measures, instances = one.assumptions.capacity, one.configured, one.instances_usd(one.configured)
+    kinds, measures = (one.assumptions.capacity, *one.assumptions.further), one.configured
+    instances = one.instances_usd(measures)
     return (
-        capacity.instance_type,
-        capacity.vcpus,
-        f"{capacity.memory_mib / 1024:g}",
-        capacity.pods_per_worker,
+        name_of(one),
+        _span(kind.vcpus for kind in kinds),
+        _span(kind.memory_mib / 1024 for kind in kinds),
+        _span(kind.pods_per_worker for kind in kinds),
         one.load.max_workers,
         f"{measures.worker_hours:.1f}",
         _usd(one),
@@ -117,13 +147,27 @@ def _row(one: Study) -> tuple[object, ...]:
     )
 
 
+def _span(values: Iterable[float]) -> str:
+    """One value, or the smallest and the largest of several."""
+    ends = sorted(set(values))
+    return f"{ends[0]:g}" if len(ends) == 1 else f"{ends[0]:g}-{ends[-1]:g}"
+
+
 def _data(one: Study) -> dict[str, Any]:
-    capacity, measures, cost = one.assumptions.capacity, one.configured, one.cost(one.configured)
+    measures, cost = one.configured, one.cost(one.configured)
     return {
-        "type": capacity.instance_type,
-        "vcpus": capacity.vcpus,
-        "memory_mib": capacity.memory_mib,
-        "pods_per_worker": capacity.pods_per_worker,
+        "types": [
+            {
+                "type": kind.instance_type,
+                "vcpus": kind.vcpus,
+                "memory_mib": kind.memory_mib,
+                "pods_per_worker": kind.pods_per_worker,
+                "worker_hours": round(
+                    sum(u.worker_hours for u in measures.usage if u.instance_type == kind.instance_type), 3
+                ),
+            }
+            for kind in (one.assumptions.capacity, *one.assumptions.further)
+        ],
         "max_workers": one.load.max_workers,
         "worker_hours": round(measures.worker_hours, 3),
         "usd": round(cost.usd, 4),

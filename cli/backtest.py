@@ -9,7 +9,7 @@ import json
 import os
 import time
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import typer
 import yaml
 
-from backtest import type_study
 from backtest.compare import Assumptions, policy_names, study
 from backtest.model import Capacity, ModelError, Scaling
 from backtest.page import render
@@ -26,13 +25,14 @@ from backtest.sources import Range, from_history, from_prometheus
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.trace import Trace, TraceError, read_csv
 from backtest.tune import tune
-from backtest.type_study import TypeStudy, study_types
-from cli.live_prices import prices_for
+from backtest.type_study import study_types
+from cdk_app.recorded_types import RecordError, read_records, recorded_types
+from cli.backtest_types import Asked, Market, fleets_of, resolve, show_types
 from cli.output import CommandError, WrongUseError, note, print_json, say, table
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
-from node_fleet.settings import Settings
+from node_fleet.settings import Settings, spec_of
 
 HISTORY = "history"
 POINTS_SHOWN = 1500
@@ -52,7 +52,8 @@ BesideOption = Annotated[
     typer.Option("--with", help="Also replay this policy, or the settings in this file; may be repeated."),
 ]
 TypesOption = Annotated[
-    list[str] | None, typer.Option("--types", help="Compare fleets of these instance types, comma-separated.")
+    list[str] | None,
+    typer.Option("--types", help="Compare fleets: t3.small,t3.small+t3.medium, or requirements as JSON; repeatable."),
 ]
 TuningOption = Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")]
 LimitOption = Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")]
@@ -87,7 +88,7 @@ def register(app: typer.Typer) -> None:
         "node-fleet backtest http://10.0.0.5:30090 --query 'sum(rate(http_requests_total[5m]))' --past 30d | "
         "node-fleet backtest history --set idle_seconds=300 --compare | "
         "node-fleet backtest load.csv --tune --limit 20 | "
-        "node-fleet backtest history --types t3.small,t3.medium,c6i.large"
+        "node-fleet backtest history --types t3.small,t3.small+t3.medium,c6i.large"
     )(backtest)
 
 
@@ -123,26 +124,30 @@ def backtest(
     """Replay a load trace through the deployed decision code: cost, waiting, overload and changes of direction."""
     if types and (compare or beside or tuning or page):
         raise WrongUseError("--types with --compare, --with, --tune or --page", hint="give --types alone")
-    raw, prices = _settings_given(config, changed or [], region), None
-    settings = _settings(raw)
+    asked, span, given = fleets_of(types or ()), (since, until, past), _settings_given(config, changed or [], region)
     try:
+        opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
+        recorded = _history(opening, span, asked) if trace == HISTORY else None
+        raw = given if config or recorded is None else _overridden(recorded.settings, given)
+        settings = _settings(raw)
         assumptions = Assumptions(
             capacity=_capacity(boot, drain, settings),
             scaling=_scaling(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit_milli),
         )
-        if trace == HISTORY:
-            opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
-            found, prices = _history(opening, since, until, past, _types(types))
+        if recorded:
+            found = recorded.trace
             busy = assumptions.capacity.vcpus * 1000.0
             assumptions = replace(assumptions, scaling=replace(assumptions.scaling, milli_per_unit=busy))
         elif urlsplit(trace).scheme in ("http", "https"):
-            asked = _asked(query, _span(since, until, past), seconds_of(step, "--step"))
-            found = from_prometheus(_session(), trace, asked)
+            found = from_prometheus(_session(), trace, _asked(query, _span(*span), seconds_of(step, "--step")))
         else:
             found = read_csv(Path(trace))
         if types:
-            tariff = settings.tariff(prices)
-            _show_types(study_types(found, settings, assumptions, _types(types), tariff), as_json=as_json)
+            market = recorded.market if recorded else Market(prices=PriceList.shipped(settings.region))
+            fleets = resolve(asked, settings, market)
+            tariff = settings.tariff(market.prices)
+            assumptions = replace(assumptions, further=_further(settings))
+            show_types(study_types(found, settings, assumptions, fleets, tariff), as_json=as_json)
             return
         if tuning:
             _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
@@ -161,8 +166,9 @@ def _capacity(boot: str, drain: str, settings: Settings) -> Capacity:
     )
 
 
-def _types(given: list[str] | None) -> tuple[str, ...]:
-    return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
+def _further(settings: Settings) -> tuple[Capacity, ...]:
+    """The configured types after the first one."""
+    return tuple(Capacity.of_type(kind) for kind in settings.instance_types[1:])
 
 
 def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float) -> Scaling:
@@ -198,16 +204,6 @@ def _show_study(
         note(f"page: {page}")
 
 
-def _show_types(found: TypeStudy, *, as_json: bool) -> None:
-    if as_json:
-        print_json(type_study.as_data(found))
-        return
-    say(type_study.answer(found))
-    table("", type_study.COLUMNS, type_study.rows(found))
-    sources = sorted({price.source for one in found.studies for price in one.tariff.prices.instances.values()})
-    note(f"instance prices of {found.configured.tariff.prices.region}: {', '.join(sources) or 'none'}")
-
-
 def _tune(
     found: Trace,
     raw: dict[str, Any],
@@ -237,15 +233,13 @@ def _configurations(beside: list[str]) -> dict[str, Settings]:
 
 def _settings_given(config: Path | None, changed: list[str], region: str) -> dict[str, Any]:
     """Settings by field name: those of the file, overridden by those of --set."""
-    raw = _file(config) if config else {}
-    if region:
-        raw["region"] = region
+    changes: dict[str, Any] = {"region": region} if region else {}
     for pair in changed:
         name, equals, value = pair.partition("=")
         if not equals:
             raise WrongUseError(f"--set {pair}", hint="type it like --set idle_seconds=300")
-        raw[name.strip()] = value
-    return raw
+        changes[name.strip()] = value
+    return _overridden(_file(config) if config else {}, changes)
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -262,9 +256,22 @@ def _file(path: Path) -> dict[str, Any]:
         data = {**first.get("settings", {}), **({"region": first["region"]} if "region" in first else {})}
         if "volume_gib" in first.get("workers", {}):
             data["worker_volume_gib"] = first["workers"]["volume_gib"]
+        data = _with_recorded_types(path, first, data)
     if not isinstance(data, dict):
         raise CommandError(f"{path} holds {type(data).__name__}, expected names and values of settings")
     return dict(data)
+
+
+def _with_recorded_types(path: Path, cluster: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """The settings, with the types that are recorded for their requirements beside that cdk.json."""
+    requirements, settings = Settings.requirements_of(data), _settings(data)
+    if requirements is None:
+        return data
+    try:
+        types = recorded_types(read_records(path), cluster.get("cluster_id", ""), settings.region, requirements)
+    except RecordError as error:
+        raise CommandError(str(error)) from error
+    return _overridden(data, {"instance_types": types}) if types else data
 
 
 def _settings(raw: dict[str, Any]) -> Settings:
@@ -274,23 +281,39 @@ def _settings(raw: dict[str, Any]) -> Settings:
         raise CommandError(str(error)) from error
 
 
-def _history(
-    opening: AbstractContextManager[Target], since: str, until: str, past: str, types: tuple[str, ...]
-) -> tuple[Trace, PriceList | None]:
-    """The recorded load, and the prices in force of the types that are compared."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The recorded load of a cluster, its settings by field name, and the prices of the compared types."""
+
+    trace: Trace
+    settings: dict[str, Any]
+    market: Market
+
+
+def _history(opening: AbstractContextManager[Target], span: tuple[str, str, str], asked: tuple[Asked, ...]) -> Recorded:
     with opening as target:
-        now = int(target.services.clock.now())
-        begin, end = _span(since, until, past, now=now)
+        begin, end = _span(*span, now=int(target.services.clock.now()))
         try:
             found = from_history(target.services.records, begin, end)
         except StateStoreError as error:
             raise CommandError(str(error)) from error
-        if not types:
-            return found, None
-        current = prices_for(target, (*target.services.settings.instance_types, *types))
-        for problem in current.problems:
-            note(problem)
-        return found, current.prices
+        settings = target.services.settings
+        market = Market.of(target, asked) if asked else Market(prices=PriceList.shipped(settings.region))
+        return Recorded(trace=found, settings=_as_names(settings), market=market)
+
+
+def _as_names(settings: Settings) -> dict[str, Any]:
+    """The settings in force by field name. The list of types stands for the requirements that it was decided from."""
+    names = {spec_of(f).env: f.name for f in fields(Settings)}
+    found = {names[env]: text for env, text in settings.to_env().items()}
+    return {**found, "instance_types": settings.instance_types, "instance_requirements": None}
+
+
+def _overridden(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The base with the given settings in their place; of the list of types and the requirements only the given one."""
+    other = {"instance_types": "instance_requirements", "instance_requirements": "instance_types"}
+    replaced = {other[name] for name in given if name in other}
+    return {**{name: value for name, value in base.items() if name not in replaced}, **given}
 
 
 def _asked(query: str, span: tuple[int, int], step_seconds: int) -> Range:

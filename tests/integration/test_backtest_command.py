@@ -74,7 +74,17 @@ def test_types_are_compared_with_the_configured_type_and_their_prices_are_named(
     assert out.startswith("t3.small: ") and "pending pod-minutes: t3a.small" in " ".join(out.split())
     assert "instance prices of ap-southeast-1: shipped 2025-11" in out + err
     _, out, _ = typed(capsys, trace, "--types", "t3a.small", "--types", "c6i.large", "--json")
-    assert [one["type"] for one in json.loads(out)["types"]] == ["t3.small", "t3a.small", "c6i.large"]
+    fleets = [[kind["type"] for kind in one["types"]] for one in json.loads(out)["fleets"]]
+    assert fleets == [["t3.small"], ["t3a.small"], ["c6i.large"]]
+
+
+def test_lists_and_requirements_are_compared_as_fleets(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    required = '{"vcpus": [2, 2], "memory_gib": [2, 4], "burstable": "required", "max_types": 2}'
+    words = ["--set", "instance_types=t3.small,t3.medium", "--types", "t3.small+t3a.small", "--types", required]
+    code, out, err = typed(capsys, trace, *words, "--json")
+    assert code == 0, err
+    fleets = [[kind["type"] for kind in one["types"]] for one in json.loads(out)["fleets"]]
+    assert fleets == [["t3.small", "t3.medium"], ["t3.small", "t3a.small"], ["t3a.small", "t3.small"]]
 
 
 def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
@@ -94,6 +104,15 @@ def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
         (["TRACE", "--set", "idle_seconds=soon"], 1, "IDLE_SECONDS=soon"),
         (["TRACE", "--set", "idle_seconds"], 2, "--set idle_seconds=300"),
         (["TRACE", "--with", "unknown"], 2, "unknown policy 'unknown'"),
+        (["TRACE", "--types", "t3.small++t3.medium"], 2, "'t3.small++t3.medium' has an empty name; type it like"),
+        (["TRACE", "--types", "t3.small+t4g.small"], 2, "x86_64 and arm64 cannot share one image"),
+        (["TRACE", "--types", '{"vcpus": [4, 2], "memory_gib": [4, 8]}'], 2, "the smallest value is above the largest"),
+        (
+            ["TRACE", "--types", '{"vcpus": [64, 64], "memory_gib": [1, 1]}'],
+            1,
+            "no type with a known price in",
+        ),
+        (["TRACE", "--types", "x9.huge"], 1, "the size of 'x9.huge' is not known"),
         (["TRACE", "--boot", "95s"], 1, "boot_seconds is 95, expected a multiple of 10"),
         (["TRACE", "--boot", "6m"], 1, "join limit"),
         (["http://127.0.0.1:9"], 2, "--query"),

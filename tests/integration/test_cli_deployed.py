@@ -134,3 +134,29 @@ def test_a_pause_without_ticks_is_a_warning_of_doctor(desk: Desk) -> None:
     assert code == ExitCode.OK, err
     assert found["ticks"]["verdict"] == "warn" and "kernel update" in found["ticks"]["saw"]
     assert desk.run("resume")[0] == ExitCode.OK
+
+
+def test_types_asks_ec2_which_types_meet_the_requirements_and_shows_live_prices(desk: Desk) -> None:
+    code, out, err = desk.run("types", "--vcpus", "2", "--memory", "2-4", "--burstable", "--exclude", "t2.*", "--json")
+    assert code == ExitCode.OK, err
+    found = json.loads(out)
+    excluded = {one["instance_type"]: one["excluded"] for one in found["types"]}
+    assert {kind for kind, why in excluded.items() if not why} > {"t3.small", "t3a.medium", "c6i.large"}
+    assert excluded["t2.small"] == "1 vCPU, under 2"
+    assert excluded["c7i.large"] == "no price in ap-southeast-1", (
+        "the Price List of this account has only shipped prices"
+    )
+    assert {kind for kind in excluded if kind.startswith(("inf1", "g4"))} == set()
+
+
+def test_a_history_is_compared_on_lists_and_on_what_ec2_selects_at_live_prices(desk: Desk) -> None:
+    required = '{"vcpus": [2, 2], "memory_gib": [2, 4], "burstable": "required", "excluded": ["t2.*"], "max_types": 3}'
+    words = ["backtest", "history", "--past", "9m", "--types", "t3.small+t3.medium", "--types", required]
+    code, out, err = desk.run(*words, "--json")
+    assert code == ExitCode.OK, err
+    fleets = [[kind["type"] for kind in one["types"]] for one in json.loads(out)["fleets"]]
+    assert fleets[:2] == [["t3.small"], ["t3.small", "t3.medium"]]
+    assert len(fleets[2]) == 3 and {*fleets[2]} < {"t3.small", "t3a.small", "t3.medium", "t3a.medium"}
+    assert all(one["usd"] > 0 and not one["usd_missing"] for one in json.loads(out)["fleets"])
+    _, out, err = desk.run(*words)
+    assert re.search(r"instance prices of ap-southeast-1: live \d{4}-\d\d-\d\d", out + err)

@@ -51,7 +51,7 @@ def test_pods_of_a_drained_worker_move_at_once_and_the_bill_ends_with_the_drain(
     assert (fleet.running, fleet.pending, fleet.size) == (12, 0, 3)
     later(fleet, CAPACITY.drain_seconds)
     assert fleet.size == 2
-    assert fleet.counts.machine_seconds == 3 * CAPACITY.drain_seconds
+    assert fleet.counts.machine_seconds == {"t3.small": 3 * CAPACITY.drain_seconds}
 
 
 def test_pods_of_a_drain_that_fit_nowhere_are_pending_until_it_is_withdrawn() -> None:
@@ -108,7 +108,7 @@ def test_overload_is_time_in_which_the_load_needs_more_cpu_than_running_pods_req
 def test_nothing_is_counted_in_a_gap() -> None:
     fleet = fleet_of(2, 16)
     fleet.skip_to(START + 9000)
-    assert (fleet.counts.machine_seconds, fleet.oldest_seconds()) == (0, 0)
+    assert (fleet.counts.machine_seconds.total(), fleet.oldest_seconds()) == (0, 0)
 
 
 @settings(max_examples=60, deadline=None)
