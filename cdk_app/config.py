@@ -120,6 +120,9 @@ class NewServer(_Section):
     token_secret: str = Field(
         default="node-fleet/k3s-token", pattern=r"^[\w/+=.@-]{1,200}$", description="the name of a secret"
     )
+    grafana_secret: str = Field(
+        default="node-fleet/grafana-auth", pattern=r"^[\w/+=.@-]{1,200}$", description="the name of a secret"
+    )
 
 
 class NewWorkers(_Section):
@@ -380,6 +383,7 @@ def _collisions(clusters: list[ClusterConfig]) -> list[str]:
         names["cluster_id"] = cluster.cluster_id
         if cluster.mode == "new":
             names["server.token_secret"] = cluster.server.token_secret
+            names["server.grafana_secret"] = cluster.server.grafana_secret
         for kind, name in names.items():
             key = (cluster.region, kind, name)
             if key in owners:

@@ -265,7 +265,8 @@ def names(cluster: ClusterConfig, client: Client) -> Finding:
     tables = (settings.state_table, settings.history_table, settings.events_table)
     describe_table, describe_secret = client("dynamodb").describe_table, client("secretsmanager").describe_secret
     left = [f"table {one}" for one in tables if _exists(partial(describe_table, TableName=one))]
-    secrets = (settings.prometheus_secret, settings.slack_secret, cluster.server.token_secret)
+    own = () if cluster.attach else (cluster.server.token_secret, cluster.server.grafana_secret)
+    secrets = (settings.prometheus_secret, settings.slack_secret, *own)
     existing = [one for one in secrets if _exists(partial(describe_secret, SecretId=one))]
     if cluster.attach and settings.prometheus_secret not in existing:
         fix = f"aws secretsmanager create-secret --name {settings.prometheus_secret} --secret-string file://FILE"

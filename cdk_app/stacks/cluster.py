@@ -59,28 +59,32 @@ class ClusterStack(cdk.Stack):
     def _secrets(self) -> None:
         """The token and the webhook start empty; the server and an operator write them. No template holds a value."""
         settings = self.config.settings
-        login = secretsmanager.Secret(
-            self,
-            "PrometheusAuth",
-            secret_name=settings.prometheus_secret,
-            description="node-fleet: username and password of Prometheus and Grafana",
-            generate_secret_string=secretsmanager.SecretStringGenerator(
-                secret_string_template=json.dumps({"username": "prometheus"}),
-                generate_string_key="password",
-                password_length=32,
-                exclude_punctuation=True,
-            ),
-        )
+        self._login("PrometheusAuth", settings.prometheus_secret, user="prometheus", program="Prometheus")
+        self._login("GrafanaAuth", self.config.server.grafana_secret, user="admin", program="Grafana")
         empty = {"JoinToken": self.config.server.token_secret, "SlackWebhook": settings.slack_secret}
         purpose = {"JoinToken": "written by the server, read by workers", "SlackWebhook": "written once by an operator"}
         for construct_id, name in empty.items():
             description = f"node-fleet: {purpose[construct_id]}"
             secret = secretsmanager.CfnSecret(self, construct_id, name=name, description=description)
             accept(secret, "SMG4", "K3s and Slack issue these values; a rotation function could not renew them")
+
+    def _login(self, construct_id: str, name: str, *, user: str, program: str) -> None:
+        secret = secretsmanager.Secret(
+            self,
+            construct_id,
+            secret_name=name,
+            description=f"node-fleet: username and password of {program}",
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                secret_string_template=json.dumps({"username": user}),
+                generate_string_key="password",
+                password_length=32,
+                exclude_punctuation=True,
+            ),
+        )
         accept(
-            login,
+            secret,
             "SMG4",
-            "Prometheus reads it at each start: rotate it with put-secret-value and a restart of the server",
+            f"{program} reads it at each start: rotate it with put-secret-value and a restart of the server",
         )
 
     def _groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
@@ -177,6 +181,7 @@ class ClusterStack(cdk.Stack):
                 "BUNDLE_KEY": self.bundle.s3_object_key,
                 "TOKEN_SECRET_ID": config.server.token_secret,
                 "PROMETHEUS_SECRET_ID": config.settings.prometheus_secret,
+                "GRAFANA_SECRET_ID": config.server.grafana_secret,
                 "ALERT_TOPIC_ARN": topic,
                 "FLUX_GIT_URL": config.server.flux_git_url,
             },

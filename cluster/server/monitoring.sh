@@ -10,17 +10,18 @@ MANIFESTS="$NODE_FLEET_ROOT/var/lib/rancher/k3s/server/manifests"
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
 
+# fetch_credentials SECRET PROGRAM: username and password of the program, in the folder $WORK/PROGRAM.
 fetch_credentials() {
-  local attempt
+  local attempt secret="$1" program="$2"
   for ((attempt = 1; attempt <= 12; attempt++)); do
-    if aws secretsmanager get-secret-value --region "$AWS_REGION" --secret-id "$PROMETHEUS_SECRET_ID" \
-      --query SecretString --output text >"$WORK/secret.json" &&
-      python3 "$BUNDLE/server/credentials.py" "$WORK/secret.json" "$WORK/credentials"; then
+    if aws secretsmanager get-secret-value --region "$AWS_REGION" --secret-id "$secret" \
+      --query SecretString --output text >"$WORK/$program.json" &&
+      python3 "$BUNDLE/server/credentials.py" "$WORK/$program.json" "$WORK/$program"; then
       return 0
     fi
     sleep 10
   done
-  echo "the secret $PROMETHEUS_SECRET_ID could not be read, or has no username or password, so Prometheus was not installed" >&2
+  echo "the secret $secret could not be read, or has no username or password, so $program was not installed" >&2
   return 1
 }
 
@@ -54,13 +55,14 @@ put() {
 }
 
 # The pods carry this hash as an annotation, so they restart exactly when the configuration changes. The hash covers the
-# password instead of the web file, whose salt differs in every run. Only Grafana carries the hash of the dashboards.
+# passwords instead of the web file, whose salt differs in every run. Only Grafana carries the hash of the dashboards.
 config_hash() {
-  (cd "$WORK" && cat secret.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/*) | sha256sum | cut -c1-16
+  (cd "$WORK" && cat prometheus.json grafana.json rendered/prometheus/* rendered/alertmanager/* rendered/grafana/*) | sha256sum | cut -c1-16
 }
 
 apply "$BUNDLE/monitoring/manifests/00-namespace.yaml"
-fetch_credentials
+fetch_credentials "$PROMETHEUS_SECRET_ID" prometheus
+fetch_credentials "$GRAFANA_SECRET_ID" grafana
 fetch_dashboards
 for part in prometheus alertmanager grafana; do
   python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/$part" "$WORK/rendered/$part"
@@ -70,8 +72,9 @@ DASHBOARDS_HASH="$(cat "$WORK"/dashboards/*.json | sha256sum | cut -c1-16)"
 export CONFIG_HASH DASHBOARDS_HASH
 python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/manifests" "$WORK/rendered/manifests"
 
-put secret prometheus-web "$WORK/credentials/web.yml"
-put secret prometheus-auth "$WORK/credentials/username" "$WORK/credentials/password"
+put secret prometheus-web "$WORK/prometheus/web.yml"
+put secret prometheus-auth "$WORK/prometheus/username" "$WORK/prometheus/password"
+put secret grafana-auth "$WORK/grafana/username" "$WORK/grafana/password"
 put configmap prometheus-config "$WORK/rendered/prometheus"
 put configmap alertmanager-config "$WORK/rendered/alertmanager"
 put configmap grafana-provisioning "$WORK/rendered/grafana"

@@ -11,6 +11,7 @@
 #   BUNDLE_KEY            S3 key of the bundle: a zip of the contents of cluster/
 #   TOKEN_SECRET_ID       secret that receives the join token (node-fleet/k3s-token)
 #   PROMETHEUS_SECRET_ID  secret with username and password (node-fleet/prometheus-auth)
+#   GRAFANA_SECRET_ID     secret with username and password (node-fleet/grafana-auth)
 #   ALERT_TOPIC_ARN       SNS topic whose subscriber starts the workflow
 #   FLUX_GIT_URL          Git repository that Flux follows, or empty for no Flux
 set -Eeuo pipefail
@@ -28,6 +29,8 @@ BUNDLE_KEY="${BUNDLE_KEY}"
 TOKEN_SECRET_ID="${TOKEN_SECRET_ID}"
 # shellcheck disable=SC2269
 PROMETHEUS_SECRET_ID="${PROMETHEUS_SECRET_ID}"
+# shellcheck disable=SC2269
+GRAFANA_SECRET_ID="${GRAFANA_SECRET_ID}"
 # shellcheck disable=SC2269
 ALERT_TOPIC_ARN="${ALERT_TOPIC_ARN}"
 # shellcheck disable=SC2269
@@ -105,7 +108,7 @@ trap start_boot_unit_after_failure EXIT
 retry 10 3 read_identity || fail "$PROBLEM; K3s was not started"
 say "this is $INSTANCE_ID in $ZONE"
 retry 6 10 fetch_bundle || fail "$PROBLEM"
-export CLUSTER_ID AWS_REGION TOKEN_SECRET_ID PROMETHEUS_SECRET_ID ALERT_TOPIC_ARN FLUX_GIT_URL
+export CLUSTER_ID AWS_REGION TOKEN_SECRET_ID PROMETHEUS_SECRET_ID GRAFANA_SECRET_ID ALERT_TOPIC_ARN FLUX_GIT_URL
 export INSTANCE_ID ZONE PRIVATE_ADDRESS NODE_FLEET_ROOT="$ROOT" NODE_FLEET_BUNDLE="$BUNDLE"
 trap - ERR
 bash "$BUNDLE/server/install.sh" || fail "server/install.sh ended with status $?; the console output above this line gives the reason"

@@ -168,6 +168,7 @@ def test_no_secret_has_a_value_in_any_template(app: App) -> None:
     assert {s["Name"] for s in secrets} == {
         "node-fleet/k3s-token",
         "node-fleet/prometheus-auth",
+        "node-fleet/grafana-auth",
         "node-fleet/slack-webhook",
     }
     assert not [s for s in secrets if "SecretString" in s]
@@ -182,6 +183,12 @@ def test_an_attached_cluster_gets_the_autoscaler_and_nothing_that_runs_pods(app:
     }
     kinds = {r["Type"] for r in app.templates[f"{ATTACHED}-autoscaler"]["Resources"].values()}
     assert not kinds & {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::Instance", "AWS::EC2::LaunchTemplate"}
+
+
+def test_the_password_of_grafana_is_read_by_the_server_and_by_no_function(app: App) -> None:
+    named = "secret:node-fleet/grafana-auth"
+    assert {name for name, template in app.templates.items() if named in json.dumps(template)} == {STACK}
+    assert len([p for p in app.resources(STACK, "AWS::IAM::Policy").values() if "grafana-auth" in json.dumps(p)]) == 1
 
 
 def actions_of(app: App, role: str) -> set[str]:

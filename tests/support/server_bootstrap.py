@@ -15,6 +15,7 @@ from tests.support.stub_commands import Reply, Stubs
 
 AGENT_TOKEN = f"K10{'a' * 64}::node:agentSecretPart"
 PASSWORD = "pa55wordOfPrometheus"
+GRAFANA_PASSWORD = "pa55wordOfGrafana"
 INSTANCE = "i-0aaaabbbbccccdddd"
 VALUES = {
     "CLUSTER_ID": "node-fleet-prod",
@@ -23,6 +24,7 @@ VALUES = {
     "BUNDLE_KEY": "cluster.zip",
     "TOKEN_SECRET_ID": "node-fleet/k3s-token",
     "PROMETHEUS_SECRET_ID": "node-fleet/prometheus-auth",
+    "GRAFANA_SECRET_ID": "node-fleet/grafana-auth",
     "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",
     "FLUX_GIT_URL": "",
 }

@@ -13,7 +13,7 @@ import pytest
 
 from cdk_app.scripts import read_script
 from cdk_app.stacks.cluster import DASHBOARDS, NOT_IN_BUNDLE
-from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, PASSWORD, VALUES, Run, boot_unit
+from tests.support.server_bootstrap import AGENT_TOKEN, GRAFANA_PASSWORD, INSTANCE, PASSWORD, VALUES, Run, boot_unit
 from tests.support.stub_commands import SESSION, Reply, Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
@@ -94,6 +94,7 @@ def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
     stubs.on("aws", "put-secret-value", "version-1", keeps="stored-token")
     secret = json.dumps({"username": "prometheus", "password": PASSWORD})
     stubs.on("aws", "get-secret-value .*prometheus-auth", secret)
+    stubs.on("aws", "get-secret-value .*grafana-auth", json.dumps({"username": "admin", "password": GRAFANA_PASSWORD}))
     return stubs
 
 

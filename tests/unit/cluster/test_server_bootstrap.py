@@ -19,6 +19,7 @@ import yaml
 
 from tests.support.server_bootstrap import (
     AGENT_TOKEN,
+    GRAFANA_PASSWORD,
     INSTANCE,
     PASSWORD,
     VALUES,
@@ -113,15 +114,22 @@ def test_the_real_kubectl_makes_every_config_map_and_secret_that_the_manifests_m
         for kind, field, key in (("ConfigMap", "configMap", "name"), ("Secret", "secret", "secretName"))
         if (source := volume.get(field))
     }
-    assert mounted | {("Secret", "prometheus-auth")} == {k for k in applied if k[0] in ("ConfigMap", "Secret")}
+    in_environment = {("Secret", "prometheus-auth"), ("Secret", "grafana-auth")}
+    assert mounted | in_environment == {k for k in applied if k[0] in ("ConfigMap", "Secret")}
     assert set(applied["ConfigMap", "prometheus-config"]["data"]) == {"prometheus.yml", "rules.yml"}
     assert set(applied["ConfigMap", "grafana-dashboards"]["data"]) == {
         f"{name}.json" for name in ("cluster-overview", "autoscaler-perf", "app-metrics", "cost-tracking")
     }
     assert set(applied["ConfigMap", "grafana-provisioning"]["data"]) == {"datasources.yml", "providers.yml"}
     assert VALUES["ALERT_TOPIC_ARN"] in applied["ConfigMap", "alertmanager-config"]["data"]["alertmanager.yml"]
-    login = {k: base64.b64decode(v).decode() for k, v in applied["Secret", "prometheus-auth"]["data"].items()}
-    assert login == {"username": "prometheus", "password": PASSWORD}
+    logins = {
+        name: {k: base64.b64decode(v).decode() for k, v in applied["Secret", name]["data"].items()}
+        for name in ("prometheus-auth", "grafana-auth")
+    }
+    assert logins == {
+        "prometheus-auth": {"username": "prometheus", "password": PASSWORD},
+        "grafana-auth": {"username": "admin", "password": GRAFANA_PASSWORD},
+    }
 
 
 def test_a_second_run_stores_nothing_when_the_token_is_current(run: Run, stubs: Stubs) -> None:

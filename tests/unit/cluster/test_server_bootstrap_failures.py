@@ -119,6 +119,7 @@ NO_PASSWORD = Reply(stdout='{"username": "prometheus"}')
         (("kubectl", "readyz", Reply(exit=1)), "did not become ready in 5 minutes", INSTALL_FAILED),
         (("kubectl", "get deployment metrics-server", Reply(exit=1)), NO_ADD_ON, INSTALL_FAILED),
         (("aws", "get-secret-value .*prometheus-auth", NO_PASSWORD), "password must not be empty", INSTALL_FAILED),
+        (("aws", "get-secret-value .*grafana-auth", NO_PASSWORD), "so grafana was not installed", INSTALL_FAILED),
         (("aws", "put-secret-value", DENIED), "could not be stored in node-fleet/k3s-token", INSTALL_FAILED),
     ],
 )
