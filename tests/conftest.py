@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import xdist.plugin
 from coverage import Coverage
+from xdist.remote import Producer
 
 from cdk_app.workflow import definitions
-from tests.support.file_order import distribute
+from tests.support.file_order import OnePlane, distribute
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.recorded_calls import LEDGER, granted, judge
 from tests.support.tiers import Tier, add_options, choose_seed, is_left_out, select, tier_of
@@ -71,6 +73,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the tests of the tier, and put the long files first."""
     select(config, items)
     distribute(items)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker for each processor; in the whole suite one more, for the tests that mostly wait."""
+    return xdist.plugin.pytest_xdist_auto_num_workers(config) + (config.option.whole and _everything(config))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OnePlane | None:
+    """In the whole suite one worker has all tests with a real control plane."""
+    return OnePlane(config, log) if _everything(config) and config.option.dist == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,14 @@
 """In which order the test files go to the workers of pytest-xdist, so that all of them end together.
 
 A file's tests stay in one process (`--dist loadfile`): they share what is dear to make, and the walk over the edges
-of the workflow counts what its neighbours walked. The long files go first.
+of the workflow counts what its neighbours walked. The long files go first. In the whole suite one additional worker
+takes all tests with a real control plane, which mostly wait, while the others keep the processors busy.
 """
 
 from __future__ import annotations
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 LONG_FIRST = (
     "tests/chaos/test_matrix.py",
@@ -26,8 +28,15 @@ LONG_FIRST = (
     "tests/integration/test_template_runs.py",
     "tests/workflow/test_interruption.py",
 )
-LAST = "tests/conformance/"
-"""These wait for the control plane, which is built meanwhile."""
+CONFORMANCE = "tests/conformance/"
+"""These wait: for the build of the control plane, and then for its controllers and timers."""
+
+
+class OnePlane(LoadFileScheduling):
+    """As `--dist loadfile`, and all tests with a real control plane share one worker and so one control plane."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return CONFORMANCE if nodeid.startswith(CONFORMANCE) else super()._split_scope(nodeid)
 
 
 def distribute(items: list[pytest.Item]) -> None:
@@ -41,7 +50,7 @@ def module_of(item: pytest.Item) -> str:
 
 
 def turn(module: str) -> int:
-    """Long files in their order, then all others, and at last those that wait for a build."""
-    if module.startswith(LAST):
-        return len(LONG_FIRST) + 1
+    """The tests that wait, then the long files in their order, then all others."""
+    if module.startswith(CONFORMANCE):
+        return -1
     return LONG_FIRST.index(module) if module in LONG_FIRST else len(LONG_FIRST)

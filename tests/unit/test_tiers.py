@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.changed_files import reached_tests
+from tests.support.file_order import OnePlane, turn
 from tests.support.tiers import not_drawn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,3 +174,15 @@ def test_the_quick_tier_draws_as_many_cases_as_the_mark_says_others_on_other_day
     assert all({*few, *every} <= day and len({*many} & day) == 3 for day in days)
     assert frozenset(cases).issubset(frozenset().union(*days))
     assert days[5] == frozenset(cases) - not_drawn(5, cases)
+
+
+def test_all_tests_with_a_real_control_plane_share_a_worker_and_others_only_with_their_file() -> None:
+    scheduler = OnePlane.__new__(OnePlane)  # without workers
+    tests = ("tests/conformance/test_a.py::one", "tests/conformance/test_b.py::two", "tests/unit/c.py::three[a::b]")
+    assert [scheduler._split_scope(test) for test in tests] == ["tests/conformance/"] * 2 + ["tests/unit/c.py"]
+
+
+def test_the_tests_that_wait_start_first_and_short_files_last() -> None:
+    order = ["tests/conformance/test_a.py", "tests/chaos/test_matrix.py", "tests/chaos/test_schedules.py", "tests/a.py"]
+    assert sorted(order, key=turn) == order
+    assert sorted(reversed(order), key=turn) == order
