@@ -85,21 +85,27 @@ def tuned_sentence(tuned: Tuned) -> str:
 
 
 def _costs(study: Study, measures: Measures) -> str:
-    money = f"{_usd(study.cost(measures))} USD, "
+    money = f"{usd_text(study.cost(measures))} USD, "
     return f"{measures.worker_hours:.0f} worker-hours, {money}{measures.pending_pod_minutes:.0f} pending pod-minutes"
 
 
-def _usd(cost: Cost) -> str:
-    return f"{'' if cost.is_complete else 'at least '}{cost.usd:.2f}"
+def usd_text(cost: Cost) -> str:
+    """USD with "at least" before a sum in which something is missing; three digits below 1 USD."""
+    return f"{'' if cost.is_complete else 'at least '}{cost.usd:.{2 if cost.usd >= 1 else 3}f}"
+
+
+def instances_text(usd: float | None) -> str:
+    """The same of the instances alone."""
+    return "unknown" if usd is None else usd_text(Cost(usd=usd))
 
 
 def _row(study: Study, measures: Measures) -> tuple[object, ...]:
-    instances, saved = study.instances_usd(measures), study.saved_percent(measures)
+    saved = study.saved_percent(measures)
     return (
         measures.policy,
         f"{measures.worker_hours:.1f}",
-        _usd(study.cost(measures)),
-        "unknown" if instances is None else f"{instances:.2f}",
+        usd_text(study.cost(measures)),
+        instances_text(study.instances_usd(measures)),
         "" if saved is None else f"{saved:.0f} %",
         f"{study.times_bound(measures):.3f}",
         f"{measures.pending_pod_minutes:.0f}",

@@ -13,6 +13,7 @@ from typing import Any
 from backtest.compare import Assumptions, Study, study
 from backtest.deployed import Workflow
 from backtest.model import Capacity
+from backtest.summary import instances_text, usd_text
 from backtest.trace import Trace
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Tariff
@@ -110,7 +111,7 @@ def as_data(found: TypeStudy) -> dict[str, Any]:
 
 def _summary(one: Study) -> str:
     measures = one.configured
-    usd = _usd(one)
+    usd = usd_text(one.cost(measures))
     hours, pending = measures.worker_hours, measures.pending_pod_minutes
     return f"{name_of(one)}: {hours:.0f} worker-hours, {usd} USD, {pending:.0f} pending pod-minutes"
 
@@ -126,14 +127,8 @@ def name_of(one: Study) -> str:
     return "+".join((first, *rest)) if len(rest) < NAMED else f"{first}+{len(rest)} more"
 
 
-def _usd(one: Study) -> str:
-    cost = one.cost(one.configured)
-    return f"{'' if cost.is_complete else 'at least '}{cost.usd:.2f}"
-
-
 def _row(one: Study) -> tuple[object, ...]:
     kinds, measures = (one.assumptions.capacity, *one.assumptions.further), one.configured
-    instances = one.instances_usd(measures)
     return (
         name_of(one),
         _span(kind.vcpus for kind in kinds),
@@ -141,8 +136,8 @@ def _row(one: Study) -> tuple[object, ...]:
         _span(kind.pods_per_worker for kind in kinds),
         one.load.max_workers,
         f"{measures.worker_hours:.1f}",
-        _usd(one),
-        "unknown" if instances is None else f"{instances:.2f}",
+        usd_text(one.cost(measures)),
+        instances_text(one.instances_usd(measures)),
         f"{measures.pending_pod_minutes:.0f}",
     )
 

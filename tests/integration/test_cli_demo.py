@@ -158,6 +158,13 @@ def test_cost_is_the_price_of_every_workers_hours_as_ec2_was_asked(demo: Demo) -
     assert demo.figures.instances_usd == pytest.approx(instances, rel=0.02)
     assert demo.figures.spent.usd == pytest.approx(whole, rel=0.02)
     assert demo.figures.spent.is_complete
+    page = (
+        (Path(__file__).resolve().parents[2] / "docs" / "cost.md")
+        .read_text(encoding="utf-8")
+        .split("For the simulated fleet of the demo itself")[1]
+    )
+    stated = [float(usd) for usd in re.findall(r"(\d\.\d{3}) USD", page)]
+    assert stated == pytest.approx([demo.figures.instances_usd, demo.figures.spent.usd], abs=0.002)
     fixed = demo.figures.fixed.usd
     assert demo.figures.saved_percent == pytest.approx(100 * (1 - demo.figures.spent.usd / fixed))
 
