@@ -5,6 +5,9 @@ The map is made once for a state of the tree and kept in .cache/mutation.
 
 from __future__ import annotations
 
+import functools
+import gc
+import importlib
 import itertools
 import json
 import os
@@ -19,6 +22,7 @@ import pytest
 from coverage import Coverage
 
 from tests.mutation.mutants import ROOT, TARGETS, targets
+from tests.support.changed_files import module_of
 
 FOLDER = "NODE_FLEET_MUTATION_MAP"
 """The environment variable with the folder for the parts of the map: every process of pytest writes one."""
@@ -83,19 +87,43 @@ class _Recorder:
         self.coverage = Coverage(data_file=None, include=files, config_file=False)
         self.seconds: dict[str, float] = {}
         self.failed: list[str] = []
+        self.users: dict[str, list[str]] = defaultdict(list)
+        """The tests that use a shared fixture, by the context of its lines."""
+        self.test = ""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         do_without_other_measurements(session.items)
+        load_targets()
+        self.caches = caches_of_product()
         self.coverage.start()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.coverage.switch_context(item.nodeid)
+        for cache in self.caches:
+            cache.cache_clear()
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        for name in item.fixturenames:  # type: ignore[attr-defined]
+            self.users[_context(item, name, parameters.get(name))].append(item.nodeid)
+        self.test = item.nodeid
+        self.coverage.switch_context(self.test)
         begun = sum(os.times()[:4])
         try:
             return (yield)
         finally:
             self.seconds[item.nodeid] = round(sum(os.times()[:4]) - begun, 3)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """What a shared fixture runs belongs to every test that uses it."""
+        if fixturedef.scope == "function":
+            return (yield)
+        self.coverage.switch_context(_context(request.node, fixturedef.argname, getattr(request, "param", None)))
+        try:
+            return (yield)
+        finally:
+            self.coverage.switch_context(self.test)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -105,11 +133,37 @@ class _Recorder:
         self.coverage.stop()
         data, lines = self.coverage.get_data(), dict[str, Any]()
         for file in data.measured_files():
-            found = {line: [name for name in names if name] for line, names in data.contexts_by_lineno(file).items()}
+            found = {line: self._tests(names) for line, names in data.contexts_by_lineno(file).items()}
             lines[Path(file).relative_to(ROOT).as_posix()] = {line: names for line, names in found.items() if names}
         name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json"
         text = json.dumps({"lines": lines, "seconds": self.seconds, "failed": self.failed})
         (Path(os.environ[FOLDER]) / name).write_text(text, encoding="utf-8")
+
+    def _tests(self, contexts: list[str]) -> list[str]:
+        return sorted({test for name in contexts if name for test in self.users.get(name, [name])})
+
+
+def _context(node: pytest.Item | pytest.Collector, fixture: str, parameter: object) -> str:
+    return f"{node.nodeid.partition('::')[0]} {fixture} {parameter!r}"
+
+
+def load_targets() -> None:
+    """Load the functions' listed modules, so that their functions and caches exist."""
+    for file in targets():
+        if file.startswith("functions/"):
+            importlib.import_module(module_of(file))
+
+
+def caches_of_product() -> list[functools._lru_cache_wrapper[Any]]:
+    """The caches of functions: what one test has computed hides the lines that another test needs."""
+    places = tuple(f"{ROOT / folder}{os.sep}" for folder in ("functions", "cluster", "tests/unit"))
+    found = [thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper)]
+    return [cache for cache in found if _file_of(cache).startswith(places)]
+
+
+def _file_of(cache: functools._lru_cache_wrapper[Any]) -> str:
+    code = getattr(cache.__wrapped__, "__code__", None)
+    return code.co_filename if code else ""
 
 
 def do_without_other_measurements(items: list[pytest.Item]) -> None:

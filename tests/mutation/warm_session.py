@@ -7,7 +7,6 @@ new process takes seconds. A mutant outside functions needs a new process: `fres
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import resource
@@ -22,9 +21,8 @@ from types import CodeType, FunctionType
 import hypothesis
 import pytest
 
-from tests.mutation.coverage_map import do_without_other_measurements
+from tests.mutation.coverage_map import caches_of_product, do_without_other_measurements, load_targets
 from tests.mutation.mutants import ROOT, targets
-from tests.support.changed_files import module_of
 
 JOBS, RESULTS = "NODE_FLEET_MUTATION_JOBS", "NODE_FLEET_MUTATION_RESULTS"
 MEMORY = 4 << 30
@@ -74,10 +72,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run each mutant in a fork. One job that is alone runs in this process, which has loaded its text."""
     if RESULTS not in os.environ:
         return None
-    for file in targets():
-        if file.startswith("functions/"):
-            importlib.import_module(module_of(file))
+    load_targets()
     functions, by_name = functions_of_targets(), {item.nodeid: item for item in session.items}
+    for cache in caches_of_product():  # the collection of the tests has filled some
+        cache.cache_clear()
     gc.collect()
     gc.freeze()
     with Path(os.environ[RESULTS]).open("a", encoding="utf-8") as results:

@@ -190,6 +190,9 @@ def filled(count: int) -> Any:
         (2, 7999, 49_996, (1000, 0, 0)),
         (2, 9000, 54_000, (1125, 0, 0)),
         (2, 4000, 34_000, (1000, 0, 2)),
+        (3, 3980, 33_920, (1000, 0, 2)),
+        (3, 3900, 33_600, (1000, 950, 3)),
+        (1, 1000, 22_000, (375, 0, 1)),
         (0, 7200, 46_800, (1000, 0, 0)),
     ],
 )
@@ -203,6 +206,14 @@ def test_the_line_through_two_workers_gives_the_pod_and_the_daemon_sets(
     found = typical_pod(sums, ())
     assert found is not None
     assert (round(found.cpu_milli), round(found.daemon_cpu_milli), found.daemon_pods) == size
+
+
+@pytest.mark.parametrize(("pods_squared", "cpu", "daemons"), [(32.03, 1000, 0), (32.04, 2000, 2)])
+def test_workers_whose_pods_hardly_differ_give_the_mean(pods_squared: float, cpu: float, daemons: int) -> None:
+    """The spread counts from a thousandth of the square of all pods."""
+    sums = PodSums(workers=2, pods=8, pods_squared=pods_squared, cpu=8000, pods_cpu=32_080, least=2)
+    found = typical_pod(sums, ())
+    assert found is not None and (found.cpu_milli, found.daemon_pods) == (pytest.approx(cpu), daemons)
 
 
 @pytest.mark.parametrize(

@@ -366,6 +366,18 @@ def test_the_fit_of_pods_is_certain_only_when_none_depends_on_where_another_is()
     nodes = [node("n1"), node("n2")]
     assert Placement(nodes).is_certain([pod("a"), pod("b")], nodes)
     assert not Placement(nodes).is_certain([pod("a"), pod("web", **beside("db"))], nodes)
+    assert not Placement(nodes).is_certain([pod("a")], [])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "pods", "certain"),
+    [(3, 9, 6), (3, 3, 3), (9, 3, 6), (5, 5, 5), (0, 9, 0)],
+    ids=["cpu", "either resource may fill a node", "number of pods", "both of more", "nothing is free"],
+)
+def test_the_fit_is_certain_until_the_other_pods_can_fill_every_node(cpu: int, pods: int, certain: int) -> None:
+    nodes = [node(name, allocatable={"cpu": cpu, "pods": pods}) for name in ("n1", "n2")]
+    fits = [Placement(nodes).is_certain([pod(f"p{n}", "1m") for n in range(count)], nodes) for count in range(1, 9)]
+    assert fits == [count <= certain for count in range(1, 9)]
 
 
 @given(

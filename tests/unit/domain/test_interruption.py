@@ -40,14 +40,16 @@ def test_a_spot_warning_gives_two_minutes_from_the_time_of_the_event() -> None:
 
 
 def test_a_recommendation_names_no_date() -> None:
-    assert read_announcement(event("EC2 Instance Rebalance Recommendation")).deadline == 0
+    found = read_announcement(event("EC2 Instance Rebalance Recommendation"))
+    assert found == Announcement(instance_ids=(ONE.instance_id,), kind="rebalance", at=AT, deadline=0, event="")
 
 
 @pytest.mark.parametrize(
     ("state", "kind"), [("terminated", "gone"), ("stopped", "stopped"), ("running", None), ("shutting-down", None)]
 )
 def test_of_state_changes_only_the_ends_mean_something(state: str, kind: str | None) -> None:
-    assert read_announcement(event("EC2 Instance State-change Notification", state=state)).kind == kind
+    found = read_announcement(event("EC2 Instance State-change Notification", state=state))
+    assert found == Announcement(instance_ids=(ONE.instance_id,), kind=kind, at=AT, deadline=0, event="")  # type: ignore[arg-type]
 
 
 def health(**changes: Any) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def test_a_scheduled_change_may_name_several_instances_and_its_date() -> None:
 
 @pytest.mark.parametrize("changes", [{"service": "RDS"}, {"eventTypeCategory": "issue"}, {"statusCode": "closed"}])
 def test_other_health_events_ask_for_nothing(changes: dict[str, str]) -> None:
-    assert read_announcement(health(**changes)).kind is None
+    assert read_announcement(health(**changes)) == Announcement(instance_ids=(), kind=None, at=AT, deadline=0, event="")
 
 
 @pytest.mark.parametrize(
