@@ -9,7 +9,10 @@ import pytest
 
 from node_fleet.domain.model.memory import BackOff, Memory, Streak
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.decision import decide
+from node_fleet.domain.scaling.explain import leading_check, sentence
+from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, TICK, Fleet, at_ticks, idle, pods, snapshot, worker, workers
 
 POLICY = Policy()
@@ -352,3 +355,39 @@ def test_an_alert_is_sent_again_only_after_its_cause_was_absent_for_an_hour() ->
     assert not fleet.tick(snapshot(START + 3600, **full)).alerts
     assert not fleet.tick(snapshot(START + 7200, **full)).alerts
     assert fleet.tick(snapshot(START + 7200 + 3601, **full)).alerts
+
+
+class TestWords:
+    ORDER: tuple[Verdict, ...] = ("up", "blocked", "waiting", "hold", "missing", "down", "ok")
+
+    @pytest.mark.parametrize("place", range(6))
+    def test_the_check_that_came_nearest_to_an_action_leads(self, place: int) -> None:
+        nearer, farther, other = (Check(name=v, verdict=v, text=v) for v in (*self.ORDER[place : place + 2], "ok"))
+        assert leading_check([farther, nearer, other]) is nearer
+
+    def test_of_equal_checks_the_first_leads(self) -> None:
+        first, second = (Check(name=name, verdict="hold", text=name) for name in ("cpu", "memory"))
+        assert leading_check([first, second]) is first
+
+    def test_the_sentence_has_the_leading_check_then_what_blocks_and_leaves_out_what_is_aside(self) -> None:
+        lead, *_ = checks = (
+            Check(name="pending", verdict="up", text="pending 3"),
+            Check(name="cpu", verdict="down", text="CPU 10 %"),
+            Check(name="idle", verdict="hold", text="not idle", aside=True),
+            Check(name="custom:low", verdict="down", text="low"),
+            Check(name="custom:high", verdict="ok", text="queue 5"),
+            Check(name="cooldown", verdict="blocked", text="cooldown 10 s left"),
+        )
+        tick = make_tick(snapshot(workers=(*workers(3), worker(8, under_notice=True))), Memory(), POLICY, START)
+        text = sentence(tick, "none", 0, lead, checks)
+        assert text == (
+            "pending 3 -> no change; cooldown 10 s left; CPU 10 %; queue 5; workers 3 of 10, 1 under notice"
+        )
+        assert sentence(tick, "scale_up", 2, lead, [lead]).startswith("pending 3 -> +2; workers 3")
+        assert sentence(tick, "scale_down", 1, lead, [lead]).startswith("pending 3 -> -1; workers 3")
+
+    @pytest.mark.parametrize(("source", "is_named"), [("live", False), ("cached", True), ("none", False)])
+    def test_the_sentence_names_the_age_of_a_cached_reading(self, source: str, is_named: bool) -> None:
+        tick = make_tick(snapshot(START - 30, source=source), Memory(), POLICY, START)
+        lead = Check(name="cpu", verdict="ok", text="CPU 50 %")
+        assert ("; on a reading 30 s old; workers" in sentence(tick, "none", 0, lead, [lead])) is is_named

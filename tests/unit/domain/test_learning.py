@@ -10,7 +10,7 @@ import pytest
 
 from node_fleet.domain.model.memory import AdaptiveMemory, Memory, OpenRise, PodSums, WorkerNeed
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.model.snapshot import PodShape, Worker
 from node_fleet.domain.scaling.signals.pending_pods import evaluate_pending_pods
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
 from node_fleet.domain.scaling.strategies.adaptive.headroom import RISES
@@ -183,3 +183,51 @@ def test_a_joining_worker_and_a_new_one_hold_pods_beside_their_daemon_sets(
     tick = make_tick(snapshot(pending=(shape,), workers=(coming,)), Memory(), policy, START)
     estimate = estimate_capacity(tick, evaluate_pending_pods(tick, {}), SUMS)
     assert estimate is not None and len(estimate.new_workers) == new_workers
+
+
+def offered_by(*seen: Worker, types: tuple[str, ...] = ("t3.small", "t3.medium")) -> int | None:
+    """The typical pods (100m and 1 MiB, no DaemonSets) that an empty new worker holds."""
+    sums = PodSums(
+        workers=2, pods=20, pods_squared=200, cpu=2000, pods_cpu=20_000, memory=20, pods_memory=200, least=10
+    )
+    tick = make_tick(snapshot(workers=seen), Memory(), replace(POLICY, instance_types=types), START)
+    estimate = estimate_capacity(tick, None, sums)
+    return estimate and estimate.pods_per_worker
+
+
+@pytest.mark.parametrize(
+    ("seen", "types", "holds"),
+    [
+        ((worker(1, cpu_allocatable_milli=1500), worker(2, cpu_allocatable_milli=1700)), ("t3.small",), 17),
+        ((worker(1, instance_type="t3.medium", cpu_allocatable_milli=900), worker(2)), ("t3.medium", "t3.small"), 9),
+        ((worker(1, instance_type="t3.medium", cpu_allocatable_milli=900),), ("t3.small", "t3.medium"), 9),
+        ((worker(1, cpu_allocatable_milli=9000, pods_allocatable=12),), ("t3.small",), 12),
+        ((worker(1, cpu_allocatable_milli=90_000, pods_allocatable=None),), ("t3.small",), 110),
+        ((), ("x9.unknown", "t3.small"), 20),
+        ((), ("x9.unknown",), None),
+    ],
+    ids=[
+        "the largest of its type",
+        "a worker of the first type before a larger one of another",
+        "any worker when none is of the first type",
+        "as many pods as a worker takes",
+        "as many pods as the kubelet takes",
+        "without workers by the name of the first type that has a known size",
+        "no type has a known size",
+    ],
+)
+def test_a_new_worker_counts_as_a_worker_of_its_type_shows_it(
+    seen: tuple[Worker, ...], types: tuple[str, ...], holds: int | None
+) -> None:
+    assert offered_by(*seen, types=types) == holds
+
+
+@pytest.mark.parametrize(("unknown", "is_estimated"), [(2, True), (3, False)])
+def test_half_of_the_workers_may_have_unknown_requests_and_count_as_full(unknown: int, is_estimated: bool) -> None:
+    crew = (worker(1), worker(2), *(worker(n, cpu_requested_milli=None) for n in range(3, 3 + unknown)))
+    estimate = estimate_capacity(make_tick(snapshot(workers=crew), Memory(), POLICY, START), None, SUMS)
+    assert (estimate is not None) is is_estimated
+    if estimate:
+        known = estimate_capacity(make_tick(snapshot(workers=crew[:2]), Memory(), POLICY, START), None, SUMS)
+        assert known is not None
+        assert (estimate.demand - known.demand, estimate.have - known.have) == (unknown, unknown)
