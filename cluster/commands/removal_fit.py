@@ -125,7 +125,7 @@ class RemovalFit:
         """The misfit while the node is cordoned and its pods end, and after they have ended."""
         names, others = {pod.name for pod in pods}, self.without({node})
         leaving = [pod for pod in node.pods if pod.name in names]
-        before, node.is_open = self.placement.leaving, False
+        before, was_open, node.is_open = self.placement.leaving, node.is_open, False
         self.placement.leaving = before + [(pod, node) for pod in leaving]
         misfit = self.placement.misfit(pods, others)
         self.placement.leaving = before
@@ -135,7 +135,7 @@ class RemovalFit:
             misfit = self.placement.misfit(pods, others)
             for pod in leaving:
                 self.placement.add(pod, node)
-        node.is_open = True
+        node.is_open = was_open
         return misfit
 
     def without(self, nodes):
