@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import xdist.plugin
 from coverage import Coverage
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
     gc.set_threshold(*OBJECTS_BETWEEN_COLLECTIONS)
     choose_seed(config)
+    hypothesis.settings.register_profile("node-fleet", hypothesis.settings(), deadline=None)
+    hypothesis.settings.load_profile("node-fleet")  # a busy machine fails no example
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NO_ACCOUNT)
     if FOLDER not in os.environ:

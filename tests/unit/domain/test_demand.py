@@ -234,3 +234,95 @@ def test_a_decision_passes_on_the_pools_of_the_workers_that_it_adds(maximum: int
 def test_what_is_left_names_the_pools_that_its_new_workers_must_be_of() -> None:
     found = demand(in_zone(4, "zone-b"))
     assert [new.pools for new in found.new_workers] == [("zone-b/t3.small/spot", "zone-b/t3.small/on-demand")]
+
+
+LAUNCHED = ShapeLaunch(shape="500m/256Mi", at=START - 600, count=3, unhelped=1)
+
+
+@pytest.mark.parametrize(
+    ("launch", "action", "ended", "waiting", "expected"),
+    [
+        ({}, "scale_up", 300, shape(3, oldest_seconds=600), (0, 2)),
+        ({}, "scale_up", 600, shape(3, oldest_seconds=600), (0, 2)),
+        ({}, "scale_up", 601, shape(3, oldest_seconds=601), (START - 600, 1)),
+        ({}, "scale_down", 300, shape(3, oldest_seconds=600), (START - 600, 1)),
+        ({"at": 0}, "scale_up", 300, shape(3, oldest_seconds=600), (0, 1)),
+        ({}, "scale_up", POLICY.scheduling_grace_seconds, shape(3, oldest_seconds=600), (0, 2)),
+        ({}, "scale_up", POLICY.scheduling_grace_seconds - 1, shape(3, oldest_seconds=600), (START - 600, 1)),
+        ({}, "scale_up", 300, shape(2, oldest_seconds=600), (0, 0)),
+        ({}, "scale_up", 300, shape(4, oldest_seconds=600), (0, 2)),
+        ({}, "scale_up", 300, shape(3, oldest_seconds=599), (0, 0)),
+    ],
+    ids=[
+        "the same pods still wait",
+        "the launch ended in the second in which it began",
+        "the launch has not ended",
+        "only a removal has ended",
+        "no launch waits for its judgement",
+        "the scheduler had its time",
+        "the scheduler has not had its time",
+        "some pods run",
+        "more pods wait",
+        "other pods wait",
+    ],
+)
+def test_a_launch_is_judged_once_by_whether_the_same_pods_wait_beside_free_capacity(
+    launch: dict[str, Any], action: Any, ended: int, waiting: PodShape, expected: tuple[int, int]
+) -> None:
+    memory = Memory(launched_for=(replace(LAUNCHED, **launch),), last_action=action, last_action_at=START - ended)
+    policy = replace(POLICY, not_helped_launches=9)
+    tick = make_tick(snapshot(pending=(waiting,), workers=workers(2)), memory, policy, START)
+    found = evaluate_pending_pods(tick, {})
+    assert found is not None
+    assert [(one.at, one.unhelped, one.count) for one in found.launched_for] == [(*expected, 3)]
+
+
+@pytest.mark.parametrize(
+    ("crew", "unhelped"),
+    [
+        (workers(2, **FULL), 0),
+        ((worker(1, **FULL), worker(2)), 2),
+        (workers(1, cpu_requested_milli=None), 2),
+        (workers(1, memory_requested_mib=None), 2),
+        (workers(1, cpu_allocatable_milli=None), 2),
+        (workers(1, cpu_requested_milli=1501), 0),
+        (workers(1, cpu_requested_milli=1500), 2),
+    ],
+)
+def test_a_launch_has_not_helped_when_a_worker_could_hold_a_pod_or_has_unknown_requests(
+    crew: tuple[Worker, ...], unhelped: int
+) -> None:
+    memory = Memory(launched_for=(LAUNCHED,), last_action="scale_up", last_action_at=START - 300)
+    waiting = (shape(3, oldest_seconds=600),)
+    policy = replace(POLICY, not_helped_launches=9)
+    found = evaluate_pending_pods(make_tick(snapshot(pending=waiting, workers=crew), memory, policy, START), {})
+    assert found is not None and [one.unhelped for one in found.launched_for] == [unhelped]
+
+
+@pytest.mark.parametrize(("until", "launches", "listed"), [(1, 2, True), (0, 1, False), (-1, 1, False)])
+def test_a_listed_shape_gets_one_more_launch_when_its_time_is_over(until: int, launches: int, listed: bool) -> None:
+    """Listed pods that wait beside one that was there before do not count, and the new one does."""
+    memory = Memory(launched_for=(replace(LAUNCHED, at=0, unhelped=2),), not_helped={LAUNCHED.shape: START + until})
+    found = demand(shape(4, oldest_seconds=900), memory=memory, policy=replace(POLICY, not_helped_launches=2))
+    assert [one.unhelped for one in found.launched_for] == [launches]
+    assert found.not_helped == (((LAUNCHED.shape, START + until),) if listed else ())
+    assert (found.waiting, found.listed) == ((1, 4) if listed else (4, 0))
+
+
+def test_a_shape_is_listed_for_its_time_from_the_last_launch_that_did_not_help() -> None:
+    memory = Memory(launched_for=(LAUNCHED,), last_action="scale_up", last_action_at=START - 300)
+    policy = replace(POLICY, not_helped_launches=2)
+    tick = make_tick(snapshot(pending=(shape(3, oldest_seconds=600),), workers=workers(2)), memory, policy, START)
+    found = evaluate_pending_pods(tick, {})
+    assert found is not None
+    assert found.not_helped == ((LAUNCHED.shape, START + policy.not_helped_seconds),)
+
+
+@pytest.mark.parametrize(
+    ("age", "left"), [(POLICY.scheduling_grace_seconds - 1, 1), (POLICY.scheduling_grace_seconds, 3)]
+)
+def test_free_capacity_of_a_usable_worker_counts_only_until_the_scheduler_had_its_time(age: int, left: int) -> None:
+    crew = (worker(1), worker(2, cpu_requested_milli=2000))
+    tick = make_tick(snapshot(pending=(shape(3),), workers=crew), Memory(), POLICY, START)
+    found = evaluate_pending_pods(tick, {"i-0001": START - age})
+    assert found is not None and (found.waiting, found.left) == (3, left)

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.snapshot import NewWorker
-from node_fleet.domain.scale_up.placement import Pool, choose_market, plan_slots
+from node_fleet.domain.scale_up.placement import (
+    FleetDistribution,
+    Pool,
+    choose_market,
+    distribution_of,
+    plan_slots,
+    zone_order,
+)
 from tests.support.launches import NOW, ZONES, instance, placement
 
 
@@ -114,6 +121,17 @@ def test_round_robin_goes_on_after_the_zone_used_last() -> None:
 def test_round_robin_goes_on_after_a_batch_of_one_second(batch: str, following: str) -> None:
     fleet = [instance(n, zone=zone, launched_at=NOW - 5) for n, zone in enumerate(batch)]
     assert plan_slots(1, fleet, placement(order="round-robin"), now=NOW)[0].zone == following
+
+
+def test_round_robin_begins_with_the_first_zone_when_the_last_one_is_not_configured() -> None:
+    nowhere = FleetDistribution(last_zone="z")
+    assert zone_order(nowhere, placement(order="round-robin")) == tuple(ZONES)
+
+
+def test_without_workers_or_without_zones_no_zone_was_used_last() -> None:
+    assert distribution_of([], list(ZONES)).last_zone == ""
+    assert distribution_of([instance(1, under_notice=True)], list(ZONES)).last_zone == ""
+    assert distribution_of([instance(1)], []).last_zone == ""
 
 
 def closed(*pools: tuple[str, str, str], until: int = NOW + 1) -> list[PoolBackOff]:

@@ -10,11 +10,14 @@ import pytest
 
 from handlers import notify, slack_message
 from handlers.notify import message_of
+from node_fleet.adapters.secrets import SecretError
+from node_fleet.adapters.slack import Sent
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.slack_blocks import text_payload
 from node_fleet.payload import known, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import RUN, FakeServices, scale_down, target, worker
@@ -170,3 +173,77 @@ def test_an_event_that_lambda_gave_up_is_shown_with_its_reason_and_one_that_grew
     assert given_up["text"] == "⚠️ node-fleet-CleanUp gave up after 3 tries: node i-1 of i-1 is not deleted: ready"
     assert "docs/operations.md, row CleanUpUnfinishedError" in json.dumps(given_up)
     assert "EventAgeExceeded" in shown({"requestContext": {**context, "condition": "EventAgeExceeded"}})["text"]
+
+
+class Hook:
+    """Stands in for SlackHook: keeps what it sends, and how much time it had."""
+
+    def __init__(self, session: Any, url: str, *, sleep: Any, time_left: Any) -> None:
+        self.url, self.time_left = url, time_left
+        HOOKS.append(self)
+
+    def send(self, payload: dict[str, Any]) -> Sent:
+        self.payload, self.seconds = payload, self.time_left()
+        return Sent(outcome="sent" if "first" in payload["text"] else "failed", tries=2, detail="d")
+
+
+HOOKS: list[Hook] = []
+
+
+class Context:
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
+        return 5000
+
+
+class Secrets:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def text(self, name: str) -> str:
+        if not self.url:
+            raise SecretError(f"{name} is empty")
+        return self.url
+
+
+@pytest.fixture
+def lines(services: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The fields of each line of the log."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(slack_message, "SlackHook", Hook)
+    monkeypatch.setattr(slack_message.logger, "info", lambda text, **fields: found.append(fields))
+    services.clock.sleep, services.secrets = None, Secrets("https://hooks.example/1")
+    HOOKS.clear()
+    return found
+
+
+def posted(*texts: str) -> dict[str, Any]:
+    records = [{"Sns": {"Message": text, "MessageId": f"m-{text}"}} for text in texts]
+    return slack_message.handler({"Records": records}, Context())
+
+
+def test_each_message_is_posted_within_the_time_of_the_call_and_counted_in_the_log(
+    lines: list[dict[str, Any]],
+) -> None:
+    assert posted("first", "second") == {"outcomes": ["sent", "failed"]}
+    assert [(hook.url, hook.seconds) for hook in HOOKS] == [("https://hooks.example/1", 3.0)] * 2
+    assert [(one["outcome"], one["tries"], one["failures"], one["message_id"]) for one in lines] == [
+        ("sent", 2, 0, "m-first"),
+        ("failed", 2, 1, "m-second"),
+    ]
+
+
+def test_a_message_without_a_usable_secret_is_counted_as_failed_without_a_try(
+    lines: list[dict[str, Any]], services: Any
+) -> None:
+    services.secrets = Secrets("")
+    assert posted("first") == {"outcomes": ["failed"]}
+    assert (HOOKS, lines[0]["tries"], lines[0]["failures"]) == ([], 0, 1)
+    assert "the Slack secret cannot be used" in lines[0]["detail"]
+
+
+@pytest.mark.parametrize(
+    "text", ["not JSON", "[1]", '"text"', '{"what": 1}', "{}"], ids=["text", "list", "string", "message", "object"]
+)
+def test_any_other_text_is_shown_as_it_is(text: str) -> None:
+    assert slack_message.payload_of(text, "subject", SETTINGS) == text_payload(text, "subject")

@@ -75,8 +75,6 @@ def choose_market(*, spot: int, total: int, spot_percent: int, on_demand_minimum
     if total - spot < on_demand_minimum:
         return "on-demand"
     wanted = spot_percent * (total + 1)
-    if spot_percent == 0:
-        return "on-demand"
     return "spot" if abs(100 * (spot + 1) - wanted) <= abs(100 * spot - wanted) else "on-demand"
 
 
