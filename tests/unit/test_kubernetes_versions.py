@@ -26,7 +26,7 @@ def test_the_control_plane_of_the_conformance_tests_has_the_minor_version_that_i
 
 
 def test_the_exporter_of_the_conformance_tests_has_the_version_that_is_installed() -> None:
-    assert installed("KUBE_STATE_METRICS_IMAGE").rpartition(":")[2] == KUBE_STATE_METRICS.version()
+    assert installed("KUBE_STATE_METRICS_IMAGE").partition("@")[0].rpartition(":")[2] == KUBE_STATE_METRICS.version()
 
 
 def test_every_staging_module_is_the_one_of_that_control_plane() -> None:

@@ -128,7 +128,7 @@ def test_every_container_has_a_pinned_image_requests_a_memory_limit_and_a_readin
     name: str, document: dict[str, Any]
 ) -> None:
     for container in document["spec"]["template"]["spec"]["containers"]:
-        assert re.search(r":v?\d+\.\d+[\w.-]*$", container["image"]), container["image"]
+        assert re.search(r":v?\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?$", container["image"]), container["image"]
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert "memory" in container["resources"]["limits"]
         assert "readinessProbe" in container
@@ -243,6 +243,18 @@ def test_each_version_has_one_home() -> None:
     assert image == versions()["DEMO_APP_IMAGE"]
     for file in (CLUSTER / "monitoring/manifests").glob("*.yaml"):
         assert not re.search(r"image: [\"']?[a-z]", file.read_text()), file.name
+
+
+WITHOUT_DIGEST = {
+    "ALERTMANAGER_IMAGE": "no public source other than its registry states the digest of this version yet",
+}
+"""Images that are pinned by their tag alone, and why."""
+
+
+def test_every_image_is_pinned_by_a_digest_or_listed_with_its_reason() -> None:
+    images = {name: image for name, image in versions().items() if name.endswith("_IMAGE")}
+    pinned = {name for name, image in images.items() if re.search(r":v?\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}$", image)}
+    assert images.keys() - pinned == WITHOUT_DIGEST.keys()
 
 
 def test_the_documentation_names_the_versions_that_are_pinned() -> None:
