@@ -74,11 +74,27 @@ TAG_WORKER = Grant(
     ("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker_join_failed"
 )
 LAUNCH = (
+    Grant(("ec2:CreateFleet",), "launch_inputs", "launches from the named template into the named subnets"),
+    Grant(
+        ("ec2:CreateFleet",),
+        "fleet_kinds",
+        "the fleet, its instances and their volumes must carry the tags of a worker of the fleet",
+        condition="tags_of_ours",
+        by_aws=True,
+    ),
+    Grant(
+        ("ec2:CreateFleet",),
+        "template_parts",
+        "RunInstances allows only the image, security group and key pair of the template",
+        by_aws=True,
+    ),
+    Grant(("ec2:CreateFleet",), "interfaces", "an instance has a network interface", by_aws=True),
     Grant(
         ("ec2:RunInstances",),
         "launch_inputs",
-        "launches from the named template into the named subnets",
+        "a fleet runs its instances with the role of the function, from the named template into the named subnets",
         condition="our_template",
+        by_aws=True,
     ),
     Grant(
         ("ec2:RunInstances",),
@@ -101,7 +117,7 @@ LAUNCH = (
         condition="our_template",
         by_aws=True,
     ),
-    Grant(("ec2:CreateTags",), "launched_kinds", "the launch sets the tags", condition="worker_tags", by_aws=True),
+    Grant(("ec2:CreateTags",), "fleet_kinds", "the launch sets the tags", condition="worker_tags", by_aws=True),
     Grant(
         ("ec2:CreateTags",),
         "interfaces",

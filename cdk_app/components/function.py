@@ -24,8 +24,11 @@ WILDCARD_LIMITS = {
     "our_template": "Only from the launch template of the workers",
     "set_by_our_template": "Only what the launch template of the workers names",
     "tagged_as_ours": "Only from the workers' launch template, and only with the tags of a worker of this cluster",
-    "worker_tags": "Only as part of RunInstances, and only the tags of a worker of this cluster",
-    "while_launching": "Only as part of RunInstances",
+    "tags_of_ours": "Only with the tags of a worker of this cluster",
+    "worker_tags": "Only as part of CreateFleet or RunInstances, and only the tags of a worker of this cluster",
+    "while_launching": "Only as part of CreateFleet or RunInstances",
+    "template_parts": "RunInstances limits them to what the launch template of the workers names",
+    "interfaces": "RunInstances limits them to the launch template of the workers",
     "the_server": "Only the instance with the tag of the server",
     "image_parameter": "Public parameters of Amazon Linux 2023, read only",
 }

@@ -15,7 +15,7 @@ AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
 _EC2_KINDS = {
     "instances": ("instance",),
     "launch_parts": ("volume", "network-interface"),
-    "launched_kinds": ("instance", "volume"),
+    "fleet_kinds": ("fleet", "instance", "volume"),
     "interfaces": ("network-interface",),
 }
 LAUNCH_TAG_KEYS = ("Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion")
@@ -72,7 +72,7 @@ class FleetResources:
         server = {"ssm:resourceTag/Role": self.config.settings.server_role_tag}
         if self.config.mode == "new":
             server["ssm:resourceTag/Cluster"] = self.config.cluster_id
-        launching = {"ec2:CreateAction": "RunInstances"}
+        launching = {"ec2:CreateAction": ["CreateFleet", "RunInstances"]}
         known: dict[str, dict[str, dict[str, Any]]] = {
             "": {},
             "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
@@ -83,6 +83,7 @@ class FleetResources:
             },
             "our_template": template,
             "set_by_our_template": {**template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+            "tags_of_ours": {"StringEquals": requested},
             "tagged_as_ours": {**template, "StringEquals": requested},
             "worker_tags": {"StringEquals": {**launching, **requested}, **self._launch_tag_keys},
             "while_launching": {"StringEquals": launching},

@@ -21,6 +21,7 @@ from simulator.aws.faults import Faults
 from simulator.aws.lambdas import LambdaReply, LambdaRuntime
 from simulator.aws.moto_patches.calls import WatchedCalls
 from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances
+from simulator.aws.moto_patches.fleet import InstantFleets, instant_fleets
 from simulator.aws.moto_patches.interpreter import Interpreter
 from simulator.aws.moto_patches.speed import quick_dispatch, quick_interpreter, shared_models
 from simulator.aws.moto_patches.ssm import RunCommand, real_commands
@@ -54,6 +55,7 @@ class Cloud:
         self.lambdas = LambdaRuntime(clock, region=region, account=account, seed=seed)
         self.runner = Runner(clock, lambda: self.client("stepfunctions"))
         self.ec2 = Ec2Side(clock, self.faults, region=region, account=account)
+        self.fleets = InstantFleets(clock, self.faults, region=region)
         self.commands = RunCommand(clock)
         self._random = random.Random(seed)
         self._seed = seed
@@ -72,6 +74,7 @@ class Cloud:
             stack.enter_context(interpreter.installed())
             stack.enter_context(quick_interpreter())
             stack.enter_context(slow_instances(self.ec2, account=self.account, region=self.region))
+            stack.enter_context(instant_fleets(self.fleets))
             stack.enter_context(real_commands(self.commands))
             stack.enter_context(quick_dispatch())
             self.commands.is_managed = lambda instance_id: instance_id in self.ec2.live_ids()

@@ -89,6 +89,15 @@ class Faults:
                 return rule
         return None
 
+    def refuse(self, call: AwsCall) -> FaultRule | None:
+        """The rule that hits a call that a service makes itself, counted, or None: such a connection does not break."""
+        for rule in self.rules:
+            named = rule.operation == call.operation and rule.answers
+            if named and rule.may_apply(call, self.now()) and rule.when(call.parameters):
+                rule.hits += 1
+                return rule
+        return None
+
 
 def connection_error(rule: FaultRule, url: str) -> Exception:
     """The exception of a rule that breaks the connection rather than answers."""

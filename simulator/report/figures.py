@@ -136,8 +136,11 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _billed(simulation: Simulation) -> dict[str, tuple[str, str]]:
-    """Worker -> type and market, from the answers of RunInstances: EC2 itself forgets what it terminated."""
+    """Worker -> type and market, from the answers to launches: EC2 itself forgets what it terminated."""
     found: dict[str, tuple[str, str]] = {}
+    for call in simulation.deployment.cloud.recorder.of("CreateFleet"):
+        for part in (call.result or {}).get("Instances", ()):
+            found |= dict.fromkeys(part["InstanceIds"], (part["InstanceType"], part["Lifecycle"]))
     for call in simulation.deployment.cloud.recorder.of("RunInstances"):
         for instance in (call.result or {}).get("Instances", ()):
             market = "spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"

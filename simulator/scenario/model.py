@@ -352,7 +352,7 @@ class Event(Model):
     market: Market | None = None
     kind: Literal["vcpus", "spot"] = "vcpus"
     limit: Whole = Field(0, ge=0)
-    call: str = "RunInstances"
+    call: str = "CreateFleet"
     how: Literal["instance", "kubelet"] = "instance"
     reason: str = ""
     application: str = ""

@@ -13,10 +13,10 @@ import pytest
 from cdk_app.permissions import NEEDS
 from cdk_app.workflow import handlers
 from node_fleet.adapters.ec2 import MANAGED_BY, WORKER_ROLE, Ec2Fleet
-from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, NEW, App
-from tests.support.iam_reference import text
+from tests.support.iam_reference import managed_kinds, text
+from tests.support.launches import request
 
 CLUSTERS = [NEW, ATTACHED]
 # IAM's prefix where botocore's service has another name.
@@ -104,7 +104,8 @@ def test_terminating_is_limited_to_this_clusters_tags(app: App, cluster: str, fu
     }
 
 
-LAUNCHERS = [name for name, needs in NEEDS.items() if "ec2:RunInstances" in str(needs)]
+LAUNCHERS = [name for name, needs in NEEDS.items() if "ec2:CreateFleet" in str(needs)]
+LAUNCHING = {"ec2:CreateAction": ["CreateFleet", "RunInstances"]}
 TAGGERS = [name for name, needs in NEEDS.items() if "our_worker_join_failed" in str(needs)]
 
 
@@ -116,10 +117,11 @@ def kinds(statement: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("function", LAUNCHERS)
 def test_launching_is_limited_to_template_subnets_tags_and_role(app: App, function: str) -> None:
     found = role_statements(app, ATTACHED, function)
-    launches = json.dumps(with_action(found, "ec2:RunInstances"))
-    assert "launch-template/lt-0123456789abcdef0" in launches
-    assert "subnet/subnet-0bbbbbbbbbbbbbbb1" in launches
-    assert "subnet/*" not in launches
+    for action in ("ec2:CreateFleet", "ec2:RunInstances"):
+        launches = json.dumps(with_action(found, action))
+        assert "launch-template/lt-0123456789abcdef0" in launches
+        assert "subnet/subnet-0bbbbbbbbbbbbbbb1" in launches
+        assert not [wide for wide in ("subnet/*", "launch-template/*") if wide in launches]
     (passing,) = with_action(found, "iam:PassRole")
     assert passing["Resource"] == "arn:aws:iam::123456789012:role/shop-k3s-worker"
 
@@ -151,11 +153,32 @@ def test_a_launched_worker_can_never_carry_the_tags_of_the_server(app: App, clus
     (launching,) = [s for s in with_action(found, "ec2:RunInstances") if "instance" in kinds(s)]
     assert launching["Condition"]["StringEquals"] == requested
     (tagging,) = [s for s in with_action(found, "ec2:CreateTags") if "instance" in kinds(s)]
-    assert kinds(tagging) == {"instance", "volume"}
-    assert tagging["Condition"]["StringEquals"] == {"ec2:CreateAction": "RunInstances", **requested}
+    assert kinds(tagging) == {"fleet", "instance", "volume"}
+    assert tagging["Condition"]["StringEquals"] == {**LAUNCHING, **requested}
     (interfaces,) = [s for s in with_action(found, "ec2:CreateTags") if "instance" not in kinds(s)]
     assert kinds(interfaces) == {"network-interface"}
-    assert interfaces["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+    assert interfaces["Condition"] == {"StringEquals": LAUNCHING}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("function", LAUNCHERS)
+def test_a_fleet_is_created_from_our_template_with_the_tags_of_a_worker(app: App, cluster: str, function: str) -> None:
+    """AWS demands a launch template for every fleet, so that the ARN of ours is enough."""
+    found = with_action(role_statements(app, cluster, function), "ec2:CreateFleet")
+    named = {kind: statement for statement in found for kind in kinds(statement)}
+    parts = {"image", "security-group", "network-interface"} | ({"key-pair"} if cluster == ATTACHED else set())
+    assert set(named) == {"launch-template", "subnet", "fleet", "instance", "volume"} | parts
+    worker = {"ManagedBy": MANAGED_BY, "Cluster": cluster, "Role": WORKER_ROLE}
+    requested = {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in worker.items()}}
+    assert all(named[kind]["Condition"] == requested for kind in ("fleet", "instance", "volume"))
+    assert not [kind for kind in ("launch-template", "subnet", *parts) if "Condition" in named[kind]]
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_a_fleet_may_use_each_kind_of_resource_that_aws_services_grant_themselves(app: App, cluster: str) -> None:
+    not_used = {"capacity-reservation", "dedicated-host", "group", "placement-group"}
+    ours = set().union(*map(kinds, with_action(role_statements(app, cluster, "LaunchNodes"), "ec2:CreateFleet")))
+    assert managed_kinds("ec2:CreateFleet") - not_used - ours == (set() if cluster == ATTACHED else {"key-pair"})
 
 
 @pytest.mark.parametrize("function", LAUNCHERS)
@@ -163,10 +186,9 @@ def test_a_launch_sets_exactly_the_tags_that_its_role_allows(app: App, function:
     sent: list[dict[str, Any]] = []
     settings = Settings.from_mapping({"launch_template_id": "lt-0123456789abcdef0", "cluster_id": NEW})
     launcher = SimpleNamespace(
-        run_instances=lambda **request: sent.append(request) or {"Instances": [{"InstanceId": "i"}]}
+        create_fleet=lambda **given: sent.append(given) or {"Instances": [{"InstanceIds": ["i"], "InstanceType": "t"}]}
     )
-    slot = LaunchSlot(number=0, zone="ap-southeast-1a", subnet_id="subnet-1", instance_type="t3.small", market="spot")
-    Ec2Fleet(None, settings, launcher=launcher).launch(slot, operation_id="up-1", token="token")
+    Ec2Fleet(None, settings, launcher=launcher).launch(request(), operation_id="up-1")
     (tagging,) = [
         s for s in with_action(role_statements(app, NEW, function), "ec2:CreateTags") if "instance" in kinds(s)
     ]

@@ -58,12 +58,11 @@ class Demo:
         for call in self.simulation.deployment.cloud.recorder.calls:
             if call.function is None or call.error is not None:
                 continue
-            if call.operation == "RunInstances":
+            if call.operation == "CreateFleet":
                 assert call.result is not None
-                for instance in call.result["Instances"]:
-                    found.changes.append((call.at, instance["InstanceId"], 1))
-                    market = "spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"
-                    found.billed[instance["InstanceId"]] = (instance["InstanceType"], market)
+                for part in call.result["Instances"]:
+                    found.changes += [(call.at, instance_id, 1) for instance_id in part["InstanceIds"]]
+                    found.billed |= dict.fromkeys(part["InstanceIds"], (part["InstanceType"], part["Lifecycle"]))
             if call.operation == "TerminateInstances":
                 gone = set(call.parameters["InstanceIds"]) - {one for _, one, step in found.changes if step < 0}
                 found.changes += [(call.at, one, -1) for one in sorted(gone)]

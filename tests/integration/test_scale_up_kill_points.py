@@ -16,7 +16,7 @@ from handlers.launch_replacement import handler as launch_replacement
 from simulator.aws.recorder import AwsCall
 from tests.support.handlers.bench import ZONES, Bench, bench
 
-WANTED = 2
+WANTED = 3
 Step = Callable[[dict[str, Any], object], object]
 LEASE_OVER_SECONDS = 400
 
@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Bench]:
-    with bench(max_workers=WANTED) as made:
+    with bench(max_workers=WANTED, zones=2) as made:
         made.cloud.ec2.delays.invisible_seconds = 3.0
         yield made
 
@@ -81,7 +81,7 @@ def assert_exactly_the_plan(fleet: Bench, where: str) -> None:
 
 def test_a_run_without_a_kill_makes_the_calls_that_the_points_come_from(fleet: Bench) -> None:
     calls = Counter(calls_of_an_unkilled_run(fleet))
-    assert calls["RunInstances"] == WANTED
+    assert calls["CreateFleet"] == 2, "one for two workers of a zone, one for the worker of the other zone"
     assert calls["UpdateItem"] >= 3 * WANTED
 
 
@@ -110,7 +110,7 @@ def test_another_execution_resumes_after_the_lease(fleet: Bench, side: str) -> N
 
 def test_two_deaths_in_a_row_change_nothing(fleet: Bench) -> None:
     calls = calls_of_an_unkilled_run(fleet)
-    for index in [i for i, name in enumerate(calls) if name == "RunInstances"]:
+    for index in [i for i, name in enumerate(calls) if name == "CreateFleet"]:
         where = f"killed twice around call {index}"
         fleet.clear()
         event = fleet.event(fleet.begin(where), WANTED)
@@ -122,8 +122,9 @@ def test_two_deaths_in_a_row_change_nothing(fleet: Bench) -> None:
 
 def test_a_launch_that_fell_back_to_other_pools_is_repeated_in_the_pool_it_had_reached(fleet: Bench) -> None:
     rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot")
-    for index, operation in enumerate(calls_of_an_unkilled_run(fleet)):
-        if operation in ("RunInstances", "UpdateItem"):
+    calls = calls_of_an_unkilled_run(fleet)
+    for index, operation in enumerate(calls):
+        if "CreateFleet" in calls[index - 1 : index + 2]:
             where = f"killed before call {index} ({operation}) with a pool without capacity"
             fleet.clear()
             event = fleet.event(fleet.begin(where), WANTED)

@@ -18,10 +18,10 @@ from node_fleet.adapters.launcher import placement_from
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.interruption.response import Interruption, operation_of, replacement_slot
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
-from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.payload import to_payload
 from simulator.aws.recorder import AwsCall
 from tests.support.handlers.bench import ZONES, Bench, bench
+from tests.support.launches import request
 
 MAXIMUM = 4
 SEEDS = range(8)
@@ -40,11 +40,8 @@ def reset(fleet: Bench) -> list[str]:
     found = []
     for number in range(1, MAXIMUM + 1):
         zone = ZONES[number % 3]
-        slot = LaunchSlot(
-            number=number, zone=zone, subnet_id=fleet.settings.zones[zone], instance_type="t3.small", market="spot"
-        )
-        token = f"{fleet.clock.now()}-{number}"
-        found.append(fleet.tools.ec2.launch(slot, operation_id="up-before", token=token).instance_id)
+        wanted = request(number, zone=zone, subnet_id=fleet.settings.zones[zone], attempt=int(fleet.clock.now()))
+        found += fleet.tools.ec2.launch(wanted, operation_id="up-before").launched
     fleet.clock.advance(60)
     return found
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from simulator.aws.recorder import AwsCall
 from tests.support.backtest_check import assert_model_agrees
 from tests.support.scenario_watch import FleetWatch, watched
 
@@ -69,9 +70,15 @@ def spot_storm(watch: FleetWatch) -> None:
         assert "drain drained" in sentence and "replacement launched" in sentence
 
 
+def refused_by(watch: FleetWatch, code: str) -> list[AwsCall]:
+    """The requests of which EC2 refused a type with that code."""
+    asked = watch.sim.deployment.cloud.recorder.of("CreateFleet")
+    return [call for call in asked if call.result and code in {e["ErrorCode"] for e in call.result.get("Errors", ())}]
+
+
 def dry_pool(watch: FleetWatch) -> None:
-    asked = watch.sim.deployment.cloud.recorder.of("RunInstances")
-    refused = [c for c in asked if c.error == "InsufficientInstanceCapacity"]
+    asked = watch.sim.deployment.cloud.recorder.of("CreateFleet")
+    refused = refused_by(watch, "InsufficientInstanceCapacity")
     assert refused and len(refused) < len(asked)
     assert says(watch, "no capacity")
     assert watch.sim.points[-1].unschedulable_pods == 0
@@ -79,8 +86,7 @@ def dry_pool(watch: FleetWatch) -> None:
 
 
 def quota(watch: FleetWatch) -> None:
-    asked = watch.sim.deployment.cloud.recorder.of("RunInstances")
-    refused = [c for c in asked if c.error == "VcpuLimitExceeded"]
+    refused = refused_by(watch, "VcpuLimitExceeded")
     assert refused and all(c.attempts == 1 for c in refused)
     assert says(watch, "L-1216C47A")
     apart = [b.at - a.at for a, b in itertools.pairwise(refused)]

@@ -121,7 +121,7 @@ def test_the_interruption_comes_by_its_rule_and_the_worker_is_drained_and_replac
     (warning,) = [e for e in sim.deployment.events if e["detail-type"] == "EC2 Spot Instance Interruption Warning"]
     assert response.started_at == datetime.fromisoformat(warning["time"]).timestamp()
     launch = next(
-        c for c in sim.deployment.cloud.recorder.of("RunInstances") if "LaunchReplacement" in (c.function or "")
+        c for c in sim.deployment.cloud.recorder.of("CreateFleet") if "LaunchReplacement" in (c.function or "")
     )
     assert 0 <= launch.at - response.started_at <= 5
     assert response.output_of("CheckDeadlineDrain")["drain"]["status"] == "drained"

@@ -1,4 +1,4 @@
-"""The time from an unschedulable pod to RunInstances by the alert path, with and without the list of pending pods.
+"""The time from an unschedulable pod to CreateFleet by the alert path, with and without the list of pending pods.
 
 Run: python tests/performance/bench_alert_path.py. Both runs act out the same scenario in virtual time: Alertmanager
 starts the run, and 16 pods wait. Without the list, CollectMetrics counts the pods as Prometheus shows them.
@@ -37,9 +37,9 @@ def seconds_to_launch() -> float:
         waiting = deployment_object("late", namespace="shop", replicas=16, cpu_milli=500, memory_mib=64)
         sim.cluster.create("deployments", waiting)
         begun, recorder = clock.now(), sim.deployment.cloud.recorder
-        asked = len(recorder.of("RunInstances"))
-        clock.run_until(lambda: len(recorder.of("RunInstances")) > asked, limit=begun + LIMIT_SECONDS)
-        return float(recorder.of("RunInstances")[-1].at - begun)
+        asked = len(recorder.of("CreateFleet"))
+        clock.run_until(lambda: len(recorder.of("CreateFleet")) > asked, limit=begun + LIMIT_SECONDS)
+        return float(recorder.of("CreateFleet")[-1].at - begun)
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     ):
         without = seconds_to_launch()
     listed = seconds_to_launch()
-    print(f"from the first unschedulable pod to RunInstances: {without:.0f} s without the list, {listed:.0f} s with it")
+    print(f"from the first unschedulable pod to CreateFleet: {without:.0f} s without the list, {listed:.0f} s with it")
     return 0 if listed < LIMIT_SECONDS else 1
 
 

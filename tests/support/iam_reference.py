@@ -1,13 +1,19 @@
-"""IAM's service authorization reference, as policy_sentry ships it: actions, their resources and condition keys."""
+"""IAM's service authorization reference, as policy_sentry ships it: actions, their resources and condition keys.
+
+The reference does not list every resource that AWS checks for ec2:CreateFleet. AWS's own managed policies do, as moto
+ships them.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from moto.iam.aws_managed_policies import aws_managed_policies_data
 from policy_sentry.querying.actions import get_action_data
 
 # Keys of every request, from IAM's list of global condition keys (read on 2026-11-28):
@@ -20,6 +26,10 @@ OPERATORS = {
     *("ArnEquals", "ArnLike", "ArnNotEquals", "ArnNotLike", "IpAddress", "NotIpAddress", "NumericEquals"),
 }
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
+
+
+MANAGED_POLICIES = ("AmazonECSInfrastructureRolePolicyForManagedInstances", "AmazonEMRServicePolicy_v2")
+"""Policies of AWS's services that launch with CreateFleet, and that name the resources."""
 
 
 @dataclass
@@ -42,11 +52,25 @@ def action(name: str) -> ReferenceAction | None:
         keys = {key.lower() for key in row["condition_keys"]}
         result.keys |= keys
         result.resources.setdefault(row["resource_arn_format"], set()).update(keys)
+    for kind in managed_kinds(name) - {"image"} if name == "ec2:CreateFleet" else ():
+        result.resources.setdefault("arn:${Partition}:ec2:${Region}:${Account}:" + kind + "/${Id}", set())
     return result
 
 
 KEY_IS_LEFT_TO_IAM = {"Effect": "Allow", "Action": "kms:*", "Resource": "*"}
 """The statement of AWS's default key policy, for the account itself: without it no IAM policy could name the key."""
+
+
+@cache
+def managed_kinds(name: str) -> frozenset[str]:
+    """The kinds of resources of EC2 that the managed policies of AWS's services name for an action."""
+    found, policies = set[str](), json.loads(aws_managed_policies_data)
+    for policy in MANAGED_POLICIES:
+        for statement in listed(policies[policy]["Document"]["Statement"]):
+            if name in listed(statement.get("Action", [])):
+                named = (resource.split(":", 5)[5] for resource in listed(statement["Resource"]))
+                found |= {resource.partition("/")[0] for resource in named}
+    return frozenset(found)
 
 
 def problems(statement: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance, Market, NodeReading
 from node_fleet.domain.scale_up.placement import Placement
 from node_fleet.domain.scale_up.refusals import REFUSALS
@@ -39,6 +39,19 @@ def slot(number: int = 1, *, outcome: str = "launched", **more: Any) -> LaunchSl
         **more,
     }
     return LaunchSlot(number=number, outcome=outcome, **fields)  # type: ignore[arg-type]
+
+
+def request(
+    *numbers: int,
+    zone: str = "a",
+    subnet_id: str = "subnet-a",
+    market: Market = "spot",
+    types: tuple[str, ...] = ("t3.small",),
+    attempt: int = 0,
+) -> LaunchRequest:
+    return LaunchRequest(
+        slots=numbers or (1,), zone=zone, subnet_id=subnet_id, market=market, types=types, attempt=attempt
+    )
 
 
 def operation(*slots: LaunchSlot, **more: Any) -> Operation:

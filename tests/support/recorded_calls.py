@@ -22,9 +22,9 @@ DEFAULTS = Settings()
 TABLES = {getattr(DEFAULTS, f"{word}_table"): f"{word}_table" for word in ("state", "history", "events")}
 SECRETS = {DEFAULTS.prometheus_secret: "prometheus_secret", DEFAULTS.slack_secret: "slack_secret"}
 IAM_PREFIX = {"stepfunctions": "states"}
-# One call of RunInstances is judged by AWS against several resources; the launch template stands for them.
+# One call of CreateFleet is judged by AWS against several resources; the launch template stands for them.
 FIXED = {
-    "ec2:RunInstances": "launch_inputs",
+    "ec2:CreateFleet": "launch_inputs",
     "ec2:TerminateInstances": "instances",
     "ec2:CreateTags": "instances",
     "sns:Publish": "topic",

@@ -59,11 +59,11 @@ class FleetWatch:
                 self.notices_at.setdefault(instance_id, call.at)
             else:
                 self.notices.discard(instance_id)
-        if call.operation == "RunInstances":
+        if call.operation == "CreateFleet":
             given = {t["Key"] for spec in call.parameters["TagSpecifications"] for t in spec["Tags"]}
             if given < TAGS:
                 self.untagged.append(call.parameters["ClientToken"])
-        if call.operation in ("RunInstances", "TerminateInstances", "UpdateItem"):
+        if call.operation in ("CreateFleet", "TerminateInstances", "UpdateItem"):
             self._count()
 
     def _count(self) -> None:

@@ -39,7 +39,7 @@ def test_a_spot_warning_drains_and_replaces_side_by_side_and_in_time(fleet: Benc
     noticed_at = fleet.clock.now()
     fleet.cloud.ec2.warn_spot(taken.instance_id)
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
-    launch = fleet.cloud.recorder.of("RunInstances")[-1]
+    launch = fleet.cloud.recorder.of("CreateFleet")[-1]
     assert launch.at - noticed_at <= 5
     assert fleet.server.ends_at["DrainNode"] - noticed_at <= 105
     replacement = replacements(fleet, taken.instance_id)
@@ -131,7 +131,7 @@ def test_a_notice_does_not_wait_for_the_lock_of_a_scale_up(fleet: Bench) -> None
     noticed_at = fleet.clock.now()
     fleet.cloud.ec2.warn_spot(taken.instance_id)
     finish(fleet, start(fleet, event(fleet, WARNING, taken.instance_id)))
-    assert fleet.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
+    assert fleet.cloud.recorder.of("CreateFleet")[-1].at - noticed_at <= 5
     assert len(fleet.instances()) == 3
     state = fleet.state()
     assert state.lease is not None and state.lease.owner == "scaling" and state.operation is not None
@@ -227,7 +227,7 @@ def test_a_followed_recommendation_replaces_first_and_its_cordon_expires(fleet: 
     taken = worker(fleet)
     noticed_at = fleet.clock.now()
     execution = finish(fleet, start(fleet, event(fleet, REBALANCE, taken.instance_id)))
-    assert fleet.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
+    assert fleet.cloud.recorder.of("CreateFleet")[-1].at - noticed_at <= 5
     assert fleet.server.sent_at[0] - noticed_at >= fleet.settings.join_limit_seconds
     assert fleet.server.commands[0][1]["DrainMode"] == "voluntary"
     assert commands(fleet) == ["DrainNode", "UncordonNode"]
@@ -269,7 +269,7 @@ def test_a_scheduled_change_is_answered_when_its_drain_is_due_and_the_worker_cou
     assert "until then it counts as a worker" in messages(fleet)
     fleet.clock.run_until(lambda: False, limit=begins + 10)
     assert fleet.state().ids_under_notice == {taken.instance_id}
-    assert 0 <= fleet.cloud.recorder.of("RunInstances")[-1].at - begins <= 5
+    assert 0 <= fleet.cloud.recorder.of("CreateFleet")[-1].at - begins <= 5
     finish(fleet, execution, seconds=15 * 86_400)
     assert when - fleet.settings.scheduled_drain_lead_seconds <= fleet.server.sent_at[0] < when
     assert len(replacements(fleet, taken.instance_id)) == 1 and not replacements(fleet, other.instance_id)
@@ -280,7 +280,7 @@ def test_a_scheduled_change_that_is_near_is_answered_at_once(fleet: Bench) -> No
     taken, noticed_at = worker(fleet), fleet.clock.now()
     when = retirement(fleet, taken, 1 / 24)
     finish(fleet, start(fleet, scheduled(fleet, when, taken.instance_id)), seconds=86_400)
-    assert fleet.cloud.recorder.of("RunInstances")[-1].at - noticed_at <= 5
+    assert fleet.cloud.recorder.of("CreateFleet")[-1].at - noticed_at <= 5
     assert commands(fleet) == ["DrainNode", "ForgetNode"]
 
 

@@ -18,10 +18,12 @@ from node_fleet.domain.model.errors import (
     ServerNotFoundError,
     TerminationRefusedError,
 )
-from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
-from node_fleet.domain.scale_up.refusals import NO_ANSWER
+from node_fleet.domain.scale_up.placement import Pool
+from node_fleet.domain.scale_up.refusals import NO_ANSWER, Refusal
+from node_fleet.domain.scale_up.requests import LaunchAnswer, client_token, refusals_of, slots_tag
 from node_fleet.settings import Settings
 from node_fleet.settings.groups import NodeNameRule
 
@@ -39,15 +41,6 @@ class Server:
 
     instance_id: str
     private_ip: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchResult:
-    """The result of one RunInstances: an instance id, or EC2's error code and message. A refusal is no exception."""
-
-    instance_id: str = ""
-    code: str = ""
-    message: str = ""
 
 
 class Ec2Fleet:
@@ -99,13 +92,9 @@ class Ec2Fleet:
             pages = self._client.get_paginator("describe_volumes").paginate(Filters=wanted)
             return tuple((one["VolumeId"], int(one["Size"])) for page in pages for one in page["Volumes"])
 
-    def launched_by(self, operation_id: str) -> dict[int, Instance]:
-        """The instances that an operation launched, by slot number: a repeated step continues with them."""
-        found: dict[int, Instance] = {}
-        for instance in self._read({**self._fleet_tags(), "tag:Operation": (operation_id,)}):
-            if instance.slot.isdigit() and (int(instance.slot) not in found or instance.state in RUNNING_STATES):
-                found[int(instance.slot)] = instance
-        return found
+    def launched_by(self, operation_id: str) -> tuple[Instance, ...]:
+        """The instances that an operation launched, in whatever state: a repeated step continues with them."""
+        return tuple(self._read({**self._fleet_tags(), "tag:Operation": (operation_id,)}))
 
     def server(self) -> Server:
         """The running K3s server.
@@ -128,21 +117,23 @@ class Ec2Fleet:
 
     # changing --------------------------------------------------------------------------------------------------
 
-    def launch(self, slot: LaunchSlot, *, operation_id: str, token: str) -> LaunchResult:
-        """One RunInstances for one instance, never repeated by boto. A repetition with the same token launches nothing.
+    def launch(self, request: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
+        """One CreateFleet of type instant, never repeated by boto. The same request again launches nothing.
 
         Raises:
             LaunchConfigurationError: the launch template is not set.
         """
-        request = self._request(slot, operation_id, token)
+        wanted = self._fleet_request(request, operation_id)
         try:
-            answer = self._launcher.run_instances(**request)
+            answer = self._launcher.create_fleet(**wanted)
         except ClientError as error:
             problem = error.response.get("Error", {})
-            return LaunchResult(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
+            return LaunchAnswer(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
         except BotoCoreError as error:
-            return LaunchResult(code=NO_ANSWER, message=str(error))
-        return LaunchResult(instance_id=answer["Instances"][0]["InstanceId"])
+            return LaunchAnswer(code=NO_ANSWER, message=str(error))
+        launched = {i: part["InstanceType"] for part in answer.get("Instances", ()) for i in part["InstanceIds"]}
+        refusals = (refusal for error in answer.get("Errors", ()) for refusal in _refusals(request, error))
+        return LaunchAnswer(launched=launched, refusals=tuple(dict.fromkeys(refusals)))
 
     def terminate(self, instance_ids: Iterable[str]) -> None:
         """Terminate each instance; one that does not exist counts as terminated.
@@ -162,37 +153,45 @@ class Ec2Fleet:
             with _ec2_errors(f"tag {instance_id}", unless="InvalidInstanceID.NotFound"):
                 self._client.create_tags(Resources=[instance_id], Tags=pairs)
 
-    def _request(self, slot: LaunchSlot, operation_id: str, token: str) -> dict[str, Any]:
+    def _fleet_request(self, request: LaunchRequest, operation_id: str) -> dict[str, Any]:
         settings = self._settings
         if not settings.launch_template_id:
             raise LaunchConfigurationError(
                 "LAUNCH_TEMPLATE_ID is empty, expected the id of the workers' launch template"
             )
-        request: dict[str, Any] = {
-            "LaunchTemplate": {
-                "LaunchTemplateId": settings.launch_template_id,
-                "Version": settings.launch_template_version,
-            },
-            "InstanceType": slot.instance_type,
-            "SubnetId": slot.subnet_id,
-            "MinCount": 1,
-            "MaxCount": 1,
-            "ClientToken": token,
-            "TagSpecifications": [
-                {"ResourceType": kind, "Tags": self._launch_tags(slot, operation_id)} for kind in ("instance", "volume")
-            ],
+        template = {
+            "LaunchTemplateId": settings.launch_template_id,
+            "Version": settings.launch_template_version,
         }
-        if slot.market == "spot":
-            request["InstanceMarketOptions"] = self._spot()
-        return request
+        spot = {"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"}
+        tags = self._launch_tags(request, operation_id)
+        return {
+            "Type": "instant",
+            "ClientToken": client_token(operation_id, request),
+            "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": template, "Overrides": self._overrides(request)}],
+            "TargetCapacitySpecification": {
+                "TotalTargetCapacity": len(request.slots),
+                "DefaultTargetCapacityType": request.market,
+            },
+            **({"SpotOptions": spot} if request.market == "spot" else {}),
+            **({"OnDemandOptions": {"AllocationStrategy": "prioritized"}} if request.market == "on-demand" else {}),
+            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")],
+        }
 
-    def _spot(self) -> dict[str, Any]:
-        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
-        if self._settings.spot_max_price:
-            options["MaxPrice"] = self._settings.spot_max_price
-        return {"MarketType": "spot", "SpotOptions": options}
+    def _overrides(self, request: LaunchRequest) -> list[dict[str, Any]]:
+        """The types; of On-Demand with their priority, of Spot with the highest price."""
+        overrides: list[dict[str, Any]] = []
+        for place, instance_type in enumerate(request.types):
+            override = {"InstanceType": instance_type, "SubnetId": request.subnet_id}
+            if request.market == "on-demand":
+                overrides.append({**override, "Priority": float(place)})
+            elif self._settings.spot_max_price:
+                overrides.append({**override, "MaxPrice": self._settings.spot_max_price})
+            else:
+                overrides.append(override)
+        return overrides
 
-    def _launch_tags(self, slot: LaunchSlot, operation_id: str) -> list[dict[str, str]]:
+    def _launch_tags(self, request: LaunchRequest, operation_id: str) -> list[dict[str, str]]:
         cluster = self._settings.cluster_id
         tags = {
             "Project": "node-fleet",
@@ -200,8 +199,8 @@ class Ec2Fleet:
             "ManagedBy": MANAGED_BY,
             "Cluster": cluster,
             "Operation": operation_id,
-            "Slot": str(slot.number),
-            "Name": f"{cluster}-worker-{operation_id}-{slot.number}",
+            "Slot": slots_tag(request),
+            "Name": f"{cluster}-worker-{operation_id}",
             "TemplateVersion": self._settings.launch_template_version,
         }
         return [{"Key": key, "Value": value} for key, value in tags.items()]
@@ -218,6 +217,15 @@ class Ec2Fleet:
             for page in self._client.get_paginator("describe_instances").paginate(Filters=wanted):
                 for reservation in page["Reservations"]:
                     yield from reservation["Instances"]
+
+
+def _refusals(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[Refusal, ...]:
+    """An error of CreateFleet: of the type that it names, else of the whole request."""
+    code, message = error.get("ErrorCode", "Unknown"), error.get("ErrorMessage", "")
+    named = error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}).get("InstanceType")
+    if not named:
+        return refusals_of(request, code, message)
+    return (Refusal(pool=Pool(request.zone, named, request.market), code=code, message=message),)
 
 
 def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:

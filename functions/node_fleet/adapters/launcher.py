@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
+from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.fleet_state import FleetState
-from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.join import NodeList, update_slots
 from node_fleet.domain.scale_up.launch import (
-    client_token,
     count_workers,
     merge_pool_back_offs,
-    next_attempt,
     pool_of,
     record_ends,
     record_launched,
@@ -28,6 +26,17 @@ from node_fleet.domain.scale_up.launch import (
 )
 from node_fleet.domain.scale_up.placement import Placement, distribution_of, pools_in_back_off, zone_order
 from node_fleet.domain.scale_up.refusals import Refusal, class_of, pools_closed_by
+from node_fleet.domain.scale_up.requests import (
+    NOT_FULFILLED,
+    LaunchAnswer,
+    explains,
+    is_first_choice,
+    missing_slots,
+    open_pools,
+    plan_request,
+    record_answer,
+    refusals_of,
+)
 from node_fleet.settings import Settings
 
 SEARCH_PAUSES_SECONDS = (0, 2, 4)
@@ -100,8 +109,8 @@ class WorkerCounter:
 class Launcher:
     """Launches the planned slots of one operation; `refusals` holds the refusals of EC2 afterwards.
 
-    guard is called with the operation before each request to EC2: it records the pool of that request, and raises
-    when nothing may change. record is called after each answer. zones: the order in which other zones are tried, by
+    guard is called with the operation before each request to EC2: it records that request, and raises when nothing may
+    change. record is called after each answer. zones: the order in which other zones are tried, by
     default the one with the fewest workers first.
     """
 
@@ -144,29 +153,27 @@ class Launcher:
         return operation
 
     def launch(self, operation: Operation) -> Operation:
-        """Launch every planned slot, each recorded as soon as it has its instance. A partial success is kept."""
-        for number in [slot.number for slot in operation.slots if slot.outcome == "planned"]:
-            operation = self._launch_slot(operation, number)
-            self._record(operation)
+        """Launch every planned slot; each answer is recorded before the next request. A partial success is kept."""
+        if operation.request is not None:
+            operation = self._repeat(operation, operation.request)
+        while slot := next((s for s in operation.slots if s.outcome == "planned"), None):
+            if self._final_refusal is not None:
+                operation = operation.with_slot(_failed(slot, self._final_refusal.sentence))
+                continue
+            closed = pools_in_back_off(operation.dry_pools, self._clock.now())
+            own = (slot.zone,)
+            is_first = is_first_choice(slot, open_pools(slot, self._placement, own, closed))
+            zones = own if is_first else self._zone_order()
+            if open_pools(slot, self._placement, zones, closed):
+                operation = self._send(plan_request(operation, slot, zones, self._placement, closed))
+            else:
+                operation = operation.with_slot(_failed(slot, "EC2 refused every pool"))
         self._confirm(operation)
         return operation
 
-    def _launch_slot(self, operation: Operation, number: int) -> Operation:
-        while True:
-            slot = next(s for s in operation.slots if s.number == number)
-            if slot.outcome != "planned":
-                return operation
-            if self._final_refusal is not None:
-                return operation.with_slot(_failed(slot, self._final_refusal.sentence))
-            now = self._clock.now()
-            if pool_of(slot) not in pools_in_back_off(operation.dry_pools, now):
-                self._guard(operation)
-                operation = self._request(operation, slot)
-                continue
-            following = next_attempt(slot, self._placement, self._zone_order(), back_offs=operation.dry_pools, now=now)
-            if following is None:
-                return operation.with_slot(_failed(slot, "EC2 refused every pool"))
-            operation = operation.with_slot(following)
+    def _repeat(self, operation: Operation, request: LaunchRequest) -> Operation:
+        """Send a request again that may have been sent: EC2 returns the same instances for it."""
+        return self._send(operation) if missing_slots(operation, request) else replace(operation, request=None)
 
     def _zone_order(self) -> tuple[str, ...]:
         """Zones, best first; listed only when EC2 refuses the first choice."""
@@ -175,44 +182,74 @@ class Launcher:
             self._zones = zone_order(layout, self._placement)
         return self._zones
 
-    def _request(self, operation: Operation, slot: LaunchSlot) -> Operation:
-        answer = self._request_with_retries(operation.operation_id, slot)
-        if answer.instance_id:
-            return operation.with_slot(self._launched(slot, answer.instance_id))
-        refusal = Refusal(pool=pool_of(slot), code=answer.code, message=answer.message)
-        reaction = refusal.refusal_class.reaction
-        if reaction == "search by tag":
-            return operation.with_slot(self._search_by_tag(operation, slot, refusal))
-        self.refusals.append(refusal)
-        if reaction != "next pool":
-            self._final_refusal = refusal
-        now = self._clock.now()
-        closed = pools_closed_by(refusal, self._placement, now + self._settings.pool_back_off_seconds)
-        return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
+    def _send(self, operation: Operation) -> Operation:
+        """Send the request of the operation and record its answer."""
+        request = operation.request
+        assert request is not None
+        self._guard(operation)
+        answer = self._send_with_retries(operation.operation_id, request)
+        operation = record_answer(operation, answer.launched, self._clock.now())
+        refusals = answer.refusals or (refusals_of(request, answer.code, answer.message) if answer.code else ())
+        unclear = not refusals or any(refusal.refusal_class.reaction == "search by tag" for refusal in refusals)
+        if unclear and missing_slots(operation, request):
+            operation = self._search_by_tag(operation, request)
+        if missing := missing_slots(operation, request):
+            if not explains(refusals, request):
+                refusals += refusals_of(request, NOT_FULFILLED, "EC2 launched fewer instances than requested")
+            operation = self._react(operation, missing, refusals, repeated=bool(answer.code))
+        elif unclear:
+            refusals = ()
+        self.refusals += refusals
+        operation = self._close_pools(operation, refusals)
+        self._record(operation)
+        return operation
 
-    def _request_with_retries(self, operation_id: str, slot: LaunchSlot) -> LaunchResult:
-        token = client_token(operation_id, slot)
+    def _send_with_retries(self, operation_id: str, request: LaunchRequest) -> LaunchAnswer:
         for attempt in itertools.count():
-            answer = self._ec2.launch(slot, operation_id=operation_id, token=token)
-            pause = retry_pause_seconds(token, attempt)
-            retries = class_of(answer.code).reaction == "same request again"
-            if not retries or self._clock.now() + pause > self._retry_until:
+            answer = self._ec2.launch(request, operation_id=operation_id)
+            if class_of(answer.code).reaction != "same request again" or not self._pause(operation_id, attempt):
                 break
-            self._clock.sleep(pause)
         return answer
 
-    def _search_by_tag(self, operation: Operation, slot: LaunchSlot, refusal: Refusal) -> LaunchSlot:
+    def _pause(self, operation_id: str, attempt: int) -> bool:
+        """Wait before the next try; False when the time for repetitions is over."""
+        pause = retry_pause_seconds(operation_id, attempt)
+        if self._clock.now() + pause > self._retry_until:
+            return False
+        self._clock.sleep(pause)
+        return True
+
+    def _search_by_tag(self, operation: Operation, request: LaunchRequest) -> Operation:
         for pause in SEARCH_PAUSES_SECONDS:
             self._clock.sleep(pause)
-            found = recover_by_tag(self._ec2, operation)
-            mine = next(s for s in found.slots if s.number == slot.number)
-            if mine.outcome != "planned":
-                return mine
-        self.refusals.append(refusal)
-        return _failed(slot, refusal.sentence)
+            operation = recover_by_tag(self._ec2, operation)
+            if not missing_slots(operation, request):
+                break
+        return operation
 
-    def _launched(self, slot: LaunchSlot, instance_id: str) -> LaunchSlot:
-        return replace(slot, outcome="launched", instance_id=instance_id, launched_at=self._clock.now(), detail="")
+    def _react(
+        self, operation: Operation, missing: tuple[LaunchSlot, ...], refusals: tuple[Refusal, ...], *, repeated: bool
+    ) -> Operation:
+        """After an answer without an instance for some slots: whether they are tried again, else why not.
+
+        repeated: EC2 refused the whole request, and it was sent again for as long as that may help.
+        """
+        reactions = {refusal.refusal_class.reaction: refusal for refusal in refusals}
+        throttled = reactions.get("same request again")
+        if "stop" in reactions:
+            self._final_refusal = reactions["stop"]
+        elif "search by tag" in reactions:
+            for slot in missing:
+                operation = operation.with_slot(_failed(slot, reactions["search by tag"].sentence))
+        elif throttled and (repeated or not self._pause(operation.operation_id, missing[0].attempt)):
+            self._final_refusal = throttled
+        return operation
+
+    def _close_pools(self, operation: Operation, refusals: Iterable[Refusal]) -> Operation:
+        now = self._clock.now()
+        until = now + self._settings.pool_back_off_seconds
+        closed = [pool for refusal in refusals for pool in pools_closed_by(refusal, self._placement, until)]
+        return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
 
     def _confirm(self, operation: Operation) -> None:
         for slot in operation.slots:

@@ -119,13 +119,14 @@ class Ec2Side:
         code: str = "InsufficientInstanceCapacity",
         count: int | None = None,
         until: float | None = None,
+        when: Callable[[], bool] = lambda: True,
     ) -> FaultRule:
-        """RunInstances fails for the pools that match; None matches every value."""
+        """A launch fails in the pools that match; None matches every value."""
 
         def matches(parameters: Mapping[str, Any]) -> bool:
             pool = self.pool_of(parameters)
             wanted = ((az, pool.az), (instance_type, pool.instance_type), (market, pool.market))
-            return all(want in (None, have) for want, have in wanted)
+            return all(want in (None, have) for want, have in wanted) and when()
 
         return self._faults.inject(
             FaultRule(

@@ -92,7 +92,7 @@ class Watch:
     def _before(self, call: AwsCall) -> None:
         if call.attempts > 1 and call.operation != "TerminateInstances":
             return
-        changing = call.operation in ("RunInstances", "TerminateInstances", "SendCommand")
+        changing = call.operation in ("CreateFleet", "TerminateInstances", "SendCommand")
         document = str(call.parameters.get("DocumentName", ""))
         if changing and not document.endswith(LOOKS_ONLY):
             self._only_the_holder(call)
@@ -102,7 +102,7 @@ class Watch:
     def _after(self, call: AwsCall) -> None:
         if call.service == "dynamodb" and not call.reads:
             self._stored(call)
-        if call.operation == "RunInstances":
+        if call.operation == "CreateFleet":
             self._count()
 
     def _only_the_holder(self, call: AwsCall) -> None:

@@ -15,15 +15,17 @@ from node_fleet.domain.interruption.announcement import Announcement
 from node_fleet.domain.interruption.response import Interruption, plan_response, replacement_slot
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance, NodeReading
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.services import Services
 from node_fleet.settings import Settings
 from simulator.aws.cloud import Cloud
+from simulator.aws.moto_patches.fleet import TOKEN_SECONDS
 from simulator.clock import VirtualClock
 from tests.support.handlers.fakes import Prometheus, Publisher, Records, Server, inspection_text, worker_line
+from tests.support.launches import request
 from tests.support.simulated_aws import create_table
 
 START = 1_790_000_000
@@ -72,12 +74,10 @@ class Bench:
 
     def running(self, number: int = 1, *, zone: str = ZONES[0], operation_id: str = "up-before") -> Instance:
         """One running Spot worker."""
-        slot = LaunchSlot(
-            number=number, zone=zone, subnet_id=self.settings.zones[zone], instance_type="t3.small", market="spot"
-        )
-        answer = self.tools.ec2.launch(slot, operation_id=operation_id, token=f"{operation_id}-{number}")
+        wanted = request(number, zone=zone, subnet_id=self.settings.zones[zone], attempt=int(self.clock.now()))
+        (instance_id,) = self.tools.ec2.launch(wanted, operation_id=operation_id).launched
         self.clock.advance(70)
-        found = self.tools.ec2.find_worker(answer.instance_id)
+        found = self.tools.ec2.find_worker(instance_id)
         assert found is not None
         return found
 
@@ -108,10 +108,10 @@ class Bench:
         self.tools.state.set_pause(Pause(reason="sale", by="ann", since=now, until=now + seconds))
 
     def clear(self) -> None:
-        """No workers and no state item, long after those that were there."""
+        """No workers and no state item, so long after those that were there that EC2 has forgotten their tokens."""
         self.clock.advance(1200)
         self.tools.ec2.terminate(self.ids())
-        self.clock.advance(4000)
+        self.clock.advance(TOKEN_SECONDS)
         key = {"cluster_id": {"S": self.settings.cluster_id}}
         self.cloud.client("dynamodb").delete_item(TableName=self.settings.state_table, Key=key)
 
@@ -159,12 +159,12 @@ def node_of(instance_id: str, *, ready: bool = True, taints: tuple[str, ...] = (
 
 
 @contextlib.contextmanager
-def bench(**settings: Any) -> Iterator[Bench]:
-    """A virtual AWS with three subnets, a launch template and the state table; functions read `settings`."""
+def bench(*, zones: int = len(ZONES), **settings: Any) -> Iterator[Bench]:
+    """A virtual AWS with a subnet in each zone, a launch template and the state table; functions read `settings`."""
     clock = VirtualClock(START)
     with Cloud(clock) as cloud:
         ec2 = cloud.client("ec2")
-        subnets = _subnets(ec2)
+        subnets = _subnets(ec2, ZONES[:zones])
         wanted = Settings.from_mapping(
             {
                 "cluster_id": "test",
@@ -191,13 +191,13 @@ def bench(**settings: Any) -> Iterator[Bench]:
         services_module._services_for.cache_clear()
 
 
-def _subnets(ec2: Any) -> str:
+def _subnets(ec2: Any, zones: tuple[str, ...]) -> str:
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     made = [
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.9.{n}.0/24", AvailabilityZone=zone)["Subnet"]["SubnetId"]
-        for n, zone in enumerate(ZONES)
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.9.{16 * n}.0/20", AvailabilityZone=zone)["Subnet"]["SubnetId"]
+        for n, zone in enumerate(zones)
     ]
-    return ",".join(f"{zone}={subnet}" for zone, subnet in zip(ZONES, made, strict=True))
+    return ",".join(f"{zone}={subnet}" for zone, subnet in zip(zones, made, strict=True))
 
 
 def _template(ec2: Any) -> str:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from unittest import mock
 
 from node_fleet.adapters.dynamodb import to_attributes
-from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
+from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.adapters.state_store import StateStore
-from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.operation import LaunchRequest
+from node_fleet.domain.scale_up.requests import LaunchAnswer, slots_tag
 from tests.support.handlers.bench import Bench
 
 CHECKS = ("InspectNodes", "CheckNode")
@@ -120,9 +121,9 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
 def _ec2_changes(trace: Trace) -> dict[str, Any]:
     launch, tag, terminate = Ec2Fleet.launch, Ec2Fleet.tag, Ec2Fleet.terminate
 
-    def launched(ec2: Ec2Fleet, slot: LaunchSlot, **named: str) -> LaunchResult:
-        trace.add("change", "launch", f"{slot.number} {slot.zone} {slot.instance_type} {slot.market}")
-        return launch(ec2, slot, operation_id=named["operation_id"], token=named["token"])
+    def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
+        trace.add("change", "launch", f"{slots_tag(request)} {request.zone} {request.types} {request.market}")
+        return launch(ec2, request, operation_id=operation_id)
 
     def tagged(ec2: Ec2Fleet, ids: Iterable[str], tags: dict[str, str]) -> None:
         named = list(ids)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
-from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.operation import LaunchRequest
+from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from tests.support.handlers.bench import MOTO_IMAGE, ZONES, Bench, bench
+from tests.support.launches import request
 
 REFUSALS = {
     "InsufficientInstanceCapacity": 500,
@@ -50,20 +55,18 @@ def fleet(module_bench: Bench) -> Iterator[Bench]:
     module_bench.clock.advance(4000)
 
 
-def slot(made: Bench, number: int = 1, *, market: str = "spot", zone: str = ZONES[0]) -> LaunchSlot:
-    return LaunchSlot(
-        number=number,
-        zone=zone,
-        subnet_id=made.settings.zones[zone],
-        instance_type="t3.small",
-        market="spot" if market == "spot" else "on-demand",
-    )
+def wanted(made: Bench, *numbers: int, market: Market = "spot", zone: str = ZONES[0], **more: Any) -> LaunchRequest:
+    return request(*numbers, zone=zone, subnet_id=made.settings.zones[zone], market=market, **more)
+
+
+attempts = itertools.count()
 
 
 def launch(made: Bench, number: int = 1, **more: Any) -> str:
-    answer = made.tools.ec2.launch(slot(made, number, **more), operation_id="up-1", token=f"{id(made)}-{number}-{more}")
-    assert answer.instance_id, answer
-    return answer.instance_id
+    """One instance, by a request that was not sent before."""
+    answer = made.tools.ec2.launch(wanted(made, number, attempt=next(attempts), **more), operation_id="up-1")
+    (instance_id,) = answer.launched
+    return instance_id
 
 
 def foreign(made: Bench, **tags: str) -> str:
@@ -139,10 +142,19 @@ def test_38_a_machine_without_all_our_tags_is_not_ours(fleet: Bench, tags: dict[
 @pytest.mark.parametrize("price", ["", "0.02"])
 def test_38_spot_is_asked_for_once_and_ends_by_termination(fleet: Bench, price: str) -> None:
     settings = Settings.from_env({**fleet.environment(), **({"SPOT_MAX_PRICE": price} if price else {})})
-    Ec2Fleet(fleet.cloud.client("ec2"), settings).launch(slot(fleet), operation_id="up-1", token=f"price{price}")
-    options = fleet.cloud.recorder.of("RunInstances")[-1].parameters["InstanceMarketOptions"]
-    expected = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
-    assert options == {"MarketType": "spot", "SpotOptions": {**expected, **({"MaxPrice": price} if price else {})}}
+    asking = wanted(fleet, types=("t3.small", "t3a.small"), attempt=next(attempts))
+    Ec2Fleet(fleet.cloud.client("ec2"), settings).launch(asking, operation_id="up-1")
+    asked = fleet.cloud.recorder.of("CreateFleet")[-1].parameters
+    assert (asked["Type"], asked["TargetCapacitySpecification"]["DefaultTargetCapacityType"]) == ("instant", "spot")
+    assert asked["SpotOptions"] == {
+        "AllocationStrategy": "price-capacity-optimized",
+        "InstanceInterruptionBehavior": "terminate",
+    }
+    (config,) = asked["LaunchTemplateConfigs"]
+    most = {"MaxPrice": price} if price else {}
+    assert config["Overrides"] == [
+        {"InstanceType": kind, "SubnetId": asking.subnet_id, **most} for kind in ("t3.small", "t3a.small")
+    ]
 
 
 @pytest.mark.parametrize("version", ["1", "2", "17"])
@@ -154,40 +166,69 @@ def test_42_the_explicit_version_is_asked_for_and_tagged(fleet: Bench, version: 
             LaunchTemplateId=fleet.settings.launch_template_id, LaunchTemplateData={"ImageId": MOTO_IMAGE}
         )
     settings = Settings.from_env({**fleet.environment(), "LAUNCH_TEMPLATE_VERSION": version})
-    answer = Ec2Fleet(client, settings).launch(slot(fleet), operation_id="up-1", token=f"version{version}")
-    asked = fleet.cloud.recorder.of("RunInstances")[-1].parameters
-    assert asked["LaunchTemplate"] == {"LaunchTemplateId": fleet.settings.launch_template_id, "Version": version}
+    answer = Ec2Fleet(client, settings).launch(wanted(fleet, attempt=next(attempts)), operation_id="up-1")
+    asked = fleet.cloud.recorder.of("CreateFleet")[-1].parameters
+    assert asked["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"] == {
+        "LaunchTemplateId": fleet.settings.launch_template_id,
+        "Version": version,
+    }
     tags = {t["Key"]: t["Value"] for t in asked["TagSpecifications"][0]["Tags"]}
-    assert tags["TemplateVersion"] == version and answer.instance_id
+    assert tags["TemplateVersion"] == version and len(answer.launched) == 1
 
 
-def test_one_instance_is_asked_for_at_a_time(fleet: Bench) -> None:
-    launch(fleet)
-    asked = fleet.cloud.recorder.of("RunInstances")[-1].parameters
-    assert (asked["MinCount"], asked["MaxCount"]) == (1, 1)
+@pytest.mark.parametrize("types", [("t3.small", "t3a.small"), ("t3a.small", "t3.small")])
+def test_an_on_demand_instance_is_of_the_first_type_that_has_capacity(fleet: Bench, types: tuple[str, ...]) -> None:
+    asking = wanted(fleet, 1, 2, market="on-demand", types=types, attempt=next(attempts))
+    assert set(fleet.tools.ec2.launch(asking, operation_id="up-1").launched.values()) == {types[0]}
+    asked = fleet.cloud.recorder.of("CreateFleet")[-1].parameters
+    assert (asked["OnDemandOptions"], "SpotOptions" in asked) == ({"AllocationStrategy": "prioritized"}, False)
+
+
+def test_what_ec2_does_not_launch_is_refused_by_type_beside_what_it_launches(fleet: Bench) -> None:
+    fleet.cloud.ec2.dry_pool(instance_type="t3a.small")
+    left = iter((False, False, True))
+    fleet.cloud.ec2.dry_pool(instance_type="t3.small", code="VcpuLimitExceeded", when=lambda: next(left))
+    asking = wanted(fleet, 1, 2, 3, types=("t3.small", "t3a.small"), attempt=next(attempts))
+    answer = fleet.tools.ec2.launch(asking, operation_id="up-1")
+    assert (set(answer.launched.values()), set(answer.launched)) == ({"t3.small"}, fleet.ids())
+    assert [(r.pool, r.code) for r in answer.refusals] == [
+        (Pool(ZONES[0], "t3a.small", "spot"), "InsufficientInstanceCapacity"),
+        (Pool(ZONES[0], "t3.small", "spot"), "VcpuLimitExceeded"),
+    ]
+    assert {i.slot_numbers for i in fleet.instances()} == {(1, 2, 3)}
+
+
+def test_an_error_that_names_no_type_concerns_each_type_of_the_request(fleet: Bench) -> None:
+    errors = [{"ErrorCode": "UnfulfillableCapacity", "ErrorMessage": "why", "Lifecycle": "spot"}] * 2
+    client = SimpleNamespace(create_fleet=lambda **_: {"FleetId": "fleet-1", "Errors": errors})
+    answer = Ec2Fleet(client, fleet.settings).launch(
+        wanted(fleet, types=("t3.small", "t3a.small")), operation_id="up-1"
+    )
+    assert [(r.pool.instance_type, r.message) for r in answer.refusals] == [("t3.small", "why"), ("t3a.small", "why")]
 
 
 @pytest.mark.parametrize("market", ["spot", "on-demand"])
 @pytest.mark.parametrize("code", sorted(REFUSALS))
-def test_a_refusal_is_an_answer_asked_for_once(fleet: Bench, code: str, market: str) -> None:
-    rule = FaultRule(operation="RunInstances", code=code, status=REFUSALS[code], message="EC2's own words")
+def test_a_refusal_is_an_answer_asked_for_once(fleet: Bench, code: str, market: Market) -> None:
+    rule = FaultRule(operation="CreateFleet", code=code, status=REFUSALS[code], message="EC2's own words")
     fleet.cloud.faults.inject(rule)
-    answer = fleet.tools.ec2.launch(slot(fleet, market=market), operation_id="up-1", token="refused")
-    assert (answer.code, answer.message, answer.instance_id) == (code, "EC2's own words", "")
+    answer = fleet.tools.ec2.launch(wanted(fleet, market=market), operation_id="up-1")
+    assert (answer.code, answer.message, answer.launched) == (code, "EC2's own words", {})
     assert rule.hits == 1
 
 
 def test_a_lost_answer_is_told_apart_from_a_refusal(fleet: Bench) -> None:
-    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="ReplyLost", count=1))
-    first = fleet.tools.ec2.launch(slot(fleet), operation_id="up-1", token="lost")
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="ReplyLost", count=1))
+    asking = wanted(fleet, 1, 2, attempt=next(attempts))
+    first = fleet.tools.ec2.launch(asking, operation_id="up-1")
     assert first.code == "ConnectionError"
-    second = fleet.tools.ec2.launch(slot(fleet), operation_id="up-1", token="lost")
-    assert [i.instance_id for i in fleet.instances()] == [second.instance_id]
+    second = fleet.tools.ec2.launch(asking, operation_id="up-1")
+    assert fleet.ids() == set(second.launched)
 
 
 def test_a_missing_template_setting_is_named(fleet: Bench) -> None:
     with pytest.raises(LaunchConfigurationError, match="LAUNCH_TEMPLATE_ID"):
-        Ec2Fleet(fleet.cloud.client("ec2"), Settings()).launch(slot(fleet), operation_id="up-1", token="x")
+        Ec2Fleet(fleet.cloud.client("ec2"), Settings()).launch(wanted(fleet), operation_id="up-1")
 
 
 @pytest.mark.parametrize("known", [0, 1, 3])
@@ -271,23 +312,7 @@ def test_another_clusters_server_is_never_taken_for_ours(fleet: Bench) -> None:
 def test_40_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fleet: Bench) -> None:
     first, second = launch(fleet, 1), launch(fleet, 2)
     fleet.tools.ec2.terminate([second])
-    found = fleet.tools.ec2.launched_by("up-1")
-    assert {n: f.instance_id for n, f in found.items()} == {1: first, 2: second}
-    assert found[2].state in ("shutting-down", "terminated")
-    assert fleet.tools.ec2.launched_by("up-2") == {}
-
-
-@pytest.mark.parametrize("live_first", [True, False])
-def test_of_two_instances_in_one_slot_the_one_that_lives_is_found_in_whichever_order_ec2_lists_them(
-    fleet: Bench, monkeypatch: pytest.MonkeyPatch, live_first: bool
-) -> None:
-    dead = launch(fleet, zone=ZONES[0])
-    fleet.tools.ec2.terminate([dead])
-    live = launch(fleet, zone=ZONES[1])
-    describe = Ec2Fleet._describe
-
-    def listed(ec2: Ec2Fleet, filters: Any) -> list[Any]:
-        return sorted(describe(ec2, filters), key=lambda raw: (raw["InstanceId"] == live) is not live_first)
-
-    monkeypatch.setattr(Ec2Fleet, "_describe", listed)
-    assert fleet.tools.ec2.launched_by("up-1")[1].instance_id == live
+    found = {instance.instance_id: instance for instance in fleet.tools.ec2.launched_by("up-1")}
+    assert {i: one.slot_numbers for i, one in found.items()} == {first: (1,), second: (2,)}
+    assert found[second].state in ("shutting-down", "terminated")
+    assert fleet.tools.ec2.launched_by("up-2") == ()

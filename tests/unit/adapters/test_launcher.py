@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
+from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.adapters.launcher import placement_from
-from node_fleet.domain.model.errors import LaunchError, NodeFleetError
-from node_fleet.domain.scale_up.placement import Pool
+from node_fleet.domain.model.errors import LaunchError, NoCapacityError, NodeFleetError
+from node_fleet.domain.model.operation import LaunchRequest
+from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from simulator.aws.recorder import AwsCall
@@ -50,43 +55,124 @@ def launch(made: Bench, count: int = 1) -> dict[str, Any]:
 
 
 def asked(made: Bench) -> list[AwsCall]:
-    return made.cloud.recorder.of("RunInstances")
+    return made.cloud.recorder.of("CreateFleet")
 
 
-def pools(made: Bench) -> list[Pool]:
-    found = [made.cloud.ec2.pool_of(call.parameters) for call in asked(made)]
-    return [Pool(p.az, p.instance_type, "spot" if p.market == "spot" else "on-demand") for p in found]
+def places(made: Bench) -> list[tuple[str, Market, tuple[str, ...], int]]:
+    """Zone, market, types and number of instances of each request."""
+    zones = {subnet: zone for zone, subnet in made.settings.zones.items()}
+    found = []
+    for call in asked(made):
+        overrides = call.parameters["LaunchTemplateConfigs"][0]["Overrides"]
+        capacity = call.parameters["TargetCapacitySpecification"]
+        (zone,) = {zones[override["SubnetId"]] for override in overrides}
+        types = tuple(override["InstanceType"] for override in overrides)
+        found.append((zone, capacity["DefaultTargetCapacityType"], types, capacity["TotalTargetCapacity"]))
+    return found
 
 
 @pytest.mark.parametrize("code", [code for code in codes_that_close("the pool") if code != "InsufficientCapacity"])
 def test_35_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Bench, code: str) -> None:
     fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot", code=code)
     answer = launch(fleet)
-    assert pools(fleet) == [Pool(ZONES[0], TYPES[0], "spot"), Pool(ZONES[1], TYPES[0], "spot")]
+    assert places(fleet) == [(zone, "spot", TYPES, 1) for zone in ZONES[:2]]
     assert all(call.attempts == 1 for call in asked(fleet))
-    (dry,) = fleet.operation(answer).dry_pools
-    assert (dry.zone, dry.until) == (ZONES[0], int(fleet.clock.now()) + fleet.settings.pool_back_off_seconds)
+    until = int(fleet.clock.now()) + fleet.settings.pool_back_off_seconds
+    assert {(dry.zone, dry.instance_type, dry.until) for dry in fleet.operation(answer).dry_pools} == {
+        (ZONES[0], kind, until) for kind in TYPES
+    }
     assert any("no capacity" in note and ZONES[0] in note for note in answer["notes"])
 
 
-def test_35_zones_then_types_then_on_demand(fleet: Bench) -> None:
+def test_35_types_then_zones_then_on_demand(fleet: Bench) -> None:
     fleet.cloud.ec2.dry_pool(market="spot")
     launch(fleet)
-    spot = [Pool(z, t, "spot") for t in TYPES for z in ZONES]
-    assert pools(fleet) == [*spot, Pool(ZONES[0], TYPES[0], "on-demand")]
-    assert len({call.parameters["ClientToken"] for call in asked(fleet)}) == 7
+    assert places(fleet) == [
+        *[(zone, "spot", TYPES, 1) for zone in ZONES],
+        (ZONES[2], "on-demand", TYPES, 1),
+    ]
+    assert len({call.parameters["ClientToken"] for call in asked(fleet)}) == 4
+
+
+def test_of_a_type_without_capacity_a_dear_one_and_a_cheap_one_the_cheap_one_is_launched(fleet: Bench) -> None:
+    fleet.cloud.fleets.prices.update({"t3.small": 0.02, "t3a.small": 0.01})
+    launch(fleet)
+    fleet.cloud.fleets.prices.clear()
+    assert [i.instance_type for i in fleet.instances()] == ["t3a.small"]
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_slots_of_one_zone_are_one_request(fleet: Bench, count: int) -> None:
+    launch(fleet, count)
+    sizes = [len(range(n, count, 3)) for n in range(min(count, 3))]
+    assert places(fleet) == [(zone, "spot", TYPES, size) for zone, size in zip(ZONES, sizes, strict=False)]
+
+
+def test_of_a_partial_answer_what_was_launched_is_kept_and_the_rest_is_tried_elsewhere(fleet: Bench) -> None:
+    left = itertools.chain([False], itertools.repeat(True))
+    fleet.cloud.ec2.dry_pool(az=ZONES[0], when=lambda: next(left))
+    answer = launch(fleet, 4)
+    assert places(fleet) == [
+        (ZONES[0], "spot", TYPES, 2),
+        (ZONES[1], "spot", TYPES, 1),
+        (ZONES[2], "spot", TYPES, 1),
+        (ZONES[1], "spot", TYPES, 1),
+    ]
+    assert Counter(i.zone for i in fleet.instances()) == {ZONES[0]: 1, ZONES[1]: 2, ZONES[2]: 1}
+    assert set(fleet.operation(answer).instance_ids) == fleet.ids()
+
+
+def test_instances_that_an_answer_does_not_name_are_found_by_their_tag(fleet: Bench) -> None:
+    real = Ec2Fleet.launch
+
+    def empty(ec2: Ec2Fleet, asking: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
+        real(ec2, asking, operation_id=operation_id)
+        return LaunchAnswer()
+
+    with mock.patch.object(Ec2Fleet, "launch", empty):
+        answer = launch(fleet, 2)
+    assert set(fleet.operation(answer).instance_ids) == fleet.ids() and len(fleet.ids()) == 2
+    assert answer["notes"] == []
+
+
+def test_an_answer_without_instances_or_errors_closes_the_pools_that_were_offered(fleet: Bench) -> None:
+    with (
+        mock.patch.object(Ec2Fleet, "launch", lambda *_, **__: LaunchAnswer()),
+        pytest.raises(NoCapacityError, match=r"UnfulfillableCapacity for t3a\.small spot"),
+    ):
+        launch(fleet)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_type_that_ec2_throttles_is_requested_again_with_a_new_token(fleet: Bench, times: int) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="RequestLimitExceeded", count=2 * times))
+    launch(fleet)
+    assert places(fleet) == [(ZONES[0], "spot", TYPES, 1)] * (times + 1)
+    assert len({call.parameters["ClientToken"] for call in asked(fleet)}) == times + 1
+    assert len(fleet.instances()) == 1
+
+
+def test_types_that_ec2_throttles_without_end_are_given_up_within_the_time_of_the_step(fleet: Bench) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="RequestLimitExceeded"))
+    began = fleet.clock.now()
+    with pytest.raises(LaunchError, match="throttles"):
+        launch(fleet, 3)
+    assert fleet.clock.now() - began <= fleet.settings.launch_time_seconds + 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_35_the_spot_quota_is_met_once_and_the_rest_goes_on_demand(fleet: Bench, count: int) -> None:
     fleet.cloud.ec2.dry_pool(market="spot", code="MaxSpotInstanceCountExceeded")
     answer = launch(fleet, count)
-    assert [p.market for p in pools(fleet)] == ["spot", *["on-demand"] * count]
+    assert [market for _, market, _, _ in places(fleet)] == ["spot", *["on-demand"] * min(count, 3)]
+    assert Counter(i.zone for i in fleet.instances()) == {
+        z: len(range(n, count, 3)) for n, z in enumerate(ZONES[:count])
+    }
     assert answer["alerts"]["rows"][0][0] == "quota_exceeded" and "L-34B43A08" in answer["alerts"]["rows"][0][1]
 
 
 def test_a_pool_that_ran_dry_for_one_slot_is_not_asked_for_the_next(fleet: Bench) -> None:
-    rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], instance_type=TYPES[0])
+    rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], instance_type="t3a.small")
     launch(fleet, 6)
     assert rule.hits == 1 and len(fleet.instances()) == 6
 
@@ -94,7 +180,8 @@ def test_a_pool_that_ran_dry_for_one_slot_is_not_asked_for_the_next(fleet: Bench
 def test_a_full_subnet_closes_its_zone(fleet: Bench) -> None:
     rule = fleet.cloud.ec2.dry_pool(az=ZONES[0], code="InsufficientFreeAddressesInSubnet")
     launch(fleet, 4)
-    assert rule.hits == 1 and {i.zone for i in fleet.instances()} == {ZONES[1], ZONES[2]}
+    assert [zone for zone, *_ in places(fleet)].count(ZONES[0]) == 1 and rule.hits == len(TYPES)
+    assert {i.zone for i in fleet.instances()} == {ZONES[1], ZONES[2]}
 
 
 @pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded"])
@@ -103,16 +190,16 @@ def test_37_a_quota_of_both_markets_ends_the_run_and_keeps_what_was_launched(
     fleet: Bench, code: str, lucky: int
 ) -> None:
     count = iter(range(100))
-    rule = fleet.cloud.faults.inject(
-        FaultRule(operation="RunInstances", code=code, when=lambda _: next(count) >= lucky)
-    )
+    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=code, when=lambda _: next(count) >= lucky))
     if lucky:
         answer = launch(fleet, 4)
         assert answer["launch"]["status"] == "launched" and "L-1216C47A" in answer["alerts"]["rows"][0][1]
     else:
         with pytest.raises(NodeFleetError, match="L-1216C47A"):
             launch(fleet, 4)
-    assert rule.hits == 2 and len(fleet.instances()) == lucky
+    assert len(fleet.instances()) == lucky
+    markets = [market for _, market, _, _ in places(fleet)]
+    assert markets.count("on-demand") == 1 and markets.index("on-demand") == len(markets) - 1
     held = {r.instance_id for r in fleet.state().reservations}
     assert held == {i.instance_id for i in fleet.instances()}
 
@@ -120,7 +207,7 @@ def test_37_a_quota_of_both_markets_ends_the_run_and_keeps_what_was_launched(
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError", "Unavailable"])
 @pytest.mark.parametrize("times", [1, 2, 4])
 def test_37_throttling_is_waited_out_with_the_same_token(fleet: Bench, code: str, times: int) -> None:
-    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=code, status=503, count=times))
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code=code, status=503, count=times))
     launch(fleet)
     calls = asked(fleet)
     assert len(calls) == times + 1 and len({c.parameters["ClientToken"] for c in calls}) == 1
@@ -130,7 +217,7 @@ def test_37_throttling_is_waited_out_with_the_same_token(fleet: Bench, code: str
 
 
 def test_throttling_without_end_is_given_up_within_the_step_s_time(fleet: Bench) -> None:
-    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="RequestLimitExceeded", status=503))
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="RequestLimitExceeded", status=503))
     began = fleet.clock.now()
     with pytest.raises(LaunchError, match="throttles"):
         launch(fleet, 3)
@@ -139,7 +226,7 @@ def test_throttling_without_end_is_given_up_within_the_step_s_time(fleet: Bench)
 
 @pytest.mark.parametrize("lost", ["ReplyLost", "ConnectionRefused"])
 def test_an_answer_that_got_lost_launches_nothing_twice(fleet: Bench, lost: str) -> None:
-    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=lost, count=1))
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code=lost, count=1))
     launch(fleet, 2)
     assert len(fleet.instances()) == 2
 
@@ -153,14 +240,14 @@ def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Be
     operation = fleet.operation(first)
     slot = replace(operation.slots[0], outcome="planned", instance_id="", launched_at=0)
     fleet.tools.state.save_operation(run, operation.with_slot(slot))
-    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="IdempotentParameterMismatch"))
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="IdempotentParameterMismatch"))
     second = launch_nodes(event, None)
     assert fleet.operation(second).slots[0].instance_id == operation.slots[0].instance_id
     assert len(fleet.instances()) == 1
 
 
 def test_a_token_used_before_fails_the_slot_when_no_instance_has_its_tag(fleet: Bench) -> None:
-    fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code="IdempotentParameterMismatch"))
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="IdempotentParameterMismatch"))
     with pytest.raises(NodeFleetError, match="IdempotentParameterMismatch"):
         launch(fleet, 1)
     assert fleet.instances() == ()
@@ -170,7 +257,7 @@ def test_a_token_used_before_fails_the_slot_when_no_instance_has_its_tag(fleet: 
     "code", ["UnauthorizedOperation", "InvalidLaunchTemplateId.VersionNotFound", "InvalidSubnetID.NotFound"]
 )
 def test_a_request_that_can_never_succeed_is_asked_once(fleet: Bench, code: str) -> None:
-    rule = fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=code, message="EC2's own words"))
+    rule = fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code=code, message="EC2's own words"))
     with pytest.raises(NodeFleetError, match="EC2's own words"):
         launch(fleet, 3)
     assert rule.hits == 1

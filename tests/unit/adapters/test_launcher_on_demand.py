@@ -21,7 +21,7 @@ def on_demand() -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("code", sorted(set(codes_that_close("the pool")) - NEVER_ON_DEMAND))
-def test_an_on_demand_fleet_falls_back_to_zones_and_types_and_never_to_spot(on_demand: Bench, code: str) -> None:
+def test_an_on_demand_fleet_takes_the_next_type_that_has_capacity_and_never_spot(on_demand: Bench, code: str) -> None:
     on_demand.cloud.recorder.forget()
     rule = on_demand.cloud.ec2.dry_pool(instance_type=TYPES[0], code=code)
     run = on_demand.begin(f"on-demand-{code}")
@@ -29,9 +29,9 @@ def test_an_on_demand_fleet_falls_back_to_zones_and_types_and_never_to_spot(on_d
     on_demand.cloud.faults.remove(rule)
     on_demand.tools.state.close_operation(run, on_demand.state().memory)
     on_demand.tools.state.release(run)
-    asked = [on_demand.cloud.ec2.pool_of(c.parameters) for c in on_demand.cloud.recorder.of("RunInstances")]
-    assert [(p.instance_type, p.market) for p in asked] == [
-        *[(TYPES[0], "on-demand")] * 3,
-        (TYPES[1], "on-demand"),
-    ]
-    assert len(on_demand.operation(answer).dry_pools) == 3
+    (asked,) = on_demand.cloud.recorder.of("CreateFleet")
+    overrides = asked.parameters["LaunchTemplateConfigs"][0]["Overrides"]
+    assert [(o["InstanceType"], o["Priority"]) for o in overrides] == [(TYPES[0], 0.0), (TYPES[1], 1.0)]
+    operation = on_demand.operation(answer)
+    assert [(s.instance_type, s.market) for s in operation.slots] == [(TYPES[1], "on-demand")]
+    assert [(d.instance_type, d.market) for d in operation.dry_pools] == [(TYPES[0], "on-demand")]

@@ -199,27 +199,31 @@ def test_one_worker_is_replaced_by_one() -> None:
 def test_the_replacement_counts_the_taken_worker_as_gone_and_avoids_its_pool() -> None:
     fleet = (ONE, instance(2, zone="b"), instance(3, zone="c", market="on-demand"))
     slot = replacement_slot(ONE, fleet, FleetState(cluster_id="c"), placement(), now=NOW)
+    assert slot is not None and (slot.zone, slot.instance_type, slot.market) == ("a", "t3a.small", "spot")
+    one_type = placement(instance_types=("t3.small",))
+    slot = replacement_slot(ONE, fleet, FleetState(cluster_id="c"), one_type, now=NOW)
     assert slot is not None and (slot.zone, slot.instance_type, slot.market) == ("b", "t3.small", "spot")
 
 
 @pytest.mark.parametrize(
-    ("interrupted", "types", "replaced_by"),
+    ("interrupted", "types", "replaced_by", "smaller"),
     [
-        ("t3.medium", ("t3.small", "t3.medium", "t3.large"), "t3.medium"),
-        ("t3.medium", ("t3.small", "t3.large", "t3.medium"), "t3.large"),
-        ("t3.small", ("t3.small", "t3.medium"), "t3.small"),
-        ("t3.small", ("t3a.small", "t3.small"), "t3a.small"),
-        ("t3.large", ("t3.small", "t3.medium"), "t3.small"),
-        ("x9.unknown", ("t3.small", "t3.medium"), "t3.small"),
+        ("t3.medium", ("t3.small", "t3.medium", "t3.large"), "t3.medium", ("t3.small",)),
+        ("t3.medium", ("t3.small", "t3.large", "t3.medium"), "t3.large", ("t3.small",)),
+        ("t3.small", ("t3.small", "t3.medium"), "t3.small", ()),
+        ("t3.small", ("t3a.small", "t3.small"), "t3a.small", ()),
+        ("t3.large", ("t3.small", "t3.medium"), "t3.small", ()),
+        ("x9.unknown", ("t3.small", "t3.medium"), "t3.small", ()),
     ],
 )
 def test_a_replacement_is_not_smaller_when_a_configured_type_is_not(
-    interrupted: str, types: tuple[str, ...], replaced_by: str
+    interrupted: str, types: tuple[str, ...], replaced_by: str, smaller: tuple[str, ...]
 ) -> None:
     fleet = (replace(ONE, instance_type=interrupted), instance(2, zone="b"))
     setup = placement(instance_types=types)
     slot = replacement_slot(fleet[0], fleet, FleetState(cluster_id="c"), setup, now=NOW)
     assert slot is not None and slot.instance_type == replaced_by
+    assert slot.smaller_types == smaller
 
 
 @pytest.mark.parametrize(

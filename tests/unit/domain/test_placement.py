@@ -138,11 +138,13 @@ def closed(*pools: tuple[str, str, str], until: int = NOW + 1) -> list[PoolBackO
     return [PoolBackOff(zone=z, instance_type=t, market=m, until=until) for z, t, m in pools]  # type: ignore[arg-type]
 
 
-def test_types_are_taken_in_order_of_preference_after_every_zone_was_considered() -> None:
-    dry = closed(("a", "t3.small", "spot"), ("b", "t3.small", "spot"))
-    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].zone == "c"
-    dry += closed(("c", "t3.small", "spot"))
-    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].instance_type == "t3a.small"
+def test_the_next_type_of_a_zone_is_planned_before_another_zone() -> None:
+    dry = closed(("a", "t3.small", "spot"))
+    (planned,) = plan_slots(1, [], placement(), back_offs=dry, now=NOW)
+    assert (planned.zone, planned.instance_type) == ("a", "t3a.small")
+    dry += closed(("a", "t3a.small", "spot"))
+    (planned,) = plan_slots(1, [], placement(), back_offs=dry, now=NOW)
+    assert (planned.zone, planned.instance_type) == ("b", "t3.small")
 
 
 def test_on_demand_is_taken_when_every_spot_pool_is_in_back_off() -> None:
@@ -150,10 +152,10 @@ def test_on_demand_is_taken_when_every_spot_pool_is_in_back_off() -> None:
     assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].market == "on-demand"
 
 
-@pytest.mark.parametrize(("until", "zone"), [(NOW + 1, "b"), (NOW, "a"), (NOW - 1, "a")])
-def test_a_dry_pool_rests_until_its_time_and_not_a_second_longer(until: int, zone: str) -> None:
+@pytest.mark.parametrize(("until", "kind"), [(NOW + 1, "t3a.small"), (NOW, "t3.small"), (NOW - 1, "t3.small")])
+def test_a_dry_pool_rests_until_its_time_and_not_a_second_longer(until: int, kind: str) -> None:
     dry = closed(("a", "t3.small", "spot"), until=until)
-    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].zone == zone
+    assert plan_slots(1, [], placement(), back_offs=dry, now=NOW)[0].instance_type == kind
 
 
 def test_with_every_pool_resting_nothing_is_planned() -> None:
@@ -163,7 +165,9 @@ def test_with_every_pool_resting_nothing_is_planned() -> None:
 
 def test_a_replacement_avoids_the_pool_that_is_being_taken_but_not_at_any_price() -> None:
     avoid = [Pool("a", "t3.small", "spot")]
-    assert plan_slots(1, [], placement(), now=NOW, avoid=avoid)[0].zone == "b"
+    (planned,) = plan_slots(1, [], placement(), now=NOW, avoid=avoid)
+    assert (planned.zone, planned.instance_type, planned.avoid) == ("a", "t3a.small", ("a/t3.small/spot",))
+    assert plan_slots(1, [], placement(instance_types=("t3.small",)), now=NOW, avoid=avoid)[0].zone == "b"
     only = placement(zones={"a": "subnet-a"}, instance_types=("t3.small",), spot_percent=100)
     assert plan_slots(1, [], only, now=NOW, avoid=avoid)[0].zone == "a"
 

@@ -88,7 +88,8 @@ def test_several_pods_get_the_cheapest_mix(shapes: list[PodShape], types: list[s
 
 def test_types_that_hold_only_the_first_pod_of_a_worker_come_last() -> None:
     configured = policy_of("t3.small", "t3.medium", "m5.large")
-    assert chosen([shape(2, 100, 1500)], configured) == [("t3.medium", "m5.large", "t3.small")]
+    found = new_workers([shape(2, 100, 1500)], configured)
+    assert [(w.types, w.smaller_types) for w in found] == [(("t3.medium", "m5.large"), ("t3.small",))]
 
 
 def test_without_the_price_of_each_type_the_configured_order_decides() -> None:

@@ -13,11 +13,12 @@ from handlers.close_notice import handler as close_notice
 from handlers.launch_replacement import handler as launch_replacement
 from handlers.notify_response import handler as notify_response
 from handlers.start_deadline_drain import handler as start_drain
-from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
+from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.errors import PausedError, ServerUnreachableError
-from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scale_down.lost_volumes import LostVolume
+from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.payload import take, to_payload
 from tests.support.handlers.bench import Bench
 from tests.support.handlers.fakes import answer, scale_down, target
@@ -171,12 +172,12 @@ def test_a_pause_that_comes_while_ec2_refuses_the_first_pool_prevents_the_next_r
     fleet: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payload = fleet.interrupted()
-    asked: list[LaunchSlot] = []
+    asked: list[LaunchRequest] = []
 
-    def refused(ec2: Ec2Fleet, slot: LaunchSlot, **named: str) -> LaunchResult:
-        asked.append(slot)
+    def refused(ec2: Ec2Fleet, request: LaunchRequest, **named: str) -> LaunchAnswer:
+        asked.append(request)
         fleet.pause()
-        return LaunchResult(code="InsufficientInstanceCapacity", message="none left")
+        return LaunchAnswer(code="InsufficientInstanceCapacity", message="none left")
 
     monkeypatch.setattr(Ec2Fleet, "launch", refused)
     with pytest.raises(PausedError, match="ann"):

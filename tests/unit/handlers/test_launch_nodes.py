@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from handlers.launch_nodes import handler
-from node_fleet.adapters.ec2 import Ec2Fleet, LaunchResult
+from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.errors import (
     LaunchConfigurationError,
     NoCapacityError,
@@ -15,7 +15,8 @@ from node_fleet.domain.model.errors import (
     QuotaExceededError,
 )
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.operation import LaunchSlot
+from node_fleet.domain.model.operation import LaunchRequest
+from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.payload import to_payload
 from simulator.aws.faults import FaultRule
 from tests.support.handlers.bench import ZONES, Bench
@@ -30,19 +31,19 @@ def test_launches_the_planned_workers_and_records_each(fleet: Bench) -> None:
     assert Counter(i.zone for i in fleet.instances()) == Counter(ZONES)
 
 
-def test_before_each_request_the_item_names_its_pool_and_after_a_pause_or_a_death_every_instance(
+def test_before_each_request_the_item_names_it_and_after_a_pause_or_a_death_every_instance(
     fleet: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first worker needs a second pool; the pause comes with its launch, before the second worker's request."""
     fleet.cloud.ec2.dry_pool(az=ZONES[0])
     launch, asked = Ec2Fleet.launch, []
 
-    def launched(ec2: Ec2Fleet, slot: LaunchSlot, **named: str) -> LaunchResult:
+    def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
         operation = fleet.state().operation
-        assert operation is not None and slot in operation.slots
-        asked.append(slot.zone)
-        answer = launch(ec2, slot, operation_id=named["operation_id"], token=named["token"])
-        if answer.instance_id:
+        assert operation is not None and operation.request == request
+        asked.append(request.zone)
+        answer = launch(ec2, request, operation_id=operation_id)
+        if answer.launched:
             fleet.pause()
         return answer
 
@@ -58,11 +59,17 @@ def test_before_each_request_the_item_names_its_pool_and_after_a_pause_or_a_deat
 def test_every_instance_carries_its_tags_from_its_launch(fleet: Bench) -> None:
     handler(fleet.event(fleet.begin(), 2), None)
     assert not fleet.cloud.recorder.of("CreateTags")
-    for call in fleet.cloud.recorder.of("RunInstances"):
+    for call in fleet.cloud.recorder.of("CreateFleet"):
+        tagged = {each["ResourceType"] for each in call.parameters["TagSpecifications"]}
+        assert tagged == {"fleet", "instance", "volume"}
         tags = {t["Key"]: t["Value"] for t in call.parameters["TagSpecifications"][0]["Tags"]}
         assert {"Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion"} == set(tags)
         assert (tags["ManagedBy"], tags["Role"], tags["Cluster"]) == ("node-fleet", "k3s-worker", "test")
-        assert call.parameters["LaunchTemplate"]["Version"] == "1"
+        (config,) = call.parameters["LaunchTemplateConfigs"]
+        assert config["LaunchTemplateSpecification"]["Version"] == "1"
+    described = fleet.cloud.client("ec2").describe_instances(InstanceIds=sorted(fleet.ids()))["Reservations"]
+    for instance in (one for reservation in described for one in reservation["Instances"]):
+        assert {t["Key"] for t in instance["Tags"]} >= set(tags)
 
 
 def test_a_dry_run_plans_and_changes_nothing(fleet: Bench) -> None:
@@ -125,15 +132,13 @@ def test_every_pool_without_capacity_is_recorded_and_not_asked_while_in_back_off
     fleet.cloud.recorder.forget()
     with pytest.raises(NoCapacityError, match="asks the first of them again in 600 s"):
         handler({**fleet.event(run, 1), "memory": to_payload(memory)}, None)
-    assert fleet.cloud.recorder.of("RunInstances") == []
+    assert fleet.cloud.recorder.of("CreateFleet") == []
 
 
 def test_a_missing_launch_template_is_named(fleet: Bench) -> None:
     lost = fleet.settings.launch_template_id
     text = f"The specified launch template, with template ID {lost}, does not exist."
-    fleet.cloud.faults.inject(
-        FaultRule(operation="RunInstances", code="InvalidLaunchTemplateId.NotFound", message=text)
-    )
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="InvalidLaunchTemplateId.NotFound", message=text))
     with pytest.raises(LaunchConfigurationError, match=lost):
         handler(fleet.event(fleet.begin(), 1), None)
 

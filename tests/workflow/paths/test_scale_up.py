@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from unittest import mock
 
 import pytest
 
 from node_fleet.domain.model.errors import Ec2Error, LaunchError, StateStoreError
+from simulator.aws.faults import REPLY_LOST, FaultRule
+from simulator.aws.recorder import AwsCall
 from simulator.fakes.scrapes import Scrapes
 from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import QUIET, a_slot, an_operation, nothing_left_behind
@@ -37,9 +40,11 @@ def large_pod(memory_mib: int) -> list[str]:
 
 def launched_types(fleet: Stage) -> list[str]:
     return [
-        call.parameters["InstanceType"]
-        for call in fleet.cloud.recorder.of("RunInstances")
-        if "LaunchNodes" in (call.function or "")
+        part["InstanceType"]
+        for call in fleet.cloud.recorder.of("CreateFleet")
+        if call.result and "LaunchNodes" in (call.function or "")
+        for part in call.result["Instances"]
+        for _ in part["InstanceIds"]
     ]
 
 
@@ -62,16 +67,78 @@ def test_a_pod_that_no_type_fits_is_listed_and_launches_nothing() -> None:
         nothing_left_behind(fleet)
 
 
+TYPES = ("t3.small", "t3a.small", "t3.medium")
+
+
+def planned(fleet: Stage, count: int) -> None:
+    """A scale-up of so many Spot workers in the first zone, which the next run continues."""
+    slots = tuple(a_slot(fleet, number=n, market="spot") for n in range(1, count + 1))
+    fleet.leave(an_operation(fleet, slots=slots))
+
+
+def fleet_requests(fleet: Stage) -> list[AwsCall]:
+    return fleet.cloud.recorder.of("CreateFleet")
+
+
+def test_of_three_spot_types_one_without_capacity_the_cheaper_of_the_others_is_launched() -> None:
+    with stage(warm_up=0, instance_types=",".join(TYPES)) as fleet:
+        fleet.cloud.fleets.prices.update({"t3.small": 0.001, "t3a.small": 0.01, "t3.medium": 0.02})
+        fleet.cloud.ec2.dry_pool(instance_type="t3.small", market="spot")
+        planned(fleet, 2)
+        run = fleet.tick()
+        assert (run.status, launched_types(fleet)) == ("SUCCEEDED", ["t3a.small"] * 2)
+        assert [(d.instance_type, d.market) for d in fleet.state().memory.dry_pools] == [("t3.small", "spot")]
+        nothing_left_behind(fleet)
+
+
+def test_without_spot_anywhere_the_same_execution_launches_on_demand() -> None:
+    with stage(warm_up=0, instance_types=",".join(TYPES)) as fleet:
+        fleet.cloud.ec2.dry_pool(market="spot")
+        planned(fleet, 2)
+        run = fleet.tick()
+        assert run.status == "SUCCEEDED" and "no capacity" in json.dumps(run.output_of("LaunchNodes"))
+        (asked,) = [part for call in fleet_requests(fleet) for part in (call.result or {})["Instances"]]
+        assert (asked["Lifecycle"], asked["InstanceType"], len(asked["InstanceIds"])) == ("on-demand", "t3.small", 2)
+        nothing_left_behind(fleet)
+
+
+def test_of_five_workers_the_three_that_a_zone_has_are_kept_and_two_come_from_another() -> None:
+    with stage(warm_up=0, instance_types=",".join(TYPES)) as fleet:
+        first = next(iter(fleet.settings.zones))
+        left = itertools.chain([False] * 3, itertools.repeat(True))
+        fleet.cloud.ec2.dry_pool(az=first, when=lambda: next(left))
+        planned(fleet, 5)
+        before = set(fleet.workers())
+        assert fleet.tick().status == "SUCCEEDED"
+        new = [fleet.cloud.ec2.instance(one).placement.zone for one in set(fleet.workers()) - before]
+        assert (new.count(first), len(new)) == (3, 5)
+        assert [c.parameters["TargetCapacitySpecification"]["TotalTargetCapacity"] for c in fleet_requests(fleet)] == [
+            5,
+            2,
+        ]
+        nothing_left_behind(fleet)
+
+
+def test_a_request_whose_answer_is_lost_is_sent_again_with_its_token_and_launches_one_batch() -> None:
+    with stage(warm_up=0) as fleet:
+        fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code=REPLY_LOST, count=1))
+        planned(fleet, 3)
+        assert fleet.tick().status == "SUCCEEDED"
+        tokens = [call.parameters["ClientToken"] for call in fleet_requests(fleet)]
+        assert (len(tokens), len(set(tokens)), len(fleet.workers())) == (2, 1, 5)
+        nothing_left_behind(fleet)
+
+
 def test_a_spot_warning_shortly_before_a_tick_launches_one_worker_although_ec2_lists_it_late() -> None:
     with stage(workers=4, market="spot", min_workers=4, max_workers=8, warm_up=2) as fleet:
         fleet.cloud.ec2.delays.invisible_seconds = 30
-        asked = len(fleet.cloud.recorder.of("RunInstances"))
+        asked = len(fleet.cloud.recorder.of("CreateFleet"))
         interval = fleet.settings.interval_seconds
         next_tick = max(run.started_at for run in fleet.sim.executions) + interval
         fleet.deployment.clock.advance(next_tick - 10 - fleet.now())
         fleet.cloud.ec2.warn_spot(fleet.workers()[0])
         fleet.deployment.clock.advance(3 * interval)
-        assert len(fleet.cloud.recorder.of("RunInstances")) == asked + 1
+        assert len(fleet.cloud.recorder.of("CreateFleet")) == asked + 1
         fleet.deployment.clock.advance(2 * interval)
         assert len(fleet.workers()) == 4
 

@@ -152,13 +152,13 @@ def replacement_slot(
 ) -> LaunchSlot | None:
     """Where the replacement is launched: in another pool than the worker's; None when every pool is in back-off.
 
-    Types that are smaller than the worker's come last.
+    Types that are smaller than the worker's come last, unless all are.
     """
     own_pool = Pool(instance.zone, instance.instance_type, instance.market)
     marked = mark_under_notice(
         instances, (*state.due_notices, Notice(instance_id=instance.instance_id, kind="", at=now))
     )
-    types = _smaller_last(instance.instance_type, placement.instance_types)
+    as_large, smaller = _types_by_size(instance.instance_type, placement.instance_types)
     slots = plan_slots(
         1,
         marked,
@@ -166,19 +166,22 @@ def replacement_slot(
         back_offs=state.memory.dry_pools,
         now=now,
         avoid=(own_pool,),
-        wanted=(NewWorker(types=types),) if types != placement.instance_types else (),
+        wanted=(NewWorker(types=as_large, smaller_types=smaller),) if smaller else (),
     )
     return slots[0] if slots else None
 
 
-def _smaller_last(instance_type: str, configured: tuple[str, ...]) -> tuple[str, ...]:
-    """The configured types; those that offer pods less CPU or memory than this type does come last."""
+def _types_by_size(instance_type: str, configured: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The configured types that offer pods as much as this one does, and the others; all types when each is smaller."""
     own = offered(instance_type) or (0, 0)
 
     def is_smaller(kind: str) -> bool:
         return any(other < mine for other, mine in zip(offered(kind) or own, own, strict=True))
 
-    return tuple(sorted(configured, key=is_smaller))
+    smaller = tuple(kind for kind in configured if is_smaller(kind))
+    if len(smaller) == len(configured):
+        return configured, ()
+    return tuple(kind for kind in configured if kind not in smaller), smaller
 
 
 def needs_no_replacement(operation: Operation | None, instance_id: str) -> bool:

@@ -53,7 +53,7 @@ class LaunchError(NodeFleetError):
 
 
 class LaunchConfigurationError(NodeFleetError):
-    """RunInstances cannot succeed as configured: fix the launch template, the permission or the subnet, then retry."""
+    """A launch cannot succeed as configured: fix the launch template, the permission or the subnet, then retry."""
 
 
 class QuotaExceededError(NodeFleetError):

@@ -25,11 +25,12 @@ FINISHED_TARGET_PHASES = REMOVED_TARGET_PHASES | {"undone", "skipped"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSlot:
-    """One worker to launch: zone, type and market, and its outcome. `attempt` counts the pools tried so far.
+    """One worker to launch: zone, type and market, and its outcome. `attempt` counts the requests sent for it so far.
 
-    end_code, end_message: the state reason of an instance that ended before it joined.
-    pools: "zone/type/market" of the only pools that may serve, because pending pods need them; empty: every pool.
-    types: the instance types to try, best first; empty: in the configured order.
+    instance_type: the best type until EC2 has chosen one. end_code, end_message: the state reason of an instance that
+    ended before it joined. pools: "zone/type/market" of the only pools that may serve, because pending pods need them;
+    empty: every pool. types: the types that suit equally, best first; empty: the configured ones. smaller_types: those
+    that are tried when no other pool of the market has capacity; avoid: pools that are tried after these.
     """
 
     number: int
@@ -48,6 +49,23 @@ class LaunchSlot:
     end_message: str = ""
     pools: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    smaller_types: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """One request for instances in one zone and market, an instance for each slot. EC2 chooses among the types.
+
+    types: best first. attempt: the number of requests that were sent for the first of the slots before.
+    """
+
+    slots: tuple[int, ...]
+    zone: str
+    subnet_id: str
+    market: Market
+    types: tuple[str, ...]
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +90,8 @@ class Target:
 class Operation:
     """A scale-up (slots) or scale-down (targets) that is not closed yet. Times are epoch seconds.
 
-    dry_pools: capacity pools that this operation found without capacity.
+    dry_pools: capacity pools that this operation found without capacity. request: the one that may have been sent and
+    whose answer is not recorded.
     """
 
     operation_id: str
@@ -87,6 +106,7 @@ class Operation:
     workers_before: int = 0
     phase_at: int = 0
     dry_pools: tuple[PoolBackOff, ...] = ()
+    request: LaunchRequest | None = None
 
     @property
     def instance_ids(self) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class FleetSize:
     max_workers: int = setting("MAX_NODES", 10, 1, 1000)
     """The largest number of workers. node-fleet never exceeds it."""
     instance_types: tuple[str, ...] = setting("INSTANCE_TYPES", ("t3.small",))
-    """Instance types of workers in order of preference, comma-separated. Pending pods get the cheapest that fits."""
+    """Instance types of workers, comma-separated. Spot: by price and capacity; on-demand: the first with capacity."""
     subnets: tuple[str, ...] = setting("SUBNETS", ())
     """Subnets of the workers as zone=subnet-id, comma-separated."""
     spot_percent: int = setting("SPOT_PERCENTAGE", 70, 0, 100, "%")

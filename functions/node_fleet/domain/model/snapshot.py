@@ -17,7 +17,8 @@ Source = Literal["live", "cached", "none"]
 class Instance:
     """One EC2 instance of the fleet that is pending or running (no other state counts as capacity).
 
-    addresses: every private address in EC2. node_names: the names that its Node may have; empty: any name.
+    addresses: every private address in EC2. node_names: the names that its Node may have; empty: any name. slot: the
+    numbers of the slots of the request that launched it.
     """
 
     instance_id: str
@@ -32,6 +33,11 @@ class Instance:
     addresses: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
     slot: str = ""
+
+    @property
+    def slot_numbers(self) -> tuple[int, ...]:
+        """The slots of which it may be the instance."""
+        return tuple(int(number) for number in self.slot.split() if number.isdigit())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +167,13 @@ class PodShape:
 class NewWorker:
     """A worker that a launch adds. pools: "zone/type/market" of each pool that may serve; empty: every pool.
 
-    types: the instance types to try, best first; empty: in the configured order.
+    types: the types that hold all its pods, best first; empty: the configured ones. smaller_types: those that hold some
+    of them, tried when no other type has capacity.
     """
 
     pools: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    smaller_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

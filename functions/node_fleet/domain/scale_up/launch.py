@@ -1,4 +1,4 @@
-"""The names, counts and sentences of a launch, and the pool that is tried next. Asks EC2 nothing; the launcher does."""
+"""The names, counts and sentences of a launch. Asks EC2 nothing; the launcher does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.scale_up.placement import Placement, Pool, planned_slot, pools_in_back_off, pools_in_order
+from node_fleet.domain.scale_up.placement import Placement, Pool
 from node_fleet.domain.scale_up.refusals import ALERT_OF_ERROR, UNKNOWN_REFUSAL, Refusal, pools_closed_by
 
 RUNNING_STATES = ("pending", "running")
@@ -22,12 +22,6 @@ EC2_LISTING_DELAY_SECONDS = 120
 """How long EC2 may fail to list an instance that it has just launched: until then a missing id means nothing."""
 ERRORS_WITHOUT_BACK_OFF = ("PausedError", "LeaseLostError")
 """Ends that show nothing about whether launching works: no back-off follows."""
-
-
-def client_token(operation_id: str, slot: LaunchSlot) -> str:
-    """Same slot in the same pool: same token, so that a repeated request launches nothing twice. 64 characters."""
-    parts = (operation_id, str(slot.number), slot.zone, slot.instance_type, slot.market)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def slot_key(operation_id: str, number: int) -> str:
@@ -49,7 +43,7 @@ def mark_under_notice(instances: Iterable[Instance], notices: Iterable[Notice]) 
 def count_workers(instances: Sequence[Instance], state: FleetState, now: int) -> int:
     """How many workers count against the maximum: instances that EC2 lists, and reservations that it does not list yet.
 
-    A reservation counts until its instance is listed (matched by id, or by the tags Operation and Slot before the
+    A reservation counts until its instance is listed (matched by id, or by the tags Operation and Slot before a
     reservation names the id). Instances under notice do not count.
     """
     listed = {i.instance_id for i in instances}
@@ -67,11 +61,20 @@ def with_promised(instances: Sequence[Instance], state: FleetState, now: int) ->
 
 
 def _unlisted(instances: Iterable[Instance], state: FleetState, now: int) -> list[Reservation]:
-    """The reservations of which EC2 lists no instance yet, without those of instances that do not count."""
-    known = set(state.ids_under_notice | state.ids_set_aside)
-    for instance in instances:
-        known |= {instance.instance_id, f"{instance.operation_id}:{instance.slot}"}
-    return [r for r in state.reservations if r.until > now and not {r.instance_id, r.key} & known]
+    """The reservations of which EC2 lists no instance yet, without those of instances that do not count.
+
+    A listed instance that no reservation names yet stands for the first reservation of its slots that has no instance.
+    """
+    listed = sorted(instances, key=lambda instance: instance.instance_id)
+    ids = {instance.instance_id for instance in listed}
+    excluded = ids | state.ids_under_notice | state.ids_set_aside
+    waiting = {r.key: r for r in state.reservations if r.until > now and r.instance_id not in excluded}
+    named = {reservation.instance_id for reservation in state.reservations if reservation.instance_id}
+    for instance in (each for each in listed if each.instance_id not in named):
+        keys = (slot_key(instance.operation_id, number) for number in instance.slot_numbers)
+        first = next((key for key in keys if key in waiting and not waiting[key].instance_id), None)
+        waiting.pop(first or "", None)
+    return list(waiting.values())
 
 
 def _promised(reservation: Reservation) -> Instance:
@@ -86,13 +89,25 @@ def _promised(reservation: Reservation) -> Instance:
     )
 
 
-def record_launched(operation: Operation, instances: Mapping[int, Instance]) -> Operation:
-    """The operation with the instances that an interrupted step launched, given by slot number."""
-    for slot in operation.slots:
-        instance = instances.get(slot.number)
-        if slot.outcome != "planned" or instance is None:
+def record_launched(operation: Operation, instances: Iterable[Instance]) -> Operation:
+    """The operation with the instances that an interrupted step launched, as EC2 lists them with its tag.
+
+    An instance belongs to the first slot of its request that is still planned; those that run come first.
+    """
+    known = set(operation.instance_ids)
+    order = sorted(instances, key=lambda i: (i.state not in RUNNING_STATES, i.instance_id))
+    for instance in (each for each in order if each.instance_id not in known):
+        waiting = (s for s in operation.slots if s.number in instance.slot_numbers and s.outcome == "planned")
+        slot = next(waiting, None)
+        if slot is None:
             continue
-        launched = replace(slot, outcome="launched", instance_id=instance.instance_id, launched_at=instance.launched_at)
+        launched = replace(
+            slot,
+            outcome="launched",
+            instance_id=instance.instance_id,
+            instance_type=instance.instance_type,
+            launched_at=instance.launched_at,
+        )
         ended = replace(launched, outcome="failed", detail="the instance was terminated before it joined")
         operation = operation.with_slot(launched if instance.state in RUNNING_STATES else ended)
     return operation
@@ -136,22 +151,9 @@ def merge_pool_back_offs(known: Iterable[PoolBackOff], new: Iterable[PoolBackOff
     return tuple(latest[pool] for pool in sorted(latest))
 
 
-def next_attempt(
-    slot: LaunchSlot, placement: Placement, zones: Iterable[str], *, back_offs: Iterable[PoolBackOff], now: int
-) -> LaunchSlot | None:
-    """The slot in the next pool that is not in back-off, with `attempt` one higher; None when none is left."""
-    closed = pools_in_back_off(back_offs, now) | {pool_of(slot)}
-    order = pools_in_order(slot.market, placement, tuple(zones), types=slot.types)
-    pool = next((p for p in order if p not in closed and (not slot.pools or p.name in slot.pools)), None)
-    if pool is None:
-        return None
-    following = planned_slot(pool, slot.number, placement, attempt=slot.attempt + 1)
-    return replace(following, pools=slot.pools, types=slot.types)
-
-
-def retry_pause_seconds(token: str, attempt: int, *, cap: float = 8.0) -> float:
-    """Pause before the same request is sent again: doubling, capped, spread by the token."""
-    spread = int(token[:4], 16) / 0xFFFF
+def retry_pause_seconds(operation_id: str, attempt: int, *, cap: float = 8.0) -> float:
+    """Pause before the same request is sent again: doubling, capped, spread by the operation."""
+    spread = int(hashlib.sha256(operation_id.encode()).hexdigest()[:4], 16) / 0xFFFF
     return float(min(cap, 2.0**attempt)) * (0.5 + 0.5 * spread)
 
 

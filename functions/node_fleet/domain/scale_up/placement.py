@@ -6,8 +6,8 @@ Every choice considers the whole fleet, workers in flight included, never only t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot
@@ -83,22 +83,24 @@ def pools_in_order(
     placement: Placement,
     zones: Sequence[str],
     *,
-    avoid: Iterable[Pool] = (),
+    avoid: Collection[str] = (),
     types: Sequence[str] = (),
+    smaller_types: Sequence[str] = (),
 ) -> tuple[Pool, ...]:
-    """Every pool in which a worker may be launched, best first: next zone, then next type, then the other market.
+    """Every pool in which a worker may be launched, best first: next type, then next zone, then the other market.
 
-    With SPOT_PERCENTAGE 0 no Spot pool is among them. Pools in `avoid` come last within their market: a replacement
-    should not use the pool that is interrupted. types: the types in another order than the configured one.
+    With SPOT_PERCENTAGE 0 no Spot pool is among them. Pools named in `avoid` come last within their market: a
+    replacement should not use the pool that is interrupted. types: instead of the configured ones. smaller_types: their
+    pools come after those of all other types of the market.
     """
-    avoided = set(avoid)
+    kinds = [*(types or placement.instance_types), *smaller_types]
     markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand", "spot")
     if placement.spot_percent == 0:
         markets = ("on-demand",)
     found: list[Pool] = []
     for each in markets:
-        pools = [Pool(zone, kind, each) for kind in types or placement.instance_types for zone in zones]
-        found += sorted(pools, key=lambda pool: pool in avoided)
+        pools = [Pool(zone, kind, each) for zone in zones for kind in kinds]
+        found += sorted(pools, key=lambda pool: (pool.name in avoid, pool.instance_type in smaller_types))
     return tuple(found)
 
 
@@ -123,31 +125,32 @@ def plan_slots(
 ) -> tuple[LaunchSlot, ...]:
     """Slots for `count` workers in pools that are not in back-off. Fewer when no such pool is left.
 
-    wanted: the pools and types of the first slots, which pending pods need.
+    wanted: the pools and types of the first slots, which pending pods need. avoid: pools that a slot uses last.
     """
     fleet = distribution_of(instances, list(placement.zones))
     closed = pools_in_back_off(back_offs, now)
+    avoided = tuple(pool.name for pool in avoid)
     slots: list[LaunchSlot] = []
     for number in range(1, count + 1):
         worker = wanted[number - 1] if number <= len(wanted) else NewWorker()
-        pool = _best_pool(fleet, placement, closed, tuple(avoid), worker)
+        pool = _best_pool(fleet, placement, closed, avoided, worker)
         if pool is None:
             continue
         fleet.add(pool.zone, pool.market)
-        slots.append(replace(planned_slot(pool, number, placement), pools=worker.pools, types=worker.types))
+        slots.append(
+            LaunchSlot(
+                number=number,
+                zone=pool.zone,
+                subnet_id=placement.zones[pool.zone],
+                instance_type=pool.instance_type,
+                market=pool.market,
+                pools=worker.pools,
+                types=worker.types,
+                smaller_types=worker.smaller_types,
+                avoid=avoided,
+            )
+        )
     return tuple(slots)
-
-
-def planned_slot(pool: Pool, number: int, placement: Placement, *, attempt: int = 0) -> LaunchSlot:
-    """A slot to launch in that pool."""
-    return LaunchSlot(
-        number=number,
-        zone=pool.zone,
-        subnet_id=placement.zones[pool.zone],
-        instance_type=pool.instance_type,
-        market=pool.market,
-        attempt=attempt,
-    )
 
 
 def pools_in_back_off(back_offs: Iterable[PoolBackOff], now: int) -> frozenset[Pool]:
@@ -159,7 +162,7 @@ def _best_pool(
     fleet: FleetDistribution,
     placement: Placement,
     closed: frozenset[Pool],
-    avoid: tuple[Pool, ...],
+    avoid: tuple[str, ...],
     worker: NewWorker,
 ) -> Pool | None:
     market = choose_market(
@@ -168,7 +171,10 @@ def _best_pool(
         spot_percent=placement.spot_percent,
         on_demand_minimum=placement.on_demand_minimum,
     )
-    order = pools_in_order(market, placement, zone_order(fleet, placement), avoid=avoid, types=worker.types)
+    zones = zone_order(fleet, placement)
+    order = pools_in_order(
+        market, placement, zones, avoid=avoid, types=worker.types, smaller_types=worker.smaller_types
+    )
     wanted = worker.pools
     return next((pool for pool in order if pool not in closed and (not wanted or pool.name in wanted)), None)
 

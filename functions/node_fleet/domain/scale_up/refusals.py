@@ -1,4 +1,4 @@
-"""What EC2's refusals of RunInstances mean: one table, a row for each class. Asks EC2 nothing.
+"""What EC2's refusals of launches mean: one table, a row for each class. Asks EC2 nothing.
 
 EC2 may also accept a launch and end the instance with a state reason, such as `Server.InsufficientInstanceCapacity`.
 
@@ -149,7 +149,7 @@ ALERT_OF_ERROR = {"NoCapacityError": "no_capacity"} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One refused RunInstances, or one instance that EC2 ended: which pool, EC2's code and EC2's message."""
+    """One refused launch, or one instance that EC2 ended: which pool, EC2's code and EC2's message."""
 
     pool: Pool
     code: str

@@ -65,25 +65,29 @@ def _copied(node: Node) -> Node:
 
 
 def _mix(opened: Sequence[OpenedNode], unplaced: int, kinds: Sequence[Node], prices: Mapping[str, float]) -> _Mix:
+    every = tuple(dict.fromkeys(map(type_of, kinds)))
     workers, usd = [], 0.0
     for one in opened:
         configured = [kind for kind in kinds if kind in one.accepting]
-        accepted = tuple(dict.fromkeys(map(type_of, configured)))
-        order = _types_in_order(one, accepted, prices) if len(accepted) > 1 else accepted
+        holding, smaller = _types_in_order(one, configured, prices)
         workers.append(
             NewWorker(
                 pools=() if len(configured) == len(kinds) else tuple(map(pool_name, configured)),
-                types=() if order == accepted else order,
+                types=() if holding == every else holding,
+                smaller_types=smaller,
             )
         )
-        usd += prices.get(order[0], 0.0)
+        usd += prices.get(holding[0], 0.0)
     return _Mix(workers=tuple(workers), usd=usd, unplaced=unplaced)
 
 
-def _types_in_order(one: OpenedNode, accepted: Sequence[str], prices: Mapping[str, float]) -> tuple[str, ...]:
-    """First the types that hold every pod of the worker, then those that hold its first pod; the cheapest of each."""
-    holding = {type_of(kind) for kind in one.accepting if _holds_all(kind, one.node)}
-    return tuple(sorted(accepted, key=lambda kind: (kind not in holding, prices.get(kind, 0.0))))
+def _types_in_order(
+    one: OpenedNode, accepting: Sequence[Node], prices: Mapping[str, float]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The types that hold every pod of the worker, and those that hold its first pod only; the cheapest come first."""
+    holding = {type_of(kind) for kind in accepting if _holds_all(kind, one.node)}
+    order = sorted(dict.fromkeys(map(type_of, accepting)), key=lambda kind: prices.get(kind, 0.0))
+    return tuple(k for k in order if k in holding), tuple(k for k in order if k not in holding)
 
 
 def _holds_all(kind: Node, packed: Node) -> bool:
