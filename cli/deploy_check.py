@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cdk_app.config import ClusterConfig, ConfigurationError
 from cli.configured import clusters_of, configured_clusters
-from cli.launch_template import template_problems
+from cli.launch_template import image_problems, template_problems
 from node_fleet.domain.model.instance_types import architecture_of
 
 Client = Callable[..., Any]
@@ -25,8 +25,10 @@ def refusals(cluster: ClusterConfig, client: Client) -> Iterator[str]:
     """Everything that makes a deployment of this cluster wrong."""
     if cluster.attach:
         yield from _template_refusals(cluster, client("ec2"))
-    else:
-        yield from changed_fixed_settings(cluster, client("cloudformation"))
+        return
+    yield from changed_fixed_settings(cluster, client("cloudformation"))
+    for problem, fix in image_problems(client("ec2"), cluster.workers.image, cluster.settings.instance_types):
+        yield f"clusters[{cluster.cluster_id}].workers.image: {problem}. Fix: {fix}"
 
 
 def changed_fixed_settings(cluster: ClusterConfig, cloudformation: Any) -> Iterator[str]:
@@ -80,7 +82,8 @@ def _template_refusals(cluster: ClusterConfig, ec2: Any) -> Iterator[str]:
             raise
         yield f"{place}: {template} has no such version in {cluster.region}"
         return
-    for problem, fix in template_problems(data, cluster.settings.instance_types):
+    types = cluster.settings.instance_types
+    for problem, fix in (*template_problems(data, types), *image_problems(ec2, data.get("ImageId", ""), types)):
         yield f"{place}: {problem}. Fix: {fix}"
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from cli.findings import Finding
-from node_fleet.domain.model.instance_types import baseline_percent
+from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
 
 NO_PERMISSION = "the functions have no permission to launch with it: create a version without it"
 
@@ -48,9 +50,34 @@ def template_problems(data: Mapping[str, Any], instance_types: Iterable[str] = (
         yield "BlockDeviceMappings names a snapshot", NO_PERMISSION
 
 
-def template_finding(saw: str, data: Mapping[str, Any], instance_types: Iterable[str] = ()) -> Finding:
-    """The finding of a version that `saw` describes."""
+def image_problems(ec2: Any, image_id: str, instance_types: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What makes the image wrong for these types. A public parameter in its place is not looked up."""
+    if not image_id.startswith("ami-"):
+        return
+    try:
+        found = ec2.describe_images(ImageIds=[image_id])["Images"]
+    except ClientError as error:
+        if not error.response["Error"]["Code"].startswith("InvalidAMIID"):
+            raise
+        found = []
+    if not found:
+        yield f"EC2 has no image {image_id} here", "name an image of this region that the account may use"
+        return
+    has, types = found[0]["Architecture"], list(instance_types)
+    other = [one for one in types if architecture_of(one) != has]
+    if other:
+        yield (
+            f"image {image_id} is for {has}, and {other[0]} is {architecture_of(other[0])}",
+            f"name an image for {architecture_of(other[0])}, or instance types for {has}",
+        )
+
+
+def template_finding(
+    saw: str, data: Mapping[str, Any], instance_types: tuple[str, ...] = (), ec2: Any = None
+) -> Finding:
+    """The finding of a version that `saw` describes. ec2: a client that looks up its image; None: it is not checked."""
     problems = list(template_problems(data, instance_types))
+    problems += image_problems(ec2, data.get("ImageId", ""), instance_types) if ec2 else []
     if not problems:
         return Finding(name="launch template", verdict="ok", saw=saw)
     texts, fixes = zip(*problems, strict=True)

@@ -296,7 +296,8 @@ def attach_checks(cluster: ClusterConfig, attach: Attachment, client: Client) ->
     def template() -> Finding:
         answer = ec2.describe_launch_template_versions(LaunchTemplateId=attach.launch_template_id, Versions=[version])
         data = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
-        return template_finding(f"{attach.launch_template_id} version {version}", data, cluster.settings.instance_types)
+        saw = f"{attach.launch_template_id} version {version}"
+        return template_finding(saw, data, cluster.settings.instance_types, ec2)
 
     def server() -> Finding:
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]

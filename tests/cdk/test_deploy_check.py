@@ -18,7 +18,7 @@ from cdk_app.workflow import ROOT
 from cli import deploy_check
 from cli.deploy_check import changed_fixed_settings, main, refusals
 from cli.doctor import fixed_settings
-from cli.launch_template import template_problems
+from cli.launch_template import image_problems, template_problems
 from node_fleet.settings import Settings
 from tests.cdk.conftest import NEW, App
 
@@ -163,8 +163,10 @@ def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_t
         LaunchTemplateData={"NetworkInterfaces": [INTERFACE], **tags("spot-instances-request")},
     )
     template = made["LaunchTemplate"]["LaunchTemplateId"]
-    ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"ImageId": "ami-1"})
-    wanted = {1: 2, 2: 0, 3: 1}
+    images = {one["Architecture"]: one["ImageId"] for one in ec2.describe_images()["Images"]}
+    for image in (images["x86_64"], images["arm64"], "ami-0123456789abcdef0", "resolve:ssm:/images/worker"):
+        ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"ImageId": image})
+    wanted = {1: 2, 2: 0, 3: 1, 4: 1, 5: 0, 6: 1}
     for version, count in wanted.items():
         (cluster,) = read_clusters([attached_to(template, version)])
         assert len(list(refusals(cluster, boto3.Session(region_name=cluster.region).client))) == count
@@ -173,6 +175,22 @@ def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_t
     err = capsys.readouterr().err
     assert "nothing was deployed" in err and "attach.launch_template_version=1: NetworkInterfaces" in err
     assert main([*words[:-1], f"clusters={json.dumps([attached_to(template, 2)])}"]) == 0
+
+
+@mock_aws
+def test_an_image_of_another_architecture_than_the_types_is_refused() -> None:
+    ec2 = boto3.client("ec2", region_name="ap-southeast-1")
+    images = {one["Architecture"]: one["ImageId"] for one in ec2.describe_images()["Images"]}
+    client = boto3.Session(region_name="ap-southeast-1").client
+    assert not list(refusals(new_cluster(workers={"image": images["x86_64"]}), client))
+    (text,) = refusals(new_cluster(workers={"image": images["arm64"]}), client)
+    assert text == (
+        f"clusters[{NEW}].workers.image: image {images['arm64']} is for arm64, and t3.small is x86_64. "
+        "Fix: name an image for x86_64, or instance types for arm64"
+    )
+    assert list(image_problems(ec2, images["arm64"], ["t4g.small"])) == []
+    ((missing, _),) = image_problems(ec2, "ami-0123456789abcdef0", ["t3.small"])
+    assert missing == "EC2 has no image ami-0123456789abcdef0 here"
 
 
 @mock_aws

@@ -214,7 +214,7 @@ def test_every_cluster_is_checked_unless_one_is_named(account: Account) -> None:
     other = {
         **NEW,
         "cluster_id": "shop",
-        "server": {"token_secret": "b/t"},
+        "server": {"token_secret": "b/t", "grafana_secret": "b/g"},
         "settings": {**NEW["settings"], **names, **secrets},
     }
     _, found, _ = account.check(NEW, other)
@@ -229,7 +229,8 @@ def attached(account: Account, **template: Any) -> dict[str, Any]:
     """The example of mode attach with resources that exist in the account."""
     ec2 = account.client("ec2")
     subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]}
-    made = ec2.create_launch_template(LaunchTemplateName="shop", LaunchTemplateData={"ImageId": "ami-1", **template})
+    image = next(one["ImageId"] for one in ec2.describe_images()["Images"] if one["Architecture"] == "x86_64")
+    made = ec2.create_launch_template(LaunchTemplateName="shop", LaunchTemplateData={"ImageId": image, **template})
     tags = [{"Key": "Role", "Value": "k3s-master"}, {"Key": "Cluster", "Value": "shop-k3s"}]
     ec2.run_instances(
         ImageId="ami-12345678",
