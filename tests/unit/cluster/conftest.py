@@ -13,7 +13,17 @@ import pytest
 
 from cdk_app.scripts import read_script
 from cdk_app.stacks.cluster import DASHBOARDS, NOT_IN_BUNDLE
-from tests.support.server_bootstrap import AGENT_TOKEN, GRAFANA_PASSWORD, INSTANCE, PASSWORD, VALUES, Run, boot_unit
+from tests.support.server_bootstrap import (
+    AGENT_TOKEN,
+    GRAFANA_PASSWORD,
+    INSTANCE,
+    K3S_BINARY,
+    PASSWORD,
+    VALUES,
+    Run,
+    boot_unit,
+    pin_k3s,
+)
 from tests.support.stub_commands import SESSION, Reply, Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
@@ -29,7 +39,7 @@ def filled(tmp_path: Path) -> Callable[[Path, dict[str, str]], Path]:
     """Fills a user data file as the deployment does: plain text replacement, nothing else."""
 
     def fill(template: Path, values: dict[str, str]) -> Path:
-        text = read_script(template)
+        text = pin_k3s(read_script(template))
         for name, value in values.items():
             assert f"${{{name}}}" in text, f"{template.name} has no placeholder {name}"
             text = text.replace(f"${{{name}}}", value)
@@ -48,7 +58,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
         for file in sorted(cluster.rglob("*")):
             name = str(file.relative_to(cluster))
             left_out = "__pycache__" in file.parts or name.startswith(tuple(f"{part}/" for part in NOT_IN_BUNDLE))
-            if file.is_file() and not left_out:
+            if name == "bootstrap/k3s.sh":
+                archive.writestr(name, pin_k3s(file.read_text()))
+            elif file.is_file() and not left_out:
                 archive.write(file, name)
     return target
 
@@ -75,15 +87,13 @@ def root(tmp_path: Path) -> Path:
 def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
     commands = ("curl", "aws", "systemctl", "sleep", "uname", "kubectl")
     stubs = Stubs(tmp_path / "stubs", commands)
-    # The real download makes kubectl a name of K3s; here both names lead to the stub.
-    binary = f'#!/bin/sh\nexec {stubs.home}/bin/kubectl "$@"\n'
     stubs.on("uname", "-m", "x86_64\n")
     stubs.on("systemctl", "")
     stubs.on_metadata(
         {"instance-id": INSTANCE, "placement/availability-zone": "ap-southeast-1b", "local-ipv4": "10.0.1.10"}
     )
-    stubs.on("curl", "k3s-io.*/k3s$", binary)
-    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(binary.encode()).hexdigest()}  k3s\n")
+    stubs.on("curl", "k3s-io.*/k3s$", K3S_BINARY)
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(K3S_BINARY.encode()).hexdigest()}  k3s\n")
     stubs.on("kubectl", ".*", "kind: Fake\n")
     stubs.on("kubectl", "--version", "k3s version v1.35.5+k3s1 (abc)\n")
     stubs.on("aws", "s3 cp .*s3://assets/cluster.zip", Reply(copy=str(bundle)))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.server_bootstrap import K3S_BINARY
 from tests.support.stub_commands import UNAUTHORIZED, Reply, Stubs
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -19,7 +20,6 @@ SECRET_PART = "s3cretPartOfTheToken"
 TOKEN = f"K10{AUTHORITY}::node:{SECRET_PART}"
 OLD_TOKEN = f"K10{'0' * 64}::node:{SECRET_PART}"
 INSTANCE = "i-0123456789abcdef0"
-BINARY = "#!/bin/sh\necho k3s\n"
 VALUES = {
     "SERVER_ADDRESS": "10.0.1.10",
     "AWS_REGION": "ap-southeast-1",
@@ -45,8 +45,8 @@ def stubs(tmp_path: Path) -> Stubs:
             "instance-life-cycle": "spot",
         }
     )
-    stubs.on("curl", "/k3s$", BINARY)
-    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(BINARY.encode()).hexdigest()}  k3s\n")
+    stubs.on("curl", "/k3s$", K3S_BINARY)
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(K3S_BINARY.encode()).hexdigest()}  k3s\n")
     stubs.on("curl", "10.0.1.10:6443/cacerts", CERTIFICATE)
     stubs.on("aws", "secretsmanager get-secret-value", TOKEN)
     stubs.on("aws", "ec2 create-tags")
@@ -225,6 +225,14 @@ def test_a_download_with_a_wrong_checksum_is_never_run(run: Run, stubs: Stubs, r
     stubs.on("curl", "/k3s$", "something else")
     assert run().returncode != 0
     assert "published checksum" in failure_tag(stubs)
+    assert not (root / "usr/local/bin/k3s").exists()
+
+
+def test_a_download_with_a_false_published_checksum_is_never_run(run: Run, stubs: Stubs, root: Path) -> None:
+    stubs.on("curl", "/k3s$", "something else")
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(b'something else').hexdigest()}  k3s\n")
+    assert run().returncode != 0
+    assert "or not the one that is pinned" in failure_tag(stubs)
     assert not (root / "usr/local/bin/k3s").exists()
 
 
