@@ -21,6 +21,7 @@ def answers(ran: list[Ran]) -> list[Ran]:
     return [each for each in ran if each.machine == "interruption"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("state", ["ClaimNotices", "ForgetInterrupted", "CloseNotice"])
 def test_a_dead_worker_is_forgotten_although_its_execution_is_stopped(prepared: PreparedFleet, state: str) -> None:
     ran = prepared.perform(
@@ -77,6 +78,7 @@ def test_an_alert_names_a_dead_worker_that_no_try_could_forget_and_a_later_remov
     assert any("SelectNodes" in each.path for each in ran)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_spared_worker_that_had_no_room_works_again_once_the_fleet_has_shrunk(
     prepared: PreparedFleet, number: int
@@ -119,6 +121,7 @@ def test_a_spared_worker_works_again_although_ec2_is_away_when_it_is_asked_what_
     assert "CloseNotice" in answers(ran)[0].path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("falsified", [(0,), (0, 1, 2)])
 def test_workers_that_a_false_node_claims_survive_notices_deaths_and_an_idle_fleet(
     prepared: PreparedFleet, falsified: tuple[int, ...]
@@ -140,6 +143,7 @@ def test_workers_that_a_false_node_claims_survive_notices_deaths_and_an_idle_fle
     assert any("SelectNodes" in each.path for each in ran)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seconds", [633, 635, 637])
 def test_a_response_that_begins_during_a_removal_counts_before_the_termination(
     prepared: PreparedFleet, seconds: int

@@ -26,10 +26,11 @@ from node_fleet.domain.model.fleet_state import FleetState, Lease
 from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
 from tests.support.simulated_aws import create_table
+from tests.support.tiers import Tier
 
 SETTINGS = Settings()
 START = 1_790_000_000
-CONTENDERS, ROUNDS = 64, 300
+CONTENDERS, ROUNDS, QUICK_ROUNDS = 64, 300, 30
 
 
 class Clock:
@@ -113,10 +114,13 @@ def contend(store: StateStore, runs: list[Run]) -> list[tuple[Run, Acquired]]:
     return [(run, answer) for run, answer in answers if answer.status == "acquired"]
 
 
-def test_of_64_contenders_one_wins_in_each_of_300_rounds(client: Any, record_property: pytest.RecordProperty) -> None:
+def test_of_64_contenders_one_wins_in_each_round(
+    client: Any, tier: Tier, record_property: pytest.RecordProperty
+) -> None:
     """Threads in one round of ten; in the others the same requests in a drawn order, which threads amount to."""
-    store, order, fences = StateStore(client, SETTINGS, Clock()), random.Random(6), []
-    for number in range(ROUNDS):
+    store, order, fences = StateStore(client, SETTINGS, Clock()), random.Random(6 + tier.seed), []
+    rounds = ROUNDS if tier.whole else QUICK_ROUNDS
+    for number in range(rounds):
         runs = [contender(n) for n in range(CONTENDERS)]
         order.shuffle(runs)
         if number % 10 == 0:
@@ -128,7 +132,7 @@ def test_of_64_contenders_one_wins_in_each_of_300_rounds(client: Any, record_pro
         fences.append(answer.state.fence)
         assert store.release(replace(run, fence=answer.state.fence))
     assert fences == sorted(set(fences)), "no fence comes twice"
-    record_property("figures", f"lock: {CONTENDERS} contenders x {ROUNDS} rounds, one winner each")
+    record_property("figures", f"lock: {CONTENDERS} contenders x {rounds} rounds, one winner each")
 
 
 def test_a_store_that_reads_first_and_writes_then_lets_several_win(client: Any) -> None:
