@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
-import random
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
 from simulator.aws.moto_patches.ec2 import Ec2Delays
+from tests.support.chaos.copies import on_a_copy
 from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.hostile import HostileWorkers
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
-from tests.support.recorded_calls import LEDGER
 
 BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
@@ -36,7 +32,6 @@ SOON: dict[str, Any] = {
     "scheduled_drain_lead_seconds": 300,
 }
 """Short waits, and rebalance recommendations that are followed."""
-FORK = multiprocessing.get_context("fork")
 Step = Callable[["Play"], Any]
 STORE_ERRORS_IGNORED = contextlib.suppress(StateStoreError)
 """The operator sees the error; the fleet works on without the change."""
@@ -225,32 +220,12 @@ class PreparedFleet:
 
         Raises AssertionError with the other process's own account when anything is broken.
         """
-        mine, theirs = FORK.Pipe(duplex=False)
-        process = FORK.Process(target=self._perform, args=(theirs, schedule, to_the_minimum))
-        process.start()
-        theirs.close()
-        try:
-            account, ran, ledger = mine.recv()
-        except EOFError:
-            raise AssertionError("the process that played it died without a word") from None
-        finally:
-            process.join()
-            mine.close()
-        LEDGER.merge(ledger)
-        assert account == "", account
-        return [Ran(*each) for each in ran]
+        return on_a_copy(lambda: self._perform(schedule, to_the_minimum))
 
-    def _perform(self, answer: Connection, schedule: Sequence[Step], to_the_minimum: bool) -> None:
-        random.seed(0)  # a fork has a seed of its own otherwise
-        gc.disable()  # it ends soon
-        account = ""
-        try:
-            self.play.steps(schedule)
-            self.play.clean_ticks(to_the_minimum=to_the_minimum)
-        except BaseException:  # whatever it is, the test that waits must hear of it
-            account = traceback.format_exc()
-        ran = [(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.deployment.executions]
-        answer.send((account, ran, LEDGER))
+    def _perform(self, schedule: Sequence[Step], to_the_minimum: bool) -> list[Ran]:
+        self.play.steps(schedule)
+        self.play.clean_ticks(to_the_minimum=to_the_minimum)
+        return [Ran(e.machine.rpartition("-")[2], e.status, list(e.path)) for e in self.play.deployment.executions]
 
 
 @contextlib.contextmanager
