@@ -34,7 +34,7 @@ def plural(document: dict[str, Any]) -> tuple[str, str]:
     """API group and resource of an object: what a rule of a Role names."""
     group = document["apiVersion"].rpartition("/")[0]
     kind = document["kind"].lower()
-    return group, kind + ("es" if kind.endswith("s") else "s")
+    return group, kind.removesuffix("y") + "ies" if kind.endswith("y") else kind + ("es" if kind.endswith("s") else "s")
 
 
 def granted(verbs: set[str]) -> set[tuple[str, str]]:
@@ -82,6 +82,12 @@ def test_the_demo_application_keeps_the_level_that_its_namespace_enforces() -> N
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert not [port for port in container["ports"] if "hostPort" in port]
+
+
+def test_the_pods_of_the_demo_application_may_open_no_connection() -> None:
+    pod = only("demo/app/manifests", "Deployment")["spec"]["template"]["metadata"]["labels"]
+    policy = only("demo/app/manifests", "NetworkPolicy")["spec"]
+    assert policy == {"podSelector": {"matchLabels": {"app": pod["app"]}}, "policyTypes": ["Egress"]}
 
 
 def test_every_pod_of_monitoring_in_the_pod_network_is_scraped_from_its_own_machine_alone() -> None:
