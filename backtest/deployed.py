@@ -232,18 +232,22 @@ class Deployed:
 
     def _worker(self, machine: Machine, now: int) -> Worker:
         capacity = machine.capacity
-        worker = Worker(
+        if machine.state == "joining":
+            return Worker(
+                instance_id=machine.instance_id,
+                zone=self._zone_of(machine),
+                market=machine.market,
+                instance_type=capacity.instance_type,
+                phase=machine.state,
+                launched_at=machine.launched_at,
+            )
+        return Worker(
             instance_id=machine.instance_id,
             zone=self._zone_of(machine),
             market=machine.market,
             instance_type=capacity.instance_type,
             phase=machine.state,
             launched_at=machine.launched_at,
-        )
-        if machine.state == "joining":
-            return worker
-        return replace(
-            worker,
             node_name=machine.instance_id,
             cores=capacity.vcpus,
             cpu_percent=machine.cpu_milli(now) / (capacity.vcpus * 10),

@@ -19,8 +19,8 @@ from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Tariff
 from node_fleet.settings import Settings
 
-COLUMNS = ("types", "vCPU", "GiB", "pods", "max", "hours", "USD", "instances", "pending")
-"""pods: that fit on one worker. max: the largest fleet. USD: instances, volumes, addresses and CPU credits; the column
+COLUMNS = ("types", "vCPU", "GiB", "pods", "hours", "USD", "instances", "pending")
+"""pods: that fit on one worker. hours: of workers. USD: instances, volumes, addresses and CPU credits; the column
 "instances" is the part for the instances alone."""
 NAMED = 3
 """So many types of a list are named in a line of text."""
@@ -134,8 +134,7 @@ def _row(one: Study) -> tuple[object, ...]:
         _span(kind.vcpus for kind in kinds),
         _span(kind.memory_mib / 1024 for kind in kinds),
         _span(kind.pods_per_worker for kind in kinds),
-        one.load.max_workers,
-        f"{measures.worker_hours:.1f}",
+        f"{measures.worker_hours:.0f}",
         usd_text(one.cost(measures)),
         instances_text(one.instances_usd(measures)),
         f"{measures.pending_pod_minutes:.0f}",

@@ -226,10 +226,7 @@ def show(found: Bill, money: Currency) -> None:
         rows = [(one.name, f"{one.quantity / HOURS_PER_MONTH:.0f}", _text(one.usd, money), one.basis) for one in lines]
         rows.append(("total", "", money.cost(lines_total(lines)), ""))
         table(title, ("line", "machines", "a month", "price"), rows)
-    rows = [
-        (one.name, f"{_quantity(one.quantity)} {one.unit}", _text(one.usd, money), _text(one.usd_after_free, money))
-        for one in found.control
-    ]
+    rows = [(one.name, _used(one), _text(one.usd, money), _text(one.usd_after_free, money)) for one in found.control]
     rows.append(
         (
             "total",
@@ -238,8 +235,8 @@ def show(found: Bill, money: Currency) -> None:
             money.cost(lines_total(found.control, after_free=True)),
         )
     )
-    title = f"Control plane (prices shipped {DATED}, ap-southeast-1)"
-    table(title, ("line", "used in a month", "full price", "with always-free tier"), rows)
+    title = f"Control plane, with and without the always-free tier (prices shipped {DATED}, ap-southeast-1)"
+    table(title, ("line", "used in a month", "full price", "after free tier"), rows)
     say("The use of the control plane is counted from simulated runs and from the deployed template.")
     say(NOT_COUNTED)
     for problem in (*found.problems, *(f"Not known: {name}." for name in missing_of(found))):
@@ -249,6 +246,11 @@ def show(found: Bill, money: Currency) -> None:
 def missing_of(found: Bill) -> tuple[str, ...]:
     """What no sum contains, by name."""
     return lines_total((*found.workers, *found.server)).missing
+
+
+def _used(line: BillLine) -> str:
+    """For example: 9 alarms, 1 dashboard."""
+    return f"{_quantity(line.quantity)} {line.unit.removesuffix('s') if line.quantity == 1 else line.unit}"
 
 
 def _quantity(value: float) -> str:

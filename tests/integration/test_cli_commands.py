@@ -222,7 +222,7 @@ def test_cost_adds_up_line_by_line(desk: Desk) -> None:
     assert (found["CloudWatch alarms"], found["CloudWatch dashboards"]) == (9, 1)
     assert "NAT gateway (off by default)" not in found
     assert answer["control_plane_usd_per_month_after_free_tier"] < 10
-    assert found["CloudWatch requests of open Grafana pages"] == 20 * 120 * metrics_of_a_page()
+    assert found["CloudWatch requests of Grafana"] == 20 * 120 * metrics_of_a_page()
     code, out, _ = desk.run("cost", "--grafana-hours", "0")
     assert code == ExitCode.OK and "Step Functions" in out and "always-free" in out and "Grafana" not in out
     assert "the K3s server costs at least $" in " ".join(out.split())

@@ -94,7 +94,7 @@ def test_the_largest_fleet_of_a_smaller_type_holds_as_many_pods() -> None:
 
 def test_a_type_without_a_price_costs_at_least_its_volumes_and_is_not_the_cheapest() -> None:
     found = compared("c7g.medium")
-    assert str(rows(found)[1][6]).startswith("at least ") and rows(found)[1][7] == "unknown"
+    assert str(rows(found)[1][5]).startswith("at least ") and rows(found)[1][6] == "unknown"
     assert as_data(found)["fleets"][1]["usd_missing"] == [
         "the price of c7g.medium spot in ap-southeast-1",
         "the price of c7g.medium on-demand in ap-southeast-1",

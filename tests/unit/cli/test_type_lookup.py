@@ -15,6 +15,7 @@ from botocore.stub import Stubber
 from cdk_app.config import ConfigurationError
 from cdk_app.recorded_types import CONTEXT_KEY, FILE_NAME
 from cli import configured, preflight, type_record, type_table
+from cli import main as program
 from cli.configured import configured_clusters
 from cli.live_prices import CurrentPrices
 from cli.output import CommandError
@@ -277,3 +278,79 @@ def test_options_stand_in_place_of_the_configured_requirements(
     excluded, problems = shown(account, capsys, vcpus=(1.0, 2.0))
     assert [kind for kind, why in excluded.items() if not why] == ["t3.large"]
     assert problems == []
+
+
+@pytest.fixture
+def command(
+    account: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command types for the cluster shop of the configuration."""
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(type_table, "maker_of_clients", lambda region: account.client)
+
+    def run(*words: str, cluster: str = "shop") -> tuple[int, str, str]:
+        code = program.main(["types", "--cluster", cluster, *words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_the_command_records_and_names_what_changes(
+    account: Account, configure: Configure, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    configure({"instance_requirements": REQUIRED})
+    account.answer("t3.small", "t3a.small")
+    code, out, _ = command("--record")
+    assert code == 0
+    assert "recorded in cdk.context.json: t3a.small, t3.small (added: t3a.small, t3.small)" in out
+    account.answer("t3.small", "t3.medium")
+    assert "t3.small, t3.medium (added: t3.medium; removed: t3a.small)" in command("--record")[1]
+    account.answer("t3.medium", "t3.small")
+    assert "(the same types as before)" in command("--record")[1]
+    account.answer("t3.small")
+    found = json.loads(command("--record", "--json")[1])
+    assert (found["instance_types"], found["earlier"]) == (["t3.small"], ["t3.small", "t3.medium"])
+
+
+@pytest.mark.parametrize(
+    "words", [["--vcpus", "2"], ["--local"], ["--region", "eu-west-1"], ["c7i.large"], ["--burstable"]]
+)
+def test_a_record_takes_no_other_option(
+    configure: Configure, command: Callable[..., tuple[int, str, str]], words: list[str]
+) -> None:
+    path = configure({"instance_requirements": REQUIRED})
+    code, _, err = command("--record", *words)
+    assert code == 2 and "give it alone" in err
+    assert not path.with_name(FILE_NAME).exists()
+
+
+def test_the_configuration_is_previewed_before_a_deployment_with_an_account_and_without(
+    account: Account, configure: Configure, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    configure({"instance_requirements": REQUIRED})
+    code, out, _ = command("--configured", "--local")
+    assert code == 0
+    assert '{"vcpus":[2,4],"memory_gib":[2,8],"excluded":["t2.*"]}, by the shipped table' in " ".join(out.split())
+    account.answer("t3.small")
+    code, out, err = command("--configured")
+    assert code == 0 and ", by EC2" in out
+    assert "the requirements stand for t3.small today: node-fleet types --record" in " ".join(err.split())
+    code, _, err = command("--configured", "--local", cluster="nope")
+    assert code == 1 and "cdk.json has no cluster nope" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--architecture", "arm"], "--architecture 'arm' is not known; give x86_64 or arm64"),
+        (["--generation", "new"], "--generation 'new' is not known; give current or previous"),
+        (["--exclude", "m5.[x]"], "excluded='m5.[x]': expected a type such as m5.large or m5.*"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_what_is_right(
+    configure: Configure, command: Callable[..., tuple[int, str, str]], words: list[str], hint: str
+) -> None:
+    configure({"instance_requirements": REQUIRED})
+    code, _, err = command("--configured", "--local", *words)
+    assert code == 2 and hint in err and err.count("\n") == 1

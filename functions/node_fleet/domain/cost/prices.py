@@ -115,7 +115,7 @@ SERVICES: Mapping[str, UnitPrice] = {
     "alarms": UnitPrice(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarms"),
     "dashboards": UnitPrice(name="CloudWatch dashboards", usd=3.0, per=1, free=3, unit="dashboards"),
     "metric_requests": UnitPrice(
-        name="CloudWatch requests of open Grafana pages", usd=0.01, per=1e3, free=0, unit="metrics requested"
+        name="CloudWatch requests of Grafana", usd=0.01, per=1e3, free=0, unit="metrics requested"
     ),
     "secrets": UnitPrice(name="Secrets Manager", usd=0.40, per=1, free=0, unit="secrets"),
     "secret_reads": UnitPrice(name="Secrets Manager reads", usd=0.05, per=1e4, free=0, unit="reads"),
