@@ -15,6 +15,7 @@ from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.model.errors import LaunchError, NoCapacityError, NodeFleetError
+from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.snapshot import Market
 from node_fleet.domain.scale_up.requests import LaunchAnswer
@@ -244,6 +245,25 @@ def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Be
     second = launch_nodes(event, None)
     assert fleet.operation(second).slots[0].instance_id == operation.slots[0].instance_id
     assert len(fleet.instances()) == 1
+
+
+def test_a_recorded_request_is_sent_again_as_it_was_although_a_pool_is_in_back_off_meanwhile(fleet: Bench) -> None:
+    run = fleet.begin("repeated")
+    event = fleet.event(run, 2)
+    first = fleet.operation(launch_nodes(event, None))
+    (sent, *_) = asked(fleet)
+    slots = tuple(replace(s, outcome="planned", instance_id="", launched_at=0, attempt=0) for s in first.slots)
+    until = int(fleet.clock.now()) + 600
+    dry = PoolBackOff(zone=ZONES[0], instance_type=TYPES[0], market="spot", until=until)
+    request = LaunchRequest(
+        slots=(1,), zone=ZONES[0], subnet_id=fleet.settings.zones[ZONES[0]], market="spot", types=TYPES
+    )
+    unrecorded = replace(first, phase="begin", slots=slots, request=request, dry_pools=(dry,))
+    fleet.tools.state.save_operation(run, unrecorded)
+    with mock.patch.object(Ec2Fleet, "launched_by", lambda *_: ()):
+        second = fleet.operation(launch_nodes(event, None))
+    assert asked(fleet)[2].parameters == sent.parameters
+    assert set(second.instance_ids) == set(first.instance_ids) == fleet.ids()
 
 
 def test_a_token_used_before_fails_the_slot_when_no_instance_has_its_tag(fleet: Bench) -> None:

@@ -151,6 +151,24 @@ def test_promised_workers_count_until_ec2_lists_them_and_those_under_notice_do_n
     assert count_workers([instance(1, operation_id="up-0", slot="7"), instance(2)], state, NOW) == expected
 
 
+@given(st.integers(1, 6), st.data())
+def test_each_slot_of_a_request_counts_once_whatever_of_it_is_listed_or_recorded(
+    slots: int, data: st.DataObject
+) -> None:
+    launched = data.draw(st.integers(0, slots))
+    listed = data.draw(st.sets(st.integers(1, launched))) if launched else set()
+    recorded = data.draw(st.sets(st.integers(1, launched))) if launched else set()
+    tag = " ".join(map(str, range(1, slots + 1)))
+    held = tuple(
+        Reservation(
+            key=f"up-1:{number}", instance_id=instance(number).instance_id if number in recorded else "", until=NOW + 1
+        )
+        for number in range(1, slots + 1)
+    )
+    found = [instance(number, operation_id="up-1", slot=tag) for number in listed]
+    assert count_workers(found, FleetState(cluster_id="c", reservations=held), NOW) == slots
+
+
 @pytest.mark.parametrize(
     ("changes", "counts"),
     [
