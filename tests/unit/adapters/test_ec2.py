@@ -103,7 +103,7 @@ def test_an_instance_is_read_with_its_addresses_and_the_names_that_its_node_may_
 
 
 @pytest.mark.parametrize("state", ["stopped", "shutting-down", "terminated"])
-def test_39_only_pending_and_running_count(fleet: Bench, state: str) -> None:
+def test_only_pending_and_running_count(fleet: Bench, state: str) -> None:
     pending = launch(fleet, 1)
     running, other = launch(fleet, 2), launch(fleet, 3)
     client = fleet.cloud.client("ec2")
@@ -117,7 +117,7 @@ def test_39_only_pending_and_running_count(fleet: Bench, state: str) -> None:
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 5])
-def test_39_every_page_is_read(fleet: Bench, page_size: int) -> None:
+def test_every_page_is_read(fleet: Bench, page_size: int) -> None:
     ids = {launch(fleet, n) for n in range(1, 8)}
     fleet.cloud.ec2.page_size = page_size
     assert {i.instance_id for i in fleet.instances()} == ids
@@ -133,14 +133,14 @@ def test_39_every_page_is_read(fleet: Bench, page_size: int) -> None:
         {"ManagedBy": "node-fleet", "Role": "k3s-master", "Cluster": "test"},
     ],
 )
-def test_38_a_machine_without_all_our_tags_is_not_ours(fleet: Bench, tags: dict[str, str]) -> None:
+def test_a_machine_without_all_our_tags_is_not_ours(fleet: Bench, tags: dict[str, str]) -> None:
     other = foreign(fleet, **tags)
     assert fleet.instances() == ()
     assert fleet.tools.ec2.find_worker(other) is None
 
 
 @pytest.mark.parametrize("price", ["", "0.02"])
-def test_38_spot_is_asked_for_once_and_ends_by_termination(fleet: Bench, price: str) -> None:
+def test_spot_is_asked_for_once_and_ends_by_termination(fleet: Bench, price: str) -> None:
     settings = Settings.from_env({**fleet.environment(), **({"SPOT_MAX_PRICE": price} if price else {})})
     asking = wanted(fleet, types=("t3.small", "t3a.small"), attempt=next(attempts))
     Ec2Fleet(fleet.cloud.client("ec2"), settings).launch(asking, operation_id="up-1")
@@ -158,7 +158,7 @@ def test_38_spot_is_asked_for_once_and_ends_by_termination(fleet: Bench, price: 
 
 
 @pytest.mark.parametrize("version", ["1", "2", "17"])
-def test_42_the_explicit_version_is_asked_for_and_tagged(fleet: Bench, version: str) -> None:
+def test_the_explicit_version_is_asked_for_and_tagged(fleet: Bench, version: str) -> None:
     client = fleet.cloud.client("ec2")
     known = client.describe_launch_template_versions(LaunchTemplateId=fleet.settings.launch_template_id)
     for _ in range(len(known["LaunchTemplateVersions"]), int(version)):
@@ -232,7 +232,7 @@ def test_a_missing_template_setting_is_named(fleet: Bench) -> None:
 
 
 @pytest.mark.parametrize("known", [0, 1, 3])
-def test_34_one_unknown_id_never_fails_the_question_about_the_others(fleet: Bench, known: int) -> None:
+def test_one_unknown_id_never_fails_the_question_about_the_others(fleet: Bench, known: int) -> None:
     ids = [launch(fleet, n) for n in range(1, known + 1)]
     unknown = f"i-{0:017x}"
     states = fleet.tools.ec2.states([unknown, *ids])
@@ -309,7 +309,7 @@ def test_another_clusters_server_is_never_taken_for_ours(fleet: Bench) -> None:
         fleet.tools.ec2.server()
 
 
-def test_40_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fleet: Bench) -> None:
+def test_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fleet: Bench) -> None:
     first, second = launch(fleet, 1), launch(fleet, 2)
     fleet.tools.ec2.terminate([second])
     found = {instance.instance_id: instance for instance in fleet.tools.ec2.launched_by("up-1")}

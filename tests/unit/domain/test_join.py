@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.assembly import BLOCKING_TAINT_KEYS
+from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_up.join import (
     NO_NODE_LIST,
@@ -57,7 +58,7 @@ def test_a_node_of_another_provider_id_or_that_takes_no_pods_is_not_the_workers(
 
 
 @pytest.mark.parametrize("key", sorted(BLOCKING_TAINT_KEYS))
-def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: str) -> None:
+def test_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: str) -> None:
     tainted = node(1, blocking_taints=(f"{key}=true:NoSchedule",))
     found = update_slots(operation(slot(1)), instances=machines({ONE: "running"}), nodes=[tainted], now=NOW + 299)
     assert outcomes(found) == ["launched"]
@@ -66,12 +67,12 @@ def test_4_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: st
 
 
 @pytest.mark.parametrize(("age", "expected"), [(0, "launched"), (2, "launched"), (119, "launched"), (120, "failed")])
-def test_34_an_id_that_ec2_does_not_know_yet_is_not_yet_and_later_gone(age: int, expected: str) -> None:
+def test_an_id_that_ec2_does_not_know_yet_is_not_yet_and_later_gone(age: int, expected: str) -> None:
     found = update_slots(operation(slot(1)), instances=machines({ONE: "gone"}), nodes=[], now=NOW + age)
     assert outcomes(found) == [expected]
 
 
-def test_34_one_fresh_id_does_not_hold_up_the_others() -> None:
+def test_one_fresh_id_does_not_hold_up_the_others() -> None:
     states = {ONE: "gone", TWO: "running"}
     assert outcomes(
         update_slots(operation(slot(1), slot(2)), instances=machines(states), nodes=[node(2)], now=NOW + 60)
@@ -82,7 +83,7 @@ def test_34_one_fresh_id_does_not_hold_up_the_others() -> None:
 
 
 @pytest.mark.parametrize("state", ["shutting-down", "terminated", "stopping", "stopped"])
-def test_39_a_machine_that_ended_before_it_joined_is_failed_even_with_a_node(state: str) -> None:
+def test_a_machine_that_ended_before_it_joined_is_failed_even_with_a_node(state: str) -> None:
     found = update_slots(operation(slot(1)), instances=machines({ONE: state}), nodes=[node(1)], now=NOW + 10)
     assert outcomes(found) == ["failed"] and state in found.slots[0].detail
 
@@ -115,7 +116,7 @@ def test_what_is_known_to_be_missing_after_the_limit_is_given_up(source: str) ->
     assert final_join_progress(found, now=NOW + LIMIT, pods_waiting=None).status == "timeout"
 
 
-def test_nobody_is_given_up_before_the_limit_even_when_an_old_operation_is_closed() -> None:
+def test_no_instance_is_given_up_before_the_limit_even_when_an_old_operation_is_closed() -> None:
     node_list = NodeList(nodes=(node(9),), source="server")
     found = close_unjoined(
         operation(slot(1, launched_at=NOW + 700), slot(2, outcome="planned"), started_at=NOW),
@@ -137,8 +138,69 @@ def test_a_partial_success_says_what_is_missing() -> None:
     found = operation(
         slot(1, outcome="joined", joined_at=NOW + 60), slot(2, outcome="unjoined", detail="no usable node after 300 s")
     )
-    text = completed_sentence(found, workers_after=3)
-    assert "from 2 to 3 workers: 1 of 2 usable" in text and TWO in text
+    text = "scaled up from 2 to 3 workers: 1 of 2 usable"
+    assert completed_sentence(found, workers_after=3) == f"{text}; missing: {TWO} no usable node after 300 s"
+    kept = found.with_slot(slot(2))
+    assert completed_sentence(kept, workers_after=3) == f"{text}; kept, join unknown: {TWO}"
+    whole = operation(found.slots[0], requested=2)
+    assert completed_sentence(whole, workers_after=3) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (slot(1), "waiting for 70 s"),
+        (slot(1, detail="2 Nodes claim it", disputed=True), "2 Nodes claim it"),
+        (slot(1, outcome="joined", joined_at=NOW + 60), "usable after 60 s"),
+        (slot(1, outcome="failed", detail="EC2 reports stopped"), "EC2 reports stopped"),
+        (slot(1, outcome="unjoined"), "unjoined"),
+    ],
+)
+def test_the_progress_has_the_words_of_each_slot_and_its_counts(given: LaunchSlot, words: str) -> None:
+    planned = slot(2, outcome="planned")
+    found = join_progress(operation(given, planned), now=NOW + 70, limit_seconds=LIMIT)
+    assert (found.detail, found.wanted) == (f"{given.instance_id} {words}; slot 2 planned", 2)
+    assert found.joined == (given.outcome == "joined")
+    assert found.seconds == (60 if found.joined else None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        ("InsufficientInstanceCapacity", "", "partial"),
+        ("InsufficientInstanceCapacity", "InsufficientInstanceCapacity", "partial"),
+        ("InsufficientInstanceCapacity", "InternalError", "timeout"),
+        ("", "", "timeout"),
+        ("UserInitiatedShutdown", "UserInitiatedShutdown", "timeout"),
+    ],
+)
+def test_a_join_without_a_worker_is_partial_only_when_another_pool_can_replace_each_end(
+    first: str, second: str, status: str
+) -> None:
+    codes = {"InsufficientInstanceCapacity": "Server.", "": ""}
+    slots = [
+        slot(number, outcome="failed", end_code=f"{codes.get(code, 'Client.')}{code}")
+        for number, code in enumerate((first, second), start=1)
+    ]
+    assert final_join_progress(operation(*slots), now=NOW, pods_waiting=4).status == status
+    assert final_join_progress(operation(*slots), now=NOW, pods_waiting=4).pods_waiting == 4
+
+
+def test_an_instance_with_a_disputed_node_stays_launched_and_is_reported_apart() -> None:
+    claims = [node(1), node(1, node_name="other")]
+    found = update_slots(
+        operation(slot(1), slot(2)), instances=machines({ONE: "running", TWO: "running"}), nodes=claims, now=NOW
+    )
+    assert [(s.outcome, s.disputed) for s in found.slots] == [("launched", True), ("launched", False)]
+    assert "2 Nodes claim it" in found.slots[0].detail and found.slots[1].detail == ""
+    without_list = update_slots(found, instances=machines({ONE: "running", TWO: "running"}), nodes=None, now=NOW)
+    assert without_list == found
+    closed = close_unjoined(found, NodeList(nodes=tuple(claims), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
+    assert outcomes(closed) == ["launched", "unjoined"]
+    assert closed.slots[1].detail == "server shows no usable node for it 300 s after its launch"
+    alerts = join_alerts(closed, keep_unjoined=False)
+    assert [alert.kind for alert in alerts] == ["join_failed", f"node_disputed:{ONE}"]
+    assert alerts[0].text.startswith(f"1 launched worker never joined the cluster: {TWO} in a: server shows")
 
 
 @pytest.mark.parametrize(

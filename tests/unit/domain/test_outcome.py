@@ -29,8 +29,14 @@ def back_off_times(key: str, times: int, policy: Policy = POLICY) -> list[int]:
         ("join", [0, 0, 900, 1800, 3600, 3600, 3600]),
         (node_key("i-1"), [600, 1200, 2400, 4800, 9600, 19200, 38400, 76800, 86400, 86400]),
         ("scale_up", [120, 240, 480, 960, 1800, 1800]),
+        ("removal", [3600, 7200, 14400, 28800, 57600, 86400, 86400]),
     ],
-    ids=["the third scale-up without a join opens the breaker", "a failed drain", "a scale-up that launched nothing"],
+    ids=[
+        "the third scale-up without a join opens the breaker",
+        "a failed drain",
+        "a scale-up that launched nothing",
+        "a termination that EC2 refuses",
+    ],
 )
 def test_back_offs_double_up_to_their_limit(key: str, seconds: list[int]) -> None:
     assert back_off_times(key, len(seconds)) == seconds

@@ -46,9 +46,7 @@ def test_ten_launches_reach_the_share_in_batches_of_any_size(batches: list[int],
     ("spot", "on_demand", "expected"),
     [(0, 1, "spot"), (7, 3, "spot"), (0, 0, "spot"), (1, 0, "on-demand"), (3, 1, "spot"), (4, 1, "on-demand")],
 )
-def test_41_each_next_worker_brings_the_whole_fleet_nearest_to_the_share(
-    spot: int, on_demand: int, expected: str
-) -> None:
+def test_each_next_worker_brings_the_whole_fleet_nearest_to_the_share(spot: int, on_demand: int, expected: str) -> None:
     assert choose_market(spot=spot, total=spot + on_demand, spot_percent=70) == expected
 
 
