@@ -268,3 +268,75 @@ def test_a_budget_whose_status_cannot_be_computed_allows_nothing(reason: str, le
     """A budget with a percentage that also selects a Job's pod; an older status may still show room."""
     conditions = [{"type": "DisruptionAllowed", "status": "False", "reason": reason}]
     assert blocker(pod(), poddisruptionbudgets=[budget("web", 1, conditions=conditions)]) == letter
+
+
+def test_a_term_that_cannot_be_read_for_one_node_is_judged_for_the_others() -> None:
+    def is_disk(kind: str) -> dict[str, Any]:
+        return {"key": "disk", "operator": "In", "values": [kind]}
+
+    terms = [
+        {"matchExpressions": [is_disk("ssd"), {"key": "a", "operator": "Near"}]},
+        {"matchExpressions": [is_disk("hdd")]},
+    ]
+    nodes = [node("n1", disk="ssd"), node("n2", disk="hdd"), node("n3")]
+    assert rules.Cluster({"nodes": nodes}, NOW).satisfying(terms) == {"n2"}
+
+
+@pytest.mark.parametrize(
+    ("volumes", "refused"),
+    [
+        (({"name": "d", "persistentVolumeClaim": {"claimName": "gone"}},), "its claim gone does not exist"),
+        (
+            ({"name": "d", "persistentVolumeClaim": {"claimName": "lost"}},),
+            "the volume of its claim lost cannot be found",
+        ),
+        (({"name": "d", "persistentVolumeClaim": {"claimName": "waits"}},), "its claim waits is not bound"),
+        (({"name": "d", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},), "its claim of its own is not bound"),
+        (({"name": "d", "emptyDir": {}},), ""),
+        (({"name": "d", "persistentVolumeClaim": {"claimName": "bound"}},), ""),
+    ],
+)
+def test_a_volume_that_cannot_be_judged_is_refused_by_the_name_of_its_claim(
+    volumes: tuple[dict[str, Any], ...], refused: str
+) -> None:
+    claims = [item("lost", {"volumeName": "pv-9"}), item("waits"), item("bound", {"volumeName": "pv-1"})]
+    cluster = rules.Cluster({"persistentvolumeclaims": claims, "persistentvolumes": [item("pv-1", namespace="")]}, NOW)
+    given = {**pod(), "spec": {"volumes": list(volumes)}}
+    if not refused:
+        assert cluster.volume_terms(given) == []
+        return
+    with pytest.raises(ValueError, match=refused):
+        cluster.volume_terms(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "terms"),
+    [
+        ({"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "ebs"}, "fast", []),
+        ({"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "ebs"}, "", None),
+        (
+            {
+                "volumeBindingMode": "WaitForFirstConsumer",
+                "provisioner": "ebs",
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+                "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["a"]}]}],
+            },
+            "",
+            [{"matchExpressions": [{"key": ZONE, "values": ["a"], "operator": "In"}]}],
+        ),
+        ({"volumeBindingMode": "Immediate", "provisioner": "ebs"}, "fast", None),
+        ({"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "kubernetes.io/no-provisioner"}, "fast", None),
+        ({"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "ebs"}, "other", None),
+    ],
+)
+def test_a_claim_that_waits_may_be_created_where_its_storage_class_allows(
+    given: dict[str, Any], name: str, terms: list[Any] | None
+) -> None:
+    metadata = {"name": "fast", "annotations": given.get("annotations", {})}
+    kind = {**given, "metadata": metadata}
+    cluster = rules.Cluster({"storageclasses": [kind]}, NOW)
+    if terms is None:
+        with pytest.raises(ValueError, match="its claim data is not bound"):
+            cluster.class_terms(name, "data")
+    else:
+        assert cluster.class_terms(name, "data") == terms

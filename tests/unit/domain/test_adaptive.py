@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.memory import AdaptiveMemory, DelayTrials, Memory, WorkerNeed
+from node_fleet.domain.model.memory import AdaptiveMemory, DelayTrials, Memory, Streak, WorkerNeed
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
@@ -216,6 +216,17 @@ class TestMissing:
         decision = decided(snapshot(cpu_percent=71.0, workers=bare))
         assert "requests of most workers are unknown, so the default rules decide" in decision.sentence
         assert "71.0 % over 70 %" in decision.sentence
+
+    def test_the_default_rules_use_thresholds_that_an_operator_has_set_and_the_targets_of_the_preset(self) -> None:
+        bare = tuple(replace(filled(n, 3), cpu_requested_milli=None) for n in range(9))
+        waited = Memory(
+            since={name: Streak(since=START - 600, last=START - TICK, readings=5) for name in ("cpu", "idle")}
+        )
+        own = decided(snapshot(cpu_percent=65.0, workers=bare), waited, cpu_up_percent=60.0)
+        assert (own.action, own.rule) == ("scale_up", "cpu")
+        unrequested = tuple(replace(w, memory_requested_mib=None) for w in bare)
+        quiet = snapshot(cpu_percent=1.0, memory_percent=1.0, workers=unrequested)
+        assert [decided(quiet, waited).count, decided(quiet, waited, max_targets=2).count] == [3, 2]
 
     def test_without_usage_requests_still_bring_workers(self) -> None:
         seen = fleet_of(7, 7, waiting=8, cpu_percent=None, memory_percent=None)

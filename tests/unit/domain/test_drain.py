@@ -6,16 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scale_down.drain import (
+    OUTPUT_LIMIT,
     CommandResult,
     DrainLimits,
+    DrainVerdict,
     after_target,
+    alert_once,
+    describe_own_pods,
+    drain_failed_alert,
     judge_check,
     judge_drain,
     moved,
+    removals_paused_alert,
+    undone_sentence,
 )
-from node_fleet.domain.scale_down.inspection import NodeCheck
+from node_fleet.domain.scale_down.inspection import CLOCK_TOLERANCE_SECONDS, NodeCheck
 from node_fleet.domain.scale_down.termination import judge_termination, must_stay_open, removal_sentence
 
 NODE = "i-0123456789abcdef0"
@@ -38,6 +47,7 @@ def answer(status: str, code: int = -1, stdout: str = "", stderr: str = "") -> C
 TABLE = [
     # what SSM answers, seconds after it was sent -> drain.status, words the operator reads
     (answer("InvocationDoesNotExist"), 5, "waiting", "SSM does not show the command yet"),
+    (answer("InvocationDoesNotExist"), 30, "waiting", "SSM does not show the command yet."),
     (answer("InvocationDoesNotExist"), 31, "waiting", "yet after 31 s"),
     (answer("InvocationDoesNotExist"), 421, "failed", "outcome unknown: not finished after 421 s"),
     (answer("Pending"), 10, "waiting", "SSM status Pending"),
@@ -74,12 +84,25 @@ TABLE = [
 ]
 
 
+def alert_of(verdict: DrainVerdict) -> str:
+    """The kind of alert that belongs to the sentence."""
+    if verdict.status != "failed" or any(verdict.detail.startswith(text) for text in WITHOUT_ALERT):
+        return ""
+    kinds = {"outcome unknown": "drain_unknown", "RBAC": "rbac"}
+    return kinds.get(verdict.detail.partition(":")[0], "drain_failed")
+
+
+WITHOUT_ALERT = ("the command reached", "another command", "the server could not")
+"""The server changed nothing: UndoDrain reports the failure."""
+
+
 @pytest.mark.parametrize(("result", "waited", "status", "words"), TABLE)
 def test_each_answer_of_ssm_has_its_next_state_and_its_sentence(
     result: CommandResult, waited: int, status: str, words: str
 ) -> None:
     verdict = judge_drain(result, TARGET, LIMITS, SENT + waited)
-    assert (verdict.status, words in verdict.detail) == (status, True), verdict
+    assert (verdict.status, words in f"{verdict.detail}.") == (status, True), verdict
+    assert verdict.alert == alert_of(verdict)
 
 
 @given(
@@ -99,8 +122,60 @@ def test_only_success_with_code_0_and_the_exact_line_is_ever_drained(
 @pytest.mark.parametrize(("drain", "delivery"), [(300, 30), (30, 60), (3600, 45)])
 def test_the_limits_nest(drain: int, delivery: int) -> None:
     limits = DrainLimits(drain_seconds=drain, delivery_seconds=delivery)
-    assert drain < limits.execution_seconds < limits.state_seconds
-    assert SENT + delivery <= limits.not_after(SENT) < SENT + limits.state_seconds
+    assert (limits.execution_seconds, limits.state_seconds) == (drain + 60, drain + delivery + 90)
+    assert limits.not_after(SENT) == SENT + delivery + CLOCK_TOLERANCE_SECONDS < SENT + limits.state_seconds
+
+
+@pytest.mark.parametrize(
+    ("result", "succeeded"),
+    [
+        (answer("Success", 0, "x" * (OUTPUT_LIMIT - 1)), True),
+        (answer("Success", 0, "x" * OUTPUT_LIMIT), False),
+        (answer("Success", 1), False),
+        (answer("Cancelled", 0), False),
+    ],
+    ids=["whole", "cut", "another exit code", "not ended by itself"],
+)
+def test_a_command_has_succeeded_when_it_ended_by_itself_with_whole_output(
+    result: CommandResult, succeeded: bool
+) -> None:
+    assert result.succeeded is succeeded
+
+
+def test_the_last_result_of_a_command_counts() -> None:
+    twice = answer("Success", 0, "result: busy x\nresult: drained i-1 at once\nmore")
+    assert (twice.word, twice.detail, twice.answer) == ("drained", "i-1 at once", "drained i-1 at once")
+    assert (answer("TimedOut").word, answer("TimedOut").answer) == ("", "SSM status TimedOut")
+    assert answer("Success", 0, "result: undone").answer == "undone"
+
+
+@pytest.mark.parametrize(("ago", "is_new"), [(None, True), (0, False), (599, False), (600, True)])
+def test_an_alert_is_sent_again_when_its_cause_was_absent_for_the_quiet_time(ago: int | None, is_new: bool) -> None:
+    alert, other = Alert(kind="rbac", text="t"), {"other": 1}
+    memory = Memory(alerted=other if ago is None else {**other, "rbac": SENT - ago})
+    after, sent = alert_once(memory, alert, SENT, 600)
+    assert (after.alerted, sent) == ({**other, "rbac": SENT}, (alert,) if is_new else ())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", ""),
+        ("own-pods: 1 shop/web-1", "1 pod of this worker found no place on another one, such as shop/web-1"),
+        ("x\nown-pods: 3 shop/web-1\ny", "3 pods of this worker found no place on another one, such as shop/web-1"),
+        ("own-pods: many shop/web-1", ""),
+    ],
+)
+def test_the_own_pods_of_a_drained_worker_are_counted_and_one_is_named(text: str, sentence: str) -> None:
+    assert describe_own_pods(answer("Success", 0, text)) == sentence
+
+
+def test_the_sentences_of_a_drain_that_did_not_end() -> None:
+    assert undone_sentence(TARGET, "uncordoned", "") == f"node {NODE} is uncordoned: the drain did not end"
+    assert undone_sentence(TARGET, "odd", "paused") == f"node {NODE} is unchanged: paused"
+    failed = drain_failed_alert(TARGET, "drain_failed", "why", 600)
+    assert failed.kind == f"drain_failed:{NODE}" and "no run drains it again for 600 s: why" in failed.text
+    assert "removes no worker for 60 min;" in removals_paused_alert("why", 3659).text
 
 
 def look(**changed: object) -> NodeCheck:
@@ -137,7 +212,10 @@ LOOKS = [
 
 @pytest.mark.parametrize(("seen", "dead", "waited", "status"), LOOKS)
 def test_only_an_empty_node_under_our_cordon_is_drained(seen: NodeCheck, dead: bool, waited: int, status: str) -> None:
-    assert judge_check(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420).status == status
+    verdict = judge_check(seen, TARGET, "down-1", dead=dead, waited=waited, limit=420)
+    is_unknown = not seen.known and waited > 420
+    assert (verdict.status, verdict.alert) == (status, "drain_unknown" if is_unknown else "")
+    assert verdict.detail
 
 
 @pytest.mark.parametrize(("instance_id", "owner"), [("i-0a", "instance i-0a"), ("", "no instance")])
@@ -226,7 +304,15 @@ def test_progress_is_recorded_for_the_current_target_alone() -> None:
     begun = moved(operation("forgotten", "selected", "selected"), "draining", SENT + 5, detail="x", command_id="c-9")
     assert [t.phase for t in begun.targets] == ["forgotten", "draining", "selected"]
     assert (begun.targets[1].started_at, begun.targets[1].command_id, begun.phase_at) == (SENT + 5, "c-9", SENT + 5)
-    assert moved(begun, "drained", SENT + 60).targets[1].started_at == SENT + 5
+    after = moved(begun, "drained", SENT + 60)
+    kept = after.targets[1]
+    assert (kept.started_at, kept.command_id, kept.detail) == (SENT + 5, "c-9", "x")
+    assert [moved(after, phase, SENT).phase for phase in ("terminating", "terminated", "forgotten")] == [
+        "terminating",
+        "forgetting",
+        "draining",
+    ]
+    assert moved(after, "terminating", SENT, command_id="").targets[1].command_id == ""
     assert moved(operation("undone"), "draining", SENT) == operation("undone")
 
 

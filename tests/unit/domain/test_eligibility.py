@@ -81,12 +81,17 @@ KEPT = [
     (blocked("z"), {}, "cannot be judged"),
     (node(more_blockers=3), {}, "3 of its pods and claims keep it"),
     (replace(blocked("s"), more_blockers=3), {}, "is a StatefulSet pod, and 3 more"),
+    (node(blockers=blocked("s").blockers * 2), {}, "is a StatefulSet pod, and 1 more"),
+    (node(blockers=blocked("s").blockers * 3, more_blockers=4), {}, "is a StatefulSet pod, and 6 more"),
+    (blocked("b", "pvc-1"), {}, "claim shop/orders-db-0 is bound to a volume that no other node can attach: pvc-1"),
+    (node(), {"set_aside": frozenset({ID})}, "its removal is set aside"),
 ]
 
 
 @pytest.mark.parametrize(("seen", "rules", "words"), KEPT)
 def test_each_rule_keeps_its_worker_and_says_why(seen: InspectedNode, rules: dict[str, object], words: str) -> None:
-    assert words in reason(seen, **rules)  # type: ignore[arg-type]
+    found = reason(seen, **rules)  # type: ignore[arg-type]
+    assert words in found and (", and " in found) is (", and " in words)
 
 
 def test_a_worker_that_was_to_be_replaced_and_is_ready_again_stays() -> None:
@@ -160,3 +165,32 @@ def test_a_dead_worker_is_kept_only_by_what_cannot_be_lost(letter: str) -> None:
 )
 def test_a_dead_worker_keeps_its_other_protections(rule: dict[str, object]) -> None:
     assert reason(node(ready=False, **rule), not_ready=ID)
+
+
+def test_the_places_of_kept_workers_count_for_the_balance_and_those_under_notice_do_not() -> None:
+    names = [ID, *(f"i-0{letter * 16}" for letter in "abcd")]
+    crew = (
+        instance(names[0]),
+        instance(names[1], zone="b", market="spot"),
+        instance(names[2], zone="c", under_notice=True),
+        instance(names[3], zone="c"),
+        instance(names[4], zone="d"),
+    )
+    seen = (node(), node(names[1], zone="b", cordoned=True), node(names[2], zone="c"), node(names[3], zone="c"))
+    judged = judge_workers(
+        Inspection(known=True, nodes=seen),
+        crew,
+        under_notice=frozenset({names[3]}),
+        back_offs=(),
+        now=NOW,
+        cpu_percent={ID: 40.0},
+    )
+    assert [(c.instance.instance_id, c.idle_percent) for c in judged.candidates] == [(ID, 60.0)]
+    assert (judged.usable, judged.kept_places) == ((ID,), (("b", "spot"), ("d", crew[4].market)))
+
+
+def test_without_measured_cpu_the_requests_tell_how_idle_a_worker_is() -> None:
+    judged = judge_workers(
+        Inspection(known=True, nodes=(node(),)), (instance(),), under_notice=frozenset(), back_offs=(), now=NOW
+    )
+    assert judged.candidates[0].idle_percent == judged.candidates[0].node.idle_cpu_percent

@@ -332,13 +332,8 @@ def test_a_misfit_names_pod_predicate_and_amounts() -> None:
     nodes = [node("n1", allocatable={"cpu": 800, "pods": 9}), node("n2", allocatable={"cpu": 900, "pods": 9})]
     placement = Placement(nodes)
     assert described(placement.misfit([pod("big", "1")], nodes)) == ("big", "cpu", "1000m", "900m", False)
-    assert described(placement.misfit([pod("a", "500m"), pod("b", "500m"), pod("c", "500m")], nodes)) == (
-        "c",
-        "cpu",
-        "500m",
-        "400m",
-        True,
-    )
+    three = [pod(name, "500m") for name in "abc"]
+    assert described(placement.misfit(three, nodes)) == ("c", "cpu", "500m", "400m", True)
     assert described(placement.misfit([pod("a")], [])) == ("a", "nodes", "", "", False)
     assert placement.misfit([], []) is None
     assert [n.free["cpu"] for n in nodes] == [800, 900]
@@ -369,11 +364,7 @@ def test_the_fit_of_pods_is_certain_only_when_none_depends_on_where_another_is()
     assert not Placement(nodes).is_certain([pod("a")], [])
 
 
-@pytest.mark.parametrize(
-    ("cpu", "pods", "certain"),
-    [(3, 9, 6), (3, 3, 3), (9, 3, 6), (5, 5, 5), (0, 9, 0)],
-    ids=["cpu", "either resource may fill a node", "number of pods", "both of more", "nothing is free"],
-)
+@pytest.mark.parametrize(("cpu", "pods", "certain"), [(3, 9, 6), (3, 3, 3), (9, 3, 6), (5, 5, 5), (0, 9, 0)])
 def test_the_fit_is_certain_until_the_other_pods_can_fill_every_node(cpu: int, pods: int, certain: int) -> None:
     nodes = [node(name, allocatable={"cpu": cpu, "pods": pods}) for name in ("n1", "n2")]
     fits = [Placement(nodes).is_certain([pod(f"p{n}", "1m") for n in range(count)], nodes) for count in range(1, 9)]

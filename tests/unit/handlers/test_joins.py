@@ -24,9 +24,13 @@ TAINT = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
 def test_not_yet_is_an_answer_and_renews_the_lease(fleet: Bench) -> None:
     payload, _ = fleet.launched()
     before = fleet.state().lease
-    assert check_join(payload, None)["join"]["status"] == "waiting"
+    fleet.prometheus.shapes = (PodShape(cpu_milli=100, memory_mib=64, count=4),)
+    writes = len(fleet.cloud.recorder.of("UpdateItem"))
+    join = check_join(payload, None)["join"]
     after = fleet.state().lease
+    assert (join["status"], join["pods_waiting"]) == ("waiting", None)
     assert before and after and after.expires_at == before.expires_at + 60
+    assert len(fleet.cloud.recorder.of("UpdateItem")) == writes + 1, "the operation has not changed and is not written"
 
 
 def test_usable_workers_have_joined_and_pods_that_still_wait_are_counted(fleet: Bench) -> None:
@@ -38,7 +42,9 @@ def test_usable_workers_have_joined_and_pods_that_still_wait_are_counted(fleet: 
     operation = fleet.state().operation
     assert operation is not None and len(operation.joined) == 2
     fleet.prometheus.known_nodes = ()
+    fleet.prometheus.down = True
     assert check_join(joined, None)["join"]["status"] == "joined", "a worker that has joined is not checked again"
+    assert fleet.server.commands == []
 
 
 def test_a_tainted_worker_is_waited_for_until_the_limit(fleet: Bench) -> None:
