@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from node_fleet.domain.interruption.announcement import Announcement, outranks, read_announcement
-from node_fleet.domain.interruption.closing import closing_alerts, outcome_status
+from node_fleet.domain.interruption.closing import (
+    capacity_wait_seconds,
+    closing_alerts,
+    closing_sentence,
+    outcome_status,
+)
 from node_fleet.domain.interruption.response import (
     DeadlineDrain,
     Replacement,
     interruption_alerts,
+    interruption_message,
+    needs_no_replacement,
     plan_response,
     reason_to_skip_drain,
+    replacement_of,
     replacement_operation,
     replacement_slot,
 )
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
+from node_fleet.domain.scale_down.lost_volumes import LostVolume
 from node_fleet.settings import Settings
+from tests.support.handlers.fakes import A, B, scale_down
 from tests.support.launches import NOW, instance, placement
 from tests.support.launches import slot as launch_slot
 
@@ -261,10 +272,118 @@ def test_a_drain_is_begun_only_while_it_can_do_good(now: int, notices: list[str]
     assert word in why and bool(why) is bool(word)
 
 
-def test_people_hear_of_what_failed_and_of_nothing_else() -> None:
-    well = (DeadlineDrain(status="drained", detail=""), Replacement(status="launched", detail=""))
-    badly = (DeadlineDrain(status="failed", detail="x"), Replacement(status="failed", detail="y"))
-    assert interruption_alerts(answer("spot", NOW + 120), *well) == ()
-    assert len(interruption_alerts(answer("spot", NOW + 120), *badly)) == 2
-    assert closing_alerts(answer("spot", NOW + 120), "gone", "", failed=False) == ()
-    assert closing_alerts(answer("spot", NOW + 120), "kept", "", failed=False)
+LOST = (LostVolume(claim="shop/data", volume="pvc-1", pod="-"),)
+
+
+@pytest.mark.parametrize(
+    ("drain", "replacement", "kinds", "level"),
+    [
+        ("drained", "launched", [], "info"),
+        ("skipped", "none", [], "info"),
+        ("failed", "launched", [f"drain_failed:{ONE.instance_id}"], "warning"),
+        ("drained", "failed", ["replacement_failed"], "warning"),
+        ("failed", "failed", [f"drain_failed:{ONE.instance_id}", "replacement_failed"], "warning"),
+    ],
+)
+@pytest.mark.parametrize("volumes", [(), LOST])
+def test_what_failed_is_reported_and_lost_volumes_make_the_message_an_error(
+    drain: str, replacement: str, kinds: list[str], level: str, volumes: tuple[LostVolume, ...]
+) -> None:
+    planned = answer("spot", NOW + 120)
+    ended = DeadlineDrain(status=drain, detail="x", volumes=volumes)
+    alerts = interruption_alerts(planned, ended, Replacement(status=replacement, detail="y"))
+    lost = [f"volumes_lost:{ONE.instance_id}"] if volumes else []
+    assert [alert.kind for alert in alerts] == lost + kinds
+    message = interruption_message(planned, "c", "text", alerts)
+    assert (message.level, message.alerts, message.what) == ("error" if volumes else level, alerts, "text")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "failed", "alert"),
+    [
+        ("spot", "gone", False, ""),
+        ("spot", "kept", False, "interruption_unsettled"),
+        ("spot", "gone", True, "interruption_unsettled"),
+        ("stopped", "", False, "worker_stopped"),
+        ("stopped", "", True, "interruption_unsettled"),
+    ],
+)
+def test_an_operator_hears_of_what_is_unsettled_or_stopped(kind: str, status: str, failed: bool, alert: str) -> None:
+    planned = answer(kind, NOW + 120)
+    found = [one.kind for one in closing_alerts(planned, status, "text", failed=failed)]
+    assert found == ([f"{alert}:{ONE.instance_id}"] if alert else [])
+    with_lost = [one.kind for one in closing_alerts(planned, status, "text", failed=failed, volumes=LOST)]
+    assert with_lost == (found if alert == "worker_stopped" else [f"volumes_lost:{ONE.instance_id}", *found])
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(1, 300), (11, 300), (12, 3600), (16, 3600), (17, None), (18, None)])
+def test_capacity_is_tried_every_five_minutes_for_an_hour_then_hourly_for_five(tries: int, seconds: int | None) -> None:
+    assert capacity_wait_seconds(tries) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "failure", "words"),
+    [
+        ("gone", "it ended", None, "; it ended"),
+        ("gone", "", None, "; gone"),
+        ("", "", None, "; nothing to do"),
+        ("gone", "it", {"Error": "E", "Cause": "c"}, "; the notice could not be settled: c [E]"),
+    ],
+)
+def test_the_closing_sentence_has_the_worker_the_reason_and_the_end(
+    status: str, detail: str, failure: dict[str, str] | None, words: str
+) -> None:
+    text = f"{ONE.instance_id}: AWS reclaims this Spot instance{words}"
+    assert closing_sentence(answer("spot", NOW + 120), status, detail, failure) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "deadline", "poll", "settle"),
+    [
+        ("spot", NOW + 120, 5, NOW + 420),
+        ("scheduled", NOW + 86_400, 59, NOW + 86_700),
+        ("rebalance", 0, 5, NOW + 1800),
+        ("stopped", 0, 5, NOW),
+    ],
+)
+def test_a_drain_is_checked_sixty_times_at_most_and_ec2_is_asked_some_time_after_the_date(
+    kind: str, deadline: int, poll: int, settle: int
+) -> None:
+    found = answer(kind, deadline)
+    at = datetime.fromtimestamp(settle, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert (found.poll_seconds, found.settle_time) == (poll, at)
+    assert found.drain_mode == {"rebalance": "voluntary", "stopped": "none"}.get(kind, "deadline")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "status", "text"),
+    [
+        ("launched", "", "launched", f"{ONE.instance_id} (t3.small spot in a)"),
+        ("failed", "it ended", "failed", f"{ONE.instance_id} (t3.small spot in a) it ended"),
+        ("planned", "refused", "failed", "refused"),
+        ("planned", "", "failed", "not launched"),
+    ],
+)
+def test_the_result_of_a_replacement_names_its_instance_or_why_there_is_none(
+    outcome: str, detail: str, status: str, text: str
+) -> None:
+    launch = launch_slot(1, outcome=outcome, detail=detail)
+    found = replacement_of(replacement_operation(answer("spot", NOW + 120), launch, ()))
+    assert (found.status, found.detail, found.instance_id) == (status, text, launch.instance_id)
+
+
+@pytest.mark.parametrize(
+    ("phase", "instance_id", "is_removed"),
+    [
+        ("selected", A, True),
+        ("forgotten", A, True),
+        ("undone", A, False),
+        ("skipped", A, False),
+        ("selected", B, False),
+    ],
+)
+def test_a_worker_that_a_scale_down_removes_already_needs_no_replacement(
+    phase: Any, instance_id: str, is_removed: bool
+) -> None:
+    assert needs_no_replacement(scale_down(phase), instance_id) is is_removed
+    assert needs_no_replacement(None, instance_id) is False
