@@ -17,6 +17,7 @@ from tests.support.handlers.fakes import (
     ALL_FREE,
     LOST_VOLUME,
     NOW,
+    OPERATION_ID,
     RUNNING,
     A,
     B,
@@ -106,9 +107,35 @@ def test_the_plan_is_in_the_state_item_before_anything_happens(services: FakeSer
     answered = select(services)
     assert answered["selection"]["status"] == "selected"
     assert services.state.calls == ["renew", "save selected"]
-    assert to_payload(services.state.item.operation) == answered["operation"]
+    operation = services.state.item.operation
+    assert operation is not None and to_payload(operation) == answered["operation"]
+    assert (operation.operation_id, operation.workers_before, operation.started_at) == (OPERATION_ID, 3, NOW)
     assert services.server.commands == []
     assert "inspection" not in answered
+
+
+def test_of_many_kept_workers_the_first_twenty_are_named(services: FakeServices) -> None:
+    services.settings = Settings(min_workers=0)
+    others = [worker_line(f"i-{n:017x}") for n in range(16, 41)]
+    found = select(services, inspection_text(worker_line(A), *others))["selection"]
+    assert (found["status"], len(found["kept"])) == ("selected", 20)
+
+
+@pytest.mark.parametrize(("replaced", "notify"), [("", False), (A, True)])
+def test_a_run_that_removes_no_worker_is_reported_when_it_was_to_replace_one(
+    services: FakeServices, replaced: str, notify: bool
+) -> None:
+    payload = services.payload(inspection=inspected(inspection_text(worker_line(A, "RCW", "?"))))
+    payload["decision"]["replace"] = replaced
+    assert select_nodes(payload, None)["selection"]["notify"] is notify
+
+
+def test_a_decision_without_a_count_selects_one_worker(services: FakeServices) -> None:
+    services.settings = Settings(min_workers=0, max_targets=3)
+    payload = services.payload(inspection=inspected(ALL_FREE))
+    payload["decision"]["count"] = 0
+    select_nodes(payload, None)
+    assert len(services.state.phases) == 1
 
 
 def test_every_worker_that_stays_has_its_sentence(services: FakeServices) -> None:
@@ -187,6 +214,18 @@ def test_a_worker_in_back_off_is_not_selected(services: FakeServices) -> None:
 def test_a_cordon_left_by_a_dead_run_is_removed(services: FakeServices, operation_id: str) -> None:
     select(services, inspection_text(worker_line(A, "RCW", operation_id), worker_line(B), worker_line(C)))
     assert services.server.commands == [("UncordonNode", {"NodeName": A, "OperationId": operation_id})]
+
+
+@pytest.mark.parametrize(("left_alone", "uncordoned"), [("", A), ("notice", B), ("set aside", B)])
+def test_one_cordon_a_run_is_removed_and_none_of_a_worker_under_notice_or_set_aside(
+    services: FakeServices, left_alone: str, uncordoned: str
+) -> None:
+    if left_alone == "notice":
+        services.notice(A)
+    if left_alone == "set aside":
+        services.set_aside(A)
+    select(services, inspection_text(*(worker_line(i, "RCW", "down-3-1") for i in (A, B)), worker_line(C)))
+    assert services.server.commands == [("UncordonNode", {"NodeName": uncordoned, "OperationId": "down-3-1"})]
 
 
 @pytest.mark.parametrize(
