@@ -232,6 +232,14 @@ def test_an_answer_that_got_lost_launches_nothing_twice(fleet: Bench, lost: str)
     assert len(fleet.instances()) == 2
 
 
+def test_without_any_answer_the_request_keeps_its_token_and_no_other_follows(fleet: Bench) -> None:
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="ReplyLost"))
+    with pytest.raises(LaunchError, match="does not answer"):
+        launch(fleet, 2)
+    assert len(asked(fleet)) > 2 and len({call.parameters["ClientToken"] for call in asked(fleet)}) == 1
+    assert len(fleet.instances()) == 1
+
+
 def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Bench) -> None:
     run = fleet.begin("mismatch")
     event = fleet.event(run, 1)
@@ -244,7 +252,7 @@ def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Be
     fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="IdempotentParameterMismatch"))
     second = launch_nodes(event, None)
     assert fleet.operation(second).slots[0].instance_id == operation.slots[0].instance_id
-    assert len(fleet.instances()) == 1
+    assert (len(fleet.instances()), second["notes"]) == (1, [])
 
 
 def test_a_recorded_request_is_sent_again_as_it_was_although_a_pool_is_in_back_off_meanwhile(fleet: Bench) -> None:
