@@ -53,6 +53,7 @@ def with_the_real_one(story: Story, now: float, home: Path) -> tuple[dict[str, A
 
 
 @needs_kubectl
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_a_shipped_script_ends_alike_with_kubectl_and_with_the_fake(story: Story, tmp_path: Path) -> None:
     now = float(int(time.time()))

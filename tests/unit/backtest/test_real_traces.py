@@ -47,6 +47,7 @@ def stated(policy: str, name: str) -> list[float]:
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SHORT)
 def test_the_document_has_the_figures_of_the_short_traces(name: str) -> None:
     trace = real_trace(name)
