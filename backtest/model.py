@@ -9,6 +9,16 @@ from node_fleet.domain.model.instance_types import capacity as machine_capacity
 
 STEP_SECONDS = 10
 
+SAME_FOR_ALL_TYPES = (
+    "pod_cpu_milli",
+    "pod_cpu_limit_milli",
+    "pod_idle_cpu_milli",
+    "pod_memory_mib",
+    "pod_memory_used_mib",
+    "boot_seconds",
+    "drain_seconds",
+    "alert_seconds",
+)
 Interpolation = Literal["ramp", "jump"]
 
 
@@ -61,6 +71,10 @@ class Capacity:
             allocatable_memory_mib=size[1] - default.memory_mib + default.allocatable_memory_mib,
             **changes,
         )
+
+    def as_type(self, instance_type: str) -> Capacity:
+        """A worker of another type with the same pods and times. Raises ModelError for an unknown family."""
+        return Capacity.of_type(instance_type, **{name: getattr(self, name) for name in SAME_FOR_ALL_TYPES})
 
     def __post_init__(self) -> None:
         for name in ("boot_seconds", "drain_seconds", "alert_seconds"):

@@ -12,7 +12,6 @@ from typing import Any
 
 from backtest.compare import Assumptions, Study, study
 from backtest.deployed import Workflow
-from backtest.model import Capacity
 from backtest.summary import instances_text, usd_text
 from backtest.trace import Trace
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
@@ -54,20 +53,17 @@ class TypeStudy:
 def study_types(
     trace: Trace, settings: Settings, assumptions: Assumptions, fleets: Iterable[tuple[str, ...]], tariff: Tariff
 ) -> TypeStudy:
-    """Replay the trace under the settings on the configured fleet and on each other one, named by its types."""
+    """Replay the trace under the settings on each fleet, named by its types; the first one is the configured fleet.
+
+    The assumptions are those of the first type of the configured fleet.
+    """
     own = assumptions.capacity
     most_pods = settings.max_workers * own.pods_per_worker
     scaling = assumptions.with_unit_of(trace).scaling
     scaling = replace(scaling, max_replicas=scaling.max_replicas or most_pods)
-    configured = tuple(one.instance_type for one in (own, *assumptions.further))
     studies = []
-    for types in dict.fromkeys((configured, *fleets)):
-        first, *further = (
-            Capacity.of_type(
-                kind, boot_seconds=own.boot_seconds, drain_seconds=own.drain_seconds, alert_seconds=own.alert_seconds
-            )
-            for kind in dict.fromkeys(types)
-        )
+    for types in dict.fromkeys(fleets):
+        first, *further = (own.as_type(kind) for kind in dict.fromkeys(types))
         one = replace(
             assumptions,
             capacity=first,

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +25,8 @@ from backtest.sources import Range, from_history, from_prometheus
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.trace import Trace, TraceError, read_csv
 from backtest.tune import tune
-from backtest.type_study import study_types
 from cdk_app.recorded_types import RecordError, read_records, recorded_types
-from cli.backtest_types import Asked, Market, fleets_of, resolve, show_types
+from cli.backtest_types import Asked, Market, compare_types, fleets_of
 from cli.output import CommandError, WrongUseError, note, print_json, say, table
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.cost.prices import PriceList
@@ -76,6 +75,8 @@ FullWorkersOption = Annotated[
 UnitMilliOption = Annotated[
     float, typer.Option(min=0, help="CPU milli that one unit of the trace needs, instead of --full-workers.")
 ]
+PodCpuOption = Annotated[int, typer.Option(min=1, help="Requests of a pod: CPU milli.")]
+PodMemoryOption = Annotated[int, typer.Option(min=1, help="Requests of a pod: MiB.")]
 ClusterOption = Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")]
 RegionOption = Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")]
 LocalOption = Annotated[bool, typer.Option("--local", help="With history: use the simulator.")]
@@ -115,6 +116,8 @@ def backtest(
     drain: DrainOption = "60s",
     jump: JumpOption = False,
     stay_up: StayUpOption = "0s",
+    pod_cpu: PodCpuOption = 250,
+    pod_memory: PodMemoryOption = 128,
     full_workers: FullWorkersOption = 8.0,
     unit_milli: UnitMilliOption = 0.0,
     cluster: ClusterOption = "",
@@ -130,24 +133,13 @@ def backtest(
         recorded = _history(opening, span, asked) if trace == HISTORY else None
         raw = given if config or recorded is None else _overridden(recorded.settings, given)
         settings = _settings(raw)
-        assumptions = Assumptions(
-            capacity=_capacity(boot, drain, settings),
-            scaling=_scaling(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit_milli),
-        )
-        if recorded:
-            found = recorded.trace
-            busy = assumptions.capacity.vcpus * 1000.0
-            assumptions = replace(assumptions, scaling=replace(assumptions.scaling, milli_per_unit=busy))
-        elif urlsplit(trace).scheme in ("http", "https"):
-            found = from_prometheus(_session(), trace, _asked(query, _span(*span), seconds_of(step, "--step")))
-        else:
-            found = read_csv(Path(trace))
+        capacity = _capacity(settings, boot, drain, pod_cpu, pod_memory)
+        unit = capacity.vcpus * 1000.0 if recorded else unit_milli
+        scaling = _scaling(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit)
+        assumptions = Assumptions(capacity=capacity, scaling=scaling)
+        found = recorded.trace if recorded else _read(trace, query, span, step)
         if types:
-            market = recorded.market if recorded else Market(prices=PriceList.shipped(settings.region))
-            fleets = resolve(asked, settings, market)
-            tariff = settings.tariff(market.prices)
-            assumptions = replace(assumptions, further=_further(settings))
-            show_types(study_types(found, settings, assumptions, fleets, tariff), as_json=as_json)
+            compare_types(found, settings, assumptions, asked, recorded.market if recorded else None, as_json=as_json)
             return
         if tuning:
             _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
@@ -158,17 +150,24 @@ def backtest(
         raise CommandError(str(error), hint=error.hint) from error
 
 
-def _capacity(boot: str, drain: str, settings: Settings) -> Capacity:
+def _read(trace: str, query: str, span: tuple[str, str, str], step: str) -> Trace:
+    """The trace of a Prometheus or of a file."""
+    if urlsplit(trace).scheme in ("http", "https"):
+        return from_prometheus(_session(), trace, _asked(query, _span(*span), seconds_of(step, "--step")))
+    return read_csv(Path(trace))
+
+
+def _capacity(settings: Settings, boot: str, drain: str, pod_cpu: int, pod_memory: int) -> Capacity:
+    """A worker of the first configured type. A pod may use twice its CPU request and uses 80 % of its memory."""
     return Capacity.of_type(
         settings.instance_types[0],
         boot_seconds=seconds_of(boot, "--boot"),
         drain_seconds=seconds_of(drain, "--drain"),
+        pod_cpu_milli=pod_cpu,
+        pod_cpu_limit_milli=2 * pod_cpu,
+        pod_memory_mib=pod_memory,
+        pod_memory_used_mib=pod_memory * 4 // 5,
     )
-
-
-def _further(settings: Settings) -> tuple[Capacity, ...]:
-    """The configured types after the first one."""
-    return tuple(Capacity.of_type(kind) for kind in settings.instance_types[1:])
 
 
 def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float) -> Scaling:

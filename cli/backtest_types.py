@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from botocore.exceptions import BotoCoreError, ClientError
 
 from backtest import type_study
-from backtest.type_study import TypeStudy
+from backtest.compare import Assumptions
+from backtest.trace import Trace
+from backtest.type_study import TypeStudy, study_types
 from cli.live_prices import prices_for
 from cli.output import CommandError, WrongUseError, note, print_json, say, table
 from cli.target import Deployed, Target
@@ -65,8 +67,22 @@ def resolve(asked: Iterable[Asked], settings: Settings, market: Market) -> tuple
     return tuple(one if isinstance(one, tuple) else _types_for(one, settings, market) for one in asked)
 
 
-def show_types(found: TypeStudy, *, as_json: bool) -> None:
-    """Print the comparison."""
+def compare_types(
+    trace: Trace,
+    settings: Settings,
+    assumptions: Assumptions,
+    asked: Iterable[Asked],
+    market: Market | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Replay the trace on every fleet and print the comparison. market None: the shipped prices."""
+    market = market or Market(prices=PriceList.shipped(settings.region))
+    fleets = (settings.instance_types, *resolve(asked, settings, market))
+    _show(study_types(trace, settings, assumptions, fleets, settings.tariff(market.prices)), as_json=as_json)
+
+
+def _show(found: TypeStudy, *, as_json: bool) -> None:
     if as_json:
         print_json(type_study.as_data(found))
         return

@@ -87,6 +87,17 @@ def test_lists_and_requirements_are_compared_as_fleets(trace: Path, capsys: pyte
     assert fleets == [["t3.small", "t3.medium"], ["t3.small", "t3a.small"], ["t3a.small", "t3.small"]]
 
 
+def test_the_requests_of_a_pod_decide_how_many_fit_on_each_type(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--pod-cpu", "200", "--pod-memory", "500", "--types", "t3.medium", "--json"]
+    code, out, err = typed(capsys, trace, *words)
+    assert code == 0, err
+    assert [one["types"][0]["pods_per_worker"] for one in json.loads(out)["fleets"]] == [3, 7]
+    code, _, err = typed(capsys, trace, "--pod-memory", "1700")
+    assert code == 1 and "a pod of 250m CPU and 1700 MiB fits no t3.small: pods can request" in err
+
+
 def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

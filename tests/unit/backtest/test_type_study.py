@@ -23,7 +23,8 @@ def trace() -> Trace:
 
 def compared(*types: str, **settings: Any) -> TypeStudy:
     chosen = Settings.from_mapping({"region": "ap-southeast-1", **settings})
-    return study_types(trace(), chosen, Assumptions(), [tuple(one.split("+")) for one in types], chosen.tariff())
+    fleets = [chosen.instance_types, *(tuple(one.split("+")) for one in types)]
+    return study_types(trace(), chosen, Assumptions(), fleets, chosen.tariff())
 
 
 def test_every_type_carries_the_same_load_and_the_configured_one_comes_first() -> None:
@@ -105,7 +106,7 @@ def test_a_type_without_a_price_costs_at_least_its_volumes_and_is_not_the_cheape
 def test_a_cheaper_type_whose_standard_credits_leave_demand_unserved_is_not_the_answer() -> None:
     chosen = Settings.from_mapping({"region": "ap-southeast-1", "cpu_credits": "standard"})
     own = Assumptions(capacity=Capacity.of_type("c6i.large"))
-    found = study_types(trace(), chosen, own, [("t3.small",)], chosen.tariff())
+    found = study_types(trace(), chosen, own, [("c6i.large",), ("t3.small",)], chosen.tariff())
     large, small = as_data(found)["fleets"]
     assert (large["missing_vcpu_hours"], small["usd"] < large["usd"]) == (0, True)
     assert small["missing_vcpu_hours"] > 0
@@ -132,6 +133,13 @@ def test_a_type_that_cannot_be_modelled_is_refused_with_its_name(instance_type: 
 def test_every_type_reserves_as_much_as_a_t3_small(instance_type: str, allocatable: tuple[int, int]) -> None:
     found = Capacity.of_type(instance_type)
     assert (found.allocatable_cpu_milli, found.allocatable_memory_mib) == allocatable
+
+
+def test_another_type_has_the_same_pods_and_times() -> None:
+    own = Capacity.of_type("t3.small", pod_memory_mib=500, pod_cpu_milli=200, boot_seconds=120)
+    other = own.as_type("t3.medium")
+    assert (own.pods_per_worker, other.pods_per_worker, other.boot_seconds) == (3, 7, 120)
+    assert other.as_type("t3.small") == own
 
 
 def test_a_t3_small_is_the_default() -> None:
