@@ -21,6 +21,7 @@ from cli import output
 from node_fleet.adapters.prometheus.http import MAX_ANSWER_BYTES
 from node_fleet.domain.interruption.announcement import read_announcement
 from node_fleet.domain.model.errors import InvalidInputError, MetricsUnavailableError
+from node_fleet.domain.model.text import printable
 from node_fleet.domain.notify.alert_input import read_alert
 from node_fleet.domain.notify.slack_blocks import redacted, text_payload
 from node_fleet.payload import UNPACKED_BYTES, unpacked
@@ -59,6 +60,19 @@ def test_no_text_controls_the_terminal_by_any_way_of_printing(text: str) -> None
         sys.stdout = before
     assert not hidden(printed)
     printed.encode()
+
+
+EMBEDDINGS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+MARKS = "\u061c\u200e\u200f"
+"""The bidirectional characters: classes of the Unicode data of Python, and the three marks, which have none."""
+
+
+def test_every_control_c1_and_bidirectional_character_is_removed_and_no_letter_is() -> None:
+    every = [chr(point) for point in range(0x3000)]
+    obeyed = {c for c in every if unicodedata.category(c) == "Cc" or unicodedata.bidirectional(c) in EMBEDDINGS}
+    removed = {c for c in every if not printable(c)}
+    assert removed >= (obeyed | set(MARKS)) - {"\n", "\t"}
+    assert not {c for c in removed if unicodedata.category(c)[0] in "LNPSZ" and c not in "\u2028\u2029"}
 
 
 @given(texts)
