@@ -354,3 +354,8 @@ def test_a_wrong_option_is_one_line_with_what_is_right(
     configure({"instance_requirements": REQUIRED})
     code, _, err = command("--configured", "--local", *words)
     assert code == 2 and hint in err and err.count("\n") == 1
+
+
+def test_git_keeps_the_record() -> None:
+    ignored = (configured.ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    assert FILE_NAME not in ignored
