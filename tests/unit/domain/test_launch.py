@@ -97,13 +97,13 @@ def test_the_error_tells_who_must_act_and_the_alert_names_it(code: str, error: s
     assert [a.kind for a in refusal_alerts([refusal(code)])] == ([alert] if alert else [])
 
 
-def test_37_a_final_refusal_outweighs_the_pools_that_ran_dry_before_it() -> None:
+def test_a_final_refusal_outweighs_the_pools_that_ran_dry_before_it() -> None:
     raised = launch_error([refusal("InsufficientInstanceCapacity"), refusal("VcpuLimitExceeded")])
     assert type(raised).__name__ == "QuotaExceededError" and "L-1216C47A" in str(raised)
 
 
 @pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded"])
-def test_37_the_quota_is_named_as_the_console_names_it(code: str) -> None:
+def test_the_quota_is_named_as_the_console_names_it(code: str) -> None:
     (alert,) = refusal_alerts([refusal(code)])
     assert "L-" in alert.text and code in alert.text
 
@@ -194,7 +194,7 @@ def test_a_promised_instance_counts_as_a_pending_worker_while_ec2_may_not_list_i
 
 
 @pytest.mark.parametrize(("lives", "outcome"), [(True, "launched"), (False, "failed")])
-def test_40_what_was_launched_before_a_death_is_taken_up_from_ec2(lives: bool, outcome: str) -> None:
+def test_what_was_launched_before_a_death_is_taken_up_from_ec2(lives: bool, outcome: str) -> None:
     planned = operation(slot(1, outcome="planned"), slot(2, outcome="planned"), slot(3))
     state = "running" if lives else "terminated"
     found = record_launched(planned, [instance(9, state=state, slot="2"), instance(8, slot="3")])
@@ -224,7 +224,7 @@ def test_only_faults_are_alerted(error: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("failures", "opens"), [(1, False), (2, False), (3, True), (4, True), (9, True)])
-def test_5_joins_that_fail_in_a_row_open_the_breaker_with_one_alert(failures: int, opens: bool) -> None:
+def test_joins_that_fail_in_a_row_open_the_breaker_with_one_alert(failures: int, opens: bool) -> None:
     memory = Memory(back_offs=(BackOff(key="join", failures=failures, until=NOW + 900),))
     alert = circuit_breaker_alert(memory, "join", Policy(), NOW)
     assert (alert is not None) is opens

@@ -96,6 +96,14 @@ def test_only_a_launch_remembers_the_pods_that_it_is_for(action: str, at: int | 
     assert (found.new_workers == ()) is (action == "none")
 
 
+@pytest.mark.parametrize(("waiting", "inspected"), [(0, "i-0009"), (1, "")])
+def test_a_run_without_an_action_inspects_the_first_worker_that_never_joined(waiting: int, inspected: str) -> None:
+    crew = (*workers(4), worker(9, "unjoined"), worker(10, "unjoined"))
+    found = decide(snapshot(workers=crew, pending=pods(waiting, 1500)), Memory(), POLICY, START)
+    assert (found.action, found.replace) == ("scale_up" if waiting else "none", inspected)
+    assert decide(snapshot(), Memory(), POLICY, START).replace == ""
+
+
 def test_without_a_reading_streaks_stay_until_the_gap_and_the_idle_time_starts_again() -> None:
     since = {
         "idle": Streak(since=START - 600, last=START - 10, readings=5),
