@@ -73,7 +73,7 @@ def places(made: Bench) -> list[tuple[str, Market, tuple[str, ...], int]]:
 
 
 @pytest.mark.parametrize("code", [code for code in codes_that_close("the pool") if code != "InsufficientCapacity"])
-def test_35_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Bench, code: str) -> None:
+def test_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Bench, code: str) -> None:
     fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot", code=code)
     answer = launch(fleet)
     assert places(fleet) == [(zone, "spot", TYPES, 1) for zone in ZONES[:2]]
@@ -85,7 +85,7 @@ def test_35_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Be
     assert any("no capacity" in note and ZONES[0] in note for note in answer["notes"])
 
 
-def test_35_types_then_zones_then_on_demand(fleet: Bench) -> None:
+def test_types_then_zones_then_on_demand(fleet: Bench) -> None:
     fleet.cloud.ec2.dry_pool(market="spot")
     launch(fleet)
     assert places(fleet) == [
@@ -162,7 +162,7 @@ def test_types_that_ec2_throttles_without_end_are_given_up_within_the_time_of_th
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_35_the_spot_quota_is_met_once_and_the_rest_goes_on_demand(fleet: Bench, count: int) -> None:
+def test_the_spot_quota_is_met_once_and_the_rest_goes_on_demand(fleet: Bench, count: int) -> None:
     fleet.cloud.ec2.dry_pool(market="spot", code="MaxSpotInstanceCountExceeded")
     answer = launch(fleet, count)
     assert [market for _, market, _, _ in places(fleet)] == ["spot", *["on-demand"] * min(count, 3)]
@@ -187,9 +187,7 @@ def test_a_full_subnet_closes_its_zone(fleet: Bench) -> None:
 
 @pytest.mark.parametrize("code", ["VcpuLimitExceeded", "InstanceLimitExceeded"])
 @pytest.mark.parametrize("lucky", [0, 1, 3])
-def test_37_a_quota_of_both_markets_ends_the_run_and_keeps_what_was_launched(
-    fleet: Bench, code: str, lucky: int
-) -> None:
+def test_a_quota_of_both_markets_ends_the_run_and_keeps_what_was_launched(fleet: Bench, code: str, lucky: int) -> None:
     count = iter(range(100))
     fleet.cloud.faults.inject(FaultRule(operation="RunInstances", code=code, when=lambda _: next(count) >= lucky))
     if lucky:
@@ -207,7 +205,7 @@ def test_37_a_quota_of_both_markets_ends_the_run_and_keeps_what_was_launched(
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError", "Unavailable"])
 @pytest.mark.parametrize("times", [1, 2, 4])
-def test_37_throttling_is_waited_out_with_the_same_token(fleet: Bench, code: str, times: int) -> None:
+def test_throttling_is_waited_out_with_the_same_token(fleet: Bench, code: str, times: int) -> None:
     fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code=code, status=503, count=times))
     launch(fleet)
     calls = asked(fleet)
