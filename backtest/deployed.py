@@ -5,7 +5,7 @@ One execution holds the lock from its decision to its end; ticks and alerts in b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
@@ -29,6 +29,10 @@ from node_fleet.domain.scaling.tick import make_tick
 HISTORY_DAYS = 14
 HOUR = 3600
 PENDING_POD = "shop/web"
+DAEMON_PODS = 1
+"""Pods of DaemonSets on each worker."""
+LARGEST_SET = 10
+"""How many workers the inspection marks at most, as in cluster/commands/removal_fit.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,7 @@ class Deployed:
         self._episode = NEVER
         self._execution: Iterator[int] | None = None
         self._resumes_at = NEVER
-        self._hours = _Hours(policy)
+        self._hours = Hours(policy)
 
     def start(self, fleet: Fleet) -> None:
         """The first tick is the first whole interval at or after the start."""
@@ -143,7 +147,7 @@ class Deployed:
 
     def _add(self, fleet: Fleet, decision: Decision) -> Iterator[int]:
         now = fleet.now
-        instances = [self._instance(m) for m in fleet.machines]
+        instances = [instance_of(self._worker(m, now)) for m in fleet.machines]
         slots = plan_slots(decision.count, instances, self._placement, now=now, wanted=decision.new_workers)
         launched = [
             fleet.launch(zone=self._zones[slot.zone], market=slot.market, capacity=self._types[self._type_for(slot)])
@@ -185,27 +189,13 @@ class Deployed:
             self.actions.append(Action(at=began, change=-removed, rule=decision.rule))
 
     def _chosen(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> list[Machine]:
-        in_back_off = {b.key for b in self.memory.back_offs if b.until > fleet.now}
         usable = fleet.usable()
-        cpu = {w.instance_id: w.cpu_percent for w in snapshot.workers}
-        candidates = tuple(
-            Candidate(
-                instance=self._instance(m),
-                node=_inspected(m, self._zone_of(m), fleet.now),
-                cpu_percent=cpu.get(m.instance_id),
-            )
-            for m in usable
-            if f"node:{m.instance_id}" not in in_back_off
-        )
-        plan = choose(
-            Eligibility(candidates=candidates, kept=(), usable=tuple(m.instance_id for m in usable)),
-            count=min(max(decision.count, 1), self.policy.max_targets),
-            minimum=effective_minimum(make_tick(snapshot, self.memory, self.policy, fleet.now)).workers,
-            order=self.policy.scale_down_order,
-            spot_percent=self._workflow.spot_percent,
+        together = tuple(machine.instance_id for machine in _fit_together(usable))
+        chosen = choose_workers(
+            snapshot, decision, self.memory, self.policy, spot_percent=self._workflow.spot_percent, together=together
         )
         by_id = {m.instance_id: m for m in usable}
-        return [by_id[target.instance.instance_id] for target in plan.targets]
+        return [by_id[each] for each in chosen]
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
         """The snapshot that CollectMetrics makes of this fleet."""
@@ -257,22 +247,12 @@ class Deployed:
             cpu_requested_milli=capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli,
             memory_allocatable_mib=capacity.allocatable_memory_mib,
             memory_requested_mib=capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib,
-            pods=machine.pods + 1,
+            pods=machine.pods + DAEMON_PODS,
             pods_allocatable=capacity.max_pods,
         )
 
-    def _instance(self, machine: Machine) -> Instance:
-        return Instance(
-            instance_id=machine.instance_id,
-            zone=self._zone_of(machine),
-            instance_type=machine.capacity.instance_type,
-            market=machine.market,
-            state="running",
-            launched_at=machine.launched_at,
-        )
 
-
-class _Hours:
+class Hours:
     """The hourly means that CollectMetrics adds to a snapshot, from the minute at which the next hour is predicted."""
 
     def __init__(self, policy: Policy) -> None:
@@ -322,22 +302,79 @@ def _pending(fleet: Fleet) -> tuple[PodShape, ...]:
     return (shape,)
 
 
-def _inspected(machine: Machine, zone: str, now: int) -> InspectedNode:
+def _fit_together(usable: list[Machine]) -> list[Machine]:
+    """The workers whose pods fit on the others together, chosen as the inspection does: the fewest pods first."""
+    found: list[Machine] = []
+    for machine in sorted(usable, key=lambda m: (m.pods, m.instance_id)):
+        leaving = [*found, machine]
+        free = sum(m.most_pods - m.pods for m in usable if m not in leaving)
+        if len(found) < LARGEST_SET and sum(m.pods for m in leaving) <= free:
+            found = leaving
+    return found if len(found) > 1 else []
+
+
+def choose_workers(
+    snapshot: Snapshot,
+    decision: Decision,
+    memory: Memory,
+    policy: Policy,
+    *,
+    spot_percent: int,
+    together: Collection[str],
+) -> tuple[str, ...]:
+    """The ids of the workers that a removal takes. together: ids of workers whose pods fit on the others together."""
+    now = snapshot.at
+    in_back_off = {b.key for b in memory.back_offs if b.until > now}
+    usable = [w for w in snapshot.workers if w.phase == "usable" or w.instance_id == decision.replace]
+    candidates = tuple(
+        Candidate(
+            instance=instance_of(w),
+            node=_inspected(w, now, fits_together=w.instance_id in together),
+            cpu_percent=w.cpu_percent,
+        )
+        for w in usable
+        if f"node:{w.instance_id}" not in in_back_off
+    )
+    plan = choose(
+        Eligibility(candidates=candidates, kept=(), usable=tuple(w.instance_id for w in usable if w.phase == "usable")),
+        count=min(max(decision.count, 1), policy.max_targets),
+        minimum=effective_minimum(make_tick(snapshot, memory, policy, now)).workers,
+        order=policy.scale_down_order,
+        spot_percent=spot_percent,
+        not_ready=decision.replace,
+    )
+    return tuple(target.instance.instance_id for target in plan.targets)
+
+
+def instance_of(worker: Worker) -> Instance:
+    """The instance of a worker, as EC2 lists it."""
+    return Instance(
+        instance_id=worker.instance_id,
+        zone=worker.zone,
+        instance_type=worker.instance_type,
+        market=worker.market,
+        state="running",
+        launched_at=worker.launched_at,
+    )
+
+
+def _inspected(worker: Worker, now: int, *, fits_together: bool) -> InspectedNode:
     return InspectedNode(
-        instance_id=machine.instance_id,
-        node_name=machine.instance_id,
-        zone=zone,
-        ready=True,
+        instance_id=worker.instance_id,
+        node_name=worker.instance_id,
+        zone=worker.zone,
+        ready=worker.phase == "usable",
         cordoned=False,
         server=False,
         needs_force=False,
         tainted=False,
         worker=True,
-        age_seconds=now - machine.launched_at,
-        pods_to_move=machine.pods,
-        daemon_pods=1,
+        age_seconds=now - worker.launched_at,
+        pods_to_move=max(0, (worker.pods or 0) - DAEMON_PODS),
+        daemon_pods=DAEMON_PODS,
         mirror_pods=0,
         finished_pods=0,
-        cpu_requested_milli=machine.capacity.daemon_cpu_milli + machine.pods * machine.capacity.pod_cpu_milli,
-        cpu_allocatable_milli=machine.capacity.allocatable_cpu_milli,
+        cpu_requested_milli=worker.cpu_requested_milli or 0,
+        cpu_allocatable_milli=worker.cpu_allocatable_milli or 0,
+        fits_together=fits_together,
     )

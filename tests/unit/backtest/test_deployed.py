@@ -60,6 +60,24 @@ def test_a_scale_down_waits_for_the_cooldown_after_the_last_success() -> None:
     assert all(b - a >= rest + CAPACITY.drain_seconds for a, b in pairwise(downs))
 
 
+def removal_of(*pods: int) -> int:
+    """How many workers one removal of at most three takes, of workers with these numbers of pods."""
+    policy = Settings.from_mapping({"preset": "adaptive", "min_workers": 1}).policy()
+    fleet = Fleet(CAPACITY, load_of([3.0] * 3), START, len(pods))
+    for machine, count in zip(fleet.machines, pods, strict=True):
+        machine.pods = count
+    sizer = Deployed(policy, CAPACITY)
+    decision = replace(decide(sizer.snapshot(fleet), sizer.memory, policy, START), count=3)
+    return len(sizer._chosen(fleet, sizer.snapshot(fleet), decision))
+
+
+def test_one_removal_takes_workers_whose_pods_fit_on_the_others_together() -> None:
+    full = CAPACITY.pods_per_worker
+    assert removal_of(0, 0, 0, full, full) == 3
+    assert removal_of(1, 1, full - 2, full) == 2
+    assert removal_of(1, 2, full - 2, full) == 1
+
+
 def test_a_drain_is_withdrawn_when_load_returns_and_its_worker_stays() -> None:
     policy = Settings.from_mapping({"idle_seconds": 0, "cooldown_down_seconds": 0}).policy()
     load = load_of([3.0, 0.5, 3.0, 3.0], step=600)
