@@ -156,6 +156,7 @@ def load_targets() -> None:
 
 def caches_of_product() -> list[functools._lru_cache_wrapper[Any]]:
     """The caches of functions: what one test has computed hides the lines that another test needs."""
+    gc.unfreeze()
     places = tuple(f"{ROOT / folder}{os.sep}" for folder in ("functions", "cluster", "tests/unit"))
     found = [thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper)]
     return [cache for cache in found if _file_of(cache).startswith(places)]

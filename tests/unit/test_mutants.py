@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
-from tests.mutation.coverage_map import CoverageMap
+from tests.mutation.coverage_map import CoverageMap, caches_of_product, load_targets
 from tests.mutation.mutants import ROOT, TARGETS, equivalents, mutants_of
-from tests.mutation.warm_session import can_be_replaced
+from tests.mutation.warm_session import can_be_replaced, functions_of_targets
 
 FUNCTION = "def f(a, b):\n    {}\n"
 
@@ -107,3 +108,12 @@ def test_every_equivalent_mutant_can_be_made_and_has_a_reason() -> None:
     made = {(one.file, one.function, *one.diff()) for one in found if (one.file, one.function) in listed}
     assert equivalents().keys() <= made
     assert all(reason.endswith(".") for reason in equivalents().values())
+
+
+def test_the_functions_and_caches_of_the_listed_files_are_found_although_they_are_frozen() -> None:
+    load_targets()
+    gc.freeze()
+    path = str(ROOT / "functions/handlers/check_join.py")
+    assert [name for file, _, name in functions_of_targets() if file == path] == ["handler", "_checked"]
+    assert "amount_of" in {cache.__wrapped__.__name__ for cache in caches_of_product()}
+    gc.freeze()
