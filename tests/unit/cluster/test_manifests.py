@@ -189,6 +189,20 @@ def container_arguments(workload: str) -> list[str]:
     return arguments
 
 
+def test_every_target_may_state_only_the_metrics_of_its_job_in_bounded_number_and_size() -> None:
+    config = yaml.safe_load((CLUSTER / "monitoring/prometheus/prometheus.yml").read_text())
+    for job in config["scrape_configs"]:
+        kept = [rule for rule in job["metric_relabel_configs"] if rule.get("action") == "keep"]
+        assert [rule["source_labels"] for rule in kept] == [["__name__"]], job["job_name"]
+        assert bool(re.fullmatch(kept[0]["regex"], "kube_pod_status_phase")) == (
+            job["job_name"] == "kube-state-metrics"
+        )
+        assert 0 < job["sample_limit"] <= 500_000
+        assert job["body_size_limit"] in ("8MB", "256MB")
+    own_labels = [job["job_name"] for job in config["scrape_configs"] if job.get("honor_labels")]
+    assert own_labels == ["kube-state-metrics"]
+
+
 def test_prometheus_keeps_seven_days_behind_a_password() -> None:
     arguments = container_arguments("prometheus")
     assert "--storage.tsdb.retention.time=7d" in arguments
