@@ -121,7 +121,7 @@ class Play:
             self.fleet.stop(running[number % len(running)].arn)
 
     def cordon_by_hand(self, number: int) -> None:
-        nodes = [n.name for n in self.fleet.sim.cluster.nodes() if n.role != "server" and not n.unschedulable]
+        nodes = sorted(n.name for n in self.fleet.sim.cluster.nodes() if n.role != "server" and not n.unschedulable)
         if nodes:
             self.fleet.sim.cluster.cordon(nodes[number % len(nodes)], actor="mira")
             self.cordoned_by_hand.add(nodes[number % len(nodes)])
