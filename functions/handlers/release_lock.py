@@ -27,7 +27,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     released = _release(services, run, event)
     snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
     cost = hourly_cost_after(snapshot, operation, services.settings.tariff())
-    write_metrics(services.settings.cluster_id, run_metrics(event, cost.known_usd if cost else None))
+    write_metrics(services.settings.cluster_id, run_metrics(event, snapshot, cost.known_usd if cost else None))
     if "failure" in event:
         failure = plain_failure(event["failure"])
         raise RunFailedError(f"{failure['Error']}: {failure['Cause']}")

@@ -19,6 +19,7 @@ from node_fleet.domain.cost.fleet_cost import (
 )
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
+from node_fleet.payload import table_rows
 from node_fleet.settings import Settings
 from simulator.cluster.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
@@ -197,7 +198,7 @@ def _slowest_ready(operations: Any) -> float | None:
 def _rows(table: Any) -> list[dict[str, Any]]:
     """Records as dicts, whether the codec wrote them as a table or as a list."""
     if isinstance(table, dict):
-        return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+        return table_rows(table)
     return list(table)
 
 

@@ -151,7 +151,7 @@ def test_types_asks_ec2_which_types_meet_the_requirements_and_shows_live_prices(
 
 def test_a_history_is_compared_on_lists_and_on_what_ec2_selects_at_live_prices(desk: Desk) -> None:
     required = '{"vcpus": [2, 2], "memory_gib": [2, 4], "burstable": "required", "excluded": ["t2.*"], "max_types": 3}'
-    words = ["backtest", "history", "--past", "9m", "--types", "t3.small+t3.medium", "--types", required]
+    words = ["backtest", "history", "--past", "2h", "--types", "t3.small+t3.medium", "--types", required]
     code, out, err = desk.run(*words, "--json")
     assert code == ExitCode.OK, err
     fleets = [[kind["type"] for kind in one["types"]] for one in json.loads(out)["fleets"]]

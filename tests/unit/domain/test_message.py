@@ -12,7 +12,6 @@ from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
 from node_fleet.logs import UNITS
-from node_fleet.payload import to_payload
 
 FAILURE = {"Error": "QuotaExceededError", "Cause": "vCPU quota L-1216C47A is used up"}
 ALERTS = (Alert(kind="at_maximum", text="at the maximum of 10 workers"),)
@@ -101,13 +100,12 @@ def test_the_metrics_line_has_the_ten_promised_figures_and_the_cost() -> None:
         pending=(PodShape(cpu_milli=1, memory_mib=1, count=2), PodShape(cpu_milli=2, memory_mib=1, count=3)),
     )
     event = {
-        "snapshot": to_payload(snapshot),
         "outcome": {"kind": "scaled_up"},
         "node_count": 4,
         "join": {"seconds": 80},
         "failure": FAILURE,
     }
-    found = run_metrics(event, 0.07)
+    found = run_metrics(event, snapshot, 0.07)
     assert set(found) == set(UNITS) and len(found) == 10
     assert found == {
         "CpuPercent": 40.0,
@@ -123,7 +121,7 @@ def test_the_metrics_line_has_the_ten_promised_figures_and_the_cost() -> None:
     }
 
 
-@pytest.mark.parametrize("event", [{}, {"snapshot": {}}, {"snapshot": to_payload(Snapshot(at=1, source="none"))}])
-def test_what_is_not_known_is_missing_and_never_zero(event: dict[str, Any]) -> None:
-    found = run_metrics(event, None)
+@pytest.mark.parametrize("snapshot", [None, Snapshot(at=1, source="none")])
+def test_what_is_not_known_is_missing_and_never_zero(snapshot: Snapshot | None) -> None:
+    found = run_metrics({}, snapshot, None)
     assert [found[name] for name in ("CpuPercent", "MemoryPercent", "PendingPods", "EstimatedHourlyCost")] == [None] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.domain.model.errors import InvalidInputError, RunFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
 from node_fleet.domain.model.run import Run
-from node_fleet.payload import put, take
+from node_fleet.domain.model.snapshot import PodShape, Snapshot
+from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, put, take
 from tests.support.handlers.bench import START, Bench
 from tests.support.handlers.fakes import scale_down
 
@@ -113,6 +115,16 @@ def test_the_lock_is_released_once_the_memory_stored_and_the_decision_recorded(f
     assert [(event.kind, event.key) for event in fleet.records.stored] == [("decision", "exec-1")]
     assert release(run, Memory())["released"] is False
     assert fleet.state() == state
+
+
+@pytest.mark.parametrize("kinds", [1, LONG_TABLE_ROWS, PACKED_TABLE_ROWS])
+def test_the_metrics_of_a_run_count_pending_pods_of_however_many_sizes(
+    fleet: Bench, capsys: pytest.CaptureFixture[str], kinds: int
+) -> None:
+    pending = tuple(PodShape(cpu_milli=1 + kind, memory_mib=1, count=2) for kind in range(kinds))
+    release(fleet.begin("exec-1"), snapshot=Snapshot(at=START, source="live", pending=pending))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"PendingPods":' in line]
+    assert [line["PendingPods"] for line in lines] == [[2.0 * kinds]]
 
 
 def test_a_deposed_owner_that_resumes_late_releases_and_stores_nothing(fleet: Bench) -> None:
