@@ -18,6 +18,7 @@ from cli.output import ExitCode
 from cli.target import Deployed, LocalTarget
 from cli.usage_per_run import PROFILES
 from node_fleet.domain.model.fleet_state import Notice, Pause
+from node_fleet.payload import table_rows
 from simulator.report.billed_usage import counted
 from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
@@ -287,5 +288,5 @@ def test_a_paused_fleet_ends_a_run_with_nothing_done(desk: Desk) -> None:
 def rows(table: Any) -> list[dict[str, Any]]:
     """Records, whether the codec wrote them as a table or as a list."""
     if isinstance(table, dict):
-        return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+        return table_rows(table)
     return list(table)
