@@ -1,7 +1,7 @@
 """The decisions of node-fleet for a simulator of your own: one reading a step goes in, one answer comes out.
 
-Stable: CHANGELOG.md announces every change that a caller must follow. No call reads a file, a clock or the network, and
-the same readings always give the same answers. An example is in docs/backtest.md.
+Stable: the changelog announces every change that a caller must follow. No call reads a file, a clock or the network,
+and the same readings always give the same answers. An example is in docs/backtest.md.
 """
 
 from __future__ import annotations
