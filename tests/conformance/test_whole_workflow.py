@@ -130,7 +130,11 @@ def fleet(cluster: RealCluster, tmp_path: Path) -> Iterator[Fleet]:
         cluster.add_application(WEB)
         made.wait_for(lambda: len(made.running_pods()) == FULL, "the pods of the application")
         made.wait_for(lambda: len(prometheus.vector(WORKER_CPU)) == 2, "the figures of both workers")
-        made.wait_for(lambda: not prometheus.vector(PENDING_AGE), "the placement of every pod")
+        made.wait_for(lambda: all(map(node_of, cluster.objects("pods"))), "the placement of every pod")
+        made.wait_for(
+            lambda: len(prometheus.vector("kube_pod_info")) == len(cluster.objects("pods")), "the figures of every pod"
+        )
+        made.wait_for(lambda: not prometheus.vector(PENDING_AGE), "figures without pods that wait")
         yield made
         LEDGER.edges.update(edge for run in deployment.executions if "autoscaler" in run.machine for edge in run.edges)
 
