@@ -104,7 +104,7 @@ def read_map(copy: Path, processes: int) -> CoverageMap:
 def job_of(number: int, mutant: Mutant, known: CoverageMap) -> Job:
     """What to run for a mutant. The limit is far above what the tests take without a mutant."""
     tests = known.tests_of(mutant.file, mutant.line)
-    limit = 30 + 10 * sum(known.seconds[test] for test in tests)
+    limit = 20 + 3 * sum(known.seconds[test] for test in tests)
     return Job(number, mutant.file, mutant.text(), tests, round(limit))
 
 
