@@ -7,14 +7,13 @@ and the same readings always give the same answers. An example is in docs/backte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from backtest.deployed import DAEMON_PODS, LARGEST_SET, Hours, choose_workers, instance_of
+from backtest.decisions import DAEMON_PODS, Observer, choose_workers, fit_together, instance_of
 from backtest.model import Capacity, ModelError
-from node_fleet.domain.model.assembly import total_load
 from node_fleet.domain.model.back_off import JOIN
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.memory import Memory
@@ -125,7 +124,7 @@ class Autoscaler:
             spot_percent=self._settings.spot_percent,
             on_demand_minimum=self._settings.on_demand_minimum,
         )
-        self._hours = Hours(self._policy)
+        self._observer = Observer(self._policy)
         self._memory = Memory()
         self._at = -1
         self._action: _Action | None = None
@@ -206,31 +205,17 @@ class Autoscaler:
         return ""
 
     def _snapshot(self, reading: Reading) -> Snapshot:
-        workers = tuple(_worker(worker) for worker in reading.workers)
-        usable = [worker for worker in workers if worker.phase == "usable"]
-        load = total_load(usable)
-        self._hours.add(reading.at, load.cpu_percent, len(usable))
-        return Snapshot(
-            at=reading.at,
-            source="live",
-            cpu_percent=load.cpu_percent,
-            cpu_max_percent=load.cpu_max_percent,
-            memory_percent=load.memory_percent,
-            memory_max_percent=load.memory_max_percent,
-            pending=tuple(
-                PodShape(
-                    cpu_milli=pods.cpu_milli,
-                    memory_mib=pods.memory_mib,
-                    count=pods.count,
-                    oldest_seconds=pods.oldest_seconds,
-                    example=f"pod of {pods.cpu_milli}m and {pods.memory_mib} MiB",
-                )
-                for pods in reading.waiting
-            ),
-            workers=workers,
-            hourly=self._hours.hourly_means(reading.at),
-            read_at=reading.at,
+        pending = tuple(
+            PodShape(
+                cpu_milli=pods.cpu_milli,
+                memory_mib=pods.memory_mib,
+                count=pods.count,
+                oldest_seconds=pods.oldest_seconds,
+                example=f"pod of {pods.cpu_milli}m and {pods.memory_mib} MiB",
+            )
+            for pods in reading.waiting
         )
+        return self._observer.snapshot(reading.at, tuple(map(_worker, reading.workers)), pending)
 
     def _refuse_wrong(self, reading: Reading) -> None:
         if reading.at <= self._at:
@@ -284,15 +269,15 @@ def _size_of(instance_type: str) -> Capacity:
     return Capacity.of_type(instance_type)
 
 
-def _fit_together(workers: Sequence[Worker]) -> tuple[str, ...]:
-    """Workers whose pods fit on the others together, the fewest pods first; a pod is as large as their mean."""
-    found: list[Worker] = []
-    usable = [worker for worker in workers if worker.phase == "usable"]
-    for worker in sorted(usable, key=lambda w: (w.pods or 0, w.cpu_requested_milli or 0, w.instance_id)):
-        leaving = [*found, worker]
-        if len(found) < LARGEST_SET and _fit_on([w for w in usable if w not in leaving], leaving):
-            found = leaving
-    return tuple(worker.instance_id for worker in found) if len(found) > 1 else ()
+def _fit_together(workers: Sequence[Worker]) -> Collection[str]:
+    """The ids of workers whose pods fit on the others together."""
+    usable = sorted((w for w in workers if w.phase == "usable"), key=_fewest_pods)
+    found = fit_together(usable, lambda leaving: _fit_on([w for w in usable if w not in leaving], leaving))
+    return {worker.instance_id for worker in found}
+
+
+def _fewest_pods(worker: Worker) -> tuple[int, int, str]:
+    return worker.pods or 0, worker.cpu_requested_milli or 0, worker.instance_id
 
 
 def _fit_on(others: Sequence[Worker], leaving: Sequence[Worker]) -> bool:

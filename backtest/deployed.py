@@ -5,34 +5,23 @@ One execution holds the lock from its decision to its end; ticks and alerts in b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from backtest.decisions import DAEMON_PODS, Observer, choose_workers, fit_together, instance_of
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
 from backtest.measures import Action
 from backtest.model import Capacity, ModelError
-from node_fleet.domain.model.assembly import total_load
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, Worker
-from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
-from node_fleet.domain.scale_down.inspection import InspectedNode
-from node_fleet.domain.scale_down.selection import choose
+from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.domain.scale_up.placement import Placement, plan_slots
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure, record_success
-from node_fleet.domain.scaling.minimum_size import effective_minimum
-from node_fleet.domain.scaling.prediction import is_prediction_due
-from node_fleet.domain.scaling.tick import make_tick
 
-HISTORY_DAYS = 14
-HOUR = 3600
 PENDING_POD = "shop/web"
-DAEMON_PODS = 1
-"""Pods of DaemonSets on each worker."""
-LARGEST_SET = 10
-"""How many workers the inspection marks at most, as in cluster/commands/removal_fit.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +79,7 @@ class Deployed:
         self._episode = NEVER
         self._execution: Iterator[int] | None = None
         self._resumes_at = NEVER
-        self._hours = Hours(policy)
+        self._observer = Observer(policy)
 
     def start(self, fleet: Fleet) -> None:
         """The first tick is the first whole interval at or after the start."""
@@ -189,55 +178,44 @@ class Deployed:
             self.actions.append(Action(at=began, change=-removed, rule=decision.rule))
 
     def _chosen(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> list[Machine]:
-        usable = fleet.usable()
-        together = tuple(machine.instance_id for machine in _fit_together(usable))
+        by_id = {machine.instance_id: machine for machine in fleet.usable()}
+
+        def fit(leaving: Sequence[Machine]) -> bool:
+            free = sum(m.most_pods - m.pods for m in by_id.values() if m not in leaving)
+            return sum(m.pods for m in leaving) <= free
+
         chosen = choose_workers(
-            snapshot, decision, self.memory, self.policy, spot_percent=self._workflow.spot_percent, together=together
+            snapshot,
+            decision,
+            self.memory,
+            self.policy,
+            spot_percent=self._workflow.spot_percent,
+            together={m.instance_id for m in fit_together(sorted(by_id.values(), key=_fewest_pods), fit)},
         )
-        by_id = {m.instance_id: m for m in usable}
         return [by_id[each] for each in chosen]
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
         """The snapshot that CollectMetrics makes of this fleet."""
-        now = fleet.now
-        workers = tuple(self._worker(m, now) for m in fleet.machines)
-        usable = [w for w in workers if w.phase == "usable"]
-        load = total_load(usable)
-        self._hours.add(now, load.cpu_percent, len(usable))
-        return Snapshot(
-            at=now,
-            source="live",
-            cpu_percent=load.cpu_percent,
-            cpu_max_percent=load.cpu_max_percent,
-            memory_percent=load.memory_percent,
-            memory_max_percent=load.memory_max_percent,
-            pending=_pending(fleet),
-            workers=workers,
-            hourly=self._hours.hourly_means(now),
-            read_at=now,
-        )
+        workers = tuple(self._worker(machine, fleet.now) for machine in fleet.machines)
+        return self._observer.snapshot(fleet.now, workers, _pending(fleet))
 
     def _zone_of(self, machine: Machine) -> str:
         return f"{self._workflow.region}{machine.zone}"
 
     def _worker(self, machine: Machine, now: int) -> Worker:
         capacity = machine.capacity
+        instance: dict[str, Any] = {
+            "instance_id": machine.instance_id,
+            "zone": self._zone_of(machine),
+            "market": machine.market,
+            "instance_type": capacity.instance_type,
+            "phase": machine.state,
+            "launched_at": machine.launched_at,
+        }
         if machine.state == "joining":
-            return Worker(
-                instance_id=machine.instance_id,
-                zone=self._zone_of(machine),
-                market=machine.market,
-                instance_type=capacity.instance_type,
-                phase=machine.state,
-                launched_at=machine.launched_at,
-            )
+            return Worker(**instance)
         return Worker(
-            instance_id=machine.instance_id,
-            zone=self._zone_of(machine),
-            market=machine.market,
-            instance_type=capacity.instance_type,
-            phase=machine.state,
-            launched_at=machine.launched_at,
+            **instance,
             node_name=machine.instance_id,
             cores=capacity.vcpus,
             cpu_percent=machine.cpu_milli(now) / (capacity.vcpus * 10),
@@ -250,42 +228,6 @@ class Deployed:
             pods=machine.pods + DAEMON_PODS,
             pods_allocatable=capacity.max_pods,
         )
-
-
-class Hours:
-    """The hourly means that CollectMetrics adds to a snapshot, from the minute at which the next hour is predicted."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._days = max(HISTORY_DAYS, policy.predictive_min_days + 1)
-        self._past: list[HourlyLoad] = []
-        self._hour, self._cpu, self._workers, self._count = 0, 0.0, 0, 0
-
-    def add(self, now: int, cpu: float | None, workers: int) -> None:
-        """Add one reading; without effect while prediction is off."""
-        if not self._policy.predictive or cpu is None:
-            return
-        hour = now - now % HOUR
-        if hour != self._hour:
-            self._close()
-            self._hour, self._cpu, self._workers, self._count = hour, 0.0, 0, 0
-        self._cpu += cpu
-        self._workers += workers
-        self._count += 1
-
-    def hourly_means(self, now: int) -> tuple[HourlyLoad, ...]:
-        if not is_prediction_due(now, self._policy):
-            return ()
-        since = now - self._days * 86400
-        return tuple(hour for hour in self._past if hour.hour_epoch >= since)
-
-    def _close(self) -> None:
-        if self._count:
-            mean, workers = round(self._cpu / self._count, 1), round(self._workers / self._count, 1)
-            self._past.append(
-                HourlyLoad(hour_epoch=self._hour, cpu_percent=mean, readings=self._count, workers=workers)
-            )
-            del self._past[: -24 * self._days]
 
 
 def _pending(fleet: Fleet) -> tuple[PodShape, ...]:
@@ -302,79 +244,5 @@ def _pending(fleet: Fleet) -> tuple[PodShape, ...]:
     return (shape,)
 
 
-def _fit_together(usable: list[Machine]) -> list[Machine]:
-    """The workers whose pods fit on the others together, chosen as the inspection does: the fewest pods first."""
-    found: list[Machine] = []
-    for machine in sorted(usable, key=lambda m: (m.pods, m.instance_id)):
-        leaving = [*found, machine]
-        free = sum(m.most_pods - m.pods for m in usable if m not in leaving)
-        if len(found) < LARGEST_SET and sum(m.pods for m in leaving) <= free:
-            found = leaving
-    return found if len(found) > 1 else []
-
-
-def choose_workers(
-    snapshot: Snapshot,
-    decision: Decision,
-    memory: Memory,
-    policy: Policy,
-    *,
-    spot_percent: int,
-    together: Collection[str],
-) -> tuple[str, ...]:
-    """The ids of the workers that a removal takes. together: ids of workers whose pods fit on the others together."""
-    now = snapshot.at
-    in_back_off = {b.key for b in memory.back_offs if b.until > now}
-    usable = [w for w in snapshot.workers if w.phase == "usable" or w.instance_id == decision.replace]
-    candidates = tuple(
-        Candidate(
-            instance=instance_of(w),
-            node=_inspected(w, now, fits_together=w.instance_id in together),
-            cpu_percent=w.cpu_percent,
-        )
-        for w in usable
-        if f"node:{w.instance_id}" not in in_back_off
-    )
-    plan = choose(
-        Eligibility(candidates=candidates, kept=(), usable=tuple(w.instance_id for w in usable if w.phase == "usable")),
-        count=min(max(decision.count, 1), policy.max_targets),
-        minimum=effective_minimum(make_tick(snapshot, memory, policy, now)).workers,
-        order=policy.scale_down_order,
-        spot_percent=spot_percent,
-        not_ready=decision.replace,
-    )
-    return tuple(target.instance.instance_id for target in plan.targets)
-
-
-def instance_of(worker: Worker) -> Instance:
-    """The instance of a worker, as EC2 lists it."""
-    return Instance(
-        instance_id=worker.instance_id,
-        zone=worker.zone,
-        instance_type=worker.instance_type,
-        market=worker.market,
-        state="running",
-        launched_at=worker.launched_at,
-    )
-
-
-def _inspected(worker: Worker, now: int, *, fits_together: bool) -> InspectedNode:
-    return InspectedNode(
-        instance_id=worker.instance_id,
-        node_name=worker.instance_id,
-        zone=worker.zone,
-        ready=worker.phase == "usable",
-        cordoned=False,
-        server=False,
-        needs_force=False,
-        tainted=False,
-        worker=True,
-        age_seconds=now - worker.launched_at,
-        pods_to_move=max(0, (worker.pods or 0) - DAEMON_PODS),
-        daemon_pods=DAEMON_PODS,
-        mirror_pods=0,
-        finished_pods=0,
-        cpu_requested_milli=worker.cpu_requested_milli or 0,
-        cpu_allocatable_milli=worker.cpu_allocatable_milli or 0,
-        fits_together=fits_together,
-    )
+def _fewest_pods(machine: Machine) -> tuple[int, str]:
+    return machine.pods, machine.instance_id

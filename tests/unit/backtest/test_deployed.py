@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from backtest.decisions import LARGEST_SET
 from backtest.deployed import Deployed, Workflow
 from backtest.fleet import Fleet
 from backtest.measures import Measures
@@ -15,6 +16,7 @@ from backtest.replay import replay
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.settings import Settings
 from tests.support.backtest_loads import BY_WORKERS, CAPACITY, START, load_of
+from tests.support.fit_clusters import removal_fit
 
 
 def ran(values: list[float], *, step: int = 600, capacity: Capacity = CAPACITY, **changes: object) -> Measures:
@@ -76,6 +78,10 @@ def test_one_removal_takes_workers_whose_pods_fit_on_the_others_together() -> No
     assert removal_of(0, 0, 0, full, full) == 3
     assert removal_of(1, 1, full - 2, full) == 2
     assert removal_of(1, 2, full - 2, full) == 1
+
+
+def test_the_set_of_one_removal_is_as_large_as_the_inspection_allows() -> None:
+    assert removal_fit.LARGEST_SET == LARGEST_SET
 
 
 def test_a_drain_is_withdrawn_when_load_returns_and_its_worker_stays() -> None:
