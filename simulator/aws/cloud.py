@@ -23,7 +23,7 @@ from simulator.aws.moto_patches.calls import WatchedCalls
 from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances
 from simulator.aws.moto_patches.fleet import InstantFleets, instant_fleets
 from simulator.aws.moto_patches.interpreter import Interpreter
-from simulator.aws.moto_patches.speed import quick_dispatch, quick_end, quick_interpreter, quick_start, shared_models
+from simulator.aws.moto_patches.speed import forget_ec2, quick_dispatch, quick_interpreter, quick_start, shared_models
 from simulator.aws.moto_patches.ssm import RunCommand, real_commands
 from simulator.aws.recorder import Recorder
 from simulator.clock import VirtualClock
@@ -67,9 +67,10 @@ class Cloud:
             stack.enter_context(self.clock.driving_time())
             stack.enter_context(mock.patch.dict(os.environ, self._environment()))
             stack.enter_context(shared_models())
+            stack.callback(forget_ec2)
             with quick_start():
                 stack.enter_context(mock_aws(config=MOTO_CONFIG))
-            stack.enter_context(quick_end())
+            stack.callback(forget_ec2)
             stack.enter_context(self._seeded())
             stack.enter_context(calls.installed())
             interpreter = Interpreter(self.clock, self._invoke, self.runner, self._random.uniform)

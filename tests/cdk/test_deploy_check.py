@@ -21,7 +21,6 @@ from cli.doctor import fixed_settings
 from cli.launch_template import image_problems, template_problems
 from node_fleet.settings import Settings
 from tests.cdk.conftest import NEW, App
-from tests.support.empty_account import empty_account
 
 INTERFACE = {"DeviceIndex": 0, "AssociatePublicIpAddress": True, "Groups": ["sg-0123456789abcdef0"]}
 
@@ -154,7 +153,7 @@ def attached_to(template_id: str, version: int) -> dict[str, Any]:
     return {**raw, "attach": {**raw["attach"], **changed}}
 
 
-@empty_account()
+@mock_aws
 def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_template_is_wrong(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -178,7 +177,7 @@ def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_t
     assert main([*words[:-1], f"clusters={json.dumps([attached_to(template, 2)])}"]) == 0
 
 
-@empty_account()
+@mock_aws
 def test_an_image_of_another_architecture_than_the_types_is_refused() -> None:
     ec2 = boto3.client("ec2", region_name="ap-southeast-1")
     images = {one["Architecture"]: one["ImageId"] for one in ec2.describe_images()["Images"]}

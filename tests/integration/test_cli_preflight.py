@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import boto3
 import pytest
+from moto import mock_aws
 
 from cdk_app.synth import attach_context, project_context
 from cli import main as program
 from cli import preflight
 from cli.output import ExitCode
-from tests.support.empty_account import empty_account
 
 REGION = "ap-southeast-1"
 (NEW,) = project_context()["clusters"]
@@ -84,7 +84,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with empty_account():
+    with mock_aws():
         found = Account.current = Account(folder=tmp_path, capture=capsys)
         monkeypatch.setattr(preflight, "client_of", found.made)
         yield found

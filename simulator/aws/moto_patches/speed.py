@@ -114,12 +114,13 @@ def quick_start() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def quick_end() -> Iterator[None]:
-    """Drop EC2's regions before moto resets them: a reset makes the default network of each once more."""
-    backends = importlib.import_module("moto.ec2.models").ec2_backends
-    yield
-    backends.clear()
+def forget_ec2() -> None:
+    """Drop EC2's regions, before moto ends and after it.
+
+    A reset makes the default network of each region once more. The reset of another service may make a region again,
+    which no later reset finds.
+    """
+    importlib.import_module("moto.ec2.models").ec2_backends.clear()
 
 
 @functools.lru_cache(maxsize=8)

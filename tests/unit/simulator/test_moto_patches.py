@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import boto3
 import botocore.session
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
+from moto import mock_aws
 
 from simulator.aws import Cloud, FaultRule
 from simulator.aws.faults import CONNECTION_REFUSED, REPLY_LOST
@@ -338,3 +340,13 @@ def test_a_region_that_moto_does_not_know_offers_no_type(cloud: Cloud) -> None:
 def test_two_sessions_read_the_model_of_a_service_once(cloud: Cloud) -> None:
     first, second = (botocore.session.get_session().get_component("data_loader") for _ in range(2))
     assert first.load_service_model("ec2", "service-2") is second.load_service_model("ec2", "service-2")
+
+
+def test_a_simulation_leaves_nothing_of_ec2_to_the_next_user_of_moto() -> None:
+    with Cloud(VirtualClock()) as cloud:
+        launch(cloud)
+        cloud.client("autoscaling").describe_auto_scaling_groups()  # whose reset makes a region of EC2 again
+    with mock_aws():
+        ec2 = boto3.client("ec2", region_name="ap-southeast-1")
+        assert ec2.describe_instances()["Reservations"] == []
+        assert {one["Architecture"] for one in ec2.describe_images()["Images"]} >= {"x86_64", "arm64"}
