@@ -13,7 +13,8 @@ from typing import Any
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric, with_built_in_defaults
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
-from node_fleet.domain.model.policy import DAY_NAMES, ScheduleWindow
+from node_fleet.domain.model.local_time import DAY_NAMES
+from node_fleet.domain.model.policy import ScheduleWindow
 from node_fleet.domain.model.setting import spec_of
 from node_fleet.payload import from_payload, to_payload
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node_fleet.domain.model.custom_metric import CustomMetric
+from node_fleet.domain.model.local_time import is_zone
 from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.parsing import nearest
 
@@ -50,7 +51,7 @@ def contradictions(s: SettingValues) -> list[str]:
         a, b = getattr(s, low), getattr(s, high)
         if a > b or (strict and a == b):
             found.append(f"{s.env_name(low)}={a:g} must be {'below' if strict else 'at most'} {s.env_name(high)}={b:g}")
-    if not _is_zone(s.timezone):
+    if not is_zone(s.timezone):
         import zoneinfo
 
         near = nearest(s.timezone, zoneinfo.available_timezones())
@@ -119,19 +120,6 @@ def _address_problems(s: SettingValues) -> list[str]:
         f"PROMETHEUS_URL={bare} contained a user or password, which would be visible in the environment and in logs:"
         f" store them in the secret that {s.env_name('prometheus_secret')} names"
     ]
-
-
-def _is_zone(name: str) -> bool:
-    """Looks up one zone only: listing all zones reads a directory, which is too slow for every start."""
-    if name == "UTC":
-        return True
-    import zoneinfo
-
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
 
 
 def _decision_problems(s: SettingValues) -> list[str]:

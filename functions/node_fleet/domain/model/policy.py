@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
+from node_fleet.domain.model.local_time import DailyWindow
 from node_fleet.domain.model.setting import setting
 
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
@@ -16,22 +17,13 @@ PlacementOrder = Literal["fewest", "round-robin"]
 CooldownBy = Literal["next", "last"]
 StrategyName = Literal["thresholds", "adaptive"]
 PresetName = Literal["node-fleet", "algorithm", "flowchart", "sequence", "readme", "adaptive"]
-DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleWindow:
-    """A minimum number of workers while the window is open: local times in the configured zone.
-
-    days: 0 = Monday .. 6 = Sunday, empty when `date` (ISO) names one day. end_minute < start_minute runs past midnight.
-    """
+class ScheduleWindow(DailyWindow):
+    """A minimum number of workers while the window is open: local times in the configured zone."""
 
     minimum: int
-    start_minute: int
-    end_minute: int
-    days: tuple[int, ...] = ()
-    date: str = ""
-    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

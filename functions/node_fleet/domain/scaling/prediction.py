@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from node_fleet.domain.model.policy import DAY_NAMES, Policy
+from node_fleet.domain.model.local_time import DAY_NAMES, zone
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import HourlyLoad
 from node_fleet.domain.scaling.check import Check, Verdict
-from node_fleet.domain.scaling.schedule import zone
 from node_fleet.domain.scaling.tick import Tick
 
 _HOUR, _DAY = 3600, 86400

@@ -1,0 +1,1 @@
+"""How many workers may be removed or replaced at once, and when."""
