@@ -21,6 +21,8 @@ from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachabl
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
+from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, render
 from simulator.report.story import rows_of
@@ -152,13 +154,19 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
         not_ready=decision.replace,
         set_aside=state.ids_set_aside,
     )
-    return _judged_rows(judged), ""
+    tick = make_tick(snapshot, state.memory, services.settings.policy(), services.clock.now())
+    allowance = allowance_for(tick, "idle")
+    return _judged_rows(judged, "" if allowance.number else held_text(tick, allowance, "idle")), ""
 
 
-def _judged_rows(judged: Eligibility) -> tuple[tuple[str, str, str], ...]:
-    free = [(one.node.instance_id, "yes", f"{one.idle_percent:.0f} % idle") for one in judged.candidates]
-    held = [(one.instance_id, "no", one.sentence.split(": kept, ", 1)[-1]) for one in judged.kept]
-    return tuple(sorted([*free, *held]))
+def _judged_rows(judged: Eligibility, held: str) -> tuple[tuple[str, str, str], ...]:
+    """One row for each worker. held: why a budget keeps every eligible one now; empty when none does."""
+    free = [
+        (one.node.instance_id, "no" if held else "yes", held or f"{one.idle_percent:.0f} % idle")
+        for one in judged.candidates
+    ]
+    kept = [(one.instance_id, "no", one.sentence.split(": kept, ", 1)[-1]) for one in judged.kept]
+    return tuple(sorted([*free, *kept]))
 
 
 def explain_past(target: Target, name: str) -> Explained:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import build, cost, demo, doctor, explain, operate, preflight, status, type_table
+from cli import build, cost, demo, doctor, explain, operate, preflight, status, type_table, windows
 from cli.output import CommandError, ExitCode, WrongUseError, refuse
 
 COMMANDS = (
     demo.register,
     status.register,
     explain.register,
+    windows.register,
     operate.register,
     preflight.register,
     doctor.register,

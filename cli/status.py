@@ -15,9 +15,12 @@ from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.fleet_cost import fleet_hour
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost
+from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.text import count_of
+from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
@@ -131,6 +134,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
         until = "" if notice.is_due else f"; it counts until its change in {span(notice.deadline - now)} is near"
         yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}{until}"
     yield "schedule", _schedule(settings, now)
+    yield "budgets", _budgets(found)
     for problem in state.problems:
         yield "problem", problem
 
@@ -202,6 +206,22 @@ def _schedule(settings: Settings, now: int) -> str:
         if window is not None:
             return f"at least {window.minimum} workers from {clock(when, day=True)} UTC"
     return "none within a week"
+
+
+def _budgets(found: ClusterStatus) -> str:
+    """Whether budgets and windows allow the removal of an idle worker now. Only notices count as disruptions here."""
+    policy = found.settings.policy()
+    if not policy.budgets:
+        return "none"
+    noticed = sum(one.instance_id in found.state.ids_under_notice for one in found.instances)
+    allowance = allowed(policy.budgets, "idle", now=found.now, workers=len(found.instances), disrupted=noticed)
+    if allowance.number:
+        return f"{count_of(allowance.number, 'idle worker')} may be removed now" + (
+            allowance.budget and f": {allowance.budget}"
+        )
+    opening = allowance.next_opening
+    later = "" if opening is None else f", next opening {local_text(opening, policy.timezone)}"
+    return f"no idle worker is removed: {allowance.budget}{later}"
 
 
 def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_down.drain import moved
+from node_fleet.domain.scale_down.drain import closing_budget, moved
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -25,6 +25,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     now = services.clock.now()
     if target.instance_id in state.ids_under_notice:
         detail = "it is under interruption notice"
+        changed = moved(operation, "skipped", now, detail=detail)
+    elif budget := closing_budget(operation, target, services.settings.policy().budgets, now):
+        detail = f"its drain had not begun, and no worker is removed now: {budget}"
         changed = moved(operation, "skipped", now, detail=detail)
     else:
         limits = services.settings.drain_limits

@@ -76,6 +76,55 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
         ({"schedules": "Mon 09:00-12:00: 0"}, "a minimum of 0 raises nothing, expected 1 or more"),
         ({"schedules": "Mon 09:00-12:00: 40"}, "minimum 40 is above MAX_NODES=10"),
         ({"schedules": "Moon 09:00-12:00: 4"}, "'moon' is not a day, expected Mon to Sun or a date"),
+        (
+            {"removal_windows": "Mon-Fri 09:00-17:00"},
+            "REMOVAL_WINDOWS=Mon-Fri 09:00-17:00: cannot read window 'Mon-Fri 09:00-17:00', expected e.g. "
+            "'only: Mon-Fri 09:00-17:00'",
+        ),
+        ({"removal_windows": "only: Mon 09:00-09:00"}, "window 'only: Mon 09:00-09:00' never opens"),
+        ({"removal_windows": 7}, 'REMOVAL_WINDOWS=7: expected text such as "only: Mon-Fri 09:00-17:00"'),
+        ({"disruption_budgets": "[{"}, 'expected a JSON list such as [{"nodes": "1"}]'),
+        ({"disruption_budgets": {"nodes": 1}}, 'expected a list such as [{"nodes": "1"}]'),
+        ({"disruption_budgets": [3]}, 'row 1, 3: expected an object such as {"nodes": "1"}'),
+        ({"disruption_budgets": [{}]}, 'row 1: nodes is missing: expected a number of workers such as "2"'),
+        ({"disruption_budgets": [{"nodes": 1}, {"nodes": "101%"}]}, "row 2: nodes='101%': expected a number"),
+        ({"disruption_budgets": [{"nodes": True}]}, "row 1: nodes=True: expected a number"),
+        ({"disruption_budgets": [{"nodes": -1}]}, "row 1: nodes=-1: expected a number"),
+        (
+            {"disruption_budgets": [{"nodes": 1, "reasons": ["drift"]}]},
+            "row 1: reasons=['drift']: expected a list of idle, drifted, expired, unhealthy",
+        ),
+        ({"disruption_budgets": [{"nodes": 1, "reasons": []}]}, "row 1: reasons=[]: expected a list of idle"),
+        (
+            {"disruption_budgets": [{"nodes": 1, "node": 2}]},
+            "row 1: node is not known, expected nodes, reasons, schedule, duration, timezone",
+        ),
+        (
+            {"disruption_budgets": [{"nodes": 1, "duration": "1h"}]},
+            "row 1: schedule and duration: expected both, or none for a budget that always holds",
+        ),
+        (
+            {"disruption_budgets": [{"nodes": 1, "schedule": "0 25 * * *", "duration": "1h"}]},
+            "row 1: schedule='0 25 * * *': wrong hour, expected five fields such as \"0 9 * * mon-fri\" or @daily",
+        ),
+        (
+            {"disruption_budgets": [{"nodes": 1, "schedule": "0 0 9 * * *", "duration": "1h"}]},
+            "row 1: schedule='0 0 9 * * *': it has 6 fields, expected five fields",
+        ),
+        ({"disruption_budgets": [{"nodes": 1, "schedule": 5, "duration": "1h"}]}, "schedule=5: it is no text"),
+        (
+            {"disruption_budgets": [{"nodes": 1, "schedule": "@daily", "duration": "8784h1m"}]},
+            'row 1: duration=\'8784h1m\': expected hours and minutes such as "8h", "30m" or "1h30m", at most 8784h',
+        ),
+        ({"disruption_budgets": [{"nodes": 1, "schedule": "@daily", "duration": "0m"}]}, "duration='0m': expected"),
+        (
+            {"disruption_budgets": [{"nodes": 1, "schedule": "@daily", "duration": "1h", "timezone": "Dhaka"}]},
+            "row 1: timezone='Dhaka': expected an IANA zone such as Asia/Dhaka",
+        ),
+        (
+            {"disruption_budgets": [{"nodes": 1, "timezone": "Asia/Dhaka"}]},
+            "row 1: timezone: only a schedule has one, expected schedule and duration beside it",
+        ),
         ({"schedules": "Mon 09:00-25:00: 4"}, "25:00 is not a time of day, expected 00:00 to 24:00"),
         ({"projection_margin_percent": 50, "cpu_up_percent": 50, "cpu_down_percent": 20}, "PROJECTION_MARGIN=50"),
         ({"custom_metrics": [{"name": "jobs", "query": "q"}]}, "metric jobs has no high and no low"),
@@ -222,3 +271,62 @@ class TestCustomMetrics:
         rounded = [{**m, "high": round(m["high"], 4), "low": round(m["low"], 4)} for m in metrics]
         made = Settings.from_mapping({"custom_metrics": json.dumps(rounded)})
         assert Settings.from_env(made.to_env()) == made
+
+
+def test_every_mistake_of_every_budget_is_reported_at_once() -> None:
+    text = problem(disruption_budgets=[{"nodes": "x", "reasons": ["idle"]}, {"nodes": 1, "schedule": "@daily"}])
+    assert "row 1: nodes='x'" in text and "row 2: schedule and duration" in text
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (
+            {"disruption_budgets": [{"nodes": 2}, {"nodes": "20%", "reasons": ["idle", "expired"]}]},
+            '[{"nodes":"2"},{"nodes":"20%","reasons":["idle","expired"]}]',
+        ),
+        (
+            {
+                "disruption_budgets": [
+                    {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "90m", "timezone": "Asia/Dhaka"}
+                ]
+            },
+            '[{"nodes":"0","schedule":"0 9 * * mon-fri","duration":"1h30m","timezone":"Asia/Dhaka"}]',
+        ),
+        (
+            {"removal_windows": "only: Mon-Fri 09:00-17:00; Sat 10:00-12:00; never: 2026-11-27 00:00-24:00"},
+            "only: Mon-Fri 09:00-17:00; only: Sat 10:00-12:00; never: 2026-11-27 00:00-24:00",
+        ),
+        (
+            {"removal_windows": ["never:Fri 22:00-06:00", "only: Mon 01:00-02:00"]},
+            "never: Fri 22:00-06:00; only: Mon 01:00-02:00",
+        ),
+    ],
+)
+def test_budgets_and_windows_are_the_same_after_the_environment(raw: dict[str, Any], text: str) -> None:
+    settings = Settings.from_mapping(raw)
+    (name,) = raw
+    env = settings.to_env()
+    assert env[name.upper()] == text
+    again = Settings.from_env(env)
+    assert (getattr(again, name), again.policy().budgets) == (getattr(settings, name), settings.policy().budgets)
+
+
+def test_every_budget_has_a_zone_and_windows_come_first() -> None:
+    settings = Settings.from_mapping(
+        {
+            "timezone": "Asia/Dhaka",
+            "removal_windows": "never: Mon 09:00-10:00; only: Tue 09:00-10:00",
+            "disruption_budgets": [
+                {"nodes": 1},
+                {"nodes": 2, "schedule": "@daily", "duration": "1h", "timezone": "Europe/Berlin"},
+            ],
+        }
+    )
+    found = [(b.nodes, b.timezone, len(b.only), len(b.never)) for b in settings.policy().budgets]
+    assert found == [
+        ("0", "Asia/Dhaka", 1, 0),
+        ("0", "Asia/Dhaka", 0, 1),
+        ("1", "Asia/Dhaka", 0, 0),
+        ("2", "Europe/Berlin", 0, 0),
+    ]

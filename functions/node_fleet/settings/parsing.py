@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field
 from typing import Any
 
+from node_fleet.domain.model.budget import Budget, RemovalWindow
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric, with_built_in_defaults
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
@@ -136,6 +137,18 @@ def _schedules(value: Any) -> tuple[ScheduleWindow, ...]:
     return parse_schedules(value)
 
 
+def _budgets(value: Any) -> tuple[Budget, ...]:
+    from node_fleet.settings.budget_parsing import parse_budgets
+
+    return parse_budgets(value)
+
+
+def _removal_windows(value: Any) -> tuple[RemovalWindow, ...]:
+    from node_fleet.settings.budget_parsing import parse_removal_windows
+
+    return parse_removal_windows(value)
+
+
 def _weekend_days(value: Any) -> tuple[str, ...]:
     names = tuple(name.lower()[:3] for name in _texts(value))
     if unknown := [name for name in names if name not in DAY_NAMES]:
@@ -152,6 +165,8 @@ _PARSERS: dict[str, Any] = {
     "custom_metrics": _custom_metrics,
     "instance_requirements": _instance_requirements,
     "schedules": _schedules,
+    "disruption_budgets": _budgets,
+    "removal_windows": _removal_windows,
     "weekend_days": _weekend_days,
 }
 
@@ -167,6 +182,10 @@ def written(value: Any) -> str:
     if isinstance(value, tuple):
         if value and isinstance(value[0], ScheduleWindow):
             return "; ".join(w.text for w in value)
+        if value and isinstance(value[0], Budget | RemovalWindow):
+            from node_fleet.settings import budget_parsing
+
+            return budget_parsing.written(value)
         if value and isinstance(value[0], CustomMetric):
             return json.dumps([to_payload(m) for m in value], separators=(",", ":"))
         return ",".join(value)

@@ -71,7 +71,7 @@ class TestNumber:
     def test_the_strictest_of_several_holds_and_is_named(self) -> None:
         budgets = (Budget(nodes="50%"), Budget(nodes="2"), Budget(nodes="3"))
         assert allowed(budgets, "idle", now=NOW, workers=10, disrupted=0) == Allowance(
-            number=2, budget="at most 2 workers"
+            number=2, budget="at most 2 workers", setting="DISRUPTION_BUDGETS"
         )
 
     def test_a_budget_holds_for_its_reasons_only(self) -> None:
@@ -112,8 +112,10 @@ class TestSchedule:
 
     def test_the_next_opening_is_the_end_of_the_schedule(self) -> None:
         found = allowed([self.OFFICE], "idle", now=at(DHAKA, "2026-09-21 12:00"), workers=4, disrupted=0)
-        text = 'at most 0 workers ("0 9 * * mon-fri" for 8h, Asia/Dhaka)'
-        assert found == Allowance(number=0, budget=text, next_opening=at(DHAKA, "2026-09-21 17:00"))
+        text = "at most 0 workers ('0 9 * * mon-fri' for 8h, Asia/Dhaka)"
+        assert found == Allowance(
+            number=0, budget=text, next_opening=at(DHAKA, "2026-09-21 17:00"), setting="DISRUPTION_BUDGETS"
+        )
 
     def test_the_next_opening_must_allow_more_than_is_disrupted(self) -> None:
         budgets = [self.OFFICE, Budget(nodes="1", schedule="0 17 * * *", duration_seconds=HOUR, timezone=DHAKA)]
@@ -300,10 +302,10 @@ def test_a_clock_jump_is_found_to_the_second() -> None:
         (Budget(nodes="20%", reasons=("idle", "drifted")), "at most 20% (idle, drifted)"),
         (
             Budget(nodes="0", reasons=("idle",), schedule="@daily", duration_seconds=600),
-            'at most 0 workers (idle; "@daily" for 10m, UTC)',
+            "at most 0 workers (idle; '@daily' for 10m, UTC)",
         ),
-        (TestWindows.ONLY, 'removal windows "only: Mon-Fri 09:00-17:00; Sat 10:00-12:00" (Asia/Dhaka)'),
-        (TestWindows.NEVER, 'removal windows "never: Fri 22:00-06:00; 2026-11-27 00:00-24:00" (Asia/Dhaka)'),
+        (TestWindows.ONLY, "removal windows 'only: Mon-Fri 09:00-17:00; Sat 10:00-12:00' (Asia/Dhaka)"),
+        (TestWindows.NEVER, "removal windows 'never: Fri 22:00-06:00; 2026-11-27 00:00-24:00' (Asia/Dhaka)"),
     ],
 )
 def test_a_budget_has_a_text(budget: Budget, text: str) -> None:

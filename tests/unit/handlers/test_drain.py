@@ -16,6 +16,7 @@ from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.operation import TargetPhase
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.payload import from_payload, put, to_payload
+from node_fleet.settings import Settings
 from tests.support.handlers.fakes import (
     DRAINED,
     NOW,
@@ -53,6 +54,33 @@ def test_a_target_under_notice_is_left_to_the_interruption_workflow(services: Fa
     services.notice(A)
     services.run(start_drain)
     assert (services.server.commands, services.state.calls[-1]) == ([], "save skipped+selected")
+
+
+NEVER_NOW = Settings.from_mapping({"removal_windows": "never: Mon-Sun 00:00-24:00"})
+
+
+def test_a_drain_does_not_begin_after_its_window_has_closed(services: FakeServices) -> None:
+    services.begun("selected", "selected")
+    services.settings = NEVER_NOW
+    detail = services.run(start_drain)["drain"]["detail"]
+    assert (services.server.commands, services.state.calls[-1]) == ([], "save skipped+selected")
+    window = "removal windows 'never: Mon-Sun 00:00-24:00' (UTC)"
+    assert detail == f"its drain had not begun, and no worker is removed now: {window}"
+
+
+def test_no_budget_keeps_a_worker_that_was_not_ready_for_long(services: FakeServices) -> None:
+    services.begun("selected", not_ready=True)
+    services.settings = NEVER_NOW
+    services.run(start_drain)
+    assert [name for name, _ in services.server.commands] == ["DrainNode"]
+
+
+def test_a_drain_that_has_begun_is_finished_after_its_window_has_closed(services: FakeServices) -> None:
+    services.begun("draining")
+    services.settings = NEVER_NOW
+    services.server.says("DrainNode", DRAINED)
+    services.server.says("CheckNode", check_text())
+    assert services.run(check_drain)["drain"]["status"] == "drained"
 
 
 def test_a_drain_whose_operation_is_closed_is_not_started(services: FakeServices) -> None:

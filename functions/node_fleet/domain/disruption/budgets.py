@@ -34,7 +34,8 @@ MACROS = {
 class Allowance:
     """How many more workers may be disrupted now, and why not more.
 
-    number: at most the number of workers. budget: the text of the strictest budget that applies, empty without one.
+    number: at most the number of workers. budget: the text of the strictest budget that applies, empty without one;
+    setting: the environment name of the setting that it comes from.
     next_opening: while number is 0, the epoch second at which schedules and windows next allow one more; None when it
     is not a matter of time.
     """
@@ -42,6 +43,7 @@ class Allowance:
     number: int
     budget: str = ""
     next_opening: int | None = None
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +70,10 @@ def allowed(budgets: Sequence[Budget], reason: Reason, *, now: int, workers: int
         return Allowance(number=workers)
     number = min(workers, max(0, strictest.limit(workers) - disrupted))
     if number:
-        return Allowance(number=number, budget=strictest.text)
+        return Allowance(number=number, budget=strictest.text, setting=strictest.setting)
     opening = next(_openings(budgets, reason, now, workers, disrupted), None)
-    return Allowance(number=0, budget=strictest.text, next_opening=opening.start if opening else None)
+    start = opening.start if opening else None
+    return Allowance(number=0, budget=strictest.text, next_opening=start, setting=strictest.setting)
 
 
 def next_openings(budgets: Sequence[Budget], reason: Reason, *, now: int, workers: int, count: int) -> list[Opening]:

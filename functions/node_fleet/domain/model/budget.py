@@ -11,7 +11,17 @@ from typing import Literal, get_args
 from node_fleet.domain.model.local_time import DailyWindow
 
 Reason = Literal["idle", "drifted", "expired", "unhealthy"]
-REASONS: tuple[str, ...] = get_args(Reason)
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+
+WindowKind = Literal["only", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalWindow(DailyWindow):
+    """A window of local time outside which ("only") or inside which ("never") no worker is disrupted."""
+
+    kind: WindowKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +30,7 @@ class Budget:
 
     nodes: a number such as "2", or a percentage of the workers such as "20%". It holds always; with a schedule (cron)
     for duration_seconds from each of its times; with `only` outside these windows; with `never` inside them.
-    timezone: the IANA zone of schedule and windows.
+    timezone: the IANA zone of schedule and windows; in a setting empty for TIMEZONE.
     """
 
     nodes: str
@@ -52,15 +62,20 @@ class Budget:
         return not (self.schedule or self.windows)
 
     @property
+    def setting(self) -> str:
+        """The environment name of the setting that it comes from."""
+        return "REMOVAL_WINDOWS" if self.windows else "DISRUPTION_BUDGETS"
+
+    @property
     def text(self) -> str:
-        """For example: at most 20% (drifted; "0 9 * * 1-5" for 8h, Asia/Dhaka)."""
+        """For example: at most 20% (drifted; '0 9 * * 1-5' for 8h, Asia/Dhaka)."""
         if self.windows:
             kind = "only" if self.only else "never"
-            return f'removal windows "{kind}: {"; ".join(w.text for w in self.windows)}" ({self.timezone})'
+            return f"removal windows '{kind}: {'; '.join(w.text for w in self.windows)}' ({self.timezone})"
         nodes = self.nodes if self.nodes.endswith("%") else f"{self.nodes} worker{'' if self.nodes == '1' else 's'}"
         notes = [", ".join(self.reasons)] if self.reasons else []
         if self.schedule:
-            notes.append(f'"{self.schedule}" for {duration_text(self.duration_seconds)}, {self.timezone}')
+            notes.append(f"'{self.schedule}' for {duration_text(self.duration_seconds)}, {self.timezone}")
         return f"at most {nodes} ({'; '.join(notes)})" if notes else f"at most {nodes}"
 
 

@@ -5,9 +5,10 @@ A preset changes decisions, never safety: minimum, maximum, live data and the pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from node_fleet.domain.model.budget import Budget, RemovalWindow
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
 from node_fleet.domain.model.local_time import DailyWindow
 from node_fleet.domain.model.setting import setting
@@ -160,6 +161,16 @@ class Planning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Disruption:
+    """Disruption budgets"""
+
+    disruption_budgets: tuple[Budget, ...] = setting("DISRUPTION_BUDGETS", ())
+    """How many workers may be removed or replaced at once, as a JSON list: [{"nodes": "20%", "reasons": ["idle"]}]."""
+    removal_windows: tuple[RemovalWindow, ...] = setting("REMOVAL_WINDOWS", ())
+    """When workers may be removed or replaced: "only: Mon-Fri 09:00-17:00; never: 2026-11-27 00:00-24:00"."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BackOffs:
     """Joins, back-offs and alerts"""
 
@@ -224,5 +235,16 @@ class InterruptionTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy(FleetSize, Thresholds, Readings, ScaleDownConditions, Cooldowns, Planning, BackOffs, AdaptiveCosts):
+class Policy(
+    FleetSize, Thresholds, Readings, ScaleDownConditions, Cooldowns, Planning, Disruption, BackOffs, AdaptiveCosts
+):
     """Every setting that decide() weighs against the snapshot. Percentages are 0 to 100, times are seconds."""
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """Every budget with its zone, those of the removal windows first."""
+        only = tuple(w for w in self.removal_windows if w.kind == "only")
+        never = tuple(w for w in self.removal_windows if w.kind == "never")
+        windows = [Budget(nodes="0", only=only, timezone=self.timezone)] if only else []
+        windows += [Budget(nodes="0", never=never, timezone=self.timezone)] if never else []
+        return (*windows, *(replace(b, timezone=b.timezone or self.timezone) for b in self.disruption_budgets))

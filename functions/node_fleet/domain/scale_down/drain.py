@@ -6,9 +6,12 @@ An unknown outcome is never success. Commands are sent and cancelled by adapters
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from node_fleet.domain.disruption.budgets import allowed
+from node_fleet.domain.model.budget import Budget
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
@@ -176,6 +179,18 @@ def moved(
         started_at=now if phase == "draining" and target.phase == "selected" else target.started_at,
     )
     return replace(operation.with_target(changed), phase=_DOWN_PHASE.get(phase, operation.phase), phase_at=now)
+
+
+def closing_budget(operation: Operation, target: Target, budgets: Sequence[Budget], now: int) -> str:
+    """The budget that forbids to begin this drain, because its window closed after the decision; empty without one.
+
+    A drain that has begun is finished. A worker that is NotReady for long asks no budget.
+    """
+    if target.not_ready:
+        return ""
+    workers = max(operation.workers_before, len(operation.targets))
+    found = allowed(budgets, "idle", now=now, workers=workers, disrupted=0)
+    return "" if found.number else found.budget
 
 
 def after_target(operation: Operation) -> str:

@@ -21,6 +21,7 @@ from node_fleet.domain.scaling.cooldown import (
     evaluate_removal_back_off,
     evaluate_set_aside,
 )
+from node_fleet.domain.scaling.disruption import evaluate_budget
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
@@ -162,7 +163,11 @@ def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
     if not change.remove:
         return None
     lead = next(c for c in change.checks if c.name == change.rule)
-    removal = _Outcome(action="scale_down", count=change.remove, rule=change.rule, lead=lead)
+    count, budget = evaluate_budget(tick, "idle", change.remove)
+    change.checks += [budget] if budget else []
+    if not count:
+        return _Outcome(lead=lead, blocked_by=("budget",))
+    removal = _Outcome(action="scale_down", count=count, rule=change.rule, lead=lead)
     return _after_cooldown(tick, removal, change.checks)
 
 
