@@ -139,6 +139,22 @@ def test_workers_that_the_answer_left_out_are_kept() -> None:
     assert judged.kept[0].reason == "it did not fit into the answer of the server"
 
 
+@pytest.mark.parametrize("first", [{"zone": "elsewhere"}, {"node_name": "other"}], ids=["EC2", "two Nodes"])
+def test_an_instance_with_a_disputed_node_is_kept_once_with_the_reason_and_counts_for_the_balance_only(
+    first: dict[str, str],
+) -> None:
+    other = instance("i-0aaaaaaaaaaaaaaaa")
+    nodes = (node(), node(other.instance_id, **first), *([node(other.instance_id)] if "node_name" in first else []))
+    judged = judge_workers(
+        Inspection(known=True, nodes=nodes), (instance(), other), under_notice=frozenset(), back_offs=(), now=NOW
+    )
+    assert list(judged.disputed) == [other.instance_id]
+    sentence = judged.disputed[other.instance_id].sentence
+    assert [(kept.instance_id, kept.reason) for kept in judged.kept] == [(other.instance_id, sentence)]
+    assert [candidate.instance.instance_id for candidate in judged.candidates] == [ID]
+    assert (judged.usable, judged.kept_places) == ((ID,), ((other.zone, other.market),))
+
+
 @pytest.mark.parametrize("unusable", [{"ready": False}, {"cordoned": True}, {"tainted": True}])
 def test_usable_are_workers_that_take_pods_now(unusable: dict[str, object]) -> None:
     other = "i-0aaaaaaaaaaaaaaaa"

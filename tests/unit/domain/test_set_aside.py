@@ -68,6 +68,7 @@ def test_each_removal_and_the_pause_of_removals_are_reported_once() -> None:
     assert all(removal.instance_id in first.alerts[-1].text for removal in removals(2))
     later = decide(idle(START + TICK, set_aside=removals(2)), first.memory, POLICY, START + TICK)
     assert later.alerts == ()
+    assert [alert.kind for alert in decided(1).alerts] == kinds[:1] and decided(0).alerts == ()
 
 
 @pytest.mark.parametrize("kind", ["termination", "rollback"])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from handlers.fail_scale_up import handler as fail_scale_up
 from handlers.launch_nodes import handler
 from node_fleet.adapters.ec2 import Ec2Fleet
+from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import (
     LaunchConfigurationError,
     NoCapacityError,
@@ -54,6 +57,24 @@ def test_before_each_request_the_item_names_it_and_after_a_pause_or_a_death_ever
     assert operation is not None
     assert (asked, set(operation.instance_ids)) == ([ZONES[0], ZONES[1]], fleet.ids())
     assert len(fleet.ids()) == 1
+
+
+def test_a_pause_before_the_first_request_leaves_no_reservation_once_the_run_has_failed(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = StateStore.reserve
+
+    def reserved(store: StateStore, *words: Any, **options: Any) -> bool:
+        fleet.pause()
+        return reserve(store, *words, **options)
+
+    monkeypatch.setattr(StateStore, "reserve", reserved)
+    event = fleet.event(fleet.begin(), 2)
+    with pytest.raises(PausedError):
+        handler(event, None)
+    assert [len(fleet.state().reservations), fleet.ids()] == [2, set()]
+    fail_scale_up({**event, "failure": {"Error": "PausedError", "Cause": "paused"}}, None)
+    assert (fleet.state().operation, fleet.state().reservations) == (None, ())
 
 
 def test_every_instance_carries_its_tags_from_its_launch(fleet: Bench) -> None:
