@@ -153,6 +153,7 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
         cpu_percent={worker.instance_id: worker.cpu_percent for worker in snapshot.workers},
         not_ready=decision.replace,
         set_aside=state.ids_set_aside,
+        protections=state.active_protections(services.clock.now()),
     )
     tick = make_tick(snapshot, state.memory, services.settings.policy(), services.clock.now())
     allowance = allowance_for(tick, "idle")

@@ -1,4 +1,4 @@
-"""pause, resume, unlock and run: what an operator can change. Each is recorded with the person and the reason."""
+"""pause, resume, protect, unlock and run: what an operator can change, recorded with the person and the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from cli.output import CommandError, ExitCode, WrongUseError, print_json, say
 from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
-from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.fleet_state import Pause, Protection
+from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scaling.memory_update import reset_breaker
 from node_fleet.payload import to_payload
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from simulator.runner import Execution
 
 POLL_SECONDS = 2.0
+LONGEST_PROTECTION_SECONDS = 7 * 86_400
+MOST_PROTECTIONS = 20
+"""The state item stays small."""
 NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")
 
 
@@ -33,6 +37,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: node-fleet resume | node-fleet resume --breaker | node-fleet resume --worker i-0123456789ab"
     )(resume)
+    app.command(
+        epilog="Examples: node-fleet protect i-0123456789ab --for 2h | node-fleet protect i-0123456789ab --end"
+    )(protect)
     app.command(epilog="Examples: node-fleet unlock | node-fleet unlock --yes")(unlock)
     app.command(epilog="Examples: node-fleet run --dry-run | node-fleet run")(run)
 
@@ -136,6 +143,80 @@ def _remove_notice(target: Target, instance_id: str, *, as_json: bool) -> None:
         return
     say(f"the next run counts {instance_id} again; if its node is still cordoned, run on the server:")
     say(f"sudo /usr/local/bin/k3s kubectl uncordon {instance_id}")
+
+
+@on_cluster(at="14m")
+def protect(
+    opening: Opening,
+    *,
+    worker: Annotated[str, typer.Argument(help="The instance id of the worker.")],
+    length: Annotated[str, typer.Option("--for", help="How long, such as 30m, 2h or 1d; at most 7d.")] = "2h",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, shown in status and explain.")] = "",
+    end: Annotated[bool, typer.Option("--end", help="End the protection now.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep one worker from removal and replacement for a time; it does not keep a worker that AWS reclaims."""
+    seconds = seconds_of(length, "--for")
+    if seconds > LONGEST_PROTECTION_SECONDS:
+        raise WrongUseError(f"--for {length} is too long", hint="at most 7d; protect the worker again before it ends")
+    with opening as target:
+        now = target.services.clock.now()
+        if end:
+            ended = _end_protection(target, worker, now)
+        else:
+            order = Protection(
+                instance_id=worker, by=getpass.getuser(), since=now, until=now + seconds, reason=reason.strip()
+            )
+            notes = _protect(target, order, length)
+    if end:
+        print_json({"ended": to_payload(ended)}) if as_json else say(f"the protection of {worker} has ended")
+        return
+    if as_json:
+        print_json({"protection": to_payload(order), "notes": notes})
+        return
+    say(f"{worker} is protected until {clock(order.until, day=True)} UTC")
+    for note in notes:
+        say(note)
+
+
+def _protect(target: Target, order: Protection, length: str) -> list[str]:
+    """Store the protection, and say what it does to a drain or a notice of that worker.
+
+    Raises:
+        CommandError: there is no such worker, too many are protected, or its termination has begun.
+    """
+    services, worker = target.services, order.instance_id
+    before = services.state.load().active_protections(order.since)
+    if worker not in {one.instance_id for one in services.ec2.instances()}:
+        raise CommandError(f"no worker {worker} in {target.place}", hint="node-fleet status lists the workers")
+    if worker not in before and len(before) >= MOST_PROTECTIONS:
+        hint = "end one with --end, or pause the fleet: node-fleet pause"
+        raise CommandError(f"{len(before)} workers are protected, which is the limit", hint=hint)
+    state = services.state.protect(order)
+    removal = next((t for t in state.operation.targets if t.instance_id == worker), None) if state.operation else None
+    if removal and removal.phase in TERMINATION_BEGUN:
+        services.state.end_protection(worker)
+        text = f"{worker} cannot be kept: its termination has begun"
+        raise CommandError(text, hint="nothing was changed", code=ExitCode.NOTHING_DONE)
+    text = f"{worker} protected by {order.by} for {length}" + (f": {order.reason}" if order.reason else "")
+    services.records.put_event("protect", order.since, {"text": text}, key=worker)
+    notes = []
+    if removal and removal.phase in ("draining", "drained"):
+        notes.append("its drain has begun: the run withdraws it at its next check and uncordons the node")
+    if worker in state.ids_under_notice:
+        notes.append("it is under interruption notice: AWS may reclaim it, and it is drained and replaced as any other")
+    return notes
+
+
+def _end_protection(target: Target, worker: str, now: int) -> Protection:
+    found = target.services.state.load().active_protections(now).get(worker)
+    if found is None:
+        hint = "node-fleet status lists the protected workers"
+        raise CommandError(f"{worker} is not protected", hint=hint, code=ExitCode.NOTHING_DONE)
+    target.services.state.end_protection(worker)
+    text = f"{getpass.getuser()} ended the protection of {worker} by {found.by}"
+    target.services.records.put_event("protect", now, {"text": text}, key=worker)
+    return found
 
 
 @on_cluster(at="14m")

@@ -130,6 +130,12 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
             yield "pool in back-off", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
     for removal in state.set_aside:
         yield "set aside", f"{removal.instance_id}: {removal.kind}, {ago(now - removal.since)}: {removal.detail}"
+    for protection in state.active_protections(now).values():
+        reason = f": {protection.reason}" if protection.reason else ""
+        yield (
+            "protected",
+            f"{protection.instance_id}: by {protection.by}, for {span(protection.until - now)} more{reason}",
+        )
     for notice in state.notices:
         until = "" if notice.is_due else f"; it counts until its change in {span(notice.deadline - now)} is near"
         yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}{until}"

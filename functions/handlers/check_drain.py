@@ -1,4 +1,4 @@
-"""CheckDrain: checks the drain, and withdraws it when load returns or an operator pauses the fleet."""
+"""CheckDrain: checks the drain, and withdraws it when load returns or an operator pauses or protects the worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(event, operation=operation, next=after_target(operation), drain={"status": "skipped"})
     now = services.clock.now()
     verdict = (
-        _under_notice_or_paused(state, target, now)
+        _under_notice_paused_or_protected(state, target, now)
         or _load_returned(services, event, target, now)
         or _judge(services, operation, target, now)
     )
@@ -41,13 +41,16 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return put(event, operation=operation, next=after_target(operation), drain=drain)
 
 
-def _under_notice_or_paused(state: FleetState, target: Target, now: int) -> DrainVerdict | None:
+def _under_notice_paused_or_protected(state: FleetState, target: Target, now: int) -> DrainVerdict | None:
     """A worker under notice is drained by the interruption workflow, which has stopped this drain."""
     if target.instance_id in state.ids_under_notice:
         text = "it is under interruption notice; the interruption workflow drains it"
         return DrainVerdict(status="skipped", detail=text)
     if pause := state.active_pause(now):
         return DrainVerdict(status="withdrawn", detail=pause.sentence)
+    protection = state.active_protections(now).get(target.instance_id)
+    if protection and not target.not_ready:
+        return DrainVerdict(status="withdrawn", detail=protection.sentence)
     return None
 
 

@@ -78,6 +78,7 @@ def _judge(
         cpu_percent={w.instance_id: w.cpu_percent for w in snapshot.workers},
         not_ready=take(event, "decision", Decision).replace,
         set_aside=state.ids_set_aside,
+        protections=state.active_protections(services.clock.now()),
     )
 
 

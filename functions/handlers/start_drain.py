@@ -26,6 +26,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if target.instance_id in state.ids_under_notice:
         detail = "it is under interruption notice"
         changed = moved(operation, "skipped", now, detail=detail)
+    elif not target.not_ready and (protection := state.active_protections(now).get(target.instance_id)):
+        detail = protection.sentence
+        changed = moved(operation, "skipped", now, detail=detail)
     elif budget := closing_budget(operation, target, services.settings.policy().budgets, now):
         detail = f"its drain had not begun, and no worker is removed now: {budget}"
         changed = moved(operation, "skipped", now, detail=detail)

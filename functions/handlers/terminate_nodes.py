@@ -22,6 +22,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     Raises:
         DrainFailedError: the worker is not empty, its cordon is missing, or the minimum would break. Nothing was done.
+        PausedError: an operator pauses the fleet or protects the worker. Nothing was done.
         TerminationRefusedError: EC2 refuses for good; the record then says that the termination never began.
     """
     services = load_services()
@@ -34,7 +35,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         _require_empty(services, operation, target)
         _require_minimum(services, run, operation, target)
         operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
-        services.state.save_operation(run, operation)
+        if target.not_ready:
+            services.state.save_operation(run, operation)
+        else:
+            services.state.begin_termination(run, operation, target.instance_id)
     try:
         services.ec2.terminate([target.instance_id])
     except TerminationRefusedError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from cli.cost import metrics_of_a_page
 from cli.output import ExitCode
 from cli.target import Deployed, LocalTarget
 from cli.usage_per_run import PROFILES
-from node_fleet.domain.model.fleet_state import Notice, Pause
+from node_fleet.domain.model.fleet_state import Notice, Pause, Protection
+from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.payload import table_rows
 from simulator.report.billed_usage import counted
 from simulator.scenario.files import load_scenario
@@ -140,6 +141,80 @@ def test_a_pause_is_seen_by_the_next_run_recorded_and_ended(desk: Desk) -> None:
     assert code == ExitCode.OK and out.startswith("resumed")
     code, _, err = desk.run("resume")
     assert code == ExitCode.NOTHING_DONE and "no pause was in force" in err
+
+
+def test_a_protected_worker_is_shown_recorded_and_kept_until_the_operator_ends_it(desk: Desk) -> None:
+    worker = desk.simulation.starting_ids[0]
+    answer = desk.json("protect", worker, "--for", "90m", "--reason", "a long <job>")
+    assert answer["protection"]["until"] - answer["protection"]["since"] == 5400
+    assert answer["notes"] == []
+    assert f"{worker}: by" in desk.json("status")["summary"]["protected"]
+    (row,) = [one for one in desk.json("explain")["workers"] if one["instance"] == worker]
+    assert row["eligible"] == "no" and "it is protected by" in row["reason"] and "a long <job>" in row["reason"]
+    events = [one for one in desk.json("history") if one["kind"] == "protect"]
+    assert events[-1]["key"] == worker and "for 90m: a long <job>" in events[-1]["data"]["text"]
+    code, out, _ = desk.run("protect", worker, "--end")
+    assert code == ExitCode.OK and out == f"the protection of {worker} has ended\n"
+    assert "protected" not in desk.json("status")["summary"]
+    code, _, err = desk.run("protect", worker, "--end")
+    assert code == ExitCode.NOTHING_DONE and f"{worker} is not protected" in err
+
+
+def test_a_protection_is_refused_for_no_worker_for_too_long_and_beyond_the_limit(desk: Desk) -> None:
+    code, _, err = desk.run("protect", "i-0123456789ab")
+    assert code == ExitCode.FAILED and "no worker i-0123456789ab in" in err
+    code, _, err = desk.run("protect", "i-0123456789ab", "--for", "8d")
+    assert code == ExitCode.WRONG_USE and "--for 8d is too long; at most 7d" in err
+    state, now = desk.target.services.state, desk.target.services.clock.now()
+    for number in range(20):
+        state.protect(Protection(instance_id=f"i-{number}", by="mira", since=now, until=now + 600))
+    code, _, err = desk.run("protect", desk.simulation.starting_ids[0])
+    assert code == ExitCode.FAILED and "20 workers are protected, which is the limit" in err
+    for number in range(20):
+        state.end_protection(f"i-{number}")
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "words"),
+    [
+        ("draining", ExitCode.OK, "its drain has begun: the run withdraws it at its next check"),
+        ("drained", ExitCode.OK, "its drain has begun"),
+        ("selected", ExitCode.OK, "is protected until"),
+        ("terminating", ExitCode.NOTHING_DONE, "cannot be kept: its termination has begun; nothing was changed"),
+    ],
+)
+def test_a_protection_during_a_removal_says_what_happens_to_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, phase: TargetPhase, code: ExitCode, words: str
+) -> None:
+    worker = desk.simulation.starting_ids[0]
+    services = desk.target.services
+    real = services.state.protect
+    removal = Operation(
+        operation_id="down-1",
+        kind="scale_down",
+        phase="draining",
+        started_at=0,
+        requested=1,
+        reason="idle",
+        execution_id="x",
+        targets=(Target(instance_id=worker, node_name=worker, phase=phase),),
+    )
+    monkeypatch.setattr(services.state, "protect", lambda order: replace(real(order), operation=removal))
+    found, out, err = desk.run("protect", worker)
+    assert (found, words in out + err) == (code, True), out + err
+    assert bool(services.state.load().protections) is (code == ExitCode.OK)
+    services.state.end_protection(worker)
+
+
+def test_a_protection_of_a_worker_under_notice_says_that_aws_may_take_it(desk: Desk) -> None:
+    worker, state = desk.simulation.starting_ids[0], desk.target.services.state
+    state.add_notice(Notice(instance_id=worker, kind="spot", at=desk.target.services.clock.now()))
+    answer = desk.json("protect", worker)
+    assert answer["notes"] == [
+        "it is under interruption notice: AWS may reclaim it, and it is drained and replaced as any other"
+    ]
+    state.drop_notice(worker)
+    state.end_protection(worker)
 
 
 def test_a_worker_under_notice_is_counted_again_after_the_operator_says_so(desk: Desk) -> None:

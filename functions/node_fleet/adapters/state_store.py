@@ -18,6 +18,7 @@ from node_fleet.domain.model.fleet_state import (
     Lease,
     Notice,
     Pause,
+    Protection,
     Reservation,
     describe_takeover,
     readable_lease,
@@ -41,6 +42,7 @@ _NOT_PAUSED = "(attribute_not_exists(pause) OR pause.#until <= :now)"
 _NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :ahead OR lock_owner = :me)"
 _NOTICE = "notice#"
 _SET_ASIDE = "set_aside#"
+_PROTECTED = "protected#"
 _RESERVE_TRIES = 10
 
 
@@ -170,6 +172,27 @@ class StateStore:
         expression = f"SET operation = :operation{sets}"
         self._owned(run, expression, values, names, condition=condition, action="record the operation")
 
+    def begin_termination(self, run: Run, operation: Operation, instance_id: str) -> None:
+        """Record that this worker's termination begins, unless an operator protects the worker: one write decides.
+
+        Raises:
+            PausedError: the worker is protected; nothing was recorded.
+            LeaseLostError: as save_operation.
+        """
+        values = {":operation": to_payload(operation), ":id": operation.operation_id, ":now": self._clock.now()}
+        names = {"#protected": _PROTECTED + instance_id, "#until": "until"}
+        condition = "operation.operation_id = :id AND (attribute_not_exists(#protected) OR #protected.#until <= :now)"
+        expression = "SET operation = :operation"
+        try:
+            self._owned(run, expression, values, names, condition=condition, action="record the termination")
+        except LeaseLostError:
+            state = self.load()
+            if state.lease and (state.lease.owner, state.lease.fence) == (run.execution_id, run.fence):
+                found = state.active_protections(values[":now"]).get(instance_id)
+                if found is not None:
+                    raise PausedError(f"worker {instance_id} was not terminated: {found.sentence}") from None
+            raise
+
     def close_operation(
         self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None
     ) -> None:
@@ -283,6 +306,24 @@ class StateStore:
         """Resume; no error when the fleet is not paused."""
         self._update("REMOVE pause", "", {}, action="resume")
 
+    def protect(self, protection: Protection) -> FleetState:
+        """Protect a worker, drop protections that have ended, and return the item after the write.
+
+        When the item shows that the termination of the worker has begun, the protection came too late.
+        """
+        now = self._clock.now()
+        ended = [p.instance_id for p in self.load().protections if p.until <= now]
+        ended = [instance_id for instance_id in ended if instance_id != protection.instance_id]
+        names = {f"#ended{number}": _PROTECTED + instance_id for number, instance_id in enumerate(ended)}
+        expression = "SET #protected = :protection" + (f" REMOVE {', '.join(names)}" if names else "")
+        names["#protected"] = _PROTECTED + protection.instance_id
+        values = {":protection": to_payload(protection)}
+        return self._state(self._update(expression, "", values, names, action="protect a worker"))
+
+    def end_protection(self, instance_id: str) -> None:
+        """End the protection of that worker; no error without one."""
+        self._update("REMOVE #protected", "", {}, {"#protected": _PROTECTED + instance_id}, action="end a protection")
+
     def load(self) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none."""
         with table_errors(self._table, "read the state"):
@@ -303,6 +344,7 @@ class StateStore:
             slots_version=int(item.get("slots_version", 0)),
             notices=_records(Notice, item, _NOTICE),
             set_aside=_records(SetAside, item, _SET_ASIDE),
+            protections=_records(Protection, item, _PROTECTED),
             node_count=int(item.get("node_count", 0)),
             problems=problems,
         )

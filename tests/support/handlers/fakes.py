@@ -10,7 +10,7 @@ from typing import Any
 from node_fleet.adapters.records import Event
 from node_fleet.adapters.server import ServerCommands
 from node_fleet.domain.model.errors import MetricsUnavailableError, PausedError, ServerUnreachableError
-from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause, Protection
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
@@ -108,6 +108,11 @@ class State:
         self.calls.append(f"save {'+'.join(t.phase for t in operation.targets)}")
         self.item = replace(self.item, operation=operation)
         self._keep(set_aside)
+
+    def begin_termination(self, run: Run, operation: Operation, instance_id: str) -> None:
+        if protection := self.item.active_protections(self.clock.now()).get(instance_id):
+            raise PausedError(f"worker {instance_id} was not terminated: {protection.sentence}")
+        self.save_operation(run, operation)
 
     def close_operation(
         self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None
@@ -304,6 +309,10 @@ class FakeServices:
     def notice(self, instance_id: str) -> None:
         notice = Notice(instance_id=instance_id, kind="spot", at=NOW)
         self.state.item = replace(self.state.item, notices=(*self.state.item.notices, notice))
+
+    def protect(self, instance_id: str) -> None:
+        protection = Protection(instance_id=instance_id, by="ana", since=NOW, until=NOW + 7200, reason="a long job")
+        self.state.item = replace(self.state.item, protections=(protection,))
 
     def set_aside(self, instance_id: str, **changes: Any) -> None:
         """Put a removal into the item that an earlier run has set aside."""

@@ -11,9 +11,9 @@ import pytest
 from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
-from node_fleet.domain.model.fleet_state import Lease, Notice, Pause
+from node_fleet.domain.model.fleet_state import Lease, Notice, Pause, Protection
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.settings import Settings
@@ -370,3 +370,81 @@ def test_the_state_is_read_consistently(store: StateStore, dynamo: Any) -> None:
     held(store, a_run())
     store.load()
     assert asked and all(params["ConsistentRead"] is True for params in asked)
+
+
+def a_protection(instance_id: str = "i-1", *, until: int = START + 600) -> Protection:
+    return Protection(instance_id=instance_id, by="ana", since=START, until=until, reason="a long job")
+
+
+def removing(name: str = "down-1", phase: Any = "drained") -> Operation:
+    targets = (Target(instance_id="i-1", node_name="i-1", phase=phase),)
+    return replace(an_operation(name), kind="scale_down", phase="draining", targets=targets)
+
+
+def test_a_protection_is_stored_replaced_and_ended(store: StateStore) -> None:
+    store.protect(a_protection())
+    assert store.protect(a_protection(until=START + 900)).protections == (a_protection(until=START + 900),)
+    assert set(store.load().active_protections(START + 899)) == {"i-1"}
+    assert store.load().active_protections(START + 900) == {}
+    store.end_protection("i-1")
+    store.end_protection("i-1")
+    assert store.load().protections == ()
+
+
+def test_protections_that_have_ended_are_dropped_with_the_next_one(store: StateStore, clock: SteppedClock) -> None:
+    for name, until in (("i-1", 60), ("i-2", 61), ("i-3", 600)):
+        store.protect(a_protection(name, until=START + until))
+    clock.time += 60
+    assert {p.instance_id for p in store.protect(a_protection("i-4")).protections} == {"i-2", "i-3", "i-4"}
+    clock.time += 1
+    assert {p.instance_id for p in store.protect(a_protection("i-2")).protections} == {"i-2", "i-3", "i-4"}
+
+
+def test_a_protection_before_the_termination_begins_forbids_it(store: StateStore, clock: SteppedClock) -> None:
+    run = held(store, manual("a"))
+    store.save_operation(run, removing())
+    store.protect(a_protection())
+    with pytest.raises(PausedError, match="worker i-1 was not terminated: it is protected by ana until"):
+        store.begin_termination(run, removing(phase="terminating"), "i-1")
+    assert store.load().operation == removing()
+    store.begin_termination(run, removing(phase="terminating"), "i-2")
+    assert store.load().operation == removing(phase="terminating"), "it concerns no other worker"
+
+
+def test_a_protection_that_has_ended_forbids_nothing(store: StateStore, clock: SteppedClock) -> None:
+    run = held(store, manual("a"))
+    store.save_operation(run, removing())
+    store.protect(a_protection())
+    clock.time += 600
+    store.begin_termination(run, removing(phase="terminating"), "i-1")
+    assert store.load().operation == removing(phase="terminating")
+
+
+def test_a_protection_after_the_termination_has_begun_sees_it(store: StateStore) -> None:
+    run = held(store, manual("a"))
+    store.save_operation(run, removing())
+    store.begin_termination(run, removing(phase="terminating"), "i-1")
+    after = store.protect(a_protection())
+    assert after.operation is not None and after.operation.targets[0].phase == "terminating"
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_a_run_that_lost_the_lock_begins_no_termination(
+    store: StateStore, clock: SteppedClock, protected: bool
+) -> None:
+    old = held(store, manual("a"))
+    store.save_operation(old, removing())
+    clock.time += 1000
+    held(store, manual("b"))
+    if protected:
+        store.protect(a_protection(until=START + 9000))
+    with pytest.raises(LeaseLostError):
+        store.begin_termination(old, removing(phase="terminating"), "i-1")
+    assert store.load().operation == removing()
+
+
+def test_a_termination_of_another_operation_is_refused(store: StateStore) -> None:
+    run = held(store, manual("a"))
+    store.save_operation(run, removing("down-1"))
+    with pytest.raises(LeaseLostError, match="operation down-1 is still open"):
+        store.begin_termination(run, removing("down-2", "terminating"), "i-1")

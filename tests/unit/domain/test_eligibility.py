@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.eligibility import REASONS, judge_workers
@@ -37,7 +38,13 @@ def blocked(letter: str, budget: str = "") -> InspectedNode:
     return node(blockers=(Blocker(pod="shop/orders-db-0", letter=letter, detail=budget),))
 
 
+PROTECTED = {"protections": {ID: Protection(instance_id=ID, by="ana", since=NOW, until=1_790_000_000)}}
+
 KEPT = [
+    (node(), PROTECTED, "it is protected by ana until 2026-09-21 14:13 UTC"),
+    (node(), {**PROTECTED, "under_notice": frozenset({ID})}, "it is under interruption notice"),
+    (blocked("s"), PROTECTED, "it is protected by ana"),
+    (node(ready=False), {**PROTECTED, "not_ready": ID}, ""),
     (node(server=True), {}, "it is the server"),
     (node(), {"machines": ()}, "it is not managed by node-fleet"),
     (node(instance_id=""), {}, "it is not managed by node-fleet"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -73,6 +74,37 @@ def test_no_budget_keeps_a_worker_that_was_not_ready_for_long(services: FakeServ
     services.settings = NEVER_NOW
     services.run(start_drain)
     assert [name for name, _ in services.server.commands] == ["DrainNode"]
+
+
+def test_the_drain_of_a_protected_worker_does_not_begin(services: FakeServices) -> None:
+    services.begun("selected", "selected")
+    services.protect(A)
+    assert "it is protected by ana until" in services.run(start_drain)["drain"]["detail"]
+    assert (services.server.commands, services.state.calls[-1]) == ([], "save skipped+selected")
+
+
+def test_the_drain_of_a_worker_that_is_protected_meanwhile_is_withdrawn(services: FakeServices) -> None:
+    services.begun("draining")
+    services.protect(A)
+    drain = services.run(check_drain)["drain"]
+    until = f"{datetime.fromtimestamp(NOW + 7200, UTC):%Y-%m-%d %H:%M} UTC"
+    assert drain == {
+        "status": "withdrawn",
+        "detail": f"it is protected by ana until {until}: a long job",
+        "alert": "",
+    }
+    services.clock.time += 7200
+    assert services.run(check_drain)["drain"]["status"] != "withdrawn", "it ends by itself"
+
+
+def test_a_protection_does_not_keep_a_worker_that_was_not_ready_for_long(services: FakeServices) -> None:
+    services.begun("selected", not_ready=True)
+    services.protect(A)
+    services.run(start_drain)
+    assert [name for name, _ in services.server.commands] == ["DrainNode"]
+    services.server.says("DrainNode", DRAINED)
+    services.server.says("CheckNode", check_text(ready="not-ready"))
+    assert services.run(check_drain)["drain"]["status"] == "drained"
 
 
 def test_a_drain_that_has_begun_is_finished_after_its_window_has_closed(services: FakeServices) -> None:

@@ -16,6 +16,7 @@ from node_fleet.domain.model.errors import (
     DrainFailedError,
     Ec2Error,
     LeaseLostError,
+    PausedError,
     ServerNotFoundError,
     ServerUnreachableError,
     TerminationRefusedError,
@@ -81,6 +82,28 @@ def test_it_terminates_the_one_drained_worker_and_is_harmless_twice(drained: Fak
     checked = len(drained.server.commands)
     terminate_nodes(payload, None)
     assert (drained.ec2.terminated, len(drained.server.commands)) == ([A, A], checked)
+
+
+def test_a_worker_that_is_protected_after_its_drain_is_not_terminated_and_gets_no_back_off(
+    drained: FakeServices,
+) -> None:
+    drained.protect(A)
+    with pytest.raises(PausedError, match=f"worker {A} was not terminated: it is protected by ana") as caught:
+        drained.run(terminate_nodes)
+    assert (drained.ec2.terminated, drained.state.phases) == ([], ["drained"])
+    drained.server.says("UncordonNode", f"result: uncordoned {A}")
+    answered = drained.run(undo_drain, failure={"Error": "PausedError", "Cause": str(caught.value)})
+    assert drained.state.phases == ["undone"]
+    assert from_payload(Memory, answered["memory"]).back_offs == ()
+
+
+def test_a_worker_that_was_not_ready_for_long_is_terminated_although_it_is_protected(services: FakeServices) -> None:
+    services.begun("drained", not_ready=True)
+    services.server.says("CheckNode", check_text(ready="not-ready"))
+    services.server.says("InspectNodes", A_CORDONED)
+    services.protect(A)
+    services.run(terminate_nodes)
+    assert services.ec2.terminated == [A]
 
 
 def assert_refused(services: FakeServices, words: str) -> None:

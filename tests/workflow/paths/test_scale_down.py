@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
+from node_fleet.domain.model.fleet_state import Protection
 from simulator.aws.faults import FaultRule
 from simulator.runner import Execution
 from tests.support.workflow_harness import BUSY, Stage, stage
@@ -93,6 +94,39 @@ def lose_target(fleet: Stage) -> None:
     operation = fleet.state().operation
     if operation is not None and operation.current is not None and operation.current.phase == "draining":
         fleet.cloud.ec2.reclaim(operation.current.instance_id)
+
+
+def test_a_worker_that_is_protected_while_it_drains_is_uncordoned_and_stays() -> None:
+    with stage(workers=4, warm_up=1, shutdown=40, **SOON_IDLE) as fleet:
+        protected: list[str] = []
+        fleet.deployment.clock.every(1.0, lambda: protect_target(fleet, protected))
+        run = fleet.tick_until(scaled_down)
+        at = run.path.index("UndoDrain")
+        assert run.path[at - 1] == "DrainStatus" and run.status == "SUCCEEDED"
+        assert "TerminateNodes" not in run.path
+        assert protected[0] in fleet.workers() and fleet.cordoned() == []
+        assert fleet.state().memory.back_offs == (), "an order is no failure of the drain"
+        again = fleet.tick_until(scaled_down)
+        assert protected[0] in fleet.workers() and len(fleet.workers()) == 3, "another worker is removed in its place"
+        assert "TerminateNodes" in again.path
+        nothing_left_behind(fleet)
+
+
+def protect_target(fleet: Stage, protected: list[str]) -> None:
+    operation = fleet.state().operation
+    target = operation.current if operation else None
+    if target is not None and target.phase == "draining" and not protected:
+        protected.append(target.instance_id)
+        now = fleet.now()
+        fleet.store.protect(Protection(instance_id=target.instance_id, by="ana", since=now, until=now + 7200))
+
+
+def test_idle_workers_stay_while_a_budget_holds_them_and_the_tick_is_a_quiet_one() -> None:
+    with stage(workers=4, warm_up=1, **SOON_IDLE, disruption_budgets=[{"nodes": "0"}]) as fleet:
+        run = fleet.tick_until(lambda e: "budget" in e.output_of("Decide")["decision"]["blocked_by"])
+        assert run.path[-2:] == ["Route", "ReleaseLock"], "neither an inspection nor a message"
+        assert len(fleet.workers()) == 4
+        nothing_left_behind(fleet)
 
 
 def test_a_dry_run_names_the_targets_and_drains_no_worker(idle: Stage) -> None:

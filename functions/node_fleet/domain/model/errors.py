@@ -29,7 +29,7 @@ class LeaseLostError(NodeFleetError):
 
 
 class PausedError(NodeFleetError):
-    """An operator paused the fleet during this run: the run makes no further change."""
+    """An operator paused the fleet, or protected the worker that this run removes: the run makes no further change."""
 
 
 class StateStoreError(NodeFleetError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from node_fleet.domain.model.memory import Memory
@@ -37,6 +38,23 @@ class Pause:
     def sentence(self) -> str:
         """For example: paused by ana: a sale."""
         return f"paused by {self.by}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """An operator's order to neither remove nor replace this worker until `until` (epoch seconds)."""
+
+    instance_id: str
+    by: str
+    since: int
+    until: int
+    reason: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For example: it is protected by ana until 2026-09-21 14:00 UTC: a long job."""
+        until = datetime.fromtimestamp(self.until, UTC)
+        return f"it is protected by {self.by} until {until:%Y-%m-%d %H:%M} UTC{self.reason and f': {self.reason}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +110,7 @@ class FleetState:
     slots_version: int = 0
     notices: tuple[Notice, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
+    protections: tuple[Protection, ...] = ()
     node_count: int = 0
     problems: tuple[str, ...] = ()
 
@@ -118,6 +137,10 @@ class FleetState:
     def ids_set_aside(self) -> frozenset[str]:
         """Instances whose removal is set aside."""
         return frozenset(removal.instance_id for removal in self.set_aside)
+
+    def active_protections(self, now: int) -> dict[str, Protection]:
+        """The protections that have not ended, by instance id."""
+        return {p.instance_id: p for p in self.protections if p.until > now}
 
     def active_pause(self, now: int) -> Pause | None:
         """The pause while it lasts; None when the fleet is not paused."""

@@ -20,6 +20,7 @@ TargetPhase = Literal[
 ]
 
 REMOVED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "set_aside"})
+TERMINATION_BEGUN: frozenset[str] = REMOVED_TARGET_PHASES | {"terminating", "terminated"}
 FINISHED_TARGET_PHASES = REMOVED_TARGET_PHASES | {"undone", "skipped"}
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Dispute, Instance
@@ -105,11 +107,12 @@ def judge_workers(
     cpu_percent: Mapping[str, float | None] | None = None,
     not_ready: str = "",
     set_aside: frozenset[str] = frozenset(),
+    protections: Mapping[str, Protection] = MappingProxyType({}),
 ) -> Eligibility:
     """Judge every node of the inspection and every instance of the fleet.
 
-    not_ready names the one worker that the NotReady path must remove: for that worker only, readiness and pods that
-    are already lost do not count.
+    not_ready names the one worker that the NotReady path must remove: for that worker only, readiness, pods that are
+    already lost and a protection do not count. protections: by instance id.
     """
     ours = {i.instance_id: i for i in instances}
     identities = identify(ours.values(), inspection.nodes)
@@ -122,7 +125,15 @@ def judge_workers(
         if node.instance_id in identities.disputed:
             continue
         instance = ours.get(node.instance_id)
-        reason = _reason(node, instance, under_notice=under_notice, backing_off=backing_off, now=now, dead=dead)
+        reason = _reason(
+            node,
+            instance,
+            under_notice=under_notice,
+            backing_off=backing_off,
+            protection=None if dead else protections.get(node.instance_id),
+            now=now,
+            dead=dead,
+        )
         reason = "its removal is set aside" if node.instance_id in set_aside else reason
         if reason or instance is None:
             kept.append(Kept(instance_id=node.instance_id or node.node_name, reason=reason))
@@ -160,6 +171,7 @@ def _reason(
     *,
     under_notice: frozenset[str],
     backing_off: Mapping[str, BackOff],
+    protection: Protection | None,
     now: int,
     dead: bool,
 ) -> str:
@@ -172,6 +184,8 @@ def _reason(
         return "it is under interruption notice"
     if node.cordoned:
         return _cordon_reason(node)
+    if protection:
+        return protection.sentence
     if node.protected_by:
         return f"it is annotated {node.protected_by}"
     if unfit := _readiness_reason(node, dead):
