@@ -123,6 +123,7 @@ class Template:
     account: str = "123456789012"
     parameters: dict[str, str] = field(default_factory=dict)
     names: Names = field(default_factory=FakeNames)
+    _exports: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def load(cls, source: Path | Iterable[Path], **settings: Any) -> Self:
@@ -136,6 +137,7 @@ class Template:
 
     def named(self, names: Names) -> Self:
         self.names = names
+        self._exports.clear()
         return self
 
     def resources(self, *types: str) -> Iterator[Resource]:
@@ -157,16 +159,16 @@ class Template:
 
     def resolve(self, stack: str, value: Any) -> Any:
         """value with every intrinsic function replaced by what it gives."""
-        if isinstance(value, list):
-            found = [self.resolve(stack, item) for item in value]
+        if type(value) is list:
+            found = [item if type(item) is str else self.resolve(stack, item) for item in value]
             return [item for item in found if item is not NO_VALUE]
-        if not isinstance(value, dict):
+        if type(value) is not dict:
             return value
         if len(value) == 1:
             (name, argument), *_ = value.items()
             if name == "Ref" or name.startswith("Fn::"):
                 return self._intrinsic(stack, name, argument)
-        resolved = {key: self.resolve(stack, item) for key, item in value.items()}
+        resolved = {key: item if type(item) is str else self.resolve(stack, item) for key, item in value.items()}
         return {key: item for key, item in resolved.items() if item is not NO_VALUE}
 
     def functions(self) -> list[FunctionSpec]:
@@ -241,32 +243,19 @@ class Template:
         return bool(self.resolve(stack, self.stacks[stack]["Conditions"][name]))
 
     def _intrinsic(self, stack: str, name: str, argument: Any) -> Any:
-        handlers: dict[str, Callable[[str, Any], Any]] = {
-            "Ref": self._ref,
-            "Fn::GetAtt": self._get_att,
-            "Fn::Join": lambda at, a: a[0].join(str(part) for part in self.resolve(at, a[1])),
-            "Fn::Sub": self._sub,
-            "Fn::ImportValue": lambda at, a: self._import(self.resolve(at, a)),
-            "Fn::GetStackOutput": lambda at, a: self._stack_output(a["StackName"], a["OutputName"]),
-            "Fn::Select": lambda at, a: self.resolve(at, a[1])[int(self.resolve(at, a[0]))],
-            "Fn::Split": lambda at, a: str(self.resolve(at, a[1])).split(a[0]),
-            "Fn::If": lambda at, a: self.resolve(at, a[1] if self._condition(at, a[0]) else a[2]),
-            "Fn::Equals": lambda at, a: self.resolve(at, a[0]) == self.resolve(at, a[1]),
-            "Fn::And": lambda at, a: all(self.resolve(at, a)),
-            "Fn::Or": lambda at, a: any(self.resolve(at, a)),
-            "Fn::Not": lambda at, a: not self.resolve(at, a)[0],
-            "Fn::GetAZs": lambda at, a: [f"{self.region}{zone}" for zone in "abc"],
-            "Fn::Base64": lambda at, a: base64.b64encode(str(self.resolve(at, a)).encode()).decode(),
-            "Fn::FindInMap": self._find_in_map,
-            "Fn::ToJsonString": lambda at, a: json.dumps(self.resolve(at, a)),
-            "Fn::Cidr": lambda at, a: [f"10.0.{number}.0/24" for number in range(int(self.resolve(at, a[1])))],
-        }
-        if name not in handlers:
+        if name not in INTRINSICS:
             raise TemplateError(f"{stack}: {name} is not known here")
-        return handlers[name](stack, argument)
+        return INTRINSICS[name](self, stack, argument)
 
     def _ref(self, stack: str, name: str) -> Any:
-        pseudo = {
+        if name.startswith("AWS::"):
+            return self._pseudo(stack, name)
+        if name in self.stacks[stack].get("Parameters", {}):
+            return self._parameter(stack, name)
+        return self.names.ref(self.resource(stack, name))
+
+    def _pseudo(self, stack: str, name: str) -> Any:
+        known = {
             "AWS::Region": self.region,
             "AWS::AccountId": self.account,
             "AWS::Partition": "aws",
@@ -275,11 +264,9 @@ class Template:
             "AWS::StackId": f"arn:aws:cloudformation:{self.region}:{self.account}:stack/{stack}/0",
             "AWS::NoValue": NO_VALUE,
         }
-        if name in pseudo:
-            return pseudo[name]
-        if name in self.stacks[stack].get("Parameters", {}):
-            return self._parameter(stack, name)
-        return self.names.ref(self.resource(stack, name))
+        if name not in known:
+            raise TemplateError(f"{stack}: no resource, parameter or pseudo parameter {name!r}")
+        return known[name]
 
     def _parameter(self, stack: str, name: str) -> Any:
         declared = self.stacks[stack]["Parameters"][name]
@@ -303,11 +290,16 @@ class Template:
         return SUBSTITUTION.sub(value, text).replace("${!", "${")
 
     def _import(self, name: str) -> Any:
-        for stack, body in self.stacks.items():
-            for output in body.get("Outputs", {}).values():
-                if "Export" in output and self.resolve(stack, output["Export"]["Name"]) == name:
-                    return self.resolve(stack, output["Value"])
-        raise TemplateError(f"Fn::ImportValue: no stack exports {name!r}; load all stacks together")
+        if not self._exports:
+            self._exports.update(
+                (self.resolve(stack, output["Export"]["Name"]), (stack, output["Value"]))
+                for stack, body in self.stacks.items()
+                for output in body.get("Outputs", {}).values()
+                if "Export" in output
+            )
+        if name not in self._exports:
+            raise TemplateError(f"Fn::ImportValue: no stack exports {name!r}; load all stacks together")
+        return self.resolve(*self._exports[name])
 
     def _stack_output(self, stack: str, name: str) -> Any:
         output = self.stacks.get(stack, {}).get("Outputs", {}).get(name)
@@ -318,3 +310,25 @@ class Template:
     def _find_in_map(self, stack: str, argument: list[Any]) -> Any:
         table, first, second = (self.resolve(stack, part) for part in argument[:3])
         return self.stacks[stack]["Mappings"][table][first][second]
+
+
+INTRINSICS: dict[str, Callable[[Template, str, Any], Any]] = {
+    "Ref": Template._ref,
+    "Fn::GetAtt": Template._get_att,
+    "Fn::Join": lambda t, at, a: a[0].join(str(part) for part in t.resolve(at, a[1])),
+    "Fn::Sub": Template._sub,
+    "Fn::ImportValue": lambda t, at, a: t._import(t.resolve(at, a)),
+    "Fn::GetStackOutput": lambda t, at, a: t._stack_output(a["StackName"], a["OutputName"]),
+    "Fn::Select": lambda t, at, a: t.resolve(at, a[1])[int(t.resolve(at, a[0]))],
+    "Fn::Split": lambda t, at, a: str(t.resolve(at, a[1])).split(a[0]),
+    "Fn::If": lambda t, at, a: t.resolve(at, a[1] if t._condition(at, a[0]) else a[2]),
+    "Fn::Equals": lambda t, at, a: t.resolve(at, a[0]) == t.resolve(at, a[1]),
+    "Fn::And": lambda t, at, a: all(t.resolve(at, a)),
+    "Fn::Or": lambda t, at, a: any(t.resolve(at, a)),
+    "Fn::Not": lambda t, at, a: not t.resolve(at, a)[0],
+    "Fn::GetAZs": lambda t, at, a: [f"{t.region}{zone}" for zone in "abc"],
+    "Fn::Base64": lambda t, at, a: base64.b64encode(str(t.resolve(at, a)).encode()).decode(),
+    "Fn::FindInMap": Template._find_in_map,
+    "Fn::ToJsonString": lambda t, at, a: json.dumps(t.resolve(at, a)),
+    "Fn::Cidr": lambda t, at, a: [f"10.0.{number}.0/24" for number in range(int(t.resolve(at, a[1])))],
+}

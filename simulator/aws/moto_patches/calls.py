@@ -17,7 +17,7 @@ from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 from simulator.aws.faults import FaultRule, Faults, connection_error, wire_error
 from simulator.aws.lambdas import InvocationKilledError
 from simulator.aws.moto_patches import expect, swapped
-from simulator.aws.moto_patches.direct import METHODS, DirectAnswers
+from simulator.aws.moto_patches.direct import OWNERS, DirectAnswers
 from simulator.aws.moto_patches.ec2 import Ec2Side
 from simulator.aws.moto_patches.speed import json_copy
 from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
@@ -76,25 +76,26 @@ class WatchedCalls:
         return result
 
     def _send_or_answer(self, client: Any, call: AwsCall) -> Any:
-        """Frequent calls have no wire, unless a fault must arrive by it."""
-        send = functools.partial(self._api_call, client, call.operation, call.parameters)
-        if self._faults.may_strike(call):
-            return send()
-        if call.operation == "DescribeInstances":
-            return self._describe(call, send)
-        if (call.service, call.operation) in METHODS:
-            return self._answer(functools.partial(self._answer_directly, client, call), "")
-        return send()
+        """Calls of most services have no wire, unless a fault must arrive by it."""
+        if self._faults.may_strike(call) or call.service not in OWNERS:
+            return self._api_call(client, call.operation, call.parameters)
+        send = functools.partial(self._answer, functools.partial(self._answer_directly, client, call), "")
+        return self._describe(call, send) if call.operation == "DescribeInstances" else send()
 
     def _answer_directly(self, client: Any, call: AwsCall) -> Any:
         with self._lock:
+            self._note_change(call)
             return self._direct.call(client, call.operation, call.parameters)
+
+    def _note_change(self, call: AwsCall) -> None:
+        if call.service == "ec2" and not call.reads:
+            self._ec2.version += 1
 
     def _locked(self, this: Any, event_name: str, request: Any, kwargs: dict[str, Any]) -> Any:
         call = current_call.get()
         with self._lock:
-            if call is not None and call.service == "ec2" and not call.reads:
-                self._ec2.version += 1
+            if call is not None:
+                self._note_change(call)
             return self._send(this, event_name, request, **kwargs)
 
     def _describe(self, call: AwsCall, send: Callable[[], Any]) -> Any:

@@ -123,6 +123,10 @@ def forget_ec2() -> None:
     importlib.import_module("moto.ec2.models").ec2_backends.clear()
 
 
+_attributes: dict[Any, tuple[str, ...]] = {}
+"""By the kind of an object and a field of an answer: the attributes that may hold the field."""
+
+
 @functools.lru_cache(maxsize=8)
 def _private_key(make: Callable[..., Any], *arguments: Any) -> Any:
     return make(*arguments)
@@ -139,18 +143,25 @@ def quick_dispatch() -> Iterator[None]:
     new_key = expect(subscription, "private_key", "self").__wrapped__
     kms = importlib.import_module("moto.kms.models")
     disk_key = expect(kms, "generate_private_key", "key_spec")
-    found: dict[Any, tuple[str, ...]] = {}
+    offerings = importlib.import_module("moto.ec2.models.instance_types").InstanceTypeOfferingBackend
+    matches = expect(offerings, "matches_filters", "self", "offering", "filters", "location_type")
 
     def possible_keys(this: Any, context: Any) -> tuple[str, ...]:
         shape = context.shape
         asked = (type(context.obj), shape, getattr(shape, "parent", None), context.key)
-        if asked not in found:
-            found[asked] = tuple(dict.fromkeys(keys(this, context)))
-        return found[asked]
+        if asked not in _attributes:
+            _attributes[asked] = tuple(dict.fromkeys(keys(this, context)))
+        return _attributes[asked]
+
+    def matches_filters(this: Any, offering: Any, filters: Any, location_type: str) -> bool:
+        if filters.keys() == {"instance-type"}:  # each RunInstances asks this for 800 types
+            return offering["InstanceType"] in filters["instance-type"]
+        return bool(matches(this, offering, filters, location_type))
 
     with (
         swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
         swapped(picker, "get_possible_keys", possible_keys),
+        swapped(offerings, "matches_filters", matches_filters),
         swapped(subscription, "private_key", lambda _: _private_key(new_key, None)),
         swapped(kms, "generate_private_key", functools.partial(_private_key, disk_key)),
     ):

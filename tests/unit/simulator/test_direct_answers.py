@@ -1,7 +1,8 @@
-"""Frequent calls are answered without HTTP: as botocore would have parsed them, errors included."""
+"""Calls are answered without HTTP: as botocore would have parsed them, errors included."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +13,29 @@ from botocore.exceptions import ClientError, ParamValidationError
 from simulator.aws import Cloud, FaultRule
 from simulator.aws.recorder import AwsCall, Recorder
 from simulator.clock import VirtualClock
+from simulator.scenario.files import parse_scenario
+from simulator.simulation import Simulation, synthesised_template
 from tests.support.compared_calls import compared_calls
 from tests.support.simulated_aws import create_table, launch
 
 KEY = {"cluster_id": {"S": "prod"}}
 ITEM = {**KEY, "count": {"N": "1"}, "tags": {"L": [{"S": "a"}, {"M": {"b": {"NULL": True}}}]}}
 TABLE = {"TableName": "state"}
+SECOND_TABLE = {
+    **TABLE,
+    "KeySchema": [{"AttributeName": "cluster_id", "KeyType": "HASH"}],
+    "AttributeDefinitions": [{"AttributeName": "cluster_id", "AttributeType": "S"}],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+EXECUTION = "arn:aws:states:ap-southeast-1:123456789012:execution:none:none"
+TAGS = {"empty": "", "spaces": " a ", "marks": "<&>\"'"}
+SCENARIO = """
+name: test
+description: One worker.
+duration: 1h
+workers:
+  - {count: 1, market: spot}
+"""
 
 
 @pytest.fixture
@@ -153,6 +171,69 @@ def test_a_refused_call_raises_what_botocore_raises(cloud: Cloud) -> None:
             cloud.client("dynamodb").get_item(**TABLE, Key={"cluster_id": "not an attribute"})
     assert differences == []
     assert failed.response["Item"]["count"] == {"N": "1"}  # type: ignore[typeddict-item]
+
+
+def test_setting_a_simulation_up_is_answered_as_the_wire_does() -> None:
+    simulation = Simulation(parse_scenario(SCENARIO, source="test"), template=synthesised_template(), alerts=False)
+    with compared_calls() as differences, simulation:
+        operations = {call.operation for call in simulation.deployment.cloud.recorder.calls}
+    assert differences == []
+    assert {"CreateVpc", "CreateTable", "CreateDocument", "CreateStateMachine", "RunInstances"} <= operations
+
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "an instance that does not exist": ("ec2", "terminate_instances", {"InstanceIds": ["i-12345678"]}),
+    "a subnet outside its network": ("ec2", "create_subnet", {"VpcId": "vpc-1", "CidrBlock": "10.0.0.0/24"}),
+    "an instance in a subnet that does not exist": (
+        "ec2",
+        "run_instances",
+        {"SubnetId": "subnet-1", "ImageId": "ami-12345678", "MinCount": 1, "MaxCount": 1},
+    ),
+    "a launch template that does not exist": ("ec2", "describe_launch_templates", {"LaunchTemplateNames": ["none"]}),
+    "a call that only tries": ("ec2", "describe_vpcs", {"DryRun": True}),
+    "a document that does not exist": ("ssm", "send_command", {"DocumentName": "none", "InstanceIds": ["i-1"]}),
+    "a command that does not exist": ("ssm", "get_command_invocation", {"CommandId": "c" * 36, "InstanceId": "i-1"}),
+    "a secret that does not exist": ("secretsmanager", "get_secret_value", {"SecretId": "none"}),
+    "a topic that does not exist": ("sns", "publish", {"TopicArn": "arn:aws:sns:eu-west-1:1:none", "Message": "x"}),
+    "an execution that does not exist": ("stepfunctions", "describe_execution", {"executionArn": EXECUTION}),
+    "a table that exists": ("dynamodb", "create_table", SECOND_TABLE),
+}
+
+
+@pytest.mark.parametrize(("service", "method", "parameters"), REFUSED.values(), ids=REFUSED)
+def test_each_service_refuses_as_by_the_wire(
+    cloud: Cloud, service: str, method: str, parameters: dict[str, Any]
+) -> None:
+    with compared_calls() as differences, pytest.raises(ClientError) as caught:
+        getattr(cloud.client(service), method)(**parameters)
+    assert differences == []
+    assert caught.value.response["Error"]["Code"]
+
+
+def test_what_botocore_adds_to_a_call_and_leaves_out_of_it_is_added_and_left_out(cloud: Cloud) -> None:
+    ec2 = cloud.client("ec2")
+    with compared_calls() as differences:
+        launched = ec2.run_instances(
+            ImageId="ami-12345678", MinCount=1, MaxCount=1, UserData="#!/bin/sh", SecurityGroupIds=[]
+        )["Instances"]
+        instance_id = launched[0]["InstanceId"]
+        data = ec2.describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
+        ec2.describe_instances(Filters=[])
+        ec2.create_tags(Resources=[instance_id], Tags=[{"Key": name, "Value": text} for name, text in TAGS.items()])
+        tags = ec2.describe_tags()["Tags"]
+    assert differences == []
+    assert data["UserData"]["Value"] == base64.b64encode(b"#!/bin/sh").decode()
+    assert {tag["Key"]: tag["Value"] for tag in tags} == TAGS
+
+
+def test_a_page_of_instances_and_the_next_are_those_of_the_wire(cloud: Cloud) -> None:
+    for _ in range(3):
+        launch(cloud)
+    cloud.ec2.page_size = 2
+    with compared_calls() as differences:
+        pages = list(cloud.client("ec2").get_paginator("describe_instances").paginate())
+    assert differences == []
+    assert [len(page["Reservations"]) for page in pages] == [2, 1]
 
 
 def test_a_fault_arrives_by_the_wire_and_botocore_retries_it(cloud: Cloud) -> None:
