@@ -28,8 +28,10 @@ FIXED_FLEET = f"fixed-{FIXED}"
 REFERENCES: dict[str, Callable[[], Sizer]] = {
     FIXED_FLEET: lambda: FixedFleet(FIXED),
     "target-tracking-50": TargetTracking,
+    "target-tracking-50-warm-120": lambda: TargetTracking(warm_up_seconds=120),
     "cluster-autoscaler": ClusterAutoscaler,
     "karpenter": Karpenter,
+    "karpenter-balanced": lambda: Karpenter(balanced=True, consolidate_after=60),
 }
 
 

@@ -70,12 +70,18 @@ class TargetTracking(_Reference):
 
     Follows https://docs.aws.amazon.com/autoscaling/ec2/userguide/as-scaling-target-tracking.html and the alarms that
     the service creates: scale-out in proportion after 3 of 3 one-minute points above the target; scale-in after 15 of
-    15 points under the low threshold, one worker at a time and not while an instance warms up (300 s). An instance that
-    warms up is not in the metric and counts as capacity.
+    15 points under the low threshold, one worker at a time and not while an instance warms up. An instance that warms
+    up is not in the metric and counts as capacity. The warm-up is the group's default cooldown, 300 s, unless the
+    group names another one; the waiting depends on it, so that two are compared.
     """
 
-    def __init__(self, target_percent: float = 50.0, *, low_share: float = 0.9, warm_up_seconds: int = 300) -> None:
-        super().__init__(f"target-tracking-{target_percent:g}")
+    DEFAULT_WARM_UP = 300
+
+    def __init__(
+        self, target_percent: float = 50.0, *, low_share: float = 0.9, warm_up_seconds: int = DEFAULT_WARM_UP
+    ) -> None:
+        varied = "" if warm_up_seconds == self.DEFAULT_WARM_UP else f"-warm-{warm_up_seconds}"
+        super().__init__(f"target-tracking-{target_percent:g}{varied}")
         self._target = target_percent
         self._low = target_percent * low_share
         self._warm_up = warm_up_seconds
@@ -129,7 +135,8 @@ class ClusterAutoscaler(_Reference):
     Follows https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md with its defaults: a scan
     every 10 s; new nodes at once for pods that fit on no node, joining nodes included; a node whose requests are under
     50 % and whose pods fit elsewhere is removed after 10 minutes, empty nodes up to ten at a time, others one at a
-    time, and none within 10 minutes after a scale-up.
+    time, and none within 10 minutes after a scale-up. Empty nodes are examined first and then the candidates of the
+    scan before, so that a change of order resets no node's ten minutes (processors/scaledowncandidates).
     """
 
     SCAN_SECONDS = 10
@@ -161,17 +168,16 @@ class ClusterAutoscaler(_Reference):
 
     def _mark_unneeded(self, fleet: Fleet) -> None:
         """Record since when each node is unneeded; unneeded nodes do not count as capacity for each other's pods."""
-        capacity, now = fleet.capacity, fleet.now
-        usable = sorted(fleet.usable(), key=lambda m: m.pods)
+        capacity, now, before = fleet.capacity, fleet.now, self._unneeded
+        usable = sorted(fleet.usable(), key=lambda m: (m.pods > 0, m.instance_id not in before, m.pods))
         free = sum(capacity.pods_per_worker - m.pods for m in usable)
         found: dict[str, int] = {}
         for machine in usable:
             asked = capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli
-            free -= capacity.pods_per_worker - machine.pods
-            if asked >= self.UTILISATION * capacity.allocatable_cpu_milli or machine.pods > free:
-                break
-            free -= machine.pods
-            found[machine.instance_id] = self._unneeded.get(machine.instance_id, now)
+            elsewhere = free - capacity.pods_per_worker + machine.pods
+            if asked < self.UTILISATION * capacity.allocatable_cpu_milli and machine.pods <= elsewhere:
+                free = elsewhere - machine.pods
+                found[machine.instance_id] = before.get(machine.instance_id, now)
         self._unneeded = found
 
     def _shrink(self, fleet: Fleet) -> None:
@@ -206,24 +212,48 @@ class Karpenter(_Reference):
     1: pods are batched for at most 10 s; consolidation WhenEmptyOrUnderutilized with consolidateAfter 0 s checks every
     10 s and validates for 15 s; a node is removed when its pods fit on the others; at most 10 % of the nodes at a time,
     rounded up. With one instance type no node is replaced by a cheaper one.
+
+    balanced: the policy Balanced of version 1.14. A removal needs a share of the cost that is at least half of its
+    share of the disruption; a node's disruption is 1 and one for each of its pods. consolidate_after: how long a node
+    must have had the same pods.
     """
 
     BATCH_SECONDS = 10
     CHECK_SECONDS = 10
     VALIDATE_SECONDS = 20
     BUDGET_ONE_IN = 10
+    LEAST_SCORE = 0.5
 
-    def __init__(self) -> None:
-        super().__init__("karpenter")
+    def __init__(self, *, balanced: bool = False, consolidate_after: int = 0) -> None:
+        super().__init__("karpenter-balanced" if balanced else "karpenter")
+        self._balanced = balanced
+        self._after = consolidate_after
+        self._same_since: dict[str, tuple[int, int]] = {}
         self._since = NEVER
 
     def act(self, fleet: Fleet) -> None:
         self._next = NEVER
+        self._note_changes(fleet)
         if fleet.pending:
             self._grow(fleet)
             self._since = NEVER
             return
         self._consolidate(fleet)
+
+    def _note_changes(self, fleet: Fleet) -> None:
+        """Note since when each node has had the pods that it has."""
+        if not self._after:
+            return
+        before, found = self._same_since, {}
+        for machine in fleet.usable():
+            pods, since = before.get(machine.instance_id, (-1, 0))
+            found[machine.instance_id] = (machine.pods, since if pods == machine.pods else fleet.now)
+        self._same_since = found
+
+    def _is_worth_it(self, machine: Machine, usable: list[Machine]) -> bool:
+        """Whether the share of the cost that the removal saves is at least half of the share of its disruption."""
+        disruption = (1 + machine.pods) / sum(1 + m.pods for m in usable)
+        return not machine.pods or 1 / len(usable) >= self.LEAST_SCORE * disruption
 
     def _grow(self, fleet: Fleet) -> None:
         """Launch when the batch closes, ten seconds after its first pod."""
@@ -238,22 +268,26 @@ class Karpenter(_Reference):
         budget = -(-fleet.size // self.BUDGET_ONE_IN) - sum(m.state == "cordoned" for m in fleet.machines)
         removable = fleet.size - sum(m.state == "cordoned" for m in fleet.machines) - fleet.load.min_workers
         joining = any(m.state == "joining" for m in fleet.machines)
-        emptiest = min(usable, key=lambda m: (m.pods, m.instance_id), default=None)
+        ends = [at + self._after for _, at in self._same_since.values()]
+        self._next = min((end for end in ends if end > now), default=NEVER)
+        ready = [m for m in usable if not self._after or now - self._same_since[m.instance_id][1] >= self._after]
+        emptiest = min(ready, key=lambda m: (m.pods, m.instance_id), default=None)
         if (
             emptiest is None
             or joining
             or min(budget, removable) <= 0
             or emptiest.pods > fleet.free_capacity_without(emptiest)
+            or (self._balanced and not self._is_worth_it(emptiest, usable))
         ):
             self._since = NEVER
             return
         self._since = min(self._since, now)
         if now - self._since < self.VALIDATE_SECONDS:
-            self._next = self._since + self.VALIDATE_SECONDS
+            self._next = min(self._next, self._since + self.VALIDATE_SECONDS)
             return
         self._since = NEVER
         self._drain(fleet, [emptiest])
-        self._next = now + self.CHECK_SECONDS
+        self._next = min(self._next, now + self.CHECK_SECONDS)
 
 
 def missing_workers(fleet: Fleet) -> int:

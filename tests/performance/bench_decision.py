@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from node_fleet.domain.fit.demand import demand_of
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Instance, PodShape, Snapshot, Worker
@@ -108,8 +109,10 @@ def adaptive(count: int = 800, times: int = 15) -> tuple[float, int]:
     per_worker = RUNNING_PODS // count
     busy = workers(count, cpu_requested_milli=20 + 200 * per_worker, memory_requested_mib=32 + 100 * per_worker)
     zones, each = ("", "zone-0", "zone-1", "zone-2"), WAITING_PODS // SHAPES
+    selectors = [{"topology.kubernetes.io/zone": zone} if zone else {} for zone in zones]
+    demands = [demand_of({"metadata": {}, "spec": {"nodeSelector": selector}}) for selector in selectors]
     waiting = tuple(
-        PodShape(cpu_milli=150 + n, memory_mib=64 + n % 90, count=each, oldest_seconds=40, zone=zones[n % 4])
+        PodShape(cpu_milli=150 + n, memory_mib=64 + n % 90, count=each, oldest_seconds=40, demand=demands[n % 4])
         for n in range(SHAPES)
     )
     memories = [Memory()]
