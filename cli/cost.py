@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +22,7 @@ from node_fleet.domain.cost.control_plane_cost import MonthlyUsage, monthly_bill
 from node_fleet.domain.cost.fleet_cost import (
     BillLine,
     fixed_fleet,
+    headroom_month,
     lines_total,
     monthly_line,
     monthly_lines,
@@ -69,6 +70,8 @@ class Bill:
     fixed_workers: int
     fixed: Cost
     problems: tuple[str, ...] = ()
+    headroom_workers: float = 0.0
+    headroom: Cost = field(default_factory=Cost)
 
     @property
     def total(self) -> Cost:
@@ -143,6 +146,8 @@ def bill_of(
         fixed_workers=fixed_workers,
         fixed=fixed_fleet(tariff, first, spread, workers=fixed_workers, hours=HOURS_PER_MONTH),
         problems=current.problems,
+        headroom_workers=settings.headroom_in_workers,
+        headroom=headroom_month(tariff, first, settings.spot_percent, settings.headroom_in_workers),
     )
 
 
@@ -237,6 +242,11 @@ def show(found: Bill, money: Currency) -> None:
     )
     title = f"Control plane, with and without the always-free tier (prices shipped {DATED}, ap-southeast-1)"
     table(title, ("line", "used in a month", "full price", "after free tier"), rows)
+    if found.headroom_workers:
+        say(
+            f"The chosen headroom, {found.headroom_workers:.2g} workers that are kept free, costs "
+            f"{money.cost(found.headroom)} a month; the bill of the workers contains it."
+        )
     say("The use of the control plane is counted from simulated runs and from the deployed template.")
     say(NOT_COUNTED)
     for problem in (*found.problems, *(f"Not known: {name}." for name in missing_of(found))):
@@ -292,5 +302,7 @@ def as_data(found: Bill, settings: Settings) -> dict[str, Any]:
         "fixed_workers": found.fixed_workers,
         "fixed_usd_per_month": found.fixed.usd,
         "saved_percent": found.saved_percent,
+        "headroom_workers": found.headroom_workers,
+        "headroom_usd_per_month": found.headroom.usd,
         "problems": list(found.problems),
     }

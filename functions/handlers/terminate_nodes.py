@@ -10,7 +10,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
-from node_fleet.domain.scale_down.selection import stays_above
+from node_fleet.domain.scale_down.selection import missing_headroom, stays_above
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import put, take
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return the `operation`. A second call terminates the same instance again, which changes nothing.
 
     Raises:
-        DrainFailedError: the worker is not empty, its cordon is missing, or the minimum would break. Nothing was done.
+        DrainFailedError: the worker is not empty, its cordon is missing, or the minimum or the headroom would break.
         PausedError: an operator pauses the fleet or protects the worker. Nothing was done.
         TerminationRefusedError: EC2 refuses for good; the record then says that the termination never began.
     """
@@ -55,7 +55,7 @@ def _require_empty(services: Services, operation: Operation, target: Target) -> 
 
 
 def _require_minimum(services: Services, run: Run, operation: Operation, target: Target) -> None:
-    """The minimum for the whole set, from fresh data: usable, running workers, not under notice and not leaving.
+    """Minimum and headroom for the whole set, from fresh data: usable, running workers, not under notice or leaving.
 
     The lease is renewed last, with the newest state: a notice that came while the server answered counts. The drained
     Node must still be the only one that claims the instance: else another machine may hold its pods.
@@ -73,3 +73,6 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
     if not stays_above(minimum, judged.usable, leaving):
         left = len(set(judged.usable) - set(leaving))
         raise DrainFailedError(f"at_min: only {left} usable workers would remain, the minimum is {minimum}")
+    staying = frozenset(judged.usable) - frozenset(leaving)
+    if not target.not_ready and (text := missing_headroom(services.settings.policy(), inspection, staying)):
+        raise DrainFailedError(f"worker {target.instance_id} was not terminated: {text}")

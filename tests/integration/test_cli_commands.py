@@ -305,6 +305,19 @@ def test_cost_adds_up_line_by_line(desk: Desk) -> None:
     assert "Not counted, because no reading has them: data between zones" in " ".join(out.split())
 
 
+def test_cost_prices_the_chosen_headroom(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = desk.target.services
+    assert desk.json("cost")["headroom_usd_per_month"] == 0
+    monkeypatch.setattr(services, "settings", replace(services.settings, headroom_workers=2))
+    answer, beside = desk.json("cost"), 20 * 0.096 / 730 + 0.005
+    share = services.settings.spot_percent / 100
+    expected = 2 * (share * 0.0087 + (1 - share) * 0.0264 + beside) * 730
+    assert answer["headroom_workers"] == 2
+    assert answer["headroom_usd_per_month"] == pytest.approx(expected)
+    _, out, _ = desk.run("cost")
+    assert f"The chosen headroom, 2 workers that are kept free, costs ${expected:.2f} a month" in " ".join(out.split())
+
+
 def test_types_lists_the_choices_first_and_why_the_others_are_none(desk: Desk) -> None:
     listed = {one["instance_type"]: one for one in desk.json("types", "c7i.large", "--memory", "4-8")["types"]}
     assert (listed["t3.medium"]["excluded"], listed["t3.small"]["excluded"]) == ("", "2 GiB, under 4")

@@ -11,6 +11,7 @@ from dataclasses import Field
 from typing import Any
 
 from node_fleet.domain.model.budget import Budget, RemovalWindow
+from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric, with_built_in_defaults
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
@@ -149,6 +150,20 @@ def _removal_windows(value: Any) -> tuple[RemovalWindow, ...]:
     return parse_removal_windows(value)
 
 
+def _headroom_pods(value: Any) -> HeadroomPods | None:
+    if value is None or value == "" or isinstance(value, HeadroomPods):
+        return value or None
+    example = 'an object such as {"count": 3, "cpu_milli": 500, "memory_mib": 512}'
+    try:
+        data = json.loads(value) if isinstance(value, str) else value
+        found: HeadroomPods = from_payload(HeadroomPods, data, path="headroom")
+    except (json.JSONDecodeError, InvalidInputError) as error:
+        raise ValueError(f"expected {example} ({error})") from None
+    if problem := found.problem():
+        raise ValueError(problem)
+    return found
+
+
 def _weekend_days(value: Any) -> tuple[str, ...]:
     names = tuple(name.lower()[:3] for name in _texts(value))
     if unknown := [name for name in names if name not in DAY_NAMES]:
@@ -167,6 +182,7 @@ _PARSERS: dict[str, Any] = {
     "schedules": _schedules,
     "disruption_budgets": _budgets,
     "removal_windows": _removal_windows,
+    "headroom_pods": _headroom_pods,
     "weekend_days": _weekend_days,
 }
 
@@ -179,6 +195,8 @@ def written(value: Any) -> str:
         return ""
     if isinstance(value, InstanceRequirements):
         return json.dumps(given_requirements(value), separators=(",", ":"))
+    if isinstance(value, HeadroomPods):
+        return json.dumps(to_payload(value), separators=(",", ":"))
     if isinstance(value, tuple):
         if value and isinstance(value[0], ScheduleWindow):
             return "; ".join(w.text for w in value)

@@ -15,6 +15,7 @@ from node_fleet.domain.cost.tariff import Currency, Tariff
 from node_fleet.domain.cost.type_choice import types_meeting
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
+from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.setting import spec_of
 from node_fleet.settings.groups import SettingValues
@@ -118,6 +119,14 @@ class Settings(SettingValues):
             public_address=self.worker_public_address,
             cpu_credits=self.cpu_credits,
         )
+
+    @property
+    def headroom_in_workers(self) -> float:
+        """The chosen headroom in workers of the first type; pods count by the larger of their two shares."""
+        size, pods = offered(self.instance_types[0]) if self.instance_types else None, self.headroom_pods
+        if pods is None or size is None:
+            return float(self.headroom_workers)
+        return pods.count * max(pods.cpu_milli / size[0], pods.memory_mib / size[1])
 
     @property
     def money(self) -> Currency:

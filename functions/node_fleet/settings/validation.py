@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node_fleet.domain.model.custom_metric import CustomMetric
+from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.local_time import is_zone
 from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.parsing import nearest
@@ -46,6 +47,7 @@ def contradictions(s: SettingValues) -> list[str]:
         ("scale_up_back_off_seconds", "scale_up_back_off_max_seconds", False),
         ("drain_back_off_seconds", "drain_back_off_max_seconds", False),
         ("predictive_min_days", "history_days", True),
+        ("headroom_workers", "max_workers", True),
     )
     for low, high, strict in pairs:
         a, b = getattr(s, low), getattr(s, high)
@@ -62,6 +64,7 @@ def contradictions(s: SettingValues) -> list[str]:
         )
     found += _address_problems(s)
     found += _decision_problems(s)
+    found += _headroom_problems(s)
     found += _lease_problems(s)
     found += _history_problems(s)
     return found
@@ -143,6 +146,32 @@ def _decision_problems(s: SettingValues) -> list[str]:
                 f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever be removed, "
                 f"expected under SCALE_UP_THRESHOLD_{label.upper()}={up:g}"
             )
+    return found
+
+
+def _headroom_problems(s: SettingValues) -> list[str]:
+    """Headroom is chosen once, by a strategy that does not learn its own, and for pods that some type holds."""
+    pods = s.headroom_pods
+    given = [f"HEADROOM_WORKERS={s.headroom_workers}"] * bool(s.headroom_workers)
+    given += [f"HEADROOM_PODS={pods.text}"] if pods else []
+    if not given:
+        return []
+    found = [f"{' and '.join(given)}: keep one of them"] if len(given) > 1 else []
+    if s.strategy == "adaptive":
+        found.append(
+            f"{given[0]} with STRATEGY=adaptive: adaptive learns its headroom and removes what is not worth its price: "
+            "expected no headroom beside it (WAIT_COST sets how much adaptive keeps), or STRATEGY=thresholds"
+        )
+    sizes = [offered(kind) for kind in s.instance_types]
+    if (
+        pods
+        and sizes
+        and not any(size is None or (size[0] >= pods.cpu_milli and size[1] >= pods.memory_mib) for size in sizes)
+    ):
+        found.append(
+            f"HEADROOM_PODS={pods.text}: no type of INSTANCE_TYPES={','.join(s.instance_types)} holds such a pod, "
+            "expected a smaller pod or a larger type"
+        )
     return found
 
 

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.budget import Budget
+from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.memory import BackOff, Memory, Streak
 from node_fleet.domain.model.policy import Policy
@@ -84,19 +86,29 @@ memories = st.builds(
 )
 
 policies = st.builds(
-    lambda preset, least, schedule, predictive: Policy(
+    lambda preset, least, schedule, predictive, more: Policy(
         **{
             **{k: v for k, v in PRESETS[preset].items() if k in Policy.__dataclass_fields__},
             "custom_metrics": (QUEUE,),
             "min_workers": least,
             "schedules": parse_schedules(schedule),
             "predictive": predictive,
+            **more,
         }
     ),
     st.sampled_from(sorted(PRESETS)),
     st.integers(0, 4),
     st.sampled_from(["", "Mon-Sun 00:00-24:00: 6", "Mon 14:00-15:00: 5"]),
     st.booleans(),
+    st.sampled_from(
+        [
+            {},
+            {},
+            {"headroom_workers": 1},
+            {"headroom_pods": HeadroomPods(count=4, cpu_milli=500, memory_mib=256)},
+            {"disruption_budgets": (Budget(nodes="25%"), Budget(nodes="2", reasons=("idle",)))},
+        ]
+    ),
 )
 
 

@@ -25,6 +25,7 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.payload import from_payload, take
+from node_fleet.settings import Settings
 from tests.support.handlers.fakes import (
     A_CORDONED,
     LOST_VOLUME,
@@ -140,6 +141,25 @@ def test_a_node_that_is_not_seen_empty_under_our_cordon_is_not_terminated(draine
 def test_the_minimum_is_checked_again_with_fresh_data(drained: FakeServices, others: tuple[str, ...]) -> None:
     drained.server.says("InspectNodes", inspection_text(worker_line(A, "RCW", OPERATION_ID), *others))
     assert_refused(drained, "at_min: only 1 usable workers would remain, the minimum is 2")
+
+
+@pytest.mark.parametrize(("workers", "refused"), [(1, False), (2, True)])
+def test_the_headroom_is_checked_again_with_fresh_data(drained: FakeServices, workers: int, refused: bool) -> None:
+    drained.settings = Settings.from_mapping({"headroom_workers": workers})
+    if refused:
+        assert_refused(drained, f"worker {A} was not terminated: headroom would be 1.7 workers, under 2")
+        return
+    drained.run(terminate_nodes)
+    assert drained.ec2.terminated == [A]
+
+
+def test_no_headroom_keeps_a_worker_that_was_not_ready_for_long(services: FakeServices) -> None:
+    services.settings = Settings.from_mapping({"headroom_workers": 9})
+    services.begun("drained", not_ready=True)
+    services.server.says("CheckNode", check_text(ready="not-ready"))
+    services.server.says("InspectNodes", A_CORDONED)
+    services.run(terminate_nodes)
+    assert services.ec2.terminated == [A]
 
 
 def test_an_instance_that_another_node_claims_meanwhile_is_not_terminated(drained: FakeServices) -> None:

@@ -124,6 +124,16 @@ def fixed_fleet(tariff: Tariff, instance_type: str, cpu_percent: float | None, *
     return Cost.of(tariff.lines(instance_type, "on-demand", cpu_percent), workers * hours)
 
 
+def headroom_month(tariff: Tariff, instance_type: str, spot_percent: int, workers: float) -> Cost:
+    """A month of so many idle workers of that type, so many per cent of them Spot."""
+    shares = (("spot", spot_percent / 100), ("on-demand", 1 - spot_percent / 100))
+    return Cost.total(
+        Cost.of(tariff.lines(instance_type, market, 0.0), workers * share * HOURS_PER_MONTH)
+        for market, share in shares
+        if share
+    )
+
+
 def spread_cpu(cpu_percent: float | None, workers: Iterable[Sized], instance_type: str, count: int) -> float | None:
     """The mean CPU of `count` workers of that type that carry what these workers carry; at most 100 %."""
     vcpus = count * vcpus_of(instance_type)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from node_fleet.domain.model.budget import Budget, RemovalWindow
+from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
 from node_fleet.domain.model.local_time import DailyWindow
 from node_fleet.domain.model.setting import setting
@@ -51,6 +52,10 @@ class FleetSize:
     """Workers that one scale-up adds."""
     step_urgent: int = setting("STEP_URGENT", 2, 1, 100)
     """Workers that one urgent scale-up adds."""
+    headroom_workers: int = setting("HEADROOM_WORKERS", 0, 0, 100)
+    """Free capacity, in workers, that the strategy thresholds always keeps; 0: none."""
+    headroom_pods: HeadroomPods | None = setting("HEADROOM_PODS", None)
+    """In place of headroom_workers, pods that must always fit: {"count": 3, "cpu_milli": 500, "memory_mib": 512}."""
     max_targets: int = setting("MAX_TARGETS", 1, 1, 10)
     """The largest number of workers that one scale-down removes."""
 

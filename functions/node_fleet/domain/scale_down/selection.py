@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import Inspection
 
@@ -79,6 +80,23 @@ def begin_removal(
 def stays_above(minimum: int, usable: Iterable[str], leaving: Iterable[str]) -> bool:
     """True when the minimum holds for the whole set once all of `leaving` are removed."""
     return len(set(usable) - set(leaving)) >= minimum
+
+
+def missing_headroom(policy: Policy, inspection: Inspection, staying: frozenset[str]) -> str:
+    """Why the chosen headroom is missing on the workers that stay, by the requests of CPU; empty when it is there.
+
+    The inspection does not show requests of memory; the decision has compared those.
+    """
+    nodes = [n for n in inspection.nodes if n.instance_id in staying]
+    free = [max(0, n.cpu_allocatable_milli - n.cpu_requested_milli) for n in nodes]
+    if pods := policy.headroom_pods:
+        fitting = sum(milli // pods.cpu_milli for milli in free)
+        return "" if fitting >= pods.count else f"headroom would be {fitting} of {pods.text}"
+    largest = max((n.cpu_allocatable_milli for n in nodes), default=0)
+    workers = sum(free) / (largest * (1 - policy.projection_margin_percent / 100)) if largest else 0.0
+    if workers >= policy.headroom_workers:
+        return ""
+    return f"headroom would be {workers:.1f} workers, under {policy.headroom_workers}"
 
 
 def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str, str], ...]:

@@ -9,6 +9,7 @@ from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
+from node_fleet.domain.scaling.signals.chosen_headroom import keeps_headroom
 from node_fleet.domain.scaling.signals.load import sizes_of
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.signals.sustained import advance_streak
@@ -18,7 +19,7 @@ from node_fleet.domain.scaling.tick import Tick, finite
 def evaluate_idle(
     tick: Tick, pending_pods: PendingPods | None, streaks: dict[str, Streak], *, customs_low: bool, minimum: int
 ) -> tuple[int, list[Check]]:
-    """How many workers are eligible for removal, and the checks: the idle time, the minimum, the projected load.
+    """How many workers are eligible for removal, and the checks: idle time, minimum, projected load, headroom.
 
     The idle time starts again when any condition fails or is unknown; a removal does not reset it.
     """
@@ -32,9 +33,10 @@ def evaluate_idle(
         return 0, [check, _minimum_check(tick, minimum)]
     for count in range(min(surplus, tick.policy.max_targets), 0, -1):
         projection = evaluate_projection(tick, count)
-        if projection.verdict == "down":
+        headroom = keeps_headroom(tick, count) if projection.verdict == "down" else None
+        if projection.verdict == "down" and headroom is None:
             return count, [check, projection]
-    return 0, [check, projection]
+    return 0, [check, headroom or projection]
 
 
 def find_idle_blocker(tick: Tick, pending_pods: PendingPods | None, *, customs_low: bool) -> Check | None:

@@ -1,5 +1,7 @@
 """The strategy `thresholds`: fixed thresholds add one worker, or two when urgent, and remove one after the idle time.
 
+A chosen headroom adds the workers that are missing for it, and keeps those without which it would be missing.
+
 It evaluates the load only. decision.py applies the minimum, the maximum, cooldowns, back-offs and the NotReady rule.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.scaling.check import Check, DesiredChange, Verdict
+from node_fleet.domain.scaling.signals.chosen_headroom import evaluate_headroom
 from node_fleet.domain.scaling.signals.custom_metrics import evaluate_custom_metrics
 from node_fleet.domain.scaling.signals.idle import evaluate_idle
 from node_fleet.domain.scaling.signals.load import (
@@ -26,10 +29,12 @@ def apply_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int)
     change.checks = [_pending_check(tick, pending_pods, change.streaks), *evaluate_load(tick, change.streaks)]
     customs = evaluate_custom_metrics(tick, change.streaks)
     change.checks += [hold_for_joining(tick, check) for check, _ in customs]
+    missing, headroom = evaluate_headroom(tick, pending_pods)
+    change.checks += [headroom] if headroom else []
     triggers = [c for c in change.checks if c.verdict == "up"]
     if triggers:
         change.rule = triggers[0].name
-        change.add = _step(tick, pending_pods)
+        change.add = missing if change.rule == "headroom" else max(_step(tick, pending_pods), missing)
         change.new_workers = pending_pods.new_workers if pending_pods else ()
         change.bypasses_cooldown = change.rule == "pending" and tick.policy.pending_bypasses_cooldown
     customs_low = all(low for _, low in customs)

@@ -1,0 +1,223 @@
+"""Headroom that an operator chooses: what launches add for it, what keeps a worker for it, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node_fleet.domain.cost.fleet_cost import headroom_month
+from node_fleet.domain.cost.prices import PriceList
+from node_fleet.domain.cost.tariff import Tariff
+from node_fleet.domain.model.memory import Memory, Streak
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.scale_down.inspection import Inspection
+from node_fleet.domain.scale_down.selection import missing_headroom
+from node_fleet.domain.scaling.check import Check, Decision
+from node_fleet.domain.scaling.decision import decide
+from node_fleet.settings import Settings
+from tests.support.decisions import START, TICK, idle, pods, snapshot, worker
+from tests.support.inspected_nodes import inspected_node
+
+PODS = {"count": 3, "cpu_milli": 500, "memory_mib": 400}
+IDLE = Memory(since={"idle": Streak(since=START - 1200, last=START - TICK, readings=10)})
+
+
+def policy(**settings: Any) -> Policy:
+    return Settings.from_mapping({"max_workers": 20, **settings}).policy()
+
+
+def loaded(number: int, cpu: int, memory: int = 100, **changes: Any) -> Worker:
+    """A worker of 2000m and 1900 MiB with these requests."""
+    return worker(number, cpu_requested_milli=cpu, memory_requested_mib=memory, pods=4, **changes)
+
+
+def fleet(*cpu: int) -> tuple[Worker, ...]:
+    return tuple(loaded(number, milli) for number, milli in enumerate(cpu))
+
+
+def check_of(decision: Decision) -> Check | None:
+    return next((c for c in decision.evidence if c.name == "headroom"), None)
+
+
+def test_without_a_choice_there_is_no_check() -> None:
+    assert check_of(decide(snapshot(workers=fleet(2000, 2000)), Memory(), policy(), START)) is None
+
+
+class TestLaunch:
+    @pytest.mark.parametrize(
+        ("requested", "add", "text"),
+        [
+            # 90 % of a worker's 2000m are 1800m: PROJECTION_MARGIN is left for DaemonSets.
+            ((200, 2000, 2000), 0, "headroom of 1.0 workers, at least 1"),
+            ((201, 2000, 2000), 1, "headroom of 1.0 workers, under 1"),
+            ((1100, 1100, 2000), 0, "headroom of 1.0 workers, at least 1"),
+            ((2000, 2000, 2000), 1, "headroom of 0.0 workers, under 1"),
+        ],
+    )
+    def test_free_capacity_of_a_worker_is_kept(self, requested: tuple[int, ...], add: int, text: str) -> None:
+        decision = decide(snapshot(workers=fleet(*requested)), Memory(), policy(headroom_workers=1), START)
+        check = check_of(decision)
+        assert check is not None and check.text == text and check.setting == "HEADROOM_WORKERS"
+        assert (decision.action, decision.count) == (("scale_up", add) if add else ("none", 0))
+        assert decision.rule == ("headroom" if add else "none")
+
+    def test_memory_counts_as_well(self) -> None:
+        seen = tuple(loaded(n, 100, 1800) for n in range(3))
+        decision = decide(snapshot(workers=seen), Memory(), policy(headroom_workers=1), START)
+        assert (decision.rule, decision.count) == ("headroom", 1)
+
+    @pytest.mark.parametrize(
+        ("requested", "add", "text"),
+        [
+            ((500, 2000, 2000), 0, "headroom for 3 of 3 pods of 500m CPU and 400 MiB"),
+            ((501, 2000, 2000), 1, "headroom for 2 of 3 pods of 500m CPU and 400 MiB"),
+            # 499m are free on each of three workers: 1497m in sum hold no pod of 500m.
+            ((1501, 1501, 1501), 1, "headroom for 0 of 3 pods of 500m CPU and 400 MiB"),
+            ((1500, 1500, 1500), 0, "headroom for 3 of 3 pods of 500m CPU and 400 MiB"),
+        ],
+    )
+    def test_pods_must_fit_on_single_workers(self, requested: tuple[int, ...], add: int, text: str) -> None:
+        decision = decide(snapshot(workers=fleet(*requested)), Memory(), policy(headroom_pods=PODS), START)
+        check = check_of(decision)
+        assert check is not None and (check.text, check.setting) == (text, "HEADROOM_PODS")
+        assert (decision.count, decision.rule) == ((add, "headroom") if add else (0, "none"))
+
+    def test_as_many_workers_are_added_as_the_pods_need(self) -> None:
+        chosen = policy(headroom_pods={**PODS, "count": 9})
+        assert decide(snapshot(workers=fleet(2000, 2000)), Memory(), chosen, START).count == 3
+        small = policy(headroom_pods={**PODS, "count": 9}, max_workers=4)
+        assert decide(snapshot(workers=fleet(2000, 2000)), Memory(), small, START).count == 2, "the maximum holds"
+
+    def test_a_joining_worker_counts_after_the_pods_that_wait_for_it(self) -> None:
+        joining = worker(9, "joining", launched_at=START - 30)
+        seen = (*fleet(2000, 2000), joining)
+        free = decide(snapshot(workers=seen), Memory(), policy(headroom_pods=PODS), START)
+        assert (free.action, getattr(check_of(free), "verdict", "")) == ("none", "ok")
+        waiting = decide(snapshot(workers=seen, pending=pods(2)), Memory(), policy(headroom_pods=PODS), START)
+        assert (waiting.rule, waiting.count) == ("headroom", 1)
+
+    def test_the_cooldown_holds_for_it(self) -> None:
+        before = Memory(last_action="scale_up", last_action_at=START - 100)
+        decision = decide(snapshot(workers=fleet(2000, 2000)), before, policy(headroom_workers=1), START)
+        assert (decision.action, decision.blocked_by) == ("none", ("cooldown",))
+
+    def test_pending_pods_lead_and_the_larger_number_is_launched(self) -> None:
+        chosen = policy(headroom_pods={**PODS, "count": 9})
+        decision = decide(snapshot(workers=fleet(2000, 2000), pending=pods(1)), Memory(), chosen, START)
+        assert (decision.rule, decision.count) == ("pending", 3)
+
+    def test_unknown_requests_launch_no_worker_and_remove_none(self) -> None:
+        seen = (*fleet(100, 100, 100), worker(9, cpu_requested_milli=None))
+        decision = decide(idle(workers=seen), IDLE, policy(headroom_workers=1), START)
+        assert decision.action == "none"
+        assert check_of(decision) == Check(
+            name="headroom",
+            verdict="missing",
+            text="headroom unknown: requests of some workers are missing",
+            threshold=1,
+            setting="HEADROOM_WORKERS",
+        )
+
+
+class TestRemoval:
+    @pytest.mark.parametrize(
+        ("settings", "requested", "count"),
+        [
+            ({"headroom_workers": 1}, (700, 700, 700), 1),
+            ({"headroom_workers": 1}, (734, 734, 734), 0),
+            ({"headroom_workers": 2}, (100, 100, 100), 1),
+            ({"headroom_workers": 2}, (140, 140, 140), 0),
+            # The four pods of the removed worker are spread: 600m are moved, 1100m stay free on each of two workers.
+            ({"headroom_pods": PODS}, (600, 600, 600), 1),
+            ({"headroom_pods": {**PODS, "count": 5}}, (600, 600, 600), 0),
+            ({"headroom_pods": PODS}, (800, 800, 800), 0),
+        ],
+    )
+    def test_a_worker_is_removed_only_if_the_headroom_stays(
+        self, settings: dict[str, Any], requested: tuple[int, ...], count: int
+    ) -> None:
+        decision = decide(
+            idle(workers=fleet(*requested)), IDLE, policy(**settings, projection_margin_percent=10), START
+        )
+        assert (decision.action, decision.count) == (("scale_down", 1) if count else ("none", 0))
+        if not count:
+            held = [c for c in decision.evidence if c.name == "headroom" and c.verdict == "hold"]
+            assert held and held[0].text.startswith("headroom would be ")
+
+    def test_of_several_as_many_are_removed_as_leave_the_headroom(self) -> None:
+        chosen = {"max_targets": 4, "headroom_workers": 2}
+        decision = decide(idle(workers=fleet(*[100] * 6)), IDLE, policy(**chosen), START)
+        assert (decision.action, decision.count) == ("scale_down", 3)
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.lists(st.integers(0, 2000), min_size=2, max_size=7),
+        st.one_of(
+            st.fixed_dictionaries({"headroom_workers": st.integers(1, 3)}),
+            st.fixed_dictionaries(
+                {
+                    "headroom_pods": st.fixed_dictionaries(
+                        {"count": st.integers(1, 8), "cpu_milli": st.integers(50, 900), "memory_mib": st.just(64)}
+                    )
+                }
+            ),
+        ),
+    )
+    def test_a_removal_is_not_followed_by_a_launch_for_the_headroom(
+        self, requested: list[int], chosen: dict[str, Any]
+    ) -> None:
+        seen = tuple(loaded(n, milli, 0) for n, milli in enumerate(requested))
+        rules = policy(**chosen, min_workers=1, cooldown_up_seconds=0)
+        decision = decide(idle(workers=seen), IDLE, rules, START)
+        if decision.action != "scale_down":
+            return
+        left = sorted(seen, key=lambda w: w.cpu_requested_milli or 0)[1:]
+        moved = min(requested)
+        if "headroom_workers" in chosen:
+            first, *others = left
+            after = [loaded(50, (first.cpu_requested_milli or 0) + moved, 0), *others]
+            if (after[0].cpu_requested_milli or 0) <= 2000:
+                assert decide(snapshot(workers=tuple(after)), Memory(), rules, START).action == "none"
+        else:
+            free = sum(2000 - (w.cpu_requested_milli or 0) for w in left) - moved
+            assert free >= chosen["headroom_pods"]["count"] * chosen["headroom_pods"]["cpu_milli"]
+
+
+class TestBeforeTheTermination:
+    NODES = tuple(
+        inspected_node(f"i-{n}", cpu_allocatable_milli=2000, cpu_requested_milli=requested)
+        for n, requested in enumerate((0, 500, 1100))
+    )
+
+    @pytest.mark.parametrize(
+        ("settings", "staying", "expected"),
+        [
+            ({}, (), ""),
+            ({"headroom_workers": 1}, ("i-1", "i-2"), ""),
+            ({"headroom_workers": 2}, ("i-1", "i-2"), "headroom would be 1.3 workers, under 2"),
+            ({"headroom_workers": 1}, (), "headroom would be 0.0 workers, under 1"),
+            ({"headroom_pods": {**PODS, "count": 4}}, ("i-1", "i-2"), ""),
+            (
+                {"headroom_pods": {**PODS, "count": 5}},
+                ("i-1", "i-2"),
+                "headroom would be 4 of 5 pods of 500m CPU and 400 MiB",
+            ),
+        ],
+    )
+    def test_the_headroom_is_compared_with_what_the_server_shows(
+        self, settings: dict[str, Any], staying: tuple[str, ...], expected: str
+    ) -> None:
+        inspection = Inspection(known=True, nodes=self.NODES)
+        assert missing_headroom(policy(**settings), inspection, frozenset(staying)) == expected
+
+
+def test_it_is_priced_by_the_wanted_share_of_spot() -> None:
+    tariff = Tariff(prices=PriceList.shipped("ap-southeast-1"))
+    spot, on_demand = (tariff.hour("t3.small", market, 0.0).usd * 730 for market in ("spot", "on-demand"))
+    assert headroom_month(tariff, "t3.small", 70, 2).usd == pytest.approx(2 * (0.7 * spot + 0.3 * on_demand))
+    assert headroom_month(tariff, "t3.small", 0, 0.5).usd == pytest.approx(0.5 * on_demand)
+    assert headroom_month(tariff, "t3.small", 70, 0).usd == 0
