@@ -224,3 +224,12 @@ def test_a_command_that_failed_leaves_its_question_without_an_answer(
     assert (check.known, check.detail) == (False, f"the check of node a {said}")
     assert (pending.known, pending.detail) == (False, f"the list of pending pods {said}")
     assert (inspection.known, inspection.detail) == (False, f"the inspection of the nodes {said}{error}")
+
+
+def test_an_answer_that_cannot_be_read_says_nothing_about_the_clock_of_the_server(
+    server: ServerCommands, ssm: Ssm
+) -> None:
+    ssm.answers = [{"Status": "Success", "ResponseCode": 0, "StandardOutputContent": "nf1 cut"}]
+    inspection = server.inspect()
+    assert (inspection.known, inspection.seconds_ahead, inspection.clock_problem) == (False, 0, "")
+    assert "cannot be read" in inspection.detail

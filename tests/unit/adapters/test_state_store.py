@@ -11,11 +11,12 @@ import pytest
 from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
-from node_fleet.domain.model.fleet_state import Lease, Notice, Pause, Protection
+from node_fleet.domain.model.fleet_state import FleetState, Lease, Notice, Pause, Protection
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
 START = 1_790_000_000
@@ -195,6 +196,12 @@ def test_an_earlier_fence_of_the_same_execution_is_refused(store: StateStore) ->
         store.renew(first)
 
 
+def test_without_an_item_no_execution_holds_the_lock(store: StateStore) -> None:
+    text = r"cannot renew the lease: no execution holds the lock \(fence 0\), not a \(fence 3\)"
+    with pytest.raises(LeaseLostError, match=text):
+        store.renew(replace(a_run(), fence=3))
+
+
 def test_an_operation_is_recorded_resumed_and_closed_with_what_was_learned(store: StateStore) -> None:
     run = held(store, a_run())
     store.save_operation(run, an_operation())
@@ -242,6 +249,40 @@ def test_a_reservation_made_in_between_is_seen_before_the_next_is_granted(dynamo
 
     assert store.reserve("mine", count, maximum=1, until=START + 600) is False
     assert [r.key for r in store.load().reservations] == ["rival"]
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (lambda store: store.reserve("b", lambda state: 0, maximum=9, until=START + 600), {"a": "", "b": ""}),
+        (lambda store: store.confirm("a", "i-0aaa"), {"a": "i-0aaa"}),
+        (lambda store: store.unreserve(["a"]), {}),
+    ],
+    ids=["reserve", "confirm", "unreserve"],
+)
+def test_ten_tries_to_change_reservations_beside_other_writers_are_made_before_an_error(
+    change: Callable[[StateStore], object], after: dict[str, str], dynamo: Any, clock: SteppedClock
+) -> None:
+    class BesideARival(StateStore):
+        moves = 0
+
+        def load(self) -> FleetState:
+            state = super().load()
+            if self.moves:
+                self.moves -= 1
+                values = {"slots_version": state.slots_version + 1, "reservations": to_payload(state.reservations)}
+                put(dynamo, **values)
+            return state
+
+    store = BesideARival(dynamo, SETTINGS, clock)
+    store.reserve("a", lambda state: 0, maximum=9, until=START + 600)
+    store.moves = 10
+    with pytest.raises(StateStoreError, match="other writers changed the reservations during each of 10 tries"):
+        change(store)
+    assert {r.key: r.instance_id for r in store.load().reservations} == {"a": ""}
+    store.moves = 9
+    change(store)
+    assert {r.key: r.instance_id for r in store.load().reservations} == after
 
 
 def test_a_notice_is_claimed_once_for_each_instance(store: StateStore) -> None:

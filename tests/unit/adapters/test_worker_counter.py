@@ -82,3 +82,9 @@ def test_ec2_is_asked_only_for_the_end_of_instances_that_ended_since_the_last_ch
     found = check_slots(services, begun, NodeList(nodes=(), source="prometheus"))
     assert [s.outcome for s in found.slots] == ["failed", "failed", "launched"]
     assert ec2.ended == [slot(2).instance_id]
+
+
+def test_an_instance_that_ended_before_the_last_check_prolongs_no_back_off() -> None:
+    begun = operation(slot(1, outcome="failed", end_code="Server.InsufficientInstanceCapacity"), slot(2))
+    services = SimpleNamespace(clock=CLOCK, settings=Settings(), ec2=Ec2(instance(2)))
+    assert check_slots(services, begun, NodeList(nodes=(), source="prometheus")) == begun
