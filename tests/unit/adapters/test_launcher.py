@@ -17,7 +17,7 @@ from node_fleet.adapters.launcher import placement_from
 from node_fleet.domain.model.errors import LaunchError, NoCapacityError, NodeFleetError
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchRequest
-from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.model.snapshot import Instance, Market
 from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
@@ -274,9 +274,18 @@ def test_a_recorded_request_is_sent_again_as_it_was_although_a_pool_is_in_back_o
 
 def test_a_token_used_before_fails_the_slot_when_no_instance_has_its_tag(fleet: Bench) -> None:
     fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="IdempotentParameterMismatch"))
-    with pytest.raises(NodeFleetError, match="IdempotentParameterMismatch"):
+    began, searches = fleet.clock.now(), list[float]()
+
+    def search(*_: object) -> tuple[Instance, ...]:
+        searches.append(round(fleet.clock.now() - began))
+        return ()
+
+    with (
+        mock.patch.object(Ec2Fleet, "launched_by", search),
+        pytest.raises(NodeFleetError, match="IdempotentParameterMismatch"),
+    ):
         launch(fleet, 1)
-    assert fleet.instances() == ()
+    assert (fleet.instances(), searches) == ((), [0, 2, 6])
 
 
 @pytest.mark.parametrize(

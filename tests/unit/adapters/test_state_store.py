@@ -120,6 +120,11 @@ def test_a_corrupt_expiry_is_taken_over_and_reported(dynamo: Any, store: StateSt
     assert "corrupt" in answer.detail
 
 
+def test_a_held_lock_whose_fence_is_no_number_is_read_with_fence_0(dynamo: Any, store: StateStore) -> None:
+    put(dynamo, lock_owner="x", lock_fence="seven", lock_acquired_at=START, lock_expires_at=START + 900)
+    assert store.load().fence == 0 and store.acquire(manual("next")).status == "held"
+
+
 def test_an_expiry_exactly_a_day_ahead_is_not_corrupt(dynamo: Any, store: StateStore) -> None:
     put(dynamo, lock_owner="x", lock_fence=1, lock_acquired_at=START, lock_expires_at=START + 86_400)
     assert store.acquire(manual("next")).status == "held"
