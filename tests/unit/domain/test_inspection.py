@@ -93,9 +93,18 @@ def test_a_line_of_another_form_makes_the_whole_answer_unknown(line: str) -> Non
     assert found.detail.startswith("the answer of the server cannot be read: ")
 
 
-def test_another_version_of_the_format_is_unknown() -> None:
-    body = "nf2 1000 a"
-    assert not parse_inspection(f"{body}\nend 1 {zlib.crc32(body.encode()):08x}").known
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [("nf1 1000", True), ("nf2 1000 a", False), ("nf1", False), ("nf1 soon", False), ("nf1 -5", False), ("", False)],
+)
+def test_an_answer_begins_with_its_version_and_time(body: str, known: bool) -> None:
+    assert parse_inspection(f"{body}\nend 1 {zlib.crc32(body.encode()):08x}").known is known
+
+
+@pytest.mark.parametrize("line", ["p", "p Not_a_name", "m"])
+def test_a_line_of_orphans_or_left_out_nodes_without_a_name_or_a_count_adds_none(line: str) -> None:
+    found = parse_inspection(whole(line))
+    assert (found.known, found.orphans, found.left_out) == (True, (), 0)
 
 
 @given(st.text(alphabet="abc \n", min_size=1, max_size=3 * PLAIN_CHARACTERS).map(str.strip))

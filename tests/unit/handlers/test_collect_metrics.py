@@ -16,7 +16,7 @@ from handlers.collect_metrics import handler
 from node_fleet.domain.model.fleet_state import Reservation
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import NodeReading, PodShape, Reading, Snapshot
+from node_fleet.domain.model.snapshot import HourlyLoad, NodeReading, PodShape, Reading, Snapshot
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
@@ -149,6 +149,16 @@ def test_history_is_fetched_only_in_the_minutes_of_prediction(
     one.clock.time = NOW // 3600 * 3600 + minute * 60
     assert bool(collect().hourly) is asked
     assert one.records.asked == ([(one.clock.time - 14 * 86_400, one.clock.time)] if asked else [])
+
+
+def test_the_history_is_rounded_to_one_digit_for_the_payload(
+    one: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.settings = Settings(predictive=True)
+    one.clock.time = NOW // 3600 * 3600 + 55 * 60
+    hour = HourlyLoad(hour_epoch=0, cpu_percent=12.345, workers=3.456, readings=30)
+    monkeypatch.setattr(one.records, "hourly_loads", lambda *_: (hour,))
+    assert collect().hourly == (replace(hour, cpu_percent=12.3, workers=3.5),)
 
 
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], max_examples=60)

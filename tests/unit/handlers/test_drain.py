@@ -304,6 +304,23 @@ def test_a_target_that_cannot_be_drained_does_not_stop_the_others_but_load_does(
     assert (services.state.phases, answered["next"]) == (after, following)
 
 
+@pytest.mark.parametrize(
+    ("phase", "beyond_limit", "following"),
+    [("draining", 0, "target"), ("draining", 1, "failed"), ("fail", 0, "failed")],
+    ids=["at its limit", "beyond its limit", "given up"],
+)
+def test_no_further_worker_is_drained_once_the_operation_is_given_up_or_over_its_time(
+    services: FakeServices, phase: Any, beyond_limit: int, following: str
+) -> None:
+    services.begun("draining", "selected")
+    begun = services.clock.now() - services.settings.operation_limit_seconds - beyond_limit
+    assert services.state.item.operation is not None
+    changed = replace(services.state.item.operation, phase=phase, started_at=begun)
+    services.state.item = replace(services.state.item, operation=changed)
+    assert undo(services)["next"] == following
+    assert services.state.phases[1] == ("selected" if following == "target" else "skipped")
+
+
 @pytest.mark.parametrize("phase", ["", "terminating", "terminated"])
 def test_without_an_operation_or_with_an_instance_being_terminated_there_is_nothing_to_undo(
     services: FakeServices, phase: Any

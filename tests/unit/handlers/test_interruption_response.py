@@ -122,7 +122,9 @@ def test_the_check_ends_with_the_drain_or_with_the_deadline(
     fleet: Bench, takes: int, checked_after: int, status: str
 ) -> None:
     fleet.server.drain_seconds = takes
-    assert drained_after(fleet, checked_after, "node/{} drained")["status"] == status
+    drain = drained_after(fleet, checked_after, "node/{} drained")
+    assert drain["status"] == status
+    assert (f" after {checked_after} s" in drain["detail"]) is (status == "drained")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,7 @@ def test_the_message_says_what_was_done(fleet: Bench, drain: str, replacement: s
     ((subject, message),) = fleet.publisher.messages
     assert "AWS reclaims this Spot instance" in subject
     assert message["level"] == level and f"drain {drain}" in message["what"]
+    assert not fleet.state().has_reported_volumes(payload["interruption"]["instance_id"])
     assert [event.kind for event in fleet.records.stored] == ["interruption"]
 
 

@@ -10,13 +10,14 @@ import pytest
 from handlers.acquire_lock import handler as acquire_lock
 from handlers.release_lock import handler as release_lock
 from node_fleet.adapters.dynamodb import to_attributes
+from node_fleet.domain.cost.run_cost import hourly_cost_after
 from node_fleet.domain.model.errors import InvalidInputError, RunFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, put, take
 from tests.support.handlers.bench import START, Bench
-from tests.support.handlers.fakes import scale_down
+from tests.support.handlers.fakes import A, aside, scale_down, worker
 
 FAULT = {"Error": "ChaosError", "Cause": "it broke"}
 STAMPED = Memory(last_action="scale_up", last_action_at=START)
@@ -42,6 +43,17 @@ def test_the_first_run_gets_the_lock_and_its_fence(fleet: Bench) -> None:
     answer = ask()
     assert (answer["status"], answer["resume"], answer["run"]["fence"]) == ("acquired", "", 1)
     assert answer["timing"]["join_poll_seconds"] == fleet.settings.join_poll_seconds
+
+
+@pytest.mark.parametrize(("stored", "dry_run", "checked"), [(1, False, True), (1, True, False), (0, False, False)])
+def test_a_removal_that_is_set_aside_is_checked_by_every_run_but_a_dry_one(
+    fleet: Bench, stored: int, dry_run: bool, checked: bool
+) -> None:
+    run = fleet.begin("before")
+    for removal in [aside(A)] * stored:
+        fleet.tools.state.update_set_aside(run, removal)
+    fleet.tools.state.release(run)
+    assert ask(dry_run=dry_run)["set_aside"] is checked
 
 
 def test_a_retried_invocation_of_the_same_execution_gets_it_again(fleet: Bench) -> None:
@@ -125,6 +137,19 @@ def test_the_metrics_of_a_run_count_pending_pods_of_however_many_sizes(
     release(fleet.begin("exec-1"), snapshot=Snapshot(at=START, source="live", pending=pending))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"PendingPods":' in line]
     assert [line["PendingPods"] for line in lines] == [[2.0 * kinds]]
+
+
+@pytest.mark.settings(region="ap-southeast-1")
+def test_the_metrics_of_a_run_have_a_cost_when_there_was_a_snapshot(
+    fleet: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = Snapshot(at=START, source="live", cpu_percent=10.0, workers=(worker(A, market="on-demand"),))
+    cost = hourly_cost_after(snapshot, None, fleet.settings.tariff())
+    assert cost is not None and cost.known_usd
+    release(fleet.begin("exec-1"), snapshot=snapshot)
+    release(fleet.begin("exec-2"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"ScaleUpEvents":' in line]
+    assert [line.get("EstimatedHourlyCost") for line in lines] == [[cost.known_usd], None]
 
 
 def test_a_deposed_owner_that_resumes_late_releases_and_stores_nothing(fleet: Bench) -> None:

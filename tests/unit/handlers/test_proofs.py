@@ -223,11 +223,11 @@ class Replay:
         self.fleet.server.answers = dict(self._answers)
         self._table().put_item(TableName=self.fleet.settings.state_table, Item=self._item)
 
-    def call(self, **how: Any) -> tuple[Trace, Exception | None]:
+    def call(self, event: Event | None = None, **how: Any) -> tuple[Trace, Exception | None]:
         """The trace of one call, and the error that ended it."""
         with traced(self.fleet, **how) as trace:
             try:
-                handler_of(self.state)(self.event, None)
+                handler_of(self.state)(event or self.event, None)
             except (LeaseLostError, PausedError) as error:
                 return trace, error
         return trace, None
@@ -286,6 +286,14 @@ def test_a_handler_that_forgets_a_proof_makes_the_change_that_the_proof_prevents
     replay.restore()
     forgetful, _ = replay.call(dropped=range(whole.proofs))
     assert kinds(forgetful.without_proof()) == kinds(whole.changes)
+
+
+@of(UNDER_LEASE)
+def test_a_handler_works_on_the_recorded_operation_whatever_its_payload_holds(replay: Replay) -> None:
+    replay.restore()
+    other = scale_down(operation_id="down-0-0", started_at=0, execution_id="another run")
+    trace, error = replay.call({**replay.event, "operation": to_payload(other)})
+    assert (error, kinds(trace.steps)) == (None, kinds(replay.whole.steps))
 
 
 @of(CASES)

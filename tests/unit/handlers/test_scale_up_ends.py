@@ -34,7 +34,7 @@ def test_a_completed_scale_up_is_closed_and_stamped_and_a_second_call_answers_th
     assert state.operation is None and state.reservations == () and state.node_count == 2
     assert (state.memory.last_action, state.memory.last_action_at) == ("scale_up", int(fleet.clock.now()))
     assert answer["outcome"]["kind"] == "scaled_up" and "from 0 to 2" in answer["outcome"]["text"]
-    assert answer["next"] == "done"
+    assert (answer["next"], answer["notes"]) == ("done", [])
     assert complete(payload, None) == answer
 
 
@@ -45,6 +45,7 @@ def test_while_pods_wait_the_same_execution_begins_another_round(
     answer = complete(joined(fleet, pods=3, round=round_number), None)
     assert answer["next"] == following
     assert answer["run"]["round"] == round_number + (following == "again")
+    assert answer["notes"] == ([answer["outcome"]["text"]] if following == "again" else [])
 
 
 def test_a_scale_up_that_gained_no_worker_is_not_stamped(fleet: Bench) -> None:

@@ -51,7 +51,7 @@ def test_ends_failures_and_interruptions_are_counted(services: FakeServices) -> 
         decision(NOW - 900, 2, outcome={"kind": "scaled_up"}),
         decision(NOW - 800, 3, outcome={"kind": "scaled_down"}),
         decision(NOW - 700, 3, failure={"Error": "E", "Cause": "c"}),
-        Event(kind="interruption", at=NOW - 600, key="i", data={}),
+        Event(kind="interruption", at=NOW - 600, key="i", data={"failure": {"Error": "E", "Cause": "c"}}),
         Event(kind="clean_up", at=NOW - 500, key="c", data={}),
     )
     assert "scale-ups: 1, scale-downs: 1, failed runs: 1, interruptions: 1" in answer["lines"]
