@@ -329,7 +329,9 @@ def _settings(
         problems.append(f"{path}={_shown(raw)}: expected an object")
         return None
     problems += [f"{path}.{key}: {reason}" for key, reason in SET_BY_DEPLOYMENT.items() if key in raw]
-    own = {key: value for key, value in raw.items() if key not in SET_BY_DEPLOYMENT}
+    beside = raw.keys() & ClusterConfig.model_fields.keys() - {"cluster_id", "region"}
+    problems += [f"{path}.{key}: {key} stands beside settings: move it up, out of settings" for key in sorted(beside)]
+    own = {key: value for key, value in raw.items() if key not in SET_BY_DEPLOYMENT and key not in beside}
     try:
         settings = _with_recorded_types({**own, **identity}, records)
     except InvalidSettingsError as error:
@@ -338,7 +340,7 @@ def _settings(
     problems += [f"{path}: {problem}" for problem in _deployment_problems(settings)]
     if mode == "new" and settings.node_name_rule != "instance-id":
         problems.append(
-            f"{path}: NODE_NAME_RULE={settings.node_name_rule}: expected instance-id, the name that the bootstrap of"
+            f"{path}: node_name_rule={settings.node_name_rule}: expected instance-id, the name that the bootstrap of"
             " mode new gives every worker"
         )
     return settings
@@ -360,16 +362,16 @@ def _deployment_problems(settings: Settings) -> list[str]:
     """What AWS requires of a setting beyond the rules of the settings themselves."""
     found = []
     if settings.interval_seconds % 60:
-        found.append(f"INTERVAL_SECONDS={settings.interval_seconds}: expected whole minutes (a multiple of 60)")
+        found.append(f"interval_seconds={settings.interval_seconds}: expected whole minutes (a multiple of 60)")
     if not settings.instance_types:
-        return [*found, "INSTANCE_TYPES is empty: expected at least one worker type"]
+        return [*found, "instance_types is empty: expected at least one worker type"]
     architectures = {architecture_of(instance_type) for instance_type in settings.instance_types}
     if len(architectures) > 1:
-        found.append(f"INSTANCE_TYPES={','.join(settings.instance_types)}: x86_64 and arm64 cannot share one image")
+        found.append(f"instance_types={','.join(settings.instance_types)}: x86_64 and arm64 cannot share one image")
     fixed = [one for one in settings.instance_types if baseline_percent(one) is None]
     if settings.cpu_credits == "standard" and fixed and len(fixed) < len(settings.instance_types):
         found.append(
-            f"CPU_CREDITS=standard with INSTANCE_TYPES={','.join(settings.instance_types)}: EC2 refuses a launch of "
+            f"cpu_credits=standard with instance_types={','.join(settings.instance_types)}: EC2 refuses a launch of "
             f"{fixed[0]} from a template that states CPU credits: expected burstable types only, or unlimited"
         )
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cdk_app.json_file import JsonFileError, read_json
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.settings.parsing import given_requirements
 
@@ -92,12 +93,12 @@ def write_record(configuration: Path, cluster_id: str, record: TypeRecord) -> Pa
 
 
 def _context(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read: {error}") from error
+    try:
+        found = read_json(path)
+    except JsonFileError as error:
+        raise RecordError(str(error)) from error
     if not isinstance(found, dict):
         raise RecordError(f"{path} is not a JSON object")
     return found

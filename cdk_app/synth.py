@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cdk_app.json_file import JsonFileError, read_json
 from cdk_app.packages import CACHE
 from cdk_app.recorded_types import CONTEXT_KEY, RecordError, read_records
 from cdk_app.workflow import ROOT
@@ -25,6 +26,7 @@ from cdk_app.workflow import ROOT
 SOURCES = ("cdk_app", "functions", "statemachine", "cluster")
 CACHE_FOLDERS = {"__pycache__", ".mypy_cache", ".ruff_cache"}
 CACHED_FOLDERS = 16
+EXPECTED = '{"app": "python -m cdk_app.app", "context": {"clusters": [...]}}'
 ATTACH_EXAMPLE = ROOT / "cdk_app" / "attach.example.json"
 
 
@@ -37,9 +39,13 @@ def project_context() -> dict[str, Any]:
     path = ROOT / "cdk.json"
     try:
         records = read_records(path)
-    except RecordError as error:
-        raise SynthesisError(str(error)) from error
-    return {CONTEXT_KEY: records, **json.loads(path.read_text(encoding="utf-8"))["context"]}
+        content = read_json(path)
+    except (RecordError, JsonFileError) as error:
+        raise SynthesisError(f"node-fleet: {error}") from error
+    context = content.get("context") if isinstance(content, dict) else None
+    if not isinstance(context, dict):
+        raise SynthesisError(f"node-fleet: {path} has no object context: expected {EXPECTED}")
+    return {CONTEXT_KEY: records, **context}
 
 
 def attach_context() -> dict[str, Any]:

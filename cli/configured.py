@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cdk_app.json_file import JsonFileError, read_json
 from cdk_app.recorded_types import RecordError, read_records
 from cli.output import CommandError
 
@@ -27,10 +27,12 @@ def configured_clusters() -> tuple[ClusterConfig, ...]:
     """
     path = configuration_file()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        clusters = content["context"]["clusters"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError([f"{path} has no list context.clusters ({type(error).__name__})"]) from error
+        clusters = read_json(path)["context"]["clusters"]
+    except JsonFileError as error:
+        raise ConfigurationError([str(error)]) from error
+    except (KeyError, TypeError) as error:
+        expected = '"context": {"clusters": [{"cluster_id": "...", "mode": "new"}]}'
+        raise ConfigurationError([f"{path} has no list context.clusters: expected {expected}"]) from error
     return clusters_of(clusters)
 
 
@@ -66,5 +68,5 @@ def region_of(cluster_id: str) -> str:
     try:
         return next((one.region for one in configured_clusters() if one.cluster_id == cluster_id), "")
     except ConfigurationError as error:
-        text = f"the region of {cluster_id} cannot be read from {configuration_file()}: {error}"
+        text = f"the region of {cluster_id} is unknown: {error}"
         raise CommandError(text, hint="correct the file, or give --region") from error

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from cdk_app.workflow import definitions
 from cli.live_view import simulated_live
-from cli.output import CommandError, ExitCode, WrongUseError, console, facts, print_json, say, table
+from cli.output import CommandError, ExitCode, WrongUseError, console, facts, leaving, print_json, say, table
 from node_fleet.domain.cost.tariff import Currency
 from node_fleet.domain.model.text import count_of
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, render
-from simulator.report.story import Row, changed_something, rows_of
+from simulator.report.story import QuietGroup, Row, changed_something, quiet_runs, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -108,16 +108,18 @@ def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: 
     target = report or Path("reports") / f"{scenario.name}.html"
     stage = console(stderr=True)
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
-    with simulated_live(scenario, stage) as simulation:
+    with leaving("no report was written and nothing is left"), simulated_live(scenario, stage) as simulation:
         figures = figures_of(simulation, fixed_workers=fixed)
         money = money_of(simulation)
         rows = rows_of(one for one in simulation.executions if changed_something(one) or _failed(one))
+        quiet = quiet_runs(simulation.executions)
         write_report(simulation, figures, money, target)
         took = real_monotonic() - begun
     if as_json:
-        print_json(as_data(figures, rows, target))
+        print_json(as_data(figures, rows, quiet, target))
         return
     _show(rows, figures, money)
+    _show_quiet(quiet)
     say(f"\n{sentence(figures)}")
     say(f"Report: {target}  (simulated {scenario.duration_seconds / 60:.0f} minutes in {took:.0f} s)")
 
@@ -132,7 +134,7 @@ def _show(rows: list[Row], figures: Figures, money: Currency) -> None:
     head = _line("time", "trigger", "decision", "workers", "reason, and the path")
     out.print(head, style="dim", no_wrap=True, overflow="ellipsis")
     for row in rows:
-        why = row.reason.split("; ")[0]
+        why = row.reason
         colour = "red" if row.status != "SUCCEEDED" else "green" if row.decision.startswith("+") else "yellow"
         line = _line(row.clock, row.trigger, row.decision, _workers(row), why)
         if len(line) <= out.width:
@@ -143,6 +145,15 @@ def _show(rows: list[Row], figures: Figures, money: Currency) -> None:
         out.print(Padding(Text(row.tasks, "dim"), (0, 0, 0, INDENT)))
     out.print()
     facts(headline(figures, money).items())
+
+
+def _show_quiet(groups: list[QuietGroup]) -> None:
+    """One line for each reason, the longest first."""
+    out = console()
+    out.print("\nExecutions that changed nothing, by reason", style="bold")
+    for group in sorted(groups, key=lambda one: -one.runs):
+        out.print(Text(f"{group.runs:>4} {'runs' if group.runs > 1 else 'run '} {group.last}"), style="dim")
+        out.print(Padding(Text(group.reason), (0, 0, 0, INDENT)))
 
 
 def _line(time: str, trigger: str, decision: str, workers: str, why: str) -> str:
@@ -161,11 +172,12 @@ def money_of(simulation: Simulation) -> Currency:
     )
 
 
-def as_data(figures: Figures, rows: list[Row], report: Path) -> dict[str, Any]:
+def as_data(figures: Figures, rows: list[Row], quiet: list[QuietGroup], report: Path) -> dict[str, Any]:
     """The same answer as plain data."""
     return {
         "figures": {**dataclasses.asdict(figures), "saved_percent": figures.saved_percent},
         "executions": [{**dataclasses.asdict(row), "time": row.clock} for row in rows],
+        "unchanged": [dataclasses.asdict(group) for group in quiet],
         "report": str(report),
     }
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from cli.observation import observe
 from cli.output import CommandError, console, facts, print_json, say, table
 from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import JsonOption, Opening, Target, on_cluster
+from cli.why import why_pod, why_worker
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.snapshot import Snapshot
@@ -25,13 +27,16 @@ from node_fleet.domain.scaling.disruption import allowance_for, held_text
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, render
-from simulator.report.story import rows_of
+from simulator.report.story import Account, account_of, rows_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
 
 DAYS_BACK = 90 * 86400
 NOW = "now"
+INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
+KEPT = re.compile(r"worker (?P<worker>\S+): kept, (?P<reason>.*)", re.DOTALL)
+"""The sentence of a worker that is not eligible, as SelectNodes records it."""
 COLOURS = {
     "up": "green",
     "down": "yellow",
@@ -47,34 +52,50 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         epilog="Examples: node-fleet explain now | node-fleet explain run-000012 | "
-        "node-fleet explain run-000012 --html run.html"
+        "node-fleet explain run-000012 --html run.html | node-fleet explain i-0123456789abcdef0 | "
+        "node-fleet explain shop/big-1"
     )(explain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A decision as it is printed."""
+    """A decision as it is printed. account: of a run that has ended. answer: to a question about a worker or a pod."""
 
     title: str
     decision: Decision
     workers: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
+    account: Account | None = None
+    answer: str = ""
+
+
+def is_worker(subject: str) -> bool:
+    """True for the id of an instance."""
+    return INSTANCE_ID.fullmatch(subject) is not None
+
+
+def is_pod(subject: str) -> bool:
+    """True for namespace/name; an ARN has colons."""
+    return "/" in subject and ":" not in subject
 
 
 @on_cluster(at="14m")
 def explain(
     opening: Opening,
     *,
-    execution: Annotated[str, typer.Argument(help="An execution's name or ARN, or 'now'.")] = NOW,
+    subject: Annotated[
+        str, typer.Argument(help="'now', an execution's name or ARN, a worker (i-...), or a pod (namespace/name).")
+    ] = NOW,
     html: Annotated[Path | None, typer.Option("--html", help="Write the execution as a page instead.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain the decision of a run or of this moment, and why each worker is eligible for removal or kept."""
+    """Explain a decision, why a worker is still here (i-...), or why there is no worker for a pod (namespace/name)."""
+    about_now = subject == NOW or is_worker(subject) or is_pod(subject)
     with opening as target:
         if html is not None:
-            write_page(last_execution(target) if execution == NOW else target.execution(execution), html)
+            write_page(last_execution(target) if about_now else target.execution(subject), html)
             return
-        found = explain_now(target) if execution == NOW else explain_past(target, execution)
+        found = explain_now(target, subject) if about_now else explain_past(target, subject)
     if as_json:
         print_json(
             {
@@ -82,6 +103,7 @@ def explain(
                 "decision": to_payload(found.decision),
                 "workers": [dict(zip(("instance", "eligible", "reason"), row, strict=True)) for row in found.workers],
                 "note": found.note,
+                "answer": found.answer,
             }
         )
         return
@@ -89,16 +111,18 @@ def explain(
 
 
 def show(found: Explained) -> None:
-    """The sentence first, then each check, then each worker."""
-    decision = found.decision
+    """The answer or the sentence first, then each check, then each worker."""
+    decision, account = found.decision, found.account
     console().print(found.title, markup=False, style="bold")
-    say(decision.sentence)
+    say(found.answer or (account.text if account else decision.sentence))
     say()
+    planned = f"{decision.action} {decision.count or ''}".strip()
+    before, after = decision.workers_before, decision.workers_after
     facts(
         [
-            ("action", f"{decision.action} {decision.count or ''}".strip()),
+            ("action", account.what if account else planned),
             ("rule", decision.rule),
-            ("workers", f"{decision.workers_before} → {decision.workers_after}"),
+            ("workers", f"{account.before} → {account.after}" if account else f"{before} → {after}"),
             ("blocked by", ", ".join(decision.blocked_by) or "nothing"),
         ]
     )
@@ -118,15 +142,25 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def explain_now(target: Target) -> Explained:
-    """Decide for this moment, without the lock. The reading is recorded as that of a run; nothing else changes."""
+def explain_now(target: Target, subject: str = NOW) -> Explained:
+    """Decide for this moment, without the lock. The reading is recorded as that of a run; nothing else changes.
+
+    subject: a worker or a pod that is asked about.
+    """
     services = target.services
     found = observe(target)
     snapshot = found.snapshot
-    decision = decide(snapshot, services.state.load().memory, services.settings.policy(), snapshot.at)
+    memory, policy = services.state.load().memory, services.settings.policy()
+    decision = decide(snapshot, memory, policy, snapshot.at)
     rows, note = _workers(target, snapshot, decision)
     problem = found.recorded or snapshot.problem
+    answer = ""
+    if is_worker(subject):
+        answer = why_worker(subject, rows, decision) if rows else note
+    elif is_pod(subject):
+        answer = why_pod(subject, snapshot, memory, policy, decision)
     return Explained(
+        answer=answer,
         title=f"{target.place}: now, {clock(snapshot.at)} UTC",
         decision=decision,
         workers=rows,
@@ -181,11 +215,12 @@ def explain_past(target: Target, name: str) -> Explained:
         )
         raise CommandError(text.strip(), hint=f"see node-fleet explain {short(event.key)} --html page.html")
     decision: Decision = from_payload(Decision, {**data, "memory": {}}, path="decision")
-    outcome = event.data.get("outcome") or {}
+    kept = [KEPT.fullmatch(text) for text in (event.data.get("selection") or {}).get("kept", ())]
     return Explained(
         title=f"{target.place}: {short(event.key)}, {clock(event.at, day=True)} UTC",
         decision=decision,
-        note=f"Outcome: {outcome['text']}" if outcome.get("text") else "",
+        account=account_of(event.data),
+        workers=tuple((one["worker"], "no", one["reason"]) for one in kept if one),
     )
 
 

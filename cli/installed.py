@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
+
+
+def version() -> str:
+    """The version of the sources, else that of the installed package."""
+    project = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    if not project.exists():
+        return metadata.version("node-fleet")
+    return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ class LiveView:
         (row,) = rows_of([execution])
         before, after = row.workers_before, row.workers_after
         workers = f"{before} → {after} workers" if before is not None else row.status.lower()
-        line = Text(f"{row.clock}  {row.trigger:<8} {row.decision:<12} {workers}  {row.reason.split(';')[0]}")
+        line = Text(f"{row.clock}  {row.trigger:<8} {row.decision:<12} {workers}  {row.reason}")
         line.truncate(max(40, self._console.width - 4), overflow="ellipsis")
         line.stylize("green" if execution.status == "SUCCEEDED" else "red", 0, 32)
         self._lines.append(line)

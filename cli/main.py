@@ -7,12 +7,14 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from typer._click.exceptions import ClickException
 
 from cli import build, cost, demo, doctor, explain, operate, preflight, status, type_table, windows
-from cli.output import CommandError, ExitCode, WrongUseError, refuse
+from cli.installed import version
+from cli.output import CommandError, ExitCode, StoppedError, WrongUseError, refuse, say
 
 COMMANDS = (
     demo.register,
@@ -30,13 +32,28 @@ OPTIONAL = ("cli.backtest",)
 
 app = typer.Typer(
     name="node-fleet",
-    help="Sizes the workers of a K3s cluster on EC2 and explains each decision. Start with: node-fleet demo",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 nothing was done (lock held, paused, refused).",
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"node-fleet {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Size the workers of a K3s cluster on EC2 and explain each decision. Start with: node-fleet demo."""
+
+
 for register in COMMANDS:
     register(app)
 for module in OPTIONAL:
@@ -45,17 +62,27 @@ for module in OPTIONAL:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. NODE_FLEET_DEBUG=1 shows the stack trace of an error."""
+    """Run one command and return its exit code; without words show the help.
+
+    NODE_FLEET_DEBUG=1 shows the stack trace of an error.
+    """
+    given = list(sys.argv[1:] if words is None else words) or ["--help"]
     try:
-        answer = app(list(words) if words is not None else None, prog_name="node-fleet", standalone_mode=False)
-        return answer if isinstance(answer, int) else ExitCode.OK
+        answer = app(given, prog_name="node-fleet", standalone_mode=False)
+        code = answer if isinstance(answer, int) else ExitCode.OK
+        return code if code != ExitCode.STOPPED else _stopped(given[0], "")
+    except (StoppedError, KeyboardInterrupt) as stop:
+        return _stopped(given[0], str(stop))
     except Exception as error:
         if os.environ.get("NODE_FLEET_DEBUG"):
             raise
         return _refused(error)
-    except KeyboardInterrupt:
-        sys.stderr.write("node-fleet: stopped\n")
-        return 130
+
+
+def _stopped(command: str, left: str) -> int:
+    left = left or "nothing was changed and nothing is left"
+    sys.stderr.write(f"node-fleet: {command} was stopped; {left}\n")
+    return ExitCode.STOPPED
 
 
 def _refused(error: Exception) -> int:
@@ -74,6 +101,9 @@ def _as_command_error(error: Exception) -> CommandError:
         return WrongUseError(error.format_message().rstrip("."), hint=f"see: {path} --help")
     if isinstance(error, typer.Abort):
         return CommandError("nothing was done", code=ExitCode.NOTHING_DONE)
+    if isinstance(error, OSError) and error.filename:
+        hint = "check that the file exists and that you may read it, and write in its folder"
+        return CommandError(f"cannot use {error.filename}: {error.strerror}", hint=hint)
     return CommandError(f"{type(error).__name__}: {error}", hint="set NODE_FLEET_DEBUG=1 to see the stack trace")
 
 

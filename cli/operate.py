@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cli.output import CommandError, ExitCode, WrongUseError, print_json, say
+from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
 from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
 from node_fleet.domain.model.fleet_state import Pause, Protection
@@ -28,6 +28,7 @@ POLL_SECONDS = 2.0
 LONGEST_PROTECTION_SECONDS = 7 * 86_400
 MOST_PROTECTIONS = 20
 """The state item stays small."""
+MAYBE_DONE = "the change may have been made; node-fleet status shows it"
 NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")
 
 
@@ -56,7 +57,7 @@ def pause(
     seconds = seconds_of(length, "--for")
     if not reason.strip():
         raise WrongUseError("a pause needs a reason", hint='type: node-fleet pause --reason "kernel update" --for 2h')
-    with opening as target:
+    with opening as target, leaving(MAYBE_DONE):
         now = target.services.clock.now()
         order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)
         target.services.state.set_pause(order)
@@ -84,7 +85,7 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """End a pause, close the circuit breaker that failed joins have opened, or count a worker under notice again."""
-    with opening as target:
+    with opening as target, leaving(MAYBE_DONE):
         if breaker:
             _close_breaker(target, as_json=as_json)
             return
@@ -227,7 +228,7 @@ def unlock(
     as_json: JsonOption = False,
 ) -> None:
     """Release the lock by hand: shows its holder and the open operation, asks for confirmation, and records it."""
-    with opening as target:
+    with opening as target, leaving(MAYBE_DONE):
         state, now = target.services.state.load(), target.services.clock.now()
         lease, operation = state.lease, state.operation
         if lease is None:
@@ -265,8 +266,10 @@ def run(
     """Start a run now and follow it to its end."""
     with opening as target:
         now = target.services.clock.now()
-        name = target.start(f"manual-{now}", {"trigger": "manual", "dry_run": dry_run})
-        execution = follow(target, name)
+        name = f"manual-{now}"
+        with leaving(f"the run {name} continues if it had begun; node-fleet history --all lists it when it has ended"):
+            target.start(name, {"trigger": "manual", "dry_run": dry_run})
+            execution = follow(target, name)
     (row,) = rows_of([execution])
     end = execution.path[-1] if execution.path else ""
     answer = {

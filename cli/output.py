@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     WRONG_USE = 2
     NOTHING_DONE = 3
+    STOPPED = 130
 
 
 class CommandError(Exception):
@@ -44,6 +46,19 @@ class WrongUseError(CommandError):
 
     def __init__(self, text: str, *, hint: str) -> None:
         super().__init__(text, hint=hint, code=ExitCode.WRONG_USE)
+
+
+class StoppedError(Exception):
+    """Ctrl-C ended the command; the text says what is left."""
+
+
+@contextmanager
+def leaving(text: str) -> Iterator[None]:
+    """Ctrl-C inside the block ends the command with this text: what is left, and how to see or end it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StoppedError(text) from None
 
 
 class SafeConsole(Console):

@@ -24,6 +24,7 @@ from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
+from simulator.report.story import QuietGroup, account_of, quiet_groups
 
 DAY_SECONDS = 86400
 WEEK_MINUTES = 7 * 24 * 60
@@ -250,7 +251,7 @@ def history(
     opening: Opening,
     *,
     since: str = typer.Option("24h", "--since", help="How far to look back, such as 2h or 7d."),
-    everything: bool = typer.Option(False, "--all", help="Also list the runs that changed nothing."),
+    everything: bool = typer.Option(False, "--all", help="Also list the runs that changed nothing, by reason."),
     as_json: JsonOption = False,
 ) -> None:
     """List scale-ups, scale-downs, interruptions, clean-ups and failures."""
@@ -258,20 +259,33 @@ def history(
     with opening as target:
         now = target.services.clock.now()
         found = target.services.records.events(now - seconds, now + 1)
-    events = [one for one in found if everything or is_notable(one)]
+    events = [one for one in found if is_notable(one)]
     if as_json:
-        print_json([{"at": one.at, "kind": one.kind, "key": one.key, "data": one.data} for one in events])
+        shown = found if everything else events
+        print_json([{"at": one.at, "kind": one.kind, "key": one.key, "data": one.data} for one in shown])
         return
-    if not events:
-        say(f"no run changed anything within {since}; --all lists those runs too")
-        return
-    table("", ("time (UTC)", "what", "workers", "why or how", "execution"), [_event_row(one) for one in events])
+    if events:
+        table("", ("time (UTC)", "what", "workers", "why or how", "execution"), [_event_row(one) for one in events])
+    quiet = [(short(one.key), one.at, account_of(one.data)) for one in found if not is_notable(one)]
+    if everything:
+        columns = ("from (UTC)", "to", "runs", "why nothing changed", "executions")
+        table("Runs that changed nothing", columns, [_quiet_row(one) for one in quiet_groups(quiet)])
+    elif not events:
+        text = f"no run changed anything within {since}"
+        say(f"{text}; --all lists the reasons of {count_of(len(quiet), 'run')}" if quiet else text)
+
+
+def _quiet_row(group: QuietGroup) -> tuple[str, ...]:
+    begin, end = clock(group.first_at, day=True), clock(group.last_at, day=True)
+    names = dict.fromkeys((group.first, group.last))
+    return begin, end, str(group.runs), group.reason, " to ".join(names)
 
 
 def is_notable(event: Event) -> bool:
     """True for everything but a decision that changed nothing and did not fail."""
     data = event.data
-    return event.kind != "decision" or bool(data.get("operation") or data.get("outcome") or data.get("failure"))
+    dry_run = (data.get("outcome") or {}).get("kind") == "dry_run"
+    return event.kind != "decision" or dry_run or bool(data.get("operation") or data.get("failure"))
 
 
 def _event_row(event: Event) -> tuple[str, ...]:
@@ -279,22 +293,11 @@ def _event_row(event: Event) -> tuple[str, ...]:
     when = clock(event.at, day=True)
     if event.kind != "decision":
         return when, event.kind.replace("_", " "), "", str(data.get("text", "")), event.key
-    decision, outcome, failure = decision_of(event), data.get("outcome") or {}, data.get("failure") or {}
-    before = (data.get("fleet_before") or data.get("begun_with") or {}).get(
-        "workers", decision.get("workers_before", "")
-    )
-    after = outcome.get("workers_after") or before
-    what = "failed" if failure else outcome.get("kind") or decision.get("action", "none")
-    workers = f"{before} → {after}" if before != after else str(before)
-    return when, what.replace("_", " "), workers, _words(data, decision, outcome, failure), short(event.key)
-
-
-def _words(data: dict[str, Any], decision: dict[str, Any], outcome: dict[str, Any], failure: dict[str, Any]) -> str:
-    """The outcome, and the first reason."""
-    if failure:
-        return f"{failure['Error']}: {failure['Cause']}"
-    why = (data.get("operation") or {}).get("reason") or decision.get("sentence", "")
-    return "; ".join(text for text in (outcome.get("text"), why.split("; ")[0]) if text)
+    account = account_of(data)
+    before, after = ("" if account.before is None else str(account.before)), account.after
+    workers = f"{before} → {after}" if after is not None and str(after) != before else before
+    what = f"{account.what}, failed" if data.get("failure") else account.what
+    return when, what, workers, account.text, short(event.key)
 
 
 def decision_of(event: Event) -> dict[str, Any]:

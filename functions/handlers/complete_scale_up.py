@@ -36,11 +36,19 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
     answer = put(event, operation=operation, memory=memory, outcome=outcome, next="again" if again else "done")
     answer = put(answer, run=replace(run, round=run.round + again), node_count=workers)
+    if again:
+        answer["rounds"] = [*event.get("rounds", []), _round(operation)]
     before = known(event, "fleet_before", FleetBefore) or fleet_before(
         known(event, "snapshot", Snapshot), known(event, "operation", Operation), services.settings.tariff()
     )
     answer = put(answer, fleet_before=before)
     return add_alerts(answer, notes=[outcome.text] if again else [])
+
+
+def _round(operation: Operation) -> dict[str, Any]:
+    """What the record of the run keeps of a round when another one follows."""
+    names = ("operation_id", "kind", "requested", "workers_before", "reason")
+    return {name: getattr(operation, name) for name in names}
 
 
 def _memory(services: Services, memory: Memory, operation: Operation) -> Memory:

@@ -16,7 +16,10 @@ from node_fleet.logs import write_metrics
 from node_fleet.payload import known, take, to_payload
 from node_fleet.services import Services, load_services
 
-RECORDED = ("run", "snapshot", "decision", "memory_before", "operation", "outcome", "failure", "notes", "fleet_before")
+RECORDED = (
+    *("run", "snapshot", "decision", "memory_before", "selection", "operation", "rounds"),
+    *("outcome", "failure", "notes", "fleet_before"),
+)
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from simulator.report.graph import svg
-from simulator.report.story import Row, changed_something, rows_of
+from simulator.report.story import Row, changed_something, quiet_runs, rows_of
 from simulator.report.template import as_json, render_page
 
 if TYPE_CHECKING:
@@ -53,12 +53,14 @@ class Report:
 
 
 def render(report: Report) -> str:
-    """The page as text. Unless it shows everything, only executions that changed something or failed are on it."""
+    """The page as text: executions that changed something or failed, then the last of those with each other reason."""
+    groups = [] if report.everything else quiet_runs(report.executions)
+    alike = {group.last: group.runs for group in groups}
     shown = [e for e in report.executions if report.everything or changed_something(e) or e.status != "SUCCEEDED"]
+    shown += [e for e in report.executions if e.name in alike]
     data = {
         "points": [[p.at, p.load, p.pending, p.usable, p.joining, p.leaving] for p in report.points],
-        "runs": list(_runs(shown, rows_of(shown), tuple(report.definitions))),
-        "quiet": len(report.executions) - len(shown),
+        "runs": list(_runs(shown, rows_of(shown), tuple(report.definitions), alike)),
     }
     return render_page(
         TEMPLATE.read_text(encoding="utf-8"),
@@ -75,7 +77,10 @@ def _graph(name: str, definition: dict[str, Any]) -> Markup:
     return Markup('<div class="graph-box" data-machine="{}">{}</div>').format(name, Markup(svg(definition)))
 
 
-def _runs(executions: Iterable[Execution], rows: Iterable[Row], machines: Sequence[str]) -> Iterable[dict[str, Any]]:
+def _runs(
+    executions: Iterable[Execution], rows: Iterable[Row], machines: Sequence[str], alike: Mapping[str, int]
+) -> Iterable[dict[str, Any]]:
+    """alike: the name of an execution that stands for others which changed nothing for its reason -> how many."""
     for execution, row in zip(executions, rows, strict=True):
         yield {
             "name": row.name,
@@ -85,6 +90,7 @@ def _runs(executions: Iterable[Execution], rows: Iterable[Row], machines: Sequen
             "clock": row.clock,
             "trigger": row.trigger,
             "decision": row.decision,
+            "alike": alike.get(row.name, 0),
             "reason": row.reason,
             "path": row.path,
             "status": row.status,

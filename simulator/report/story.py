@@ -6,9 +6,12 @@ Everything is taken from the execution histories, so the table and the page say 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from node_fleet.domain.model.text import count_of
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -17,6 +20,8 @@ CHANGING = frozenset(
     {"LaunchNodes", "StartDrain", "TerminateNodes", "UndoDrain", "AbandonUnjoined", "ReapUnjoined"}
     | {"StartDeadlineDrain", "LaunchReplacement"}
 )
+_VARYING = re.compile(r"i-[0-9a-f]{8,17}|\d+(?:\.\d+)?")
+_SIGNS = {"scale_up": "+", "scale_down": "-"}
 BETWEEN = frozenset({"Choice", "Wait", "Pass"})
 
 
@@ -57,26 +62,79 @@ def rows_of(executions: Iterable[Execution]) -> list[Row]:
 
 def _row(execution: Execution) -> Row:
     found = _findings(execution)
-    first = found.operations[0] if found.operations else {}
-    before = first.get("workers_before", found.decision.get("workers_before"))
-    reason = first.get("reason") or found.decision.get("sentence", "")
+    account = account_of(found.as_record())
+    what, reason = account.what, account.reason
     if found.interruption:
-        reason = f"{found.interruption['instance_id']}: {found.interruption['why']}"
-    if found.failure:
-        reason = f"{found.failure['Error']}: {found.failure['Cause']}"
+        what = "replaced" if found.replaced else "drained"
+        reason = (
+            account.reason if found.failure else f"{found.interruption['instance_id']}: {found.interruption['why']}"
+        )
     return Row(
         name=execution.name,
         started_at=execution.started_at,
         ended_at=execution.ended_at,
         trigger="notice" if found.interruption else (execution.input or {}).get("trigger", "event"),
-        decision=_action(found),
+        decision=what,
         reason=reason,
         path=short_path(execution.path),
         tasks=short_path([visit.name for visit in execution.history if visit.type not in BETWEEN]),
         status=execution.status,
-        workers_before=before,
-        workers_after=found.outcome.get("workers_after") or before,
+        workers_before=account.before,
+        workers_after=account.after,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One run of the autoscaler in words, the same in history, explain, the report and its page.
+
+    what: "+2, then +1" for rounds, "-1", "dry run" or "none". outcome: how it ended; empty for a run that only decided.
+    """
+
+    what: str
+    reason: str
+    outcome: str = ""
+    before: int | None = None
+    after: int | None = None
+
+    @property
+    def text(self) -> str:
+        """How it ended, and why."""
+        return "; ".join(dict.fromkeys(filter(None, (self.outcome, self.reason))))
+
+
+def account_of(record: Mapping[str, Any]) -> Account:
+    """The account of a run from what ReleaseLock records of it."""
+    decision, outcome = record.get("decision") or {}, record.get("outcome") or {}
+    last = record.get("operation") or {}
+    operations = {one["operation_id"]: one for one in (*record.get("rounds", ()), *([last] if last else ()))}
+    first: Mapping[str, Any] = next(iter(operations.values()), {})
+    before = first.get("workers_before", decision.get("workers_before"))
+    failure = record.get("failure") or {}
+    reason = first.get("reason") or decision.get("sentence", "")
+    ended = outcome.get("text", "")
+    if not operations and outcome.get("kind") == "none":
+        # That no worker is eligible, and not the wish to remove one, is why nothing happened.
+        others = len((record.get("selection") or {}).get("kept", ())) - 1
+        reason, ended = f"{ended}, and {count_of(others, 'other')} kept" if others > 0 else ended, ""
+    if failure:
+        reason = f"{failure['Error']}: {failure['Cause']}"
+    return Account(
+        what=_what(operations.values(), decision, outcome),
+        reason=reason,
+        outcome=ended,
+        before=before,
+        after=outcome.get("workers_after") or before,
+    )
+
+
+def _what(operations: Collection[Mapping[str, Any]], decision: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
+    if operations:
+        return ", then ".join(f"{_SIGNS[one['kind']]}{one['requested']}" for one in operations)
+    if outcome:
+        return str(outcome.get("kind", "none")).replace("_", " ")
+    sign = _SIGNS.get(decision.get("action", ""), "")
+    return f"{sign}{decision['count']}" if sign else "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +147,16 @@ class Findings:
     decision: dict[str, Any]
     outcome: dict[str, Any]
     failure: dict[str, Any]
+    selection: dict[str, Any]
     interruption: dict[str, Any]
     replaced: bool
     operations: tuple[dict[str, Any], ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """The same in the form that ReleaseLock records, which has the rounds before the last one apart."""
+        *rounds, last = self.operations or ({},)
+        found = {"decision": self.decision, "outcome": self.outcome, "failure": self.failure, "rounds": rounds}
+        return {**found, "operation": last, "selection": self.selection}
 
 
 def _findings(execution: Execution) -> Findings:
@@ -102,7 +167,7 @@ def _findings(execution: Execution) -> Findings:
     for visit in execution.history:
         payload = visit.output if isinstance(visit.output, dict) else {}
         replaced = replaced or (visit.name == "ReplacementEnded" and payload.get("status") == "launched")
-        for key in ("outcome", "failure", "interruption"):
+        for key in ("outcome", "failure", "interruption", "selection"):
             if isinstance(payload.get(key), dict):
                 last[key] = payload[key]
         if isinstance(payload.get("operation"), dict):
@@ -113,27 +178,49 @@ def _findings(execution: Execution) -> Findings:
         decision=last.get("decision", {}),
         outcome=last.get("outcome", {}),
         failure=last.get("failure", {}),
+        selection=last.get("selection", {}),
         interruption=last.get("interruption", {}),
         replaced=replaced,
         operations=tuple(operations.values()),
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietGroup:
+    """Runs that changed nothing for the same reason. Times are epoch seconds; first, last: names of executions."""
+
+    reason: str
+    runs: int
+    first: str
+    last: str
+    first_at: float
+    last_at: float
+
+
+def quiet_groups(runs: Iterable[tuple[str, float, Account]]) -> list[QuietGroup]:
+    """Runs (name, start, account) by reason, in the order of their first run. The reason shown is that of the last.
+
+    Reasons are equal when their leading parts differ only in numbers and ids.
+    """
+    found: dict[str, QuietGroup] = {}
+    for name, at, account in runs:
+        key = _VARYING.sub("#", account.reason.partition("; ")[0])
+        group = found.get(key) or QuietGroup(
+            reason=account.reason, runs=0, first=name, last=name, first_at=at, last_at=at
+        )
+        found[key] = replace(group, reason=account.reason, runs=group.runs + 1, last=name, last_at=at)
+    return list(found.values())
+
+
+def quiet_runs(executions: Iterable[Execution]) -> list[QuietGroup]:
+    """The executions that changed nothing and did not fail, by reason."""
+    quiet = [one for one in executions if one.status == "SUCCEEDED" and not changed_something(one)]
+    return quiet_groups((one.name, one.started_at, account_of(_findings(one).as_record())) for one in quiet)
+
+
 def operations_of(execution: Execution) -> tuple[dict[str, Any], ...]:
     """Every operation of the run as its last state left it, in payload form and in the order they were begun."""
     return _findings(execution).operations
-
-
-def _action(found: Findings) -> str:
-    """'+2, then +1' for rounds, '-1', 'replaced' for an interruption, or the outcome of a run without any of them."""
-    signs = [f"{'+' if one['kind'] == 'scale_up' else '-'}{one['requested']}" for one in found.operations]
-    if signs:
-        return ", then ".join(signs)
-    if found.interruption:
-        return "replaced" if found.replaced else "drained"
-    count = found.decision.get("count", 0)
-    sign = {"scale_up": "+", "scale_down": "-"}.get(found.decision.get("action", ""), "")
-    return f"{sign}{count}" if sign else found.outcome.get("kind") or "none"
 
 
 def short_path(path: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ def test_the_projects_own_configuration_is_valid() -> None:
 def test_only_an_attached_cluster_may_name_its_nodes_by_private_dns_name(mode: str, is_refused: bool) -> None:
     entry = {"cluster_id": "shop", "mode": mode, "settings": {"node_name_rule": "private-dns-name"}}
     found = problems_of([{**entry, "regoin": "x"}])
-    assert any("NODE_NAME_RULE=private-dns-name: expected instance-id" in problem for problem in found) is is_refused
+    assert any("node_name_rule=private-dns-name: expected instance-id" in problem for problem in found) is is_refused
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_every_mistake_of_every_cluster_is_listed_at_once() -> None:
         "server.volume_gib=4: expected a whole number from 16 to 1000 GiB",
         "server.instance_type=big: expected an instance type",
         "cpu_up_percnt is not a setting (nearest: cpu_up_percent)",
-        "MIN_NODES=5 must be at most MAX_NODES=3",
+        "min_workers=5 must be at most max_workers=3",
         "clusters[1].cluster_id is missing",
         "attach.vpc_id=vpc-x: expected a VPC id",
         "attach.launch_template_version=$Latest: expected a whole number",
@@ -109,12 +109,12 @@ def test_a_missing_or_malformed_list_says_what_is_expected(raw: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem_text"),
     [
-        ({"interval_seconds": 90}, "INTERVAL_SECONDS=90: expected whole minutes"),
-        ({"instance_types": []}, "INSTANCE_TYPES is empty"),
+        ({"interval_seconds": 90}, "interval_seconds=90: expected whole minutes"),
+        ({"instance_types": []}, "instance_types is empty"),
         ({"instance_types": ["t3.small", "t4g.small"]}, "x86_64 and arm64 cannot share one image"),
         (
             {"instance_types": ["t3.small", "m5.large"], "cpu_credits": "standard"},
-            "CPU_CREDITS=standard with INSTANCE_TYPES=t3.small,m5.large: EC2 refuses a launch of m5.large",
+            "cpu_credits=standard with instance_types=t3.small,m5.large: EC2 refuses a launch of m5.large",
         ),
         ({"worker_volume_gib": 40}, "settings.worker_volume_gib: use workers.volume_gib (mode new)"),
         ({"worker_public_address": False}, "settings.worker_public_address: workers of mode new always have"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
 import boto3
@@ -14,8 +12,7 @@ from moto import mock_aws
 
 from cdk_app.config import ClusterConfig, read_clusters
 from cdk_app.synth import attach_context, project_context
-from cdk_app.workflow import ROOT
-from cli import deploy_check
+from cli import deploy_check, start
 from cli.deploy_check import changed_fixed_settings, main, refusals
 from cli.doctor import fixed_settings
 from cli.launch_template import image_problems, template_problems
@@ -217,18 +214,15 @@ def test_without_credentials_nothing_is_checked_and_the_cdk_continues(
 def test_the_start_script_runs_the_check_before_a_deployment_and_stops_when_it_refuses(
     words: list[str], checked: bool, refused: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader = SourceFileLoader("start_script", str(ROOT / "node-fleet"))
-    script = module_from_spec(spec_from_loader("start_script", loader))  # type: ignore[arg-type]
-    loader.exec_module(script)
     commands: list[list[str]] = []
 
     def run(command: list[str], folder: Any = None) -> int:
         commands.append(command[1:])
         return refused if deploy_check.__name__ in command else 0
 
-    monkeypatch.setattr(script, "run", run)
-    monkeypatch.setattr(script, "install", lambda requirements: None)
-    ended = script.main(["cdk", *words])
+    monkeypatch.setattr(start, "run", run)
+    monkeypatch.setattr(start, "install", lambda requirements: None)
+    ended = start.main(["cdk", *words])
     expected = [["-m", "cli.deploy_check", *words]] if checked else []
     assert commands == expected + ([] if checked and refused else [words])
     assert ended == (refused if checked else 0)

@@ -28,7 +28,7 @@ def problem(**raw: Any) -> str:
 def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_semicolon() -> None:
     with pytest.raises(InvalidSettingsError) as caught:
         Settings.from_mapping({"min_workers": -1, "timezone": "Asia; Dhaka"})
-    assert [text.partition("=")[0] for text in caught.value.problems] == ["MIN_NODES", "TIMEZONE"]
+    assert [text.partition("=")[0] for text in caught.value.problems] == ["min_workers", "timezone"]
 
 
 @pytest.mark.parametrize(
@@ -36,45 +36,45 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
     [
         (
             {"cpu_down_percent": 70, "cpu_up_percent": 70},
-            "SCALE_DOWN_THRESHOLD_CPU=70 must be below SCALE_UP_THRESHOLD_CPU=70",
+            "cpu_down_percent=70 must be below cpu_up_percent=70",
         ),
         (
             {"memory_down_percent": 80},
-            "SCALE_DOWN_THRESHOLD_MEMORY=80 must be below SCALE_UP_THRESHOLD_MEMORY=75",
+            "memory_down_percent=80 must be below memory_up_percent=75",
         ),
-        ({"cpu_urgent_percent": 60}, "SCALE_UP_THRESHOLD_CPU=70 must be at most URGENT_THRESHOLD_CPU=60"),
-        ({"min_workers": 9, "max_workers": 4}, "MIN_NODES=9 must be at most MAX_NODES=4"),
-        ({"step_normal": 3}, "STEP_NORMAL=3 must be at most STEP_URGENT=2"),
+        ({"cpu_urgent_percent": 60}, "cpu_up_percent=70 must be at most cpu_urgent_percent=60"),
+        ({"min_workers": 9, "max_workers": 4}, "min_workers=9 must be at most max_workers=4"),
+        ({"step_normal": 3}, "step_normal=3 must be at most step_urgent=2"),
         (
             {"prometheus_url": "https://ann:hunter2@metrics.example:9090/p"},
-            "PROMETHEUS_URL=https://metrics.example:9090/p contained a user or password",
+            "prometheus_url=https://metrics.example:9090/p contained a user or password",
         ),
-        ({"prometheus_url": "http://hunter2@metrics.example"}, "store them in the secret that PROMETHEUS_SECRET names"),
-        ({"interval_seconds": 300}, "INTERVAL_SECONDS=300 must be below READING_GAP_SECONDS=300"),
-        ({"cpu_readings": 0}, "CPU_READINGS=0: expected 1 to 30"),
-        ({"pending_readings": 0}, "PENDING_READINGS=0: expected 1 to 30"),
-        ({"readings_kept": 0}, "READINGS_KEPT=0: expected 1 to 60"),
+        ({"prometheus_url": "http://hunter2@metrics.example"}, "store them in the secret that prometheus_secret names"),
+        ({"interval_seconds": 300}, "interval_seconds=300 must be below reading_gap_seconds=300"),
+        ({"cpu_readings": 0}, "cpu_readings=0: expected 1 to 30"),
+        ({"pending_readings": 0}, "pending_readings=0: expected 1 to 30"),
+        ({"readings_kept": 0}, "readings_kept=0: expected 1 to 60"),
         (
             {"timezone": "Asia/Dacca_"},
-            "TIMEZONE=Asia/Dacca_: expected an IANA zone such as Asia/Dhaka (nearest: Asia/Dacca)",
+            "timezone=Asia/Dacca_: expected an IANA zone such as Asia/Dhaka (nearest: Asia/Dacca)",
         ),
-        ({"timezone": "Asia"}, "TIMEZONE=Asia: expected an IANA zone"),
-        ({"timezone": "../../etc/passwd"}, "TIMEZONE=../../etc/passwd: expected an IANA zone"),
-        ({"timezone": ""}, "TIMEZONE=: expected an IANA zone"),
+        ({"timezone": "Asia"}, "timezone=Asia: expected an IANA zone"),
+        ({"timezone": "../../etc/passwd"}, "timezone=../../etc/passwd: expected an IANA zone"),
+        ({"timezone": ""}, "timezone=: expected an IANA zone"),
         (
             {"preset": "algoritm"},
-            "PRESET=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme, adaptive "
+            "preset=algoritm: expected one of node-fleet, algorithm, flowchart, sequence, readme, adaptive "
             "(nearest: algorithm)",
         ),
-        ({"strategy": "step"}, "STRATEGY=step: expected one of thresholds, adaptive"),
-        ({"cooldown_by": "first"}, "COOLDOWN_BY=first: expected one of next, last"),
+        ({"strategy": "step"}, "strategy=step: expected one of thresholds, adaptive"),
+        ({"cooldown_by": "first"}, "cooldown_by=first: expected one of next, last"),
         ({"weekend_days": "fri,sut"}, "'sut' is not a day, expected mon to sun (nearest: sun)"),
         ({"cpu_reading": 3}, "cpu_reading is not a setting (nearest: cpu_readings)"),
         ({"schedules": "Mon 09:00-09:00: 4"}, "window 'Mon 09:00-09:00: 4' never opens"),
         ({"schedules": "2026-02-30 09:00-12:00: 4"}, "never opens: 2026-02-30 is not in the calendar"),
         ({"schedules": "Mon 24:00-02:00: 4"}, "never opens"),
         ({"schedules": "Mon 09:00-12:00: 0"}, "a minimum of 0 raises nothing, expected 1 or more"),
-        ({"schedules": "Mon 09:00-12:00: 40"}, "minimum 40 is above MAX_NODES=10"),
+        ({"schedules": "Mon 09:00-12:00: 40"}, "minimum 40 is above max_workers=10"),
         ({"schedules": "Moon 09:00-12:00: 4"}, "'moon' is not a day, expected Mon to Sun or a date"),
         (
             {"removal_windows": "Mon-Fri 09:00-17:00"},
@@ -150,13 +150,16 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
             "row 1: timezone: only a schedule has one, expected schedule and duration beside it",
         ),
         ({"schedules": "Mon 09:00-25:00: 4"}, "25:00 is not a time of day, expected 00:00 to 24:00"),
-        ({"projection_margin_percent": 50, "cpu_up_percent": 50, "cpu_down_percent": 20}, "PROJECTION_MARGIN=50"),
+        (
+            {"projection_margin_percent": 50, "cpu_up_percent": 50, "cpu_down_percent": 20},
+            "projection_margin_percent=50",
+        ),
         ({"custom_metrics": [{"name": "jobs", "query": "q"}]}, "metric jobs has no high and no low"),
         ({"custom_metrics": [{"name": "queue_dept"}]}, "metric queue_dept has no query and no high and no low"),
         ({"custom_metrics": [{"name": "queue_dept"}]}, "(nearest: queue_depth)"),
-        ({"custom_metrics": [{**QUEUE, "low": 10}]}, "CUSTOM_METRICS jobs: low=10 must be below high=10"),
-        ({"custom_metrics": [{**QUEUE, "readings": 0}]}, "CUSTOM_METRICS jobs: readings=0, expected 1 to 30"),
-        ({"custom_metrics": [QUEUE, QUEUE]}, "CUSTOM_METRICS jobs: given 2 times, expected once"),
+        ({"custom_metrics": [{**QUEUE, "low": 10}]}, "custom_metrics jobs: low=10 must be below high=10"),
+        ({"custom_metrics": [{**QUEUE, "readings": 0}]}, "custom_metrics jobs: readings=0, expected 1 to 30"),
+        ({"custom_metrics": [QUEUE, QUEUE]}, "custom_metrics jobs: given 2 times, expected once"),
         ({"custom_metrics": [{**QUEUE, "when_absent": "panic"}]}, "expected one of ignore, hold"),
         ({"custom_metrics": [{**QUEUE, "minimum_traffic": 1}]}, "minimum_traffic without traffic_query"),
         ({"custom_metrics": [{**QUEUE, "hihg": 1}]}, "unknown field 'hihg'"),
@@ -181,8 +184,8 @@ def test_everything_that_is_wrong_is_reported_at_once() -> None:
     for part in (
         "(nearest: readme)",
         "(nearest: Europe/Berlin)",
-        "SCALE_DOWN_THRESHOLD_CPU=90",
-        "CPU_READINGS=0",
+        "cpu_down_percent=90",
+        "cpu_readings=0",
         "never opens",
         "metric a has no high",
         "metric b has no high",

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
@@ -25,12 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def start_script() -> Any:
-    """The script `node-fleet` as a module."""
-    loader = SourceFileLoader("start_script", str(ROOT / "node-fleet"))
-    spec = importlib.util.spec_from_loader("start_script", loader)
-    assert spec is not None
+    """The module behind `node-fleet`, which tests change and no other test shares."""
+    spec = importlib.util.spec_from_file_location("start_script", ROOT / "cli" / "start.py")
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 

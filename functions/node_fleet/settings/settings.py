@@ -5,6 +5,7 @@ The deployment sets the environment that to_env() gives; the functions read it w
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -26,6 +27,9 @@ from node_fleet.settings.validation import contradictions
 _OLD_NAMES = {spec.old_env: spec.env for f in fields(SettingValues) if (spec := spec_of(f)).old_env}
 _OLD_NAMES |= {spec.old_env.lower(): f.name for f in fields(SettingValues) if (spec := spec_of(f)).old_env}
 """Earlier name -> name, for names in the environment and names in cdk.json."""
+_FILE_NAMES = {spec_of(f).env: f.name for f in fields(SettingValues)}
+"""Name in the environment -> name in cdk.json."""
+NOT_A_SETTING = " is not a setting"
 
 
 class Settings(SettingValues):
@@ -45,7 +49,17 @@ class Settings(SettingValues):
         """Read settings by field name (cdk.json, scenario files); texts are parsed as in the environment.
 
         instance_requirements stand for resolved_types, else for the types of the shipped table that meet them.
+
+        Raises:
+            InvalidSettingsError: as from_env, with the names of the fields.
         """
+        try:
+            return cls._from_mapping(raw, resolved_types)
+        except InvalidSettingsError as error:
+            raise InvalidSettingsError([_in_file_names(problem) for problem in error.problems]) from None
+
+    @classmethod
+    def _from_mapping(cls, raw: Mapping[str, Any], resolved_types: tuple[str, ...]) -> Settings:
         settings, problems = cls._read(*_with_current_names(raw))
         if settings.instance_requirements is None:
             return cls._checked(settings, problems)
@@ -88,7 +102,7 @@ class Settings(SettingValues):
         values: dict[str, Any] = {}
         for name, value in raw.items():
             if name not in known:
-                problems.append(f"{name} is not a setting{nearest(name, known)}")
+                problems.append(f"{name}{NOT_A_SETTING}{nearest(name, known)}")
                 continue
             try:
                 values[name] = parsed(known[name], value)
@@ -137,6 +151,14 @@ class Settings(SettingValues):
         """The part of to_env() that decisions obey."""
         decisive = {spec_of(f).env for f in fields(Policy)}
         return {name: value for name, value in self.to_env().items() if name in decisive}
+
+
+def _in_file_names(problem: str) -> str:
+    """A problem with the names that settings have in cdk.json, which is where its reader corrects it."""
+    if problem.endswith(NOT_A_SETTING):
+        name = problem.removesuffix(NOT_A_SETTING)
+        return f"{problem} (in cdk.json: {_FILE_NAMES[name]})" if name in _FILE_NAMES else problem
+    return re.sub(r"\b[A-Z][A-Z0-9_]+\b", lambda word: _FILE_NAMES.get(word.group(), word.group()), problem)
 
 
 def _with_current_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 from moto import mock_aws
 
 from cli import main as program
@@ -128,13 +129,60 @@ def test_a_fault_of_ours_is_one_line_too_unless_asked_for(
         program.main(["status"])
 
 
-def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def stopped(*_: object, **__: object) -> None:
+@pytest.mark.parametrize(
+    ("words", "place", "left"),
+    [
+        (["status", "--local"], "cli.target.simulated", "nothing was changed and nothing is left"),
+        (
+            ["simulate", "flash-sale"],
+            "simulator.simulation.Simulation.run",
+            "no report was written and nothing is left",
+        ),
+        (
+            ["pause", "--local", "--reason", "x"],
+            "cli.operate.getpass.getuser",
+            "the change may have been made; node-fl",
+        ),
+        (
+            ["run", "--local"],
+            "cli.operate.follow",
+            " continues if it had begun; node-fleet history --all lists it when",
+        ),
+    ],
+)
+def test_ctrl_c_says_what_was_stopped_and_what_is_left(
+    words: list[str], place: str, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "app", stopped)
-    code, _, err = run(capsys, "status")
-    assert (code, err) == (130, "node-fleet: stopped\n")
+    monkeypatch.setattr(place, stop)
+    monkeypatch.setattr("simulator.local_deployment.LocalDeployment.run_until", lambda *_, **__: None)
+    code, _, err = run(capsys, *words)
+    assert code == 130
+    assert f"node-fleet: {words[0]} was stopped; " in err
+    assert left in err.splitlines()[-1]
+
+
+def test_a_no_to_a_question_is_not_a_stop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise typer.Abort
+
+    monkeypatch.setattr(program, "app", refused)
+    code, _, err = run(capsys, "unlock")
+    assert (code, err) == (ExitCode.NOTHING_DONE, "node-fleet: nothing was done\n")
+
+
+def test_a_file_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "/srv/cache/synth")
+
+    monkeypatch.setattr(program, "app", refused)
+    code, _, err = run(capsys, "demo")
+    assert code == ExitCode.FAILED
+    assert err.startswith("node-fleet: cannot use /srv/cache/synth: Permission denied; check that ")
 
 
 @pytest.mark.parametrize(

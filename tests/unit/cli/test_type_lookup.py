@@ -206,13 +206,13 @@ def test_a_damaged_file_of_the_record_is_named(configure: Configure, text: str) 
     [
         ({"instance_types": ["t3.small"]}, None, "has no instance_requirements that can be read"),
         ({"instance_requirements": {"vcpus": [2, 1], "memory_gib": [1, 2]}}, None, "no instance_requirements that can"),
-        ({"instance_requirements": REQUIRED, "min_workers": 99}, None, "MIN_NODES=99 must be at most MAX_NODES=10"),
+        ({"instance_requirements": REQUIRED, "min_workers": 99}, None, "min_workers=99 must be at most max_workers=10"),
         ({"instance_requirements": REQUIRED}, (), f"EC2 in {REGION} selects no type"),
         ({"instance_requirements": REQUIRED}, ("z1d.large", "m7i.large"), "selects 2 types, of which none has a size"),
         (
             {"instance_requirements": REQUIRED, "cpu_credits": "standard"},
             ("t3.small", "c6i.large"),
-            "CPU_CREDITS=standard with INSTANCE_TYPES=t3.small,c6i.large",
+            "cpu_credits=standard with instance_types=t3.small,c6i.large",
         ),
     ],
 )

@@ -124,8 +124,8 @@ events:
     ("addition", "message"),
     [
         ("settings: {max_worker: 3}", "line 6: settings.max_worker: max_worker is not a setting"),
-        ("settings: {max_workers: 0}", "line 6: settings.max_workers: MAX_NODES=0: expected 1 to 1000"),
-        ("settings: {MAX_NODES: 0}", "line 6: settings.MAX_NODES: MAX_NODES=0: expected 1 to 1000"),
+        ("settings: {max_workers: 0}", "line 6: settings.max_workers: max_workers=0: expected 1 to 1000"),
+        ("settings: {MAX_NODES: 0}", "line 6: settings.MAX_NODES: max_workers=0: expected 1 to 1000"),
         ("boot: [{kind: slwo}]", "boot[0].kind: 'slwo' is not known; did you mean slow?"),
         ("events: [{at: 1m, do: prometheus_dwn}]", "'prometheus_dwn' is not known; did you mean prometheus_down?"),
         ("events: [{at: 11m, do: api_down}]", "events[0].at: is after the scenario's end at 600 s"),

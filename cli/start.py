@@ -1,0 +1,265 @@
+"""Starts node-fleet on a machine that has nothing but Python: makes .venv, installs the pins, passes the arguments on.
+
+It imports only the standard library, because nothing else is installed at the first command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+STAMP = VENV / "node-fleet-pins"
+"""Written when .venv is complete: the digest of what was installed."""
+INSTALLED = not (ROOT / "pyproject.toml").exists()
+"""True in a copy that pip installed: its packages are those of the interpreter that runs."""
+PYTHON = Path(sys.executable) if INSTALLED else VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+MODULES = {"synth": "cdk_app.synth", "bench": "tests.performance.bench_workflow", "mutate": "tests.mutation"}
+"""Commands outside the command line."""
+PYTEST = {
+    "--failed": ["--last-failed", "--last-failed-no-failures=none"],
+    "--conformance": ["tests/conformance", "--all"],
+}
+"""Options of `test` that stand for others of pytest."""
+HELP_OF_TEST = """usage: ./node-fleet test [OPTION ...] [FILE ...]
+
+Check style, types and layers, then run the tests: all short ones and a sample of the long ones that changes by the day.
+
+  FILE ...           only the tests of these files or folders
+  --all              every test; CI runs exactly this
+  --changed          only the tests that the changes since main reach
+  --since COMMIT     with --changed: the changes since this commit
+  --failed           only the tests that failed in the last run
+  --conformance      only the tests with a real Kubernetes control plane
+  -k EXPRESSION      only the tests whose names match
+  --sample-seed N    draws the sample of an earlier run again
+  --schedules N      random schedules of faults and events: 50, 500 with --all
+
+Other options are those of pytest: .venv/bin/python -m pytest --help"""
+TYPED = ("functions/node_fleet", "functions/handlers", "simulator", "backtest", "cdk_app", "cli", "tools")
+WITHOUT_CDK = """
+[[tool.mypy.overrides]]
+module = ["aws_cdk.*"]
+follow_imports = "skip"
+"""
+"""To read the types of the CDK takes mypy over a minute: the quick tier leaves them out."""
+
+
+class SetUpError(Exception):
+    """The packages cannot be installed; the text says why and what would help."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command and return its status; every error of the set-up is one sentence."""
+    try:
+        return start(list(words))
+    except SetUpError as error:
+        return fail(str(error))
+    except OSError as error:
+        return fail(problem_of(error))
+    except KeyboardInterrupt:
+        say(stopped_text(words[0] if words else ""))
+        return 130
+
+
+def start(words: list[str]) -> int:
+    """Install what the command needs, then run it."""
+    command, rest = (words[0], words[1:]) if words else ("", [])
+    if INSTALLED and command in ("test", "bench", "mutate"):
+        return fail(f"{command} needs the sources: run ./node-fleet {command} in a clone of the repository")
+    if command == "test" and rest[:1] in (["-h"], ["--help"]):
+        print(HELP_OF_TEST)
+        return 0
+    try:
+        install("requirements-dev.txt" if command in ("test", "mutate") else "requirements.txt")
+    except subprocess.CalledProcessError as error:
+        raise SetUpError(f"setting up {VENV} failed: {error.cmd[2]} ended with status {error.returncode}") from error
+    if command == "test":
+        return test(rest)
+    if command == "cdk":
+        folder = Path.cwd() if INSTALLED else ROOT
+        refused = run([str(PYTHON), "-m", "cli.deploy_check", *rest], folder) if "deploy" in rest else 0
+        return refused or run([str(PYTHON.parent / "cdk"), *rest], folder)
+    return hand_over(MODULES[command], rest) if command in MODULES else hand_over("cli.main", words)
+
+
+def problem_of(error: OSError) -> str:
+    """A file or folder that cannot be used, why, and what would help."""
+    name = Path(error.filename or VENV)
+    fix = f"use a clone in a folder that you own; when {VENV} is damaged, remove it: the next command makes it again"
+    return f"cannot use {name}: {error.strerror}; {fix}"
+
+
+def stopped_text(command: str) -> str:
+    """What Ctrl-C stopped while this script itself was running, and what it left."""
+    if not is_complete():
+        return f"stopped: the packages in {VENV} are not complete; the next command completes them"
+    if command == "cdk":
+        return "stopped: a deployment that has begun continues in CloudFormation; its stack shows the events"
+    return f"stopped: {command or 'node-fleet'}; nothing has to be cleaned up"
+
+
+def install(requirements: str) -> None:
+    """Install what the pin file names, unless .venv has it already. The larger set includes the smaller one."""
+    if not is_installed(requirements):
+        with set_up_alone():
+            if not is_installed(requirements):  # by the command that set up meanwhile
+                set_up(requirements)
+
+
+def is_installed(requirements: str) -> bool:
+    """True when .venv holds these packages."""
+    if INSTALLED:
+        return True
+    # A folder that may not be read raises here: to set up inside it would fail with a longer text.
+    return is_complete() and STAMP.read_text(encoding="utf-8") in {pins(requirements), pins("requirements-dev.txt")}
+
+
+def is_complete() -> bool:
+    """True when some set-up has ended."""
+    return INSTALLED or (PYTHON.exists() and STAMP.exists())
+
+
+@contextlib.contextmanager
+def set_up_alone() -> Iterator[None]:
+    """Let the commands that start meanwhile wait. The lock is on the folder and ends with the process."""
+    folder = os.open(str(ROOT), os.O_RDONLY) if fcntl else None
+    try:
+        if folder is not None:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        if folder is not None:
+            os.close(folder)
+
+
+def set_up(requirements: str) -> None:
+    """Make .venv and install the packages."""
+    say(f"setting up .venv from {requirements} (once, and again when the pins change)")
+    if not STAMP.exists():  # completes an environment whose creation was interrupted
+        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+    # The pin files name every dependency, so nothing has to be resolved.
+    wanted = ["install", "--no-deps", "-r", str(ROOT / requirements)]
+    uv = shutil.which("uv")
+    if uv:
+        subprocess.run([uv, "pip", *wanted, "--python", str(PYTHON)], check=True)
+    else:
+        # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
+        pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], count_pins(requirements))
+    STAMP.write_text(pins(requirements), encoding="utf-8")
+
+
+def show_progress(command: list[str], total: int) -> None:
+    """Run pip and show which of the packages it works on: as a bar on a terminal, else as one line for each quarter."""
+    done = 0
+    kept: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        for line in pip.stdout or ():
+            kept.append(line)
+            words = line.split()
+            if words[:1] == ["Collecting"]:
+                done += 1
+                show_bar(done, total, words[1].partition("==")[0])
+            elif line.startswith("Installing collected packages"):
+                show_bar(total, total, f"unpacking {total} packages")
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    if pip.returncode:
+        sys.stderr.writelines(line for line in kept[-20:] if not line.startswith(("Collecting", "  Using cached")))
+        raise subprocess.CalledProcessError(pip.returncode, command)
+
+
+def show_bar(done: int, total: int, text: str) -> None:
+    """One step of the set-up."""
+    if sys.stderr.isatty():
+        filled = 30 * done // total
+        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {text:<40.40}", end="", file=sys.stderr, flush=True)
+    elif done % (total // 4) == 0 or done == total:
+        say(f"{done} of {total} packages: {text}")
+
+
+def count_pins(requirements: str) -> int:
+    """How many packages the pin files name."""
+    names = {"requirements.txt", requirements}
+    return sum("==" in line for name in names for line in (ROOT / name).read_text(encoding="utf-8").splitlines())
+
+
+def pins(requirements: str) -> str:
+    """The digest of the pin files."""
+    names = ("requirements.txt",) if requirements == "requirements.txt" else ("requirements.txt", requirements)
+    return hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in names)).hexdigest()
+
+
+def environment() -> dict[str, str]:
+    """Compiled modules have a place even with PYTHONDONTWRITEBYTECODE: to compile them again takes seconds."""
+    given = dict(os.environ)
+    if given.pop("PYTHONDONTWRITEBYTECODE", "") and not INSTALLED:
+        given["PYTHONPYCACHEPREFIX"] = str(ROOT / ".cache" / "pycache")
+    path = os.pathsep.join([str(PYTHON.parent), given.get("PATH", "")])
+    return {**given, "PATH": path, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "functions")])}
+
+
+def hand_over(module: str, words: list[str]) -> int:
+    """Go on as that module, in the environment with all packages."""
+    command = [str(PYTHON), "-m", module, *words]
+    if os.name == "nt":
+        return subprocess.run(command, env=environment(), check=False).returncode
+    os.execve(command[0], command, environment())
+
+
+def test(words: list[str]) -> int:
+    """Check style, types and layers, then run the tests of the quick tier, all of them, or those that are selected."""
+    checks = (
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("mypy", *types_to_check(words), *(folder for folder in TYPED if (ROOT / folder).is_dir())),
+        ("lint-imports",),
+    )
+    for tool, *rest in checks:
+        say(" ".join([tool, *rest]))
+        if run([str(PYTHON.parent / tool), *rest]):
+            return fail(f"{tool} failed, its findings are above; no test was run")
+    # A file's tests share a worker; tests/support/file_order.py says in which order the files go to the workers.
+    workers = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+    selected = [word for given in words for word in PYTEST.get(given, [given])]
+    return run([str(PYTHON), "-m", "pytest", *workers, *selected])
+
+
+def types_to_check(words: list[str]) -> tuple[str, ...]:
+    """Options of mypy: with --all none, otherwise those that take every type of the CDK as it comes."""
+    if "--all" in words:
+        return ()
+    config = ROOT / ".cache" / "mypy_without_cdk.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8") + WITHOUT_CDK, encoding="utf-8")
+    any_type = ("--allow-subclassing-any", "--no-warn-return-any")
+    return ("--config-file", str(config), "--cache-dir", str(ROOT / ".mypy_cache" / "without_cdk"), *any_type)
+
+
+def run(command: list[str], folder: Path = ROOT) -> int:
+    """Run a command with all packages and return its status."""
+    return subprocess.run(command, cwd=str(folder), env=environment(), check=False).returncode
+
+
+def say(text: str) -> None:
+    """Print a line on standard error."""
+    print(f"node-fleet: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> int:
+    """Print why nothing was done; the status of it."""
+    say(text)
+    return 1
