@@ -118,8 +118,7 @@ def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: 
     if as_json:
         print_json(as_data(figures, rows, quiet, target))
         return
-    _show(rows, figures, money)
-    _show_quiet(quiet)
+    _show(rows, quiet, figures, money)
     say(f"\n{sentence(figures)}")
     say(f"Report: {target}  (simulated {scenario.duration_seconds / 60:.0f} minutes in {took:.0f} s)")
 
@@ -128,10 +127,10 @@ def _failed(execution: Execution) -> bool:
     return execution.status not in ("SUCCEEDED", "RUNNING")
 
 
-def _show(rows: list[Row], figures: Figures, money: Currency) -> None:
+def _show(rows: list[Row], quiet: list[QuietGroup], figures: Figures, money: Currency) -> None:
     out = console()
     out.print("\nExecutions that changed something", style="bold")
-    head = _line("time", "trigger", "decision", "workers", "reason, and the path")
+    head = _line("time", "trigger", "decision", "workers", "reason, and the path") if rows else "none"
     out.print(head, style="dim", no_wrap=True, overflow="ellipsis")
     for row in rows:
         why = row.reason
@@ -143,6 +142,8 @@ def _show(rows: list[Row], figures: Figures, money: Currency) -> None:
             out.print(_line(row.clock, row.trigger, row.decision, _workers(row), ""), style=colour, markup=False)
             out.print(Padding(Text(why, colour), (0, 0, 0, INDENT)))
         out.print(Padding(Text(row.tasks, "dim"), (0, 0, 0, INDENT)))
+    if quiet:
+        _show_quiet(quiet)
     out.print()
     facts(headline(figures, money).items())
 

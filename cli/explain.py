@@ -15,7 +15,7 @@ import typer
 from cdk_app.workflow import definitions
 from cli.observation import observe
 from cli.output import CommandError, console, facts, print_json, say, table
-from cli.status import LOOK_BACK_SECONDS, clock, decision_of, short
+from cli.status import HISTORY_AT, LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.why import why_pod, why_worker
 from node_fleet.adapters.records import Event
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from simulator.runner import Execution
 
 DAYS_BACK = 90 * 86400
-NOW = "now"
+NOW, AT_NOW = "now", "14m"
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
 KEPT = re.compile(r"worker (?P<worker>\S+): kept, (?P<reason>.*)", re.DOTALL)
 """The sentence of a worker that is not eligible, as SelectNodes records it."""
@@ -69,6 +69,11 @@ class Explained:
     answer: str = ""
 
 
+def is_about_now(subject: str) -> bool:
+    """False for the name of an execution, which may have ended long ago."""
+    return subject == NOW or is_worker(subject) or is_pod(subject)
+
+
 def is_worker(subject: str) -> bool:
     """True for the id of an instance."""
     return INSTANCE_ID.fullmatch(subject) is not None
@@ -79,7 +84,7 @@ def is_pod(subject: str) -> bool:
     return "/" in subject and ":" not in subject
 
 
-@on_cluster(at="14m")
+@on_cluster(at=lambda given: AT_NOW if is_about_now(given["subject"]) else HISTORY_AT)
 def explain(
     opening: Opening,
     *,
@@ -90,7 +95,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a decision, why a worker is still here (i-...), or why there is no worker for a pod (namespace/name)."""
-    about_now = subject == NOW or is_worker(subject) or is_pod(subject)
+    about_now = is_about_now(subject)
     with opening as target:
         if html is not None:
             write_page(last_execution(target) if about_now else target.execution(subject), html)

@@ -29,6 +29,8 @@ from simulator.report.story import QuietGroup, account_of, quiet_groups
 DAY_SECONDS = 86400
 WEEK_MINUTES = 7 * 24 * 60
 LOOK_BACK_SECONDS = 2 * 3600
+HISTORY_AT = "30m"
+"""With --local: the moment of the scenario at which its history is read. explain finds what history lists there."""
 
 
 def register(app: typer.Typer) -> None:
@@ -246,7 +248,7 @@ def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
         )
 
 
-@on_cluster(at="30m")
+@on_cluster(at=HISTORY_AT)
 def history(
     opening: Opening,
     *,

@@ -87,15 +87,21 @@ def open_target(
 Opening = contextlib.AbstractContextManager[Target]
 
 
-def on_cluster(*, at: str = "14m") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def on_cluster(
+    *, at: str | Callable[[dict[str, Any]], str] = "14m"
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that name a cluster. Its first argument opens the target: `with opening as target`.
 
-    `at` is the default of --at: the moment of the scenario at which the command has something to show.
+    `at` is the default of --at: the moment of the scenario at which the command has something to show; a function takes
+    the command's own arguments.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(**given: Any) -> None:
-            command(open_target(**{option.name: given.pop(option.name) for option in options}), **given)
+            chosen = {option.name: given.pop(option.name) for option in options}
+            if callable(at):
+                chosen["at"] = chosen["at"] or at(given)
+            command(open_target(**chosen), **given)
 
         options = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -104,7 +110,7 @@ def on_cluster(*, at: str = "14m") -> Callable[[Callable[..., None]], Callable[.
                 ("region", "", RegionOption),
                 ("local", False, LocalOption),
                 ("scenario", DEFAULT_SCENARIO, ScenarioOption),
-                ("at", at, AtOption),
+                ("at", "" if callable(at) else at, AtOption),
             )
         ]
         _, *own = inspect.signature(command, eval_str=True).parameters.values()

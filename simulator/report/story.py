@@ -20,6 +20,7 @@ CHANGING = frozenset(
     {"LaunchNodes", "StartDrain", "TerminateNodes", "UndoDrain", "AbandonUnjoined", "ReapUnjoined"}
     | {"StartDeadlineDrain", "LaunchReplacement"}
 )
+SERVER = "it is the server"
 _VARYING = re.compile(r"i-[0-9a-f]{8,17}|\d+(?:\.\d+)?")
 _SIGNS = {"scale_up": "+", "scale_down": "-"}
 BETWEEN = frozenset({"Choice", "Wait", "Pass"})
@@ -115,8 +116,9 @@ def account_of(record: Mapping[str, Any]) -> Account:
     ended = outcome.get("text", "")
     if not operations and outcome.get("kind") == "none":
         # That no worker is eligible, and not the wish to remove one, is why nothing happened.
-        others = len((record.get("selection") or {}).get("kept", ())) - 1
-        reason, ended = f"{ended}, and {count_of(others, 'other')} kept" if others > 0 else ended, ""
+        kept = [one for one in (record.get("selection") or {}).get("kept", ()) if not one.endswith(SERVER)]
+        others = f"; {count_of(len(kept) - 1, 'other worker')} kept too" if len(kept) > 1 else ""
+        reason, ended = f"{ended}{others}", ""
     if failure:
         reason = f"{failure['Error']}: {failure['Cause']}"
     return Account(

@@ -127,7 +127,20 @@ def test_history_is_quiet_about_quiet_runs_unless_asked(desk: Desk) -> None:
     quiet = desk.json("history", "--all")
     assert len(quiet) == sum(one.status == "SUCCEEDED" for one in desk.simulation.executions)
     code, out, _ = desk.run("history")
-    assert code == ExitCode.OK and "--all lists those runs too" in out
+    assert code == ExitCode.OK and f"--all lists the reasons of {len(quiet)} runs" in out
+    code, out, _ = desk.run("history", "--all")
+    assert code == ExitCode.OK and "Runs that changed nothing" in out and "-> no change" in out
+
+
+def test_a_worker_and_a_pod_are_explained(desk: Desk) -> None:
+    kept, (server, worker) = desk.json("explain", "now"), (desk.simulation.deployment.server_id, "i-0123456789abcdef0")
+    for row in kept["workers"]:
+        answer = desk.json("explain", row["instance"])["answer"]
+        assert answer.startswith(row["instance"]) and row["reason"] in answer
+    assert "kept: it is the server" in desk.json("explain", server)["answer"]
+    assert "is not a worker of this fleet" in desk.json("explain", worker)["answer"]
+    absent = desk.json("explain", "default/absent-1")["answer"]
+    assert absent.startswith("default/absent-1 is not among the pods that the scheduler found no worker for; ")
 
 
 def test_a_pause_is_seen_by_the_next_run_recorded_and_ended(desk: Desk) -> None:

@@ -14,11 +14,14 @@ import pytest
 from rich.console import Console
 
 from cli.demo import DEMO, as_data, report_of, write_report
+from cli.explain import explain_past
 from cli.live_view import simulated_live
+from cli.status import short
+from cli.target import LocalTarget
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Currency
 from simulator.report.figures import Figures, figures_of, headline
-from simulator.report.story import Row, changed_something, rows_of
+from simulator.report.story import Row, account_of, changed_something, quiet_runs, rows_of
 from simulator.runner import Execution
 from simulator.scenario.files import load_scenario
 from simulator.simulation import Simulation
@@ -170,19 +173,37 @@ def test_cost_is_the_price_of_every_workers_hours_as_ec2_was_asked(demo: Demo) -
 
 def test_the_report_carries_the_same_rows_figures_and_payloads(demo: Demo) -> None:
     data = json.loads(page_data(demo.page))
-    assert [(run["decision"], run["before"], run["after"]) for run in data["runs"]] == [
+    changed = [run for run in data["runs"] if not run["alike"]]
+    assert [(run["decision"], run["before"], run["after"]) for run in changed] == [
         (row.decision, row.workers_before, row.workers_after) for row in demo.rows
     ]
     for name, value in headline(demo.figures, Currency()).items():
         assert f"<b>{value}</b><span>{name}</span>" in demo.page
-    for run, execution in zip(data["runs"], demo.changed, strict=True):
+    for run, execution in zip(changed, demo.changed, strict=True):
         assert [visit[0] for visit in run["steps"]["visits"]] == execution.path
         last = run["steps"]["visits"][-1]
         assert json.loads(run["steps"]["texts"][last[3]]) == execution.history[-1].input
-    assert data["quiet"] == len(demo.simulation.executions) - len(demo.changed)
+    assert sum(run["alike"] for run in data["runs"]) == len(demo.simulation.executions) - len(demo.changed)
+    assert all(run["reason"] and run["steps"]["visits"] for run in data["runs"] if run["alike"])
     assert max(point[2] for point in data["points"]) > 0, "the story shows pods that found no place"
     for address in ("http://", "https://", "src="):
         assert address not in demo.page.replace("http://www.w3.org/2000/svg", ""), "the page needs no network"
+
+
+def test_history_and_explain_agree_with_the_report_on_every_run(demo: Demo) -> None:
+    target = LocalTarget(demo.simulation, "here")
+    events = target.services.records.events(0, int(target.clock.now()) + 1, kind="decision")
+    recorded = {short(event.key): account_of(event.data) for event in events}
+    rows = [row for row in rows_of(demo.simulation.executions) if row.name in recorded]
+    assert len(rows) == len(recorded) > 30
+    assert any("then" in row.decision for row in rows), "a run with several rounds is among them"
+    for row in rows:
+        account = recorded[row.name]
+        assert (account.what, account.before, account.after, account.reason) == (
+            *(row.decision, row.workers_before, row.workers_after),
+            row.reason,
+        )
+        assert explain_past(target, row.name).account == account
 
 
 def test_progress_is_answer_line_by_line_where_nobody_looks(demo: Demo) -> None:
@@ -193,9 +214,12 @@ def test_progress_is_answer_line_by_line_where_nobody_looks(demo: Demo) -> None:
 
 
 def test_json_has_the_figures_and_the_rows(demo: Demo) -> None:
-    answer = json.loads(json.dumps(as_data(demo.figures, demo.rows, Path("r.html"))))
+    answer = json.loads(
+        json.dumps(as_data(demo.figures, demo.rows, quiet_runs(demo.simulation.executions), Path("r.html")))
+    )
     assert answer["figures"]["launched"] == demo.figures.launched
     assert [row["time"] for row in answer["executions"]] == [row.clock for row in demo.rows]
+    assert sum(group["runs"] for group in answer["unchanged"]) == len(demo.simulation.executions) - len(demo.changed)
     assert report_of(demo.simulation, demo.figures, Currency()).title == "Flash sale"
 
 

@@ -11,7 +11,7 @@ import pytest
 from cli.explain import execution_report
 from simulator.report.page import Report, render
 from tests.support.browser import PHONE, Browser, browser
-from tests.support.report_pages import FAILED, NASTY, UP, execution, report
+from tests.support.report_pages import FAILED, NASTY, QUIET, UP, execution, report
 
 PNG = b"\x89PNG"
 CONTRASTS = r"""
@@ -154,7 +154,24 @@ def test_the_page_of_one_execution_shows_its_way_at_once(desk: Browser, tmp_path
     assert desk.complaints() == []
 
 
-def test_a_report_without_any_change_is_still_a_page(desk: Browser, tmp_path: Path) -> None:
+def test_a_report_without_any_execution_is_still_a_page(desk: Browser, tmp_path: Path) -> None:
     shown(desk, tmp_path, report(executions=()))
-    assert desk.run("return document.getElementById('chosen').textContent") == "No execution changed anything"
+    assert desk.run("return document.getElementById('chosen').textContent") == "There is no execution"
+    assert desk.complaints() == []
+
+
+def test_runs_that_changed_nothing_are_one_row_for_each_reason_and_open_like_any_other(
+    desk: Browser, tmp_path: Path
+) -> None:
+    quiet = [
+        execution(number, QUIET, action="none", reason="no worker is eligible: a is a Job pod") for number in (1, 2)
+    ]
+    shown(desk, tmp_path, report(executions=(execution(0, UP), *quiet)))
+    rows = desk.run("return [...document.querySelectorAll('#rows li')].map(li => li.querySelector('.act').textContent)")
+    assert rows == ["+1", "none, 2 runs"]
+    assert desk.run("return document.getElementById('quiet').hidden") is False
+    desk.run("document.querySelectorAll('#rows li')[1].click()")
+    chosen = desk.run("return document.getElementById('chosen').textContent")
+    assert chosen.startswith("Path of run-2: none")
+    assert desk.run("return document.querySelectorAll('#steps details').length") == len(QUIET)
     assert desk.complaints() == []

@@ -14,6 +14,7 @@ from simulator.runner import Execution
 START = 1_780_300_800.0
 UP = ("AcquireLock", "LockStatus", "CollectMetrics", "Decide", "Route", "LaunchNodes", "LaunchStatus", "WaitForJoin")
 UP += ("CheckJoin", "JoinStatus", "CompleteScaleUp", "MoreDemand", "Notify", "ReleaseLock")
+QUIET = ("AcquireLock", "LockStatus", "CollectMetrics", "Decide", "Route", "ReleaseLock")
 FAILED = ("AcquireLock", "LockStatus", "CollectMetrics", "Decide", "Route", "LaunchNodes", "FailScaleUp", "Notify")
 FAILED += ("ReleaseLock", "RunFailed")
 NASTY = '</script><img src=x onerror="document.title=1"> & <b>pods</b>'
@@ -46,7 +47,9 @@ def _at(epoch: float) -> str:
     return dt.datetime.fromtimestamp(epoch, tz=dt.UTC).isoformat()
 
 
-def execution(number: int, path: Iterable[str], *, status: str = "SUCCEEDED", reason: str = "pending 3") -> Execution:
+def execution(
+    number: int, path: Iterable[str], *, status: str = "SUCCEEDED", action: str = "scale_up", reason: str = "pending 3"
+) -> Execution:
     start = START + number * 600
     payload = {
         "decision": {"action": "scale_up", "count": 1, "sentence": reason, "workers_before": number + 2},
@@ -60,6 +63,8 @@ def execution(number: int, path: Iterable[str], *, status: str = "SUCCEEDED", re
         },
         "outcome": {"kind": "scaled_up", "workers_after": number + 3},
     }
+    if action == "none":
+        payload = {"decision": {"action": "none", "count": 0, "sentence": reason, "workers_before": 2}}
     if status == "FAILED":
         payload["failure"] = {"Error": "QuotaExceededError", "Cause": reason}
     steps = events(list(path), start, payload)

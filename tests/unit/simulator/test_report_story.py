@@ -9,7 +9,7 @@ import pytest
 
 from cdk_app.workflow import definitions
 from simulator.report.graph import all_edges, flattened, layout, mermaid, picture, svg
-from simulator.report.story import changed_something, rows_of, short_path
+from simulator.report.story import account_of, changed_something, quiet_groups, quiet_runs, rows_of, short_path
 from simulator.runner import Execution
 from tests.support.report_pages import FAILED, UP, events, execution
 
@@ -91,6 +91,52 @@ def test_a_run_that_decided_nothing_is_none_and_changed_nothing() -> None:
 def test_a_run_without_any_input_or_payload_still_has_a_row() -> None:
     (row,) = rows_of([run_of((), {})])
     assert (row.trigger, row.decision, row.path, row.workers_before) == ("event", "none", "", None)
+
+
+DECIDED = {"action": "scale_down", "count": 1, "sentence": "idle 600 of 600 s -> -1; CPU 3 %", "workers_before": 4}
+NO_WORKER = {"kind": "none", "text": "no worker was removed: no worker is eligible: worker i-0a: kept, a is a Job pod"}
+KEPT = ["worker i-0a: kept, a is a Job pod", "worker i-0b: kept, b is a Job pod", "worker i-0c: kept, it is the server"]
+
+
+def test_a_removal_for_which_no_worker_is_eligible_changed_nothing_for_that_reason() -> None:
+    account = account_of({"decision": DECIDED, "outcome": NO_WORKER, "selection": {"kept": KEPT}})
+    assert (account.what, account.before, account.after) == ("none", 4, 4)
+    assert account.reason == f"{NO_WORKER['text']}; 1 other worker kept too"
+    assert account.text == account.reason, "it is not said twice"
+
+
+def test_a_dry_run_and_a_failure_are_accounted_for() -> None:
+    dry = account_of({"decision": DECIDED, "outcome": {"kind": "dry_run", "text": "dry run: would remove i-0a"}})
+    assert (dry.what, dry.outcome) == ("dry run", "dry run: would remove i-0a")
+    failed = account_of({"decision": DECIDED, "failure": {"Error": "Ec2Error", "Cause": "throttled; twice"}})
+    assert (failed.what, failed.reason) == ("-1", "Ec2Error: throttled; twice")
+    assert account_of({}).what == "none"
+
+
+def test_quiet_runs_with_reasons_that_differ_only_in_numbers_and_ids_are_one_group() -> None:
+    reasons = [
+        "idle 120 of 600 s -> no change; CPU 3.1 %",
+        "no worker is eligible: worker i-0a1b2c3d4e: kept, db-0",
+        "idle 240 of 600 s -> no change; CPU 9 %",
+        "no worker is eligible: worker i-0ffffffff1: kept, db-0",
+        "cooldown 3 min left -> no change",
+    ]
+    runs = [
+        (f"run-{number}", number * 120.0, account_of({"decision": {"sentence": reason, "action": "none", "count": 0}}))
+        for number, reason in enumerate(reasons)
+    ]
+    groups = quiet_groups(runs)
+    assert [(one.runs, one.first, one.last, one.first_at, one.last_at, one.reason) for one in groups] == [
+        (2, "run-0", "run-2", 0.0, 240.0, reasons[2]),
+        (2, "run-1", "run-3", 120.0, 360.0, reasons[3]),
+        (1, "run-4", "run-4", 480.0, 480.0, reasons[4]),
+    ]
+
+
+def test_runs_that_changed_something_or_failed_are_not_quiet() -> None:
+    decided = {"Decide": {"decision": {**DECIDED, "action": "none", "count": 0}}}
+    quiet = run_of(("AcquireLock", "Decide", "ReleaseLock"), decided)
+    assert [one.runs for one in quiet_runs([quiet, execution(0, UP), execution(1, FAILED, status="FAILED")])] == [1]
 
 
 @pytest.mark.parametrize("name", ["autoscaler", "interruption"])
