@@ -19,6 +19,7 @@ from node_fleet.domain.cost.fleet_cost import (
 )
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
+from node_fleet.domain.model.text import count_of
 from node_fleet.payload import table_rows
 from node_fleet.settings import Settings
 from simulator.cluster.views import SnapshotLine
@@ -174,7 +175,7 @@ def sentence(figures: Figures) -> str:
     )
     if figures.workers_highest == figures.workers_start:
         grew = f"never needed more than its {figures.workers_start} workers and ended with {figures.workers_end}"
-    failed = f"; {figures.failed} runs failed" if figures.failed else "; no run failed"
+    failed = f"; {count_of(figures.failed, 'run')} failed" if figures.failed else "; no run failed"
     waited = f", no pod waited for capacity longer than {_time(figures.longest_wait_seconds)}"
     return f"The fleet {grew}{waited if figures.longest_wait_seconds else ''}{failed}."
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.notify.message import plain_failure
 
 if TYPE_CHECKING:
     from simulator.runner import Execution
@@ -112,7 +113,7 @@ def account_of(record: Mapping[str, Any]) -> Account:
     first: Mapping[str, Any] = next(iter(operations.values()), {})
     before = first.get("workers_before", decision.get("workers_before"))
     failure = record.get("failure") or {}
-    reason = first.get("reason") or decision.get("sentence", "")
+    reason = first.get("reason") or decision.get("sentence") or record.get("detail", "")
     ended = outcome.get("text", "")
     if not operations and outcome.get("kind") == "none":
         # That no worker is eligible, and not the wish to remove one, is why nothing happened.
@@ -120,6 +121,7 @@ def account_of(record: Mapping[str, Any]) -> Account:
         others = f"; {count_of(len(kept) - 1, 'other worker')} kept too" if len(kept) > 1 else ""
         reason, ended = f"{ended}{others}", ""
     if failure:
+        failure = plain_failure(failure)
         reason = f"{failure['Error']}: {failure['Cause']}"
     return Account(
         what=_what(operations.values(), decision, outcome),
@@ -143,13 +145,15 @@ def _what(operations: Collection[Mapping[str, Any]], decision: Mapping[str, Any]
 class Findings:
     """What one execution left in its payloads: the first decision, the last outcome, every operation as it ended.
 
-    interruption: the announcement that an interruption run answers; replaced: whether it launched a replacement.
+    detail: why a run ended early, for example because another one holds the lock. interruption: the announcement that
+    an interruption run answers; replaced: whether it launched a replacement.
     """
 
     decision: dict[str, Any]
     outcome: dict[str, Any]
     failure: dict[str, Any]
     selection: dict[str, Any]
+    detail: str
     interruption: dict[str, Any]
     replaced: bool
     operations: tuple[dict[str, Any], ...]
@@ -158,14 +162,14 @@ class Findings:
         """The same in the form that ReleaseLock records, which has the rounds before the last one apart."""
         *rounds, last = self.operations or ({},)
         found = {"decision": self.decision, "outcome": self.outcome, "failure": self.failure, "rounds": rounds}
-        return {**found, "operation": last, "selection": self.selection}
+        return {**found, "operation": last, "selection": self.selection, "detail": self.detail}
 
 
 def _findings(execution: Execution) -> Findings:
     """One round of a scale-up is one operation, so a run of three rounds has three."""
     last: dict[str, dict[str, Any]] = {}
     operations: dict[str, dict[str, Any]] = {}
-    replaced = False
+    replaced, detail = False, ""
     for visit in execution.history:
         payload = visit.output if isinstance(visit.output, dict) else {}
         replaced = replaced or (visit.name == "ReplacementEnded" and payload.get("status") == "launched")
@@ -176,11 +180,13 @@ def _findings(execution: Execution) -> Findings:
             operations[payload["operation"]["operation_id"]] = payload["operation"]
         if isinstance(payload.get("decision"), dict):
             last.setdefault("decision", payload["decision"])
+        detail = str(payload.get("detail", detail))
     return Findings(
         decision=last.get("decision", {}),
         outcome=last.get("outcome", {}),
         failure=last.get("failure", {}),
         selection=last.get("selection", {}),
+        detail=detail,
         interruption=last.get("interruption", {}),
         replaced=replaced,
         operations=tuple(operations.values()),

@@ -78,35 +78,35 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
         ({"schedules": "Moon 09:00-12:00: 4"}, "'moon' is not a day, expected Mon to Sun or a date"),
         (
             {"removal_windows": "Mon-Fri 09:00-17:00"},
-            "REMOVAL_WINDOWS=Mon-Fri 09:00-17:00: cannot read window 'Mon-Fri 09:00-17:00', expected e.g. "
+            "removal_windows=Mon-Fri 09:00-17:00: cannot read window 'Mon-Fri 09:00-17:00', expected e.g. "
             "'only: Mon-Fri 09:00-17:00'",
         ),
         (
             {"headroom_workers": 1, "headroom_pods": {"count": 3, "cpu_milli": 500, "memory_mib": 512}},
-            "HEADROOM_WORKERS=1 and HEADROOM_PODS=3 pods of 500m CPU and 512 MiB: keep one of them",
+            "headroom_workers=1 and headroom_pods=3 pods of 500m CPU and 512 MiB: keep one of them",
         ),
         (
             {"headroom_workers": 1, "preset": "adaptive"},
-            "HEADROOM_WORKERS=1 with STRATEGY=adaptive: adaptive learns its headroom",
+            "headroom_workers=1 with strategy=adaptive: adaptive learns its headroom",
         ),
         (
             {"headroom_pods": {"count": 3, "cpu_milli": 4000, "memory_mib": 512}},
-            "HEADROOM_PODS=3 pods of 4000m CPU and 512 MiB: no type of INSTANCE_TYPES=t3.small holds such a pod",
+            "headroom_pods=3 pods of 4000m CPU and 512 MiB: no type of instance_types=t3.small holds such a pod",
         ),
         (
             {"headroom_pods": {"count": 1, "cpu_milli": 100, "memory_mib": 1905}},
-            "no type of INSTANCE_TYPES=t3.small holds such a pod",
+            "no type of instance_types=t3.small holds such a pod",
         ),
         (
             {"headroom_pods": {"count": 0, "cpu_milli": 500, "memory_mib": 512}},
-            "HEADROOM_PODS={'count': 0, 'cpu_milli': 500, 'memory_mib': 512}: count=0, expected 1 to 1000",
+            "headroom_pods={'count': 0, 'cpu_milli': 500, 'memory_mib': 512}: count=0, expected 1 to 1000",
         ),
         ({"headroom_pods": '{"count": 3}'}, 'expected an object such as {"count": 3, "cpu_milli": 500'),
         ({"headroom_pods": "3"}, "expected an object such as"),
         ({"headroom_pods": "{"}, "expected an object such as"),
-        ({"headroom_workers": 10}, "HEADROOM_WORKERS=10 must be below MAX_NODES=10"),
+        ({"headroom_workers": 10}, "headroom_workers=10 must be below max_workers=10"),
         ({"removal_windows": "only: Mon 09:00-09:00"}, "window 'only: Mon 09:00-09:00' never opens"),
-        ({"removal_windows": 7}, 'REMOVAL_WINDOWS=7: expected text such as "only: Mon-Fri 09:00-17:00"'),
+        ({"removal_windows": 7}, 'removal_windows=7: expected text such as "only: Mon-Fri 09:00-17:00"'),
         ({"disruption_budgets": "[{"}, 'expected a JSON list such as [{"nodes": "1"}]'),
         ({"disruption_budgets": {"nodes": 1}}, 'expected a list such as [{"nodes": "1"}]'),
         ({"disruption_budgets": [3]}, 'row 1, 3: expected an object such as {"nodes": "1"}'),

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -76,6 +77,16 @@ CLOCK_GRAIN_SECONDS = 1e-6
 """Epoch seconds as floats are no finer than 0.24 microseconds: a shorter rest would never pass."""
 
 
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Leave out the log of failed states, which names classes of moto: the history has the same failures."""
+    logger = logging.getLogger("moto.stepfunctions")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
 class Interpreter:
     """moto's Amazon States Language interpreter in virtual time, quick, and strict where moto is lenient."""
 
@@ -90,6 +101,7 @@ class Interpreter:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_without_log())
             for part in (self._threads, self._waits, self._errors, self._lambda, self._ends):
                 stack.enter_context(part())
             yield

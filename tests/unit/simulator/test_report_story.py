@@ -133,6 +133,17 @@ def test_quiet_runs_with_reasons_that_differ_only_in_numbers_and_ids_are_one_gro
     ]
 
 
+def test_a_run_that_ended_before_it_decided_has_the_reason_of_that() -> None:
+    held = {"AcquireLock": {"status": "held", "detail": "run-7 holds the lock for 300 s"}}
+    (row,) = rows_of([run_of(("AcquireLock", "LockStatus", "AlreadyScaling"), held)])
+    assert (row.decision, row.reason) == ("none", "run-7 holds the lock for 300 s")
+
+
+def test_a_failure_is_shown_as_its_message_and_not_as_the_error_document_of_lambda() -> None:
+    document = json.dumps({"errorType": "Ec2Error", "errorMessage": "EC2: throttled", "stackTrace": ["..."]})
+    assert account_of({"failure": {"Error": "Ec2Error", "Cause": document}}).reason == "Ec2Error: EC2: throttled"
+
+
 def test_runs_that_changed_something_or_failed_are_not_quiet() -> None:
     decided = {"Decide": {"decision": {**DECIDED, "action": "none", "count": 0}}}
     quiet = run_of(("AcquireLock", "Decide", "ReleaseLock"), decided)

@@ -10,6 +10,7 @@ from typing import Any
 
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import Inspection
 
@@ -56,7 +57,8 @@ def choose(
         chosen.append(best)
         pool = [c for c in pool if c.node.fits_together and best.node.fits_together]
     names = ", ".join(c.instance.instance_id for c in chosen)
-    return Plan(targets=tuple(chosen), sentence=f"{names}: {_why(order)}; {len(eligibility.kept)} others kept")
+    others = count_of(len(eligibility.kept), "other")
+    return Plan(targets=tuple(chosen), sentence=f"{names}: {_why(order)}; {others} kept")
 
 
 def begin_removal(
