@@ -26,8 +26,9 @@ from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_s
 from backtest.trace import Trace, TraceError, read_csv
 from backtest.tune import tune
 from cdk_app.recorded_types import RecordError, read_records, recorded_types
+from cli import completion
 from cli.backtest_types import Asked, Market, compare_types, fleets_of
-from cli.output import CommandError, WrongUseError, note, print_json, say, table
+from cli.output import CommandError, WrongUseError, note, print_json, say, table, working
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
@@ -44,11 +45,18 @@ TraceArgument = Annotated[
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings: cdk.json, or a YAML or JSON file of names and values.")
 ]
-ChangedOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")]
+ChangedOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", autocompletion=completion.settings, help="One setting, NAME=VALUE; may be repeated."),
+]
 CompareOption = Annotated[bool, typer.Option("--compare", help="Also replay the presets and the reference policies.")]
 BesideOption = Annotated[
     list[str] | None,
-    typer.Option("--with", help="Also replay this policy, or the settings in this file; may be repeated."),
+    typer.Option(
+        "--with",
+        autocompletion=completion.policies,
+        help="Also replay this policy, or the settings in this file; may be repeated.",
+    ),
 ]
 TypesOption = Annotated[
     list[str] | None,
@@ -183,14 +191,15 @@ def _show_study(
     found: Trace, settings: Settings, assumptions: Assumptions, names: list[str], page: Path | None, *, as_json: bool
 ) -> None:
     """Replay the configuration beside the named policies and files of settings."""
-    shown = study(
-        found,
-        settings,
-        assumptions,
-        [name for name in names if name in policy_names()],
-        configurations=_configurations(names),
-        chart_seconds=_chart_seconds(found) if page else 0,
-    )
+    with working("replaying the trace"):
+        shown = study(
+            found,
+            settings,
+            assumptions,
+            [name for name in names if name in policy_names()],
+            configurations=_configurations(names),
+            chart_seconds=_chart_seconds(found) if page else 0,
+        )
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(render(shown), encoding="utf-8")
@@ -213,7 +222,8 @@ def _tune(
     tries: int,
     as_json: bool,
 ) -> None:
-    tuned = tune(found, raw, assumptions, limit_per_day=limit, share=share, max_tries=tries)
+    with working("replaying the trace with other settings"):
+        tuned = tune(found, raw, assumptions, limit_per_day=limit, share=share, max_tries=tries)
     if as_json:
         print_json(tuned_data(tuned))
     else:

@@ -15,7 +15,7 @@ import typer
 
 from cdk_app.workflow import ROOT
 from cli.live_prices import CurrentPrices, prices_for
-from cli.output import console, print_json, say, table
+from cli.output import console, print_json, say, table, working
 from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
 from node_fleet.domain.cost.control_plane_cost import MonthlyUsage, monthly_bill, monthly_usage
@@ -105,7 +105,7 @@ def cost(
     as_json: JsonOption = False,
 ) -> None:
     """Print the bill of the workers, the server and the control plane, with and without the always-free tier."""
-    with opening as target:
+    with opening as target, working("reading the instances, the metrics and the prices"):
         settings, instances = target.services.settings, target.services.ec2.instances()
         machine, cpu = server_of(target), measured_cpu(target)
         types = {*settings.instance_types, machine.instance_type, *(one.instance_type for one in instances)}

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cdk_app.workflow import definitions
+from cli import completion
 from cli.live_view import simulated_live
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, leaving, print_json, say, table
 from node_fleet.domain.cost.tariff import Currency
@@ -53,7 +54,9 @@ def demo(as_json: JsonOption = False, report: ReportOption = None, fixed: FixedO
 
 
 def simulate(
-    scenario: Annotated[str, typer.Argument(help="A shipped scenario's name, or a scenario file.")] = "",
+    scenario: Annotated[
+        str, typer.Argument(autocompletion=completion.scenarios, help="A shipped scenario's name, or a scenario file.")
+    ] = "",
     as_json: JsonOption = False,
     report: ReportOption = None,
     fixed: FixedOption = 5,

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdk_app.workflow import definitions
+from cli import completion
 from cli.observation import observe
-from cli.output import CommandError, console, facts, print_json, say, table
+from cli.output import CommandError, console, facts, print_json, say, table, working
 from cli.status import HISTORY_AT, LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.why import why_pod, why_worker
@@ -89,7 +90,11 @@ def explain(
     opening: Opening,
     *,
     subject: Annotated[
-        str, typer.Argument(help="'now', an execution's name or ARN, a worker (i-...), or a pod (namespace/name).")
+        str,
+        typer.Argument(
+            autocompletion=completion.subjects,
+            help="'now', an execution's name or ARN, a worker (i-...), or a pod (namespace/name).",
+        ),
     ] = NOW,
     html: Annotated[Path | None, typer.Option("--html", help="Write the execution as a page instead.")] = None,
     as_json: JsonOption = False,
@@ -100,7 +105,8 @@ def explain(
         if html is not None:
             write_page(last_execution(target) if about_now else target.execution(subject), html)
             return
-        found = explain_now(target, subject) if about_now else explain_past(target, subject)
+        with working("reading the cluster" if about_now else "reading the recorded runs"):
+            found = explain_now(target, subject) if about_now else explain_past(target, subject)
     if as_json:
         print_json(
             {

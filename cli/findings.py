@@ -8,7 +8,7 @@ from typing import Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cli.output import CommandError, console, print_json
+from cli.output import CommandError, console, print_json, working
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import NodeFleetError
 
@@ -38,18 +38,24 @@ class Check:
 def findings_of(checks: Iterable[Check]) -> Iterator[Finding]:
     """Run the checks in their order. A check that cannot be made is a failed one."""
     for check in checks:
-        try:
-            yield check.find()
-        except CommandError as error:
-            yield Finding(name=check.name, verdict="fail", saw=error.text, fix=error.hint or check.fix)
-        except (NodeFleetError, SecretError) as error:
-            yield Finding(name=check.name, verdict="fail", saw=str(error), fix=check.fix)
-        except ClientError as error:
-            saw = f"{error.response['Error']['Code']}: {error.response['Error'].get('Message', '')[:160]}"
-            yield Finding(name=check.name, verdict="fail", saw=saw, fix=check.fix)
-        except BotoCoreError as error:
-            fix = "check the network and the AWS profile"
-            yield Finding(name=check.name, verdict="fail", saw=str(error)[:200], fix=fix)
+        with working(f"checking: {check.name}"):
+            finding = _finding_of(check)
+        yield finding
+
+
+def _finding_of(check: Check) -> Finding:
+    try:
+        return check.find()
+    except CommandError as error:
+        return Finding(name=check.name, verdict="fail", saw=error.text, fix=error.hint or check.fix)
+    except (NodeFleetError, SecretError) as error:
+        return Finding(name=check.name, verdict="fail", saw=str(error), fix=check.fix)
+    except ClientError as error:
+        saw = f"{error.response['Error']['Code']}: {error.response['Error'].get('Message', '')[:160]}"
+        return Finding(name=check.name, verdict="fail", saw=saw, fix=check.fix)
+    except BotoCoreError as error:
+        fix = "check the network and the AWS profile"
+        return Finding(name=check.name, verdict="fail", saw=str(error)[:200], fix=fix)
 
 
 def report(checks: Iterable[Check], *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from cli import completion
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
 from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
@@ -80,7 +81,12 @@ def resume(
         typer.Option("--breaker", help="Close the circuit breaker and end back-offs of launches and removals."),
     ] = False,
     worker: Annotated[
-        str, typer.Option("--worker", help="Count this instance again: remove its interruption notice.")
+        str,
+        typer.Option(
+            "--worker",
+            autocompletion=completion.workers,
+            help="Count this instance again: remove its interruption notice.",
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -150,7 +156,7 @@ def _remove_notice(target: Target, instance_id: str, *, as_json: bool) -> None:
 def protect(
     opening: Opening,
     *,
-    worker: Annotated[str, typer.Argument(help="The instance id of the worker.")],
+    worker: Annotated[str, typer.Argument(autocompletion=completion.workers, help="The instance id of the worker.")],
     length: Annotated[str, typer.Option("--for", help="How long, such as 30m, 2h or 1d; at most 7d.")] = "2h",
     reason: Annotated[str, typer.Option("--reason", help="The reason, shown in status and explain.")] = "",
     end: Annotated[bool, typer.Option("--end", help="End the protection now.")] = False,
@@ -160,7 +166,7 @@ def protect(
     seconds = seconds_of(length, "--for")
     if seconds > LONGEST_PROTECTION_SECONDS:
         raise WrongUseError(f"--for {length} is too long", hint="at most 7d; protect the worker again before it ends")
-    with opening as target:
+    with opening as target, leaving(MAYBE_DONE):
         now = target.services.clock.now()
         if end:
             ended = _end_protection(target, worker, now)

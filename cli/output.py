@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, NoReturn
@@ -19,6 +19,12 @@ from rich.segment import Segment
 from rich.table import Table
 
 from node_fleet.domain.model.text import escape_hidden, printable
+
+LONGEST_ID = 32
+"""The longest number, id or name: an instance id has 19 characters, a zone 15. What is longer may wrap."""
+NARROWEST_TEXT = 24
+GAP = 2
+"""Characters between two columns."""
 
 
 class ExitCode(IntEnum):
@@ -61,6 +67,24 @@ def leaving(text: str) -> Iterator[None]:
         raise StoppedError(text) from None
 
 
+@contextmanager
+def working(text: str) -> Iterator[Callable[[float], None]]:
+    """Show on a terminal that something is being done; elsewhere nothing is printed.
+
+    The block may report the share that is done (0 to 1): then a bar and the time left are shown.
+    """
+    stage = console(stderr=True)
+    if not stage.is_terminal:
+        yield lambda share: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stage, transient=True) as shown:
+        task = shown.add_task(escape(text), total=None)
+        yield lambda share: shown.update(task, total=1.0, completed=share)
+
+
 class SafeConsole(Console):
     """A console whose texts, wherever they come from, cannot move the cursor, recolour or reorder what is printed."""
 
@@ -91,13 +115,42 @@ def print_json(value: Any) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; texts are printed as they are, never as markup."""
-    shown = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(columns):
-        shown.add_column(name, overflow="fold", no_wrap=number == 0)
-    for row in rows:
-        shown.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
-    console().print(shown)
+    """Print a table; texts are printed as they are, never as markup. Only sentences wrap, never a number or an id.
+
+    A column without any text is left out. Where the terminal is too narrow for that, each row is printed as names and
+    values, one below the other.
+    """
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    filled = [number for number in range(len(columns)) if not cells or any(row[number] for row in cells)]
+    columns, cells = [columns[number] for number in filled], [[row[number] for number in filled] for row in cells]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    is_text = [
+        any(len(one) > LONGEST_ID or one.count(" ") > 2 for one in column) for column in zip(*cells, strict=True)
+    ]
+    needed = sum(min(width, NARROWEST_TEXT) if text else width for width, text in zip(widths, is_text, strict=False))
+    out = console()
+    if cells and needed + GAP * (len(columns) - 1) > out.width:
+        _records(title, columns, cells)
+        return
+    if title:
+        out.print(escape(title), style="bold")
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), pad_edge=False, show_edge=False)
+    for name, text in zip(columns, is_text or [False] * len(columns), strict=True):
+        shown.add_column(name, overflow="fold", no_wrap=not text)
+    for row in cells:
+        shown.add_row(*map(escape, row))
+    out.print(shown)
+    out.print()
+
+
+def _records(title: str, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+    """Each row as a block: its first cell as the heading, then a line for each other cell that is not empty."""
+    out = console()
+    if title:
+        out.print(escape(title), style="bold")
+    for first, *others in cells:
+        out.print(escape(first), style="cyan")
+        facts((f"  {name}", value) for name, value in zip(columns[1:], others, strict=True) if value)
 
 
 def facts(rows: Iterable[tuple[str, object]], *, title: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from cli.output import facts, print_json, say, table
+from cli.output import facts, print_json, say, table, working
 from cli.target import JsonOption, Opening, Target, on_cluster, seconds_of
 from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.fleet_cost import fleet_hour
@@ -66,14 +66,14 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the fleet, the lock, the last decision and why, cooldowns, the circuit breaker, and the next schedule."""
-    with opening as target:
+    with opening as target, working("reading the state item, the instances and the last decision"):
         found = read_status(target)
     if as_json:
         print_json(as_data(found))
         return
     facts(status_rows(found), title=found.place)
     say()
-    table("Workers", ("instance", "zone", "type", "market", "state", "age", ""), _workers(found))
+    table("Workers", ("instance", "zone", "type", "market", "state", "age", "notice"), _workers(found))
 
 
 def read_status(target: Target) -> ClusterStatus:
@@ -258,7 +258,7 @@ def history(
 ) -> None:
     """List scale-ups, scale-downs, interruptions, clean-ups and failures."""
     seconds = seconds_of(since, "--since")
-    with opening as target:
+    with opening as target, working("reading the recorded runs"):
         now = target.services.clock.now()
         found = target.services.records.events(now - seconds, now + 1)
     events = [one for one in found if is_notable(one)]

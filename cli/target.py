@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
+from cli import completion
 from cli.configured import region_of
-from cli.output import CommandError, WrongUseError, note
+from cli.output import CommandError, WrongUseError, note, working
 from node_fleet.services import Services
 from node_fleet.settings import Settings
 
@@ -35,7 +36,12 @@ RegionOption = Annotated[
     str, typer.Option("--region", envvar="AWS_REGION", help="AWS region (from cdk.json, else from your AWS profile).")
 ]
 LocalOption = Annotated[bool, typer.Option("--local", help="Use the simulator instead of AWS.")]
-ScenarioOption = Annotated[str, typer.Option("--scenario", help="With --local: the scenario, by name or file.")]
+ScenarioOption = Annotated[
+    str,
+    typer.Option(
+        "--scenario", autocompletion=completion.scenarios, help="With --local: the scenario, by name or file."
+    ),
+]
 AtOption = Annotated[
     str, typer.Option("--at", help="With --local: time since the scenario began, such as 20m or 1h30m.")
 ]
@@ -274,8 +280,12 @@ def simulated(scenario_name: str, at: str) -> Iterator[LocalTarget]:
         whole = f"{scenario.duration_seconds / 60:.0f}m"
         raise WrongUseError(f"--at {at} is after the end of {scenario.name}", hint=f"it lasts {whole}")
     note(f"simulator: {scenario.name} after {at}")
-    with Simulation(scenario) as simulation:
-        simulation.deployment.run_until(scenario.start_at + seconds)
+    with contextlib.ExitStack() as stack:
+        with working(f"simulating {at} of {scenario.name}") as report:
+            share = scenario.duration_seconds / max(1, seconds)
+            progress = lambda done, _: report(min(1.0, done * share))  # noqa: E731
+            simulation = stack.enter_context(Simulation(scenario, progress=progress))
+            simulation.deployment.run_until(scenario.start_at + seconds)
         yield LocalTarget(simulation, f"{scenario.name} in the simulator, after {at}")
 
 
