@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdk_app.workflow import definitions
-from cli import completion
+from cli import cluster_completion
 from cli.observation import observe
 from cli.output import CommandError, console, facts, print_json, say, table, working
 from cli.status import HISTORY_AT, LOOK_BACK_SECONDS, clock, decision_of, short
@@ -92,7 +92,7 @@ def explain(
     subject: Annotated[
         str,
         typer.Argument(
-            autocompletion=completion.subjects,
+            autocompletion=cluster_completion.subjects,
             help="'now', an execution's name or ARN, a worker (i-...), or a pod (namespace/name).",
         ),
     ] = NOW,

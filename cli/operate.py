@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cli import completion
+from cli import cluster_completion
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
 from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
@@ -84,7 +84,7 @@ def resume(
         str,
         typer.Option(
             "--worker",
-            autocompletion=completion.workers,
+            autocompletion=cluster_completion.workers,
             help="Count this instance again: remove its interruption notice.",
         ),
     ] = "",
@@ -156,7 +156,9 @@ def _remove_notice(target: Target, instance_id: str, *, as_json: bool) -> None:
 def protect(
     opening: Opening,
     *,
-    worker: Annotated[str, typer.Argument(autocompletion=completion.workers, help="The instance id of the worker.")],
+    worker: Annotated[
+        str, typer.Argument(autocompletion=cluster_completion.workers, help="The instance id of the worker.")
+    ],
     length: Annotated[str, typer.Option("--for", help="How long, such as 30m, 2h or 1d; at most 7d.")] = "2h",
     reason: Annotated[str, typer.Option("--reason", help="The reason, shown in status and explain.")] = "",
     end: Annotated[bool, typer.Option("--end", help="End the protection now.")] = False,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli import completion, target
+from cli import cluster_completion, completion
 
 
 def test_scenarios_policies_settings_and_their_values_are_offered() -> None:
@@ -28,17 +28,17 @@ def test_explain_is_offered_now_the_workers_and_the_last_runs_and_protect_the_wo
         ec2=SimpleNamespace(instances=lambda: [SimpleNamespace(instance_id="i-0aaaaaaaaaaaaaaa1")]),
         records=SimpleNamespace(events=lambda *_, **__: runs),
     )
-    monkeypatch.setattr(target, "Deployed", lambda cluster, region: SimpleNamespace(services=services))
+    monkeypatch.setattr(cluster_completion, "Deployed", lambda cluster, region: SimpleNamespace(services=services))
     context: Any = SimpleNamespace(params={})
-    offered = completion.subjects(context, "")
+    offered = cluster_completion.subjects(context, "")
     assert offered[:3] == ["now", "i-0aaaaaaaaaaaaaaa1", "run-29"]
-    assert len(offered) == 2 + completion.RUNS_OFFERED
-    assert completion.workers(context, "i-") == ["i-0aaaaaaaaaaaaaaa1"]
+    assert len(offered) == 2 + cluster_completion.RUNS_OFFERED
+    assert cluster_completion.workers(context, "i-") == ["i-0aaaaaaaaaaaaaaa1"]
 
 
 def test_without_an_account_now_is_still_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise RuntimeError("no credentials")
 
-    monkeypatch.setattr(target, "Deployed", refused)
-    assert completion.subjects(SimpleNamespace(params={}), "n") == ["now"]  # type: ignore[arg-type]
+    monkeypatch.setattr(cluster_completion, "Deployed", refused)
+    assert cluster_completion.subjects(SimpleNamespace(params={}), "n") == ["now"]  # type: ignore[arg-type]
