@@ -179,19 +179,20 @@ class StateStore:
             PausedError: the worker is protected; nothing was recorded.
             LeaseLostError: as save_operation.
         """
-        values = {":operation": to_payload(operation), ":id": operation.operation_id, ":now": self._clock.now()}
+        now = self._clock.now()
+        values = {":operation": to_payload(operation), ":id": operation.operation_id, ":now": now}
+        values |= {":me": run.execution_id, ":fence": run.fence}
         names = {"#protected": _PROTECTED + instance_id, "#until": "until"}
-        condition = "operation.operation_id = :id AND (attribute_not_exists(#protected) OR #protected.#until <= :now)"
-        expression = "SET operation = :operation"
+        open_for_it = "operation.operation_id = :id AND (attribute_not_exists(#protected) OR #protected.#until <= :now)"
+        action = "record the termination"
         try:
-            self._owned(run, expression, values, names, condition=condition, action="record the termination")
-        except LeaseLostError:
-            state = self.load()
-            if state.lease and (state.lease.owner, state.lease.fence) == (run.execution_id, run.fence):
-                found = state.active_protections(values[":now"]).get(instance_id)
-                if found is not None:
-                    raise PausedError(f"worker {instance_id} was not terminated: {found.sentence}") from None
-            raise
+            self._update("SET operation = :operation", f"{_OURS} AND {open_for_it}", values, names, action=action)
+        except ConditionFailed as refused:
+            item = from_attributes(refused.item)
+            found = self._state(item).active_protections(now).get(instance_id)
+            if found and (item.get("lock_owner"), item.get("lock_fence")) == (run.execution_id, run.fence):
+                raise PausedError(f"worker {instance_id} was not terminated: {found.sentence}") from None
+            raise LeaseLostError(_lost(run, item, action)) from None
 
     def close_operation(
         self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None

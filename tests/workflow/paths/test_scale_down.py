@@ -112,6 +112,25 @@ def test_a_worker_that_is_protected_while_it_drains_is_uncordoned_and_stays() ->
         nothing_left_behind(fleet)
 
 
+def test_a_worker_that_is_protected_between_drain_and_termination_is_uncordoned_and_stays(idle: Stage) -> None:
+    def protect_when_drained(event: dict[str, Any]) -> dict[str, Any]:
+        target = idle.state().operation.targets[0]  # type: ignore[union-attr]
+        if event["drain"]["status"] == "drained":
+            now = idle.now()
+            order = Protection(instance_id=target.instance_id, by="ana", since=now, until=now + 7200)
+            idle.store.protect(order)
+        return event
+
+    idle.answer_state("CheckDrain", protect_when_drained)
+    run = idle.tick_until(scaled_down)
+    assert run.path[run.path.index("TerminateNodes") + 1] == "UndoDrain"
+    assert run.status == "FAILED" and run.error == "PausedError"
+    assert "was not terminated: it is protected by ana until" in str(run.cause)
+    assert len(idle.workers()) == 4 and idle.cordoned() == []
+    assert idle.state().operation is None and idle.state().memory.back_offs == ()
+    nothing_left_behind(idle)
+
+
 def protect_target(fleet: Stage, protected: list[str]) -> None:
     operation = fleet.state().operation
     target = operation.current if operation else None
