@@ -113,15 +113,8 @@ def test_a_worker_that_is_protected_while_it_drains_is_uncordoned_and_stays() ->
 
 
 def test_a_worker_that_is_protected_between_drain_and_termination_is_uncordoned_and_stays(idle: Stage) -> None:
-    def protect_when_drained(event: dict[str, Any]) -> dict[str, Any]:
-        target = idle.state().operation.targets[0]  # type: ignore[union-attr]
-        if event["drain"]["status"] == "drained":
-            now = idle.now()
-            order = Protection(instance_id=target.instance_id, by="ana", since=now, until=now + 7200)
-            idle.store.protect(order)
-        return event
-
-    idle.answer_state("CheckDrain", protect_when_drained)
+    idle.break_state("TerminateNodes", StateStoreError("DynamoDB is throttled"), times=1)
+    idle.deployment.clock.every(0.5, lambda: protect_target(idle, [], phase="drained"))
     run = idle.tick_until(scaled_down)
     assert run.path[run.path.index("TerminateNodes") + 1] == "UndoDrain"
     assert run.status == "FAILED" and run.error == "PausedError"
@@ -131,10 +124,10 @@ def test_a_worker_that_is_protected_between_drain_and_termination_is_uncordoned_
     nothing_left_behind(idle)
 
 
-def protect_target(fleet: Stage, protected: list[str]) -> None:
+def protect_target(fleet: Stage, protected: list[str], phase: str = "draining") -> None:
     operation = fleet.state().operation
     target = operation.current if operation else None
-    if target is not None and target.phase == "draining" and not protected:
+    if target is not None and target.phase == phase and not protected:
         protected.append(target.instance_id)
         now = fleet.now()
         fleet.store.protect(Protection(instance_id=target.instance_id, by="ana", since=now, until=now + 7200))

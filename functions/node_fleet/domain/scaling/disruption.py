@@ -6,12 +6,15 @@ Interruption notices, workers that are NotReady for long and instances that neve
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from node_fleet.domain.disruption.budgets import Allowance, allowed
 from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.local_time import zone
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.tick import Tick
+
+if TYPE_CHECKING:
+    from node_fleet.domain.disruption.budgets import Allowance
 
 JOINED = ("usable", "cordoned", "not_ready")
 
@@ -28,14 +31,15 @@ def disrupted_workers(tick: Tick) -> tuple[int, int]:
 
 def allowance_for(tick: Tick, reason: Reason) -> Allowance:
     """How many more workers may be disrupted for that reason now."""
+    from node_fleet.domain.disruption.budgets import allowed  # only budgets need it: every start loads this module
+
     workers, disrupted = disrupted_workers(tick)
     return allowed(tick.policy.budgets, reason, now=tick.now, workers=workers, disrupted=disrupted)
 
 
 def evaluate_budget(tick: Tick, reason: Reason, wanted: int) -> tuple[int, Check | None]:
     """How many of the wanted disruptions the budgets allow, and the check; none when they allow all of them."""
-    allowance = allowance_for(tick, reason)
-    if allowance.number >= wanted:
+    if not tick.policy.budgets or (allowance := allowance_for(tick, reason)).number >= wanted:
         return wanted, None
     _, disrupted = disrupted_workers(tick)
     if allowance.number:
