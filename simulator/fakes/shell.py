@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from simulator.cluster.kubectl.fake import CommandResult, FakeKubectl
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
+from simulator.fakes.forking_python import SHIM, forking_python
 
 Sleep = Callable[[float], None]
 
@@ -38,6 +39,7 @@ ask() {
 """
 _KUBECTL: Final = """
 ask kubectl "$@"
+if [ "$code" = 0 ] && [ -s "$call.out" ] && [ ! -s "$call.err" ]; then exec cat "$call.out"; fi
 if [ -s "$call.out" ]; then cat "$call.out"; fi
 if [ -s "$call.err" ]; then cat "$call.err" >&2; fi
 exit "$code"
@@ -45,6 +47,11 @@ exit "$code"
 _SLEEP: Final = """
 ask sleep "$@"
 """
+_FREE_LOCK: Final = """#!/bin/sh
+if [ $# = 3 ] && [ "$1" = -w ] && {flock} -n "$3"; then exit 0; fi
+exec {waiting} "$@"
+"""
+"""A lock that is free needs no Python, whose start takes long."""
 _FLOCK: Final = """#!{python} -ISE
 import fcntl, sys
 words, left = sys.argv[1:], float("inf")
@@ -66,7 +73,7 @@ while True:
 _DATE: Final = """#!/bin/sh
 case " $* " in
   *" -d "* | *" --date"*) exec {date} "$@" ;;
-  *) exec {date} -d "@$(cat "$NODE_FLEET_SHELL_CLOCK")" "$@" ;;
+  *) read -r now <"$NODE_FLEET_SHELL_CLOCK"; exec {date} -d "@$now" "$@" ;;
 esac
 """
 
@@ -97,6 +104,7 @@ class ServerShell:
         self.cluster = cluster
         self.seconds_ahead = 0.0
         self.double = double or FakeKubectl(cluster, sleep, actor=actor)
+        self.python = forking_python()
         self._sleep = sleep
         self._home = tempfile.TemporaryDirectory(prefix="node-fleet-shell-")
         self.directory = Path(self._home.name)
@@ -108,10 +116,19 @@ class ServerShell:
 
     def _write_shims(self, directory: Path) -> None:
         directory.mkdir()
-        ask = _ASK.replace("{bash}", shutil.which("bash") or "/bin/bash")
-        flock = _FLOCK.replace("{python}", sys.executable)
-        date = _DATE.replace("{date}", shutil.which("date") or "/bin/date")
-        texts = {"kubectl": ask + _KUBECTL, "sleep": ask + _SLEEP, "flock": flock, "date": date}
+        bash = shutil.which("bash") or "/bin/bash"
+        ask = _ASK.replace("{bash}", bash)
+        texts = {
+            "kubectl": ask + _KUBECTL,
+            "sleep": ask + _SLEEP,
+            "flock": _FLOCK.replace("{python}", sys.executable),
+            "date": _DATE.replace("{date}", shutil.which("date") or "/bin/date"),
+        }
+        if flock := shutil.which("flock"):
+            texts["flock-waiting"] = texts["flock"]
+            texts["flock"] = _FREE_LOCK.replace("{flock}", flock).replace("{waiting}", str(directory / "flock-waiting"))
+        if self.python:
+            texts["python3"] = SHIM.replace("{bash}", bash)
         for name, text in texts.items():
             (directory / name).write_text(text)
             (directory / name).chmod(0o755)
@@ -175,7 +192,9 @@ class _Run:
             "NODE_FLEET_SHELL_CALLS": str(self._calls),
             "NODE_FLEET_SHELL_CLOCK": str(self._clock),
         }
-        with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
+        if self._shell.python:
+            variables["NODE_FLEET_PYTHON_PORT"] = str(self._shell.python.port)
+        with (self._directory / "out").open("ab") as out, (self._directory / "err").open("ab") as err:
             return subprocess.Popen(
                 [shell, str(path)],
                 env=variables,
@@ -232,9 +251,10 @@ class _Run:
     def _tell_time(self) -> None:
         self._clock.write_text(str(int(self._shell.cluster.now() + self._shell.seconds_ahead)))
 
-    @staticmethod
-    def _kill(process: subprocess.Popen[Any]) -> None:
+    def _kill(self, process: subprocess.Popen[Any]) -> None:
         if process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            if self._shell.python:
+                self._shell.python.end(self._calls)
         process.wait()

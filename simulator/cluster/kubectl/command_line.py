@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from typing import Any, NoReturn
 
@@ -21,6 +22,11 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_command_line(argv: list[str]) -> argparse.Namespace:
     """The flags of one command line by name, with its verb."""
+    return _parser().parse_args(argv)
+
+
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="kubectl")
     parser.add_argument("--request-timeout", type=seconds_of)
     verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
@@ -54,7 +60,7 @@ def parse_command_line(argv: list[str]) -> argparse.Namespace:
     drain.add_argument("--disable-eviction", action="store_true")
     drain.add_argument("--timeout", type=seconds_of, required=True)
     drain.add_argument("--skip-wait-for-delete-timeout", type=int, default=0)
-    return parser.parse_args(argv)
+    return parser
 
 
 def seconds_of(duration: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -104,3 +105,54 @@ def test_what_the_scripts_asked_is_recorded(laid: Laid) -> None:
     _, _, shell = laid
     shell.run("kubectl get nodes -o name && kubectl get --raw /api/v1/pods")
     assert shell.double.commands == [["get", "nodes", "-o", "name"], ["get", "--raw", "/api/v1/pods"]]
+
+
+def test_a_python_program_of_a_script_has_its_streams_words_variables_and_directory(laid: Laid) -> None:
+    _, _, shell = laid
+    done = shell.run(
+        """echo before; cd /; export WORD=exported
+echo given | python3 -c 'import os, sys
+print(sys.stdin.read().strip(), sys.argv[1:], os.environ["WORD"], os.getcwd())' a "b c"
+echo between >&2
+found="$(python3 - <<'END'
+import sys
+print("from a text", __name__)
+print("to the errors", file=sys.stderr)
+sys.exit(7)
+END
+)" || echo "$found, $?"
+"""
+    )
+    assert done.stdout == "before\ngiven ['a', 'b c'] exported /\nfrom a text __main__, 7\n"
+    assert (done.stderr, done.exit_code) == ("between\nto the errors\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "error"),
+    [
+        ("import sys; sys.exit()", 0, ""),
+        ("import sys; sys.exit('why')", 1, "why\n"),
+        ("import os; os.kill(os.getpid(), 9)", 137, ""),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("not a program", 1, "SyntaxError: invalid syntax\n"),
+    ],
+)
+def test_a_python_program_ends_with_its_status(laid: Laid, program: str, code: int, error: str) -> None:
+    _, _, shell = laid
+    for _ in range(2):  # the second time it is compiled
+        done = shell.run(f'python3 -c "{program}"; echo $?')
+        assert (done.stdout, done.stderr.endswith(error)) == (f"{code}\n", True)
+
+
+def test_a_python_program_has_ended_when_its_script_was_stopped(laid: Laid) -> None:
+    _, _, shell = laid
+    program = """
+import os, subprocess, time
+print(os.getpid(), flush=True)
+subprocess.run(["sleep", "500"])
+time.sleep(1000)
+"""
+    done = shell.run(f"python3 - <<'END'{program}END\n", limit_seconds=60)
+    assert done.timed_out
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
