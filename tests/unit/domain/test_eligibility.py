@@ -217,3 +217,11 @@ def test_without_measured_cpu_the_requests_tell_how_idle_a_worker_is() -> None:
         Inspection(known=True, nodes=(node(),)), (instance(),), under_notice=frozenset(), back_offs=(), now=NOW
     )
     assert judged.candidates[0].idle_percent == judged.candidates[0].node.idle_cpu_percent
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "requested", "idle"),
+    [(0, 0, 0.0), (1, 0, 100.0), (2000, 500, 75.0), (2000, 2000, 0.0), (1, 2, 0.0)],
+)
+def test_idle_cpu_is_the_share_that_no_pod_requests(allocatable: int, requested: int, idle: float) -> None:
+    assert node(cpu_allocatable_milli=allocatable, cpu_requested_milli=requested).idle_cpu_percent == idle

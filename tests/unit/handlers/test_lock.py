@@ -13,7 +13,7 @@ from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.domain.cost.run_cost import hourly_cost_after
 from node_fleet.domain.model.errors import InvalidInputError, RunFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
-from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, put, take
 from tests.support.handlers.bench import START, Bench
@@ -42,6 +42,7 @@ def release(run: Run, memory: Memory | None = None, **more: Any) -> dict[str, An
 def test_the_first_run_gets_the_lock_and_its_fence(fleet: Bench) -> None:
     answer = ask()
     assert (answer["status"], answer["resume"], answer["run"]["fence"]) == ("acquired", "", 1)
+    assert (answer["notes"], take(answer, "alerts", tuple[Alert, ...])) == ([], ())
     assert answer["timing"]["join_poll_seconds"] == fleet.settings.join_poll_seconds
 
 
