@@ -105,7 +105,8 @@ def job_of(number: int, mutant: Mutant, known: CoverageMap) -> Job:
     """What to run for a mutant. The limit is far above what the tests take without a mutant."""
     tests = known.tests_of(mutant.file, mutant.line)
     limit = 20 + 3 * sum(known.seconds[test] for test in tests)
-    return Job(number, mutant.file, mutant.text(), tests, round(limit))
+    is_loaded = not known.is_run_by_tests(mutant.file, mutant.line)
+    return Job(number, mutant.file, mutant.text(), tests, round(limit), needs_process=is_loaded)
 
 
 def run(jobs: list[Job], copies: list[Path], end: float) -> list[Verdict]:

@@ -59,6 +59,11 @@ class CoverageMap:
         taken = itertools.accumulate(self.seconds[test] for test in ordered)
         return [test for test, until in zip(ordered, taken, strict=True) if until <= LONGEST_SECONDS]
 
+    def is_run_by_tests(self, file: str, line: int) -> bool:
+        """Whether a test runs the line itself; else it runs when the module is loaded, or in a process of a test."""
+        unrecorded = any(fnmatch(file, pattern) for other in TARGETS["unrecorded"] for pattern in other["files"])
+        return unrecorded or line in self.lines.get(file, {})
+
     @classmethod
     def read(cls, folder: Path) -> CoverageMap:
         """Join the parts."""

@@ -1,7 +1,7 @@
 """Runs the tests of many mutants in forks of one process, which has collected all tests: a plugin of pytest.
 
 A mutant is written into its file, and the code of its functions is replaced in memory: that takes milliseconds where a
-new process takes seconds. A mutant outside functions needs a new process: `fresh` in the job.
+new process takes seconds. A mutant outside functions, or in one that only loading a module runs, needs a new process.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Job:
     text: str
     tests: list[str]
     limit_seconds: int
+    needs_process: bool = False
+    """The line runs when its module is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def judge(job: Job, items: list[pytest.Item], functions: Functions) -> Verdict:
     path = ROOT / job.file
     original = path.read_text(encoding="utf-8")
     old, new = compile(original, str(path), "exec"), compile(job.text, str(path), "exec")
-    if not can_be_replaced(old, new):
+    if job.needs_process or not can_be_replaced(old, new):
         return Verdict(job.number, NEEDS_PROCESS)
     changed = [(_key(a), b) for a, b in zip(_functions_in(old), _functions_in(new), strict=True) if a != b]
     if any(key not in functions for key, _ in changed):

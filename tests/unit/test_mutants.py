@@ -87,12 +87,14 @@ def test_the_tests_of_a_line_start_with_the_fastest_file_and_a_line_without_test
     assert known.tests_of("code.py", 4) == ["other.py::d"]
     assert known.tests_of("code.py", 1) == ["other.py::d", "quick.py::b", "quick.py::c", "slow.py::a"]
     assert known.tests_of("unknown.py", 1) == []
+    assert [known.is_run_by_tests("code.py", line) for line in (1, 3)] == [False, True]
 
 
 def test_a_line_of_a_script_is_met_by_the_tests_of_the_scripts_which_run_it_in_another_process() -> None:
     known = CoverageMap({}, {"tests/unit/commands/test_a.py::a": 1.0, "tests/unit/domain/test_b.py::b": 1.0}, [])
     assert known.tests_of("cluster/commands/rules.py", 1) == ["tests/unit/commands/test_a.py::a"]
     assert known.tests_of("functions/handlers/decide.py", 1) == []
+    assert known.is_run_by_tests("cluster/commands/rules.py", 1)
 
 
 @pytest.mark.parametrize(

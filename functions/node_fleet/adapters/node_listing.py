@@ -93,7 +93,7 @@ def _with_problems(second: NodeList, first: NodeList) -> NodeList:
 def _node_reading(node: InspectedNode) -> NodeReading:
     return NodeReading(
         node_name=node.node_name,
-        provider_id=f"aws:///{node.zone}/{node.instance_id}" if node.instance_id else "",
+        provider_id=f"aws:///{node.zone}/{node.instance_id}",
         address=node.address,
         ready=node.ready,
         unschedulable=node.cordoned,

@@ -38,6 +38,29 @@ def test_a_worker_is_read_whole() -> None:
     assert (node.cpu_requested_milli, node.memory_requested_mib, node.pods) == (750, 0, 4)
 
 
+@pytest.mark.parametrize(
+    ("figure", "bound", "shown", "value"),
+    [
+        ("cores", 4096, "cores", 4096),
+        ("memory_total", 2**46, "memory_total_mib", 2**26),
+        ("pods", 10_000, "pods", 10_000),
+    ],
+)
+def test_a_figure_at_its_bound_is_read_and_one_beyond_it_is_refused(
+    figure: str, bound: int, shown: str, value: int
+) -> None:
+    labels = {"node": "i-a"} if figure == "pods" else {"instance_id": "i-a"}
+    for stated, kept in ((bound, value), (bound * 1.01, None)):
+        reading = bench(**{figure: [(labels, stated)]}).reader.read(NOW)
+        assert (getattr(reading.nodes[0], shown), len(reading.refused)) == (kept, int(kept is None))
+
+
+@pytest.mark.parametrize(("stated", "seconds"), [(864_000, 864_000), (1e9, 315_360_000)])
+def test_a_pod_has_waited_for_ten_years_at_most(stated: float, seconds: int) -> None:
+    (shape,) = bench(age=[(pod(1), stated)]).reader.pending(NOW) or ()
+    assert shape.oldest_seconds == seconds
+
+
 def test_the_server_is_in_no_figure() -> None:
     reading = bench().reader.read(NOW)
     assert [node.node_name for node in reading.nodes] == ["i-a", "i-b"]
