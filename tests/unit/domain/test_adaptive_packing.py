@@ -149,6 +149,19 @@ class TestTypicalPod:
         assert size is not None and size.cpu_milli == 200
         assert typical_pod(PodSums(), ()) is None
 
+    def test_the_first_reading_gives_the_sums_of_its_workers(self) -> None:
+        sums = learn_pods(PodSums(), [filled(2), filled(5)], 0.5)
+        assert sums == PodSums(
+            workers=2,
+            pods=2 + 5,
+            pods_squared=4 + 25,
+            cpu=270 + 1020,
+            pods_cpu=2 * 270 + 5 * 1020,
+            memory=160 + 544,
+            pods_memory=2 * 160 + 5 * 544,
+            least=2,
+        )
+
     def test_workers_that_do_not_say_what_is_asked_teach_nothing(self) -> None:
         assert learn_pods(PodSums(), [worker(1, cpu_requested_milli=None)], 1.0) == PodSums()
 
