@@ -47,8 +47,8 @@ class CoverageMap:
         """
         lines = self.lines.get(file, {})
         found = set(lines.get(line) or (test for tests in lines.values() for test in tests))
-        for other in TARGETS["unrecorded"]:
-            if any(fnmatch(file, pattern) for pattern in other["files"]):
+        for other in unrecorded(file):
+            if line not in lines or "in_own_process" in other:
                 found |= {test for test in self.seconds if test.startswith(other["tests"])}
         by_file = defaultdict[str, list[str]](list)
         for test in self.seconds:
@@ -61,8 +61,7 @@ class CoverageMap:
 
     def is_run_by_tests(self, file: str, line: int) -> bool:
         """Whether a test runs the line itself; else it runs when the module is loaded, or in a process of a test."""
-        unrecorded = any(fnmatch(file, pattern) for other in TARGETS["unrecorded"] for pattern in other["files"])
-        return unrecorded or line in self.lines.get(file, {})
+        return line in self.lines.get(file, {}) or any("in_own_process" in other for other in unrecorded(file))
 
     @classmethod
     def read(cls, folder: Path) -> CoverageMap:
@@ -78,6 +77,11 @@ class CoverageMap:
                 for line, names in tests.items():
                     lines[file][int(line)] += tuple(names)
         return cls(lines, {test: took for test, took in seconds.items() if test not in failed}, failed)
+
+
+def unrecorded(file: str) -> list[dict[str, Any]]:
+    """The rows of targets.toml that name tests of the file which its lines do not show."""
+    return [other for other in TARGETS["unrecorded"] if any(fnmatch(file, pattern) for pattern in other["files"])]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -97,6 +97,13 @@ def test_a_line_of_a_script_is_met_by_the_tests_of_the_scripts_which_run_it_in_a
     assert known.is_run_by_tests("cluster/commands/rules.py", 1)
 
 
+def test_a_default_is_met_by_the_test_of_defaults_and_a_line_of_a_function_by_its_own_tests() -> None:
+    file, defaults = "functions/node_fleet/domain/model/memory.py", "tests/unit/domain/test_defaults.py::a"
+    known = CoverageMap({file: {9: ("b.py::b",)}}, {defaults: 1.0, "b.py::b": 2.0}, [])
+    assert known.tests_of(file, 1) == [defaults, "b.py::b"]
+    assert known.tests_of(file, 9) == ["b.py::b"]
+
+
 @pytest.mark.parametrize(
     "pattern", [*TARGETS["files"], *TARGETS["tests"], *(f for other in TARGETS["unrecorded"] for f in other["files"])]
 )
