@@ -47,6 +47,18 @@ READ_EVENTS = Grant(("dynamodb:Query",), "events_table", "reads what happened", 
 RECORD_READING = Grant(("dynamodb:PutItem",), "history_table", "stores the reading", condition=OWN)
 READ_HISTORY = Grant(("dynamodb:Query",), "history_table", "reads past readings", condition=OWN)
 LIST_INSTANCES = Grant(("ec2:DescribeInstances",), "anything", "lists the fleet and finds the server by its tag")
+READ_LAUNCH_IMAGE = (
+    Grant(("ec2:DescribeLaunchTemplateVersions",), "anything", "reads which image new workers are launched from"),
+    Grant(
+        ("ssm:GetParameters",),
+        "image_parameter",
+        "EC2 resolves the public parameter of the image for the caller",
+        by_aws=True,
+    ),
+)
+READ_CONSOLE = Grant(
+    ("ec2:GetConsoleOutput",), "instances", "reports why an instance did not join", condition="our_worker"
+)
 LIST_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "finds volumes of the fleet that no instance uses")
 READ_PROMETHEUS_PASSWORD = Grant(
     ("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus requires a password"
@@ -174,14 +186,23 @@ NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
     "CheckSetAside": FunctionNeeds((HOLD_LEASE, *FORGET, *UNCORDON, CANCEL_COMMAND)),
     "CollectMetrics": FunctionNeeds(
-        (READ_STATE, *INSPECT, *LIST_PENDING, READ_PROMETHEUS_PASSWORD, RECORD_READING, READ_HISTORY, READ_EVENTS),
+        (
+            READ_STATE,
+            *READ_LAUNCH_IMAGE,
+            *INSPECT,
+            *LIST_PENDING,
+            READ_PROMETHEUS_PASSWORD,
+            RECORD_READING,
+            READ_HISTORY,
+            READ_EVENTS,
+        ),
         prometheus=True,
     ),
     "Decide": FunctionNeeds(memory_mib=128),
     "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
     "CheckJoin": FunctionNeeds((HOLD_LEASE, READ_PROMETHEUS_PASSWORD, *INSPECT), prometheus=True),
     "AbandonUnjoined": FunctionNeeds(
-        (*LEASE_AND_STATE, READ_PROMETHEUS_PASSWORD, *INSPECT, TAG_WORKER, TERMINATE), prometheus=True
+        (*LEASE_AND_STATE, READ_PROMETHEUS_PASSWORD, *INSPECT, TAG_WORKER, READ_CONSOLE, TERMINATE), prometheus=True
     ),
     "CompleteScaleUp": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES)),
     "FailScaleUp": FunctionNeeds(LEASE_AND_STATE),

@@ -196,7 +196,7 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
         back_offs=state.memory.back_offs,
         now=services.clock.now(),
         cpu_percent={worker.instance_id: worker.cpu_percent for worker in snapshot.workers},
-        not_ready=decision.replace,
+        not_ready=decision.replace if decision.rule == "not_ready" else "",
         set_aside=state.ids_set_aside,
         protections=state.active_protections(services.clock.now()),
     )

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import build, cost, demo, doctor, explain, operate, preflight, status, type_table, windows
+from cli import build, cost, demo, doctor, explain, operate, preflight, rotate, status, type_table, windows
 from cli.installed import version
 from cli.output import CommandError, ExitCode, StoppedError, WrongUseError, refuse, say
 
@@ -22,6 +22,7 @@ COMMANDS = (
     explain.register,
     windows.register,
     operate.register,
+    rotate.register,
     preflight.register,
     doctor.register,
     cost.register,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +16,11 @@ from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_jso
 from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
 from node_fleet.domain.model.fleet_state import Pause, Protection
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scaling.memory_update import reset_breaker
+from node_fleet.domain.scaling.roll_out import resumed
 from node_fleet.payload import to_payload
 from simulator.report.story import rows_of
 
@@ -37,7 +40,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog='Example: node-fleet pause --reason "kernel update" --for 2h')(pause)
     app.command(
-        epilog="Examples: node-fleet resume | node-fleet resume --breaker | node-fleet resume --worker i-0123456789ab"
+        epilog="Examples: node-fleet resume | node-fleet resume --roll-out | node-fleet resume --worker i-0123456789ab"
     )(resume)
     app.command(
         epilog="Examples: node-fleet protect i-0123456789ab --for 2h | node-fleet protect i-0123456789ab --end"
@@ -80,6 +83,9 @@ def resume(
         bool,
         typer.Option("--breaker", help="Close the circuit breaker and end back-offs of launches and removals."),
     ] = False,
+    roll_out: Annotated[
+        bool, typer.Option("--roll-out", help="Go on with a roll-out that a failed replacement has stopped.")
+    ] = False,
     worker: Annotated[
         str,
         typer.Option(
@@ -90,8 +96,11 @@ def resume(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause, close the circuit breaker that failed joins have opened, or count a worker under notice again."""
+    """End a pause, close the circuit breaker, go on with a stopped roll-out, or count a worker under notice again."""
     with opening as target, leaving(MAYBE_DONE):
+        if roll_out:
+            _resume_roll_out(target, as_json=as_json)
+            return
         if breaker:
             _close_breaker(target, as_json=as_json)
             return
@@ -111,7 +120,12 @@ def resume(
 
 
 def close_breaker(state: StateStore, person: str, now: int) -> str:
-    """Remove the back-offs of joins, launches and removals, so the next tick can act. Empty, or why it was not done.
+    """Remove the back-offs of joins, launches and removals, so the next tick can act. Empty, or why it was not done."""
+    return change_memory(state, person, now, reset_breaker)
+
+
+def change_memory(state: StateStore, person: str, now: int, change: Callable[[Memory], Memory]) -> str:
+    """Change the memory in the state item. Empty, or why it was not done.
 
     It holds the lock while it writes: a run in progress would overwrite the change with its own memory.
     """
@@ -120,7 +134,23 @@ def close_breaker(state: StateStore, person: str, now: int) -> str:
     if acquired.status != "acquired":
         return acquired.detail
     held = replace(run, fence=acquired.state.fence)
-    return "" if state.release(held, reset_breaker(acquired.state.memory)) else "another run took the lock"
+    return "" if state.release(held, change(acquired.state.memory)) else "another run took the lock"
+
+
+def _resume_roll_out(target: Target, *, as_json: bool) -> None:
+    person, now, state = getpass.getuser(), target.services.clock.now(), target.services.state
+    roll_out = state.load().memory.roll_out
+    if not roll_out.is_stopped(target.services.settings.launch_template_version):
+        raise CommandError("no roll-out is stopped", hint="nothing was changed", code=ExitCode.NOTHING_DONE)
+    hindered = change_memory(state, person, now, lambda m: replace(m, roll_out=resumed(m.roll_out)))
+    if hindered:
+        raise CommandError(f"the roll-out was not resumed: {hindered}", hint="try again when that run has ended")
+    target.services.records.put_event("roll_out", now, {"text": f"roll-out resumed by {person}: {roll_out.stopped}"})
+    if as_json:
+        print_json({"resumed": to_payload(roll_out), "by": person})
+        return
+    version = target.services.settings.launch_template_version
+    say(f"the roll-out goes on; new workers are launched from version {version} of the launch template again")
 
 
 def _close_breaker(target: Target, *, as_json: bool) -> None:

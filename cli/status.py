@@ -11,11 +11,13 @@ import typer
 
 from cli.output import facts, print_json, say, table, working
 from cli.target import JsonOption, Opening, Target, on_cluster, seconds_of
+from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.fleet_cost import fleet_hour
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.disruption.budgets import allowed
+from node_fleet.domain.disruption.drift import differences, expires_at
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
@@ -131,6 +133,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     for pool in state.memory.dry_pools:
         if pool.until > now:
             yield "pool in back-off", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
+    yield from _roll_out_rows(found)
     for removal in state.set_aside:
         yield "set aside", f"{removal.instance_id}: {removal.kind}, {ago(now - removal.since)}: {removal.detail}"
     for protection in state.active_protections(now).values():
@@ -146,6 +149,19 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     yield "budgets", _budgets(found)
     for problem in state.problems:
         yield "problem", problem
+
+
+def _roll_out_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    """The replacement in progress, why it is stopped, and how many workers are outdated."""
+    state, settings = found.state, found.settings
+    if replacing := state.memory.roll_out.current:
+        by = replacing.replacement or "a worker that is still to be launched"
+        yield "roll-out", f"{replacing.worker} ({replacing.reason}) is replaced by {by}"
+    if state.memory.roll_out.is_stopped(settings.launch_template_version):
+        version = state.memory.roll_out.launch_version(settings.launch_template_version)
+        yield "roll-out stopped", f"workers are launched from version {version}: {state.memory.roll_out.stopped}"
+    if outdated := [words for one in found.instances if (words := outdated_words(found, one))]:
+        yield "outdated", f"{len(outdated)} of {count_of(len(found.instances), 'worker')}, listed below"
 
 
 def _cost(found: ClusterStatus) -> str:
@@ -244,8 +260,19 @@ def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
             one.market,
             one.state,
             age,
-            noticed.get(one.instance_id, ""),
+            "; ".join(filter(None, (noticed.get(one.instance_id, ""), outdated_words(found, one)))),
         )
+
+
+def outdated_words(found: ClusterStatus, instance: Instance) -> str:
+    """Why the worker is to be replaced; empty for a current one."""
+    memory, configured = found.state.memory, found.settings.launch_template_version
+    today = launch_facts(found.settings, memory.launch_image, memory.roll_out.launch_version(configured))
+    words = "; ".join(differences(instance, today))
+    if words:
+        return f"drifted: {words}"
+    at = expires_at(instance.instance_id, instance.launched_at, found.settings.policy())
+    return f"expired {ago(found.now - at)}" if at and at <= found.now else ""
 
 
 @on_cluster(at=HISTORY_AT)

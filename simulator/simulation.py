@@ -77,6 +77,7 @@ class Simulation:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.deployment)
             stack.callback(self._close_shells)
+            self.cluster.image_of = lambda instance_id: str(self.deployment.cloud.ec2.instance(instance_id).image_id)
             self._place_workers()
             clock = self.deployment.clock
             self.events = EventInjector(self.deployment, self.cluster, self.shells)
@@ -167,6 +168,7 @@ def launch_worker(deployment: LocalDeployment, *, instance_type: str, market: st
         "Cluster": deployment.resources.setting("CLUSTER_ID", "node-fleet-prod"),
         "Operation": "scenario-start",
         "Name": "k3s-worker",
+        "TemplateVersion": deployment.resources.setting("LAUNCH_TEMPLATE_VERSION", "1"),
     }
     request: dict[str, Any] = {
         "ImageId": "ami-12345678",

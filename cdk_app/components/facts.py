@@ -12,7 +12,7 @@ from cdk_app.config import Attachment
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
-    """`launch_template_digest` changes whenever the template's content does."""
+    """`launch_template_digest` changes whenever the template's content does. Mode attach knows no bootstrap."""
 
     vpc: ec2.IVpc
     function_subnets: ec2.SubnetSelection
@@ -23,6 +23,8 @@ class ClusterFacts:
     launch_template_version: str
     launch_template_digest: str
     worker_role_arn: str
+    bootstrap_hash: str = ""
+    k3s_version: str = ""
 
 
 def attached(scope: Construct, attach: Attachment) -> ClusterFacts:

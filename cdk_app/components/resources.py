@@ -18,7 +18,18 @@ _EC2_KINDS = {
     "fleet_kinds": ("fleet", "instance", "volume"),
     "interfaces": ("network-interface",),
 }
-LAUNCH_TAG_KEYS = ("Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion")
+LAUNCH_TAG_KEYS = (
+    "Project",
+    "Role",
+    "ManagedBy",
+    "Cluster",
+    "Operation",
+    "Slot",
+    "Name",
+    "TemplateVersion",
+    "Bootstrap",
+    "K3sVersion",
+)
 """Every tag of a launch; a test compares them with the request of the code."""
 
 

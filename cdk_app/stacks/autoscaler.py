@@ -151,6 +151,8 @@ class AutoscalerStack(cdk.Stack):
             "LAUNCH_TEMPLATE_ID": self.facts.launch_template_id,
             "LAUNCH_TEMPLATE_VERSION": self.facts.launch_template_version,
             "SUBNETS": ",".join(f"{zone}={subnet}" for zone, subnet in self.facts.worker_subnets),
+            **({"BOOTSTRAP_HASH": self.facts.bootstrap_hash} if self.facts.bootstrap_hash else {}),
+            **({"K3S_VERSION": self.facts.k3s_version} if self.facts.k3s_version else {}),
         }
 
     def _function_network(self) -> FunctionNetwork:

@@ -228,6 +228,8 @@ class ClusterStack(cdk.Stack):
             launch_template_version=template.attr_latest_version_number,
             launch_template_digest=self._digest(template),
             worker_role_arn=self.worker_role.role_arn,
+            bootstrap_hash=hashlib.sha256(self._worker_user_data().encode()).hexdigest()[:12],
+            k3s_version=_k3s_version(),
         )
 
     def _worker_user_data(self) -> str:
@@ -253,6 +255,12 @@ def _filled(machine: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         text = text.replace(f"${{{name}}}", value)
     return text
+
+
+def _k3s_version() -> str:
+    """The version that the workers' user data installs."""
+    versions = (line.partition("=") for line in (BUNDLE / "versions.env").read_text().splitlines())
+    return next(value for name, _, value in versions if name == "K3S_VERSION")
 
 
 def _image(image: str, architecture: str) -> str:

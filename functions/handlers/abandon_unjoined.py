@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.launcher import check_slots, recover_by_tag
 from node_fleet.adapters.node_listing import list_nodes_closely, pending_pod_count
-from node_fleet.domain.model.errors import TerminationRefusedError
+from node_fleet.domain.model.errors import Ec2Error, TerminationRefusedError
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.scale_up.join import (
     NO_NODE_LIST,
     close_unjoined,
+    console_end,
     final_join_progress,
     join_alerts,
     unjoined_refusal_alert,
@@ -19,6 +21,8 @@ from node_fleet.domain.scale_up.join import (
 from node_fleet.domain.scale_up.launch import slot_key
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
+
+CONSOLES_READ = 2
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -42,7 +46,19 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
     now = services.clock.now()
     node_list = list_nodes_closely(services.prometheus, services.server, now) if operation.waiting else NO_NODE_LIST
     operation = check_slots(services, operation, node_list)
-    return close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
+    operation = close_unjoined(operation, node_list, now=now, limit_seconds=services.settings.join_limit_seconds)
+    return _with_consoles(services, operation)
+
+
+def _with_consoles(services: Services, operation: Operation) -> Operation:
+    """The operation with the end of the console output of the first instances that did not join."""
+    for slot in [s for s in operation.slots if s.outcome == "unjoined" and not s.console][:CONSOLES_READ]:
+        try:
+            console = console_end(services.ec2.console_output(slot.instance_id))
+        except Ec2Error as error:
+            console = str(error)
+        operation = operation.with_slot(replace(slot, console=console))
+    return operation
 
 
 def _remove(services: Services, run: Run, operation: Operation) -> list[Alert]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.node_listing import list_pending, nodes_from_server
+from node_fleet.domain.disruption.drift import is_image_due, with_drift
 from node_fleet.domain.fit.listing import with_listing
 from node_fleet.domain.model.assembly import assemble, refresh, with_set_aside
-from node_fleet.domain.model.errors import MetricsUnavailableError
+from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError
 from node_fleet.domain.model.fleet_state import Notice
-from node_fleet.domain.model.snapshot import HourlyLoad, Instance, Snapshot
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, LaunchImage, Snapshot
 from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.logs import logger
-from node_fleet.payload import known, put
+from node_fleet.payload import known, put, take
 from node_fleet.services import Services, load_services
 
 LEAST_HOURLY_DAYS = 14
@@ -35,7 +38,25 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     listed, state = services.ec2.instances(), services.state.load()
     snapshot = _read(services, event, with_promised(listed, state, now), state.due_notices, now)
-    return with_set_aside(snapshot, state.set_aside)
+    memory, configured = take(event, "memory", Memory, default=state.memory), services.settings.launch_template_version
+    version = memory.roll_out.launch_version(configured)
+    image = _launch_image(services, memory.launch_image, version, now)
+    snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image)
+    if services.settings.launch_template_id:
+        snapshot = replace(snapshot, template_version=configured)
+    return with_drift(snapshot, listed, launch_facts(services.settings, image, version))
+
+
+def _launch_image(services: Services, known_image: LaunchImage, version: str, now: int) -> LaunchImage:
+    """The image of today's launches, asked at most once an hour. A refusal leaves what was known of that version."""
+    if not services.settings.launch_template_id or not is_image_due(known_image, version, now):
+        return known_image
+    image_id = known_image.image_id if known_image.version == version else ""
+    try:
+        image_id = services.ec2.launch_image(version)
+    except Ec2Error as error:
+        logger.warning("the image of new workers is unknown, so images are not compared", problem=str(error))
+    return LaunchImage(version=version, image_id=image_id, at=now)
 
 
 def _read(

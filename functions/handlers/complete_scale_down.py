@@ -9,7 +9,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_down.termination import removal_sentence
-from node_fleet.domain.scaling.memory_update import record_success
+from node_fleet.domain.scaling.memory_update import record_replaced, record_success
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -22,7 +22,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     operation = state.operation or take(event, "operation", Operation)
     memory = take(event, "memory", Memory, default=Memory())
     now, left = services.clock.now(), len(services.ec2.instances())
-    if operation.removed:
+    if operation.removed and operation.replaces:
+        memory = record_replaced(memory, operation, now)
+    elif operation.removed:
         memory = record_success(memory, "scale_down", operation.reason, now)
     if state.operation is not None:
         services.state.close_operation(run, memory, node_count=left)

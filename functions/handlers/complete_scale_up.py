@@ -13,7 +13,7 @@ from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
-from node_fleet.domain.scaling.memory_update import record_success
+from node_fleet.domain.scaling.memory_update import record_replacement, record_success
 from node_fleet.payload import add_alerts, known, put, take
 from node_fleet.services import Services, load_services
 
@@ -55,6 +55,8 @@ def _memory(services: Services, memory: Memory, operation: Operation) -> Memory:
     """The cooldown starts only when a worker joined; pools in back-off are kept in both cases."""
     now = services.clock.now()
     memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
+    if operation.replaces:
+        return record_replacement(memory, operation, now)
     if not operation.joined:
         return memory
     joined = {slot.instance_id: slot.joined_at for slot in operation.joined}

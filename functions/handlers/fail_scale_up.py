@@ -7,7 +7,7 @@ from typing import Any
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
-from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import Outcome, plain_failure
 from node_fleet.domain.scale_up.join import back_off_key, scale_up_failure
 from node_fleet.domain.scale_up.launch import (
@@ -16,9 +16,10 @@ from node_fleet.domain.scale_up.launch import (
     merge_pool_back_offs,
     reservations_to_release,
 )
-from node_fleet.domain.scaling.memory_update import record_failure
+from node_fleet.domain.scaling.memory_update import record_failure, record_replacement
+from node_fleet.domain.scaling.roll_out import join_failure, stop, stopped_alert
 from node_fleet.payload import add_alerts, known, put, take
-from node_fleet.services import load_services
+from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -35,10 +36,26 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
         services.state.unreserve(reservations_to_release(operation, now))
     memory = record_failure(memory, key, now, policy) if key else memory
+    memory, stopped = _stop_roll_out(services, memory, operation)
     services.state.close_operation(run, memory)
-    alerts = [failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
+    alerts = [stopped, failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
     answer = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
     if failure is None:
         text = "no worker was launched: the fleet reached its maximum size in the meantime"
         return put(answer, outcome=Outcome(kind="none", text=text))
     return put(answer, failure={"Error": failure["error"], "Cause": failure["cause"]})
+
+
+def _stop_roll_out(services: Services, memory: Memory, operation: Operation | None) -> tuple[Memory, Alert | None]:
+    """The memory and the alert after a worker of a version that has not proved itself did not join.
+
+    A launched replacement whose join is unknown is remembered: later runs see how it ends.
+    """
+    if operation is None:
+        return memory, None
+    why, configured = join_failure(memory.roll_out, operation), services.settings.launch_template_version
+    if not why:
+        now = services.clock.now()
+        return record_replacement(memory, operation, now) if operation.replaces else memory, None
+    roll_out = stop(memory.roll_out, why, operation.template_version or configured)
+    return replace(memory, roll_out=roll_out), stopped_alert(roll_out, configured)

@@ -19,7 +19,7 @@ from node_fleet.domain.scale_up.launch import (
     mark_under_notice,
     operation_id_of,
 )
-from node_fleet.domain.scale_up.placement import plan_slots
+from node_fleet.domain.scale_up.placement import plan_slots, pools_of_zone
 from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, from_payload, put, take
@@ -55,18 +55,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 def _begin_operation(services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
     """A new operation, recorded before anything is launched. A slot without a pool is not planned."""
     slots, now = _plan(services, event, instances), services.clock.now()
+    decision, replaced, memory = event["decision"], _replaced(event), take(event, "memory", Memory)
     operation = Operation(
         operation_id=operation_id_of(run.execution_id, run.round),
         kind="scale_up",
         phase="begin",
         started_at=now,
-        requested=event["decision"]["count"],
-        reason=event["decision"]["sentence"],
+        requested=decision["count"],
+        reason=decision["sentence"],
         execution_id=run.execution_id,
         slots=slots,
         workers_before=sum(not i.under_notice for i in instances),
         phase_at=now,
-        dry_pools=take(event, "memory", Memory).dry_pools,
+        dry_pools=memory.dry_pools,
+        template_version=memory.roll_out.launch_version(services.settings.launch_template_version),
+        replaces=replaced,
+        replace_reason=decision["rule"] if replaced else "",
     )
     services.state.save_operation(run, operation)
     return operation
@@ -77,7 +81,13 @@ def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, 
     back_offs = take(event, "memory", Memory).dry_pools
     wanted = from_payload(tuple[NewWorker, ...], event["decision"].get("new_workers", []))
     count = event["decision"]["count"]
-    slots = plan_slots(count, instances, placement, back_offs=back_offs, now=now, wanted=wanted)
+    replaced = _replaced(event)
+    staying = [i for i in instances if i.instance_id != replaced]
+    if zone := next((i.zone for i in instances if i.instance_id == replaced), ""):
+        wanted = (NewWorker(pools=pools_of_zone(placement, zone)),)
+    slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now, wanted=wanted)
+    if not slots and replaced:
+        slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now)
     if not slots:
         seconds = min((pool.until for pool in back_offs if pool.until > now), default=now) - now
         raise NoCapacityError(
@@ -86,6 +96,14 @@ def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, 
             "add instance types or zones"
         )
     return slots
+
+
+def _replaced(event: dict[str, Any]) -> str:
+    """The outdated worker that the launched worker replaces; empty for any other launch."""
+    decision = event["decision"]
+    if decision["action"] == "replace":
+        return str(event["selection"]["worker"])
+    return str(decision.get("replace", ""))
 
 
 def _launcher(services: Services, run: Run) -> Launcher:

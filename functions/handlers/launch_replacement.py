@@ -37,7 +37,8 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
         return Replacement(status="none", detail="a scale-down already removes this worker")
     if interruption.slot is None:
         return Replacement(status="failed", detail="every pool is in back-off after a refusal of EC2")
-    operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools)
+    version = state.memory.roll_out.launch_version(services.settings.launch_template_version)
+    operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools, version)
     launcher = Launcher(
         ec2=services.ec2,
         state=services.state,

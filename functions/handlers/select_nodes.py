@@ -5,18 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.leftovers import remove_leftover
+from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Instance, Snapshot
 from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection
-from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, stray_cordons
+from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, choose_replaced, stray_cordons
 from node_fleet.domain.scaling.decision import Decision
+from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.domain.scaling.minimum_size import effective_minimum
-from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.domain.scaling.roll_out import (
+    REPLACE_RULES,
+    inspected_in_vain,
+    removal_order,
+    replaceable_workers,
+    surge,
+)
+from node_fleet.domain.scaling.signals.idle import evaluate_projection
+from node_fleet.domain.scaling.tick import Tick, make_tick
 from node_fleet.payload import add_alerts, put, take, unpacked
 from node_fleet.services import Services, load_services
 
@@ -33,15 +44,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     inspection = parse_inspection("\n".join(unpacked(inspected["lines"])))
     state, instances = services.state.renew(run), services.ec2.instances()
     eligibility = _judge(services, event, inspection, state, instances)
-    plan = _choose(services, event, eligibility)
+    decision = take(event, "decision", Decision)
+    replacing = decision.rule in REPLACE_RULES
+    plan = _choose_replaced(services, event, eligibility) if replacing else _choose(services, event, eligibility)
     kept = [k.sentence for k in eligibility.kept][:KEPT_SHOWN]
     if run.dry_run:
         return _dry_run(rest, plan, kept)
     lost = _tidy(services, run, inspection, state, instances)
     rest = add_alerts(rest, alerts=lost) if lost else rest
+    if plan.replaces and not plan.targets:
+        selection = {"status": "replace", "detail": plan.sentence, "kept": kept, "worker": plan.replaces}
+        return put(rest, selection=selection)
+    if not plan.targets and replacing:
+        rest = _remember_refusal(services, rest, plan)
+        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(lost or rest.get("alerts")))
     if not plan.targets:
-        notify = bool(take(event, "decision", Decision).replace or lost)
-        return _no_worker(rest, plan.sentence, kept=kept, notify=notify)
+        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace or lost))
     operation = _begin(services, run, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
 
@@ -68,7 +86,8 @@ def _judge(
     state: FleetState,
     instances: tuple[Instance, ...],
 ) -> Eligibility:
-    snapshot = take(event, "snapshot", Snapshot)
+    snapshot, decision = take(event, "snapshot", Snapshot), take(event, "decision", Decision)
+    tick = _tick(services, event)
     return judge_workers(
         inspection,
         instances,
@@ -76,24 +95,61 @@ def _judge(
         back_offs=take(event, "memory", Memory).back_offs,
         now=services.clock.now(),
         cpu_percent={w.instance_id: w.cpu_percent for w in snapshot.workers},
-        not_ready=take(event, "decision", Decision).replace,
+        not_ready=decision.replace if decision.rule == "not_ready" else "",
         set_aside=state.ids_set_aside,
         protections=state.active_protections(services.clock.now()),
+        before_launch=decision.action == "replace" and tick.headroom > 0,
     )
 
 
 def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
-    decision = take(event, "decision", Decision)
-    snapshot, memory = take(event, "snapshot", Snapshot), take(event, "memory", Memory)
-    tick = make_tick(snapshot, memory, services.settings.policy(), services.clock.now())
+    decision, tick = take(event, "decision", Decision), _tick(services, event)
+    current = tick.memory.roll_out.current
     return choose(
         eligibility,
         count=min(max(decision.count, 1), services.settings.max_targets),
-        minimum=effective_minimum(tick).workers,
+        minimum=effective_minimum(tick).workers + surge(tick),
         order=services.settings.scale_down_order,
         spot_percent=services.settings.spot_percent,
         not_ready=decision.replace,
+        outdated=removal_order(tick),
+        unproven=current.replacement if current else "",
     )
+
+
+def _choose_replaced(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
+    """The outdated worker to replace. At the maximum it is removed first, when the others can take its load."""
+    decision, tick = take(event, "decision", Decision), _tick(services, event)
+    workers, minimum = replaceable_workers(tick), effective_minimum(tick).workers
+    if decision.action == "scale_down":
+        return choose_replaced(eligibility, workers, minimum=minimum, removed=decision.replace)
+    if tick.headroom:
+        return choose_replaced(eligibility, workers, minimum=minimum)
+    projection = evaluate_projection(tick, 1)
+    if projection.verdict != "down":
+        return Plan(
+            targets=(), sentence=f"the fleet is at its maximum and cannot do without a worker: {projection.text}"
+        )
+    first = next((w for w in workers if w[0] in {c.instance.instance_id for c in eligibility.candidates}), ("", ""))
+    return choose_replaced(eligibility, workers, minimum=minimum, removed=first[0] or decision.replace)
+
+
+def _remember_refusal(services: Services, event: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """The event after no outdated worker could be replaced or removed: the next try waits, and is reported once."""
+    decision, memory = take(event, "decision", Decision), take(event, "memory", Memory)
+    now, policy = services.clock.now(), services.settings.policy()
+    if decision.action == "replace":
+        return put(event, memory=inspected_in_vain(memory, policy, now))
+    memory = record_failure(memory, node_key(decision.replace), now, policy)
+    text = f"worker {decision.replace} has a replacement and cannot be removed: {plan.sentence}; node-fleet tries again"
+    alert = Alert(kind=f"replaced_worker_kept:{decision.replace}", text=text)
+    memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
+    return add_alerts(put(event, memory=memory), alerts=alerts)
+
+
+def _tick(services: Services, event: dict[str, Any]) -> Tick:
+    snapshot, memory = take(event, "snapshot", Snapshot), take(event, "memory", Memory)
+    return make_tick(snapshot, memory, services.settings.policy(), services.clock.now())
 
 
 def _tidy(
@@ -106,9 +162,10 @@ def _tidy(
 
 
 def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, Any]:
-    removed = plan.sentence if plan.targets else f"no worker, {plan.sentence}"
+    removed = plan.sentence if plan.targets or plan.replaces else f"no worker, {plan.sentence}"
+    verb = "replace" if plan.replaces and not plan.targets else "remove"
     selection = {"status": "dry_run", "detail": plan.sentence, "kept": kept}
-    return put(event, selection=selection, outcome=Outcome(kind="dry_run", text=f"dry run: would remove {removed}"))
+    return put(event, selection=selection, outcome=Outcome(kind="dry_run", text=f"dry run: would {verb} {removed}"))
 
 
 def _no_worker(event: dict[str, Any], sentence: str, *, kept: list[str] | None = None, notify: bool) -> dict[str, Any]:

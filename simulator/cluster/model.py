@@ -47,10 +47,16 @@ class BootRule:
     instance_type: str = ""
     az: str = ""
     market: str = ""
+    image: str = ""
 
-    def matches(self, ordinal: int, instance_type: str, az: str, market: str) -> bool:
+    def matches(self, ordinal: int, *, instance_type: str, az: str, market: str, image: str) -> bool:
         last = math.inf if self.count is None else self.first + self.count - 1
-        wanted = ((self.instance_type, instance_type), (self.az, az), (self.market, market))
+        wanted = (
+            (self.instance_type, instance_type),
+            (self.az, az),
+            (self.market, market),
+            (self.image, image),
+        )
         return self.first <= ordinal <= last and all(want in ("", have) for want, have in wanted)
 
 
@@ -69,6 +75,7 @@ class SimulatedCluster:
         self.state = ClusterState(clock, self.settings)
         self.store = self.state.store
         self.boot_rules = list(boot_rules)
+        self.image_of: Callable[[str], str] = lambda instance_id: ""
         self._launches = 0
         self.kubelets = Kubelets(self.state)
         self.controllers = Controllers(self.state, self.kubelets.delete_pod)
@@ -112,7 +119,7 @@ class SimulatedCluster:
             if instance_id in self.state.machines:
                 return
             self._launches += 1
-            rule = self._boot_rule(instance_type, az, market)
+            rule = self._boot_rule(instance_type, az, market, self.image_of(instance_id))
             machine = self._power_on(
                 instance_id=instance_id,
                 instance_type=instance_type,
@@ -187,9 +194,9 @@ class SimulatedCluster:
             )
         return self.state.machines[instance_id]
 
-    def _boot_rule(self, instance_type: str, az: str, market: str) -> BootRule:
+    def _boot_rule(self, instance_type: str, az: str, market: str, image: str) -> BootRule:
         for rule in self.boot_rules:
-            if rule.matches(self._launches, instance_type, az, market):
+            if rule.matches(self._launches, instance_type=instance_type, az=az, market=market, image=image):
                 return rule
         return BootRule()
 

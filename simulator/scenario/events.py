@@ -54,6 +54,7 @@ class EventInjector:
             "resume": lambda event: self._store().clear_pause(),
             "load": self._change_load,
             "alert": lambda event: deployment.start_workflow({"trigger": "alert"}),
+            "new_image": self._deploy_image,
         }
 
     def schedule(self, events: tuple[Event, ...], start: float) -> None:
@@ -165,6 +166,17 @@ class EventInjector:
         begun = self._deployment.clock.now() - application.started_at
         curve = event.load.curve if event.load else constant(0.0)
         self._cluster.set_load(event.application, lambda seconds: curve(max(0.0, seconds - begun)))
+
+    def _deploy_image(self, event: Event) -> None:
+        """A deployment with a new version of the launch template, which differs by its image."""
+        resources = self._deployment.resources
+        answer = self._deployment.cloud.client("ec2").create_launch_template_version(
+            LaunchTemplateId=resources.setting("LAUNCH_TEMPLATE_ID"),
+            SourceVersion=resources.setting("LAUNCH_TEMPLATE_VERSION"),
+            LaunchTemplateData={"ImageId": event.image},
+        )
+        version = str(answer["LaunchTemplateVersion"]["VersionNumber"])
+        resources.override_environment({"LAUNCH_TEMPLATE_VERSION": version})
 
     def _cordon(self, event: Event) -> None:
         for name in self._node_names(event):

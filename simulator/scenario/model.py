@@ -60,9 +60,10 @@ EVENT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "resume": (),
     "load": ("application", "load"),
     "alert": (),
+    "new_image": ("image",),
 }
 """What each event may carry besides `at` and `do`. `for` ends it; without it, it lasts until its opposite."""
-REQUIRED_EVENT_KEYS: Final = ("limit", "reason", "application", "load")
+REQUIRED_EVENT_KEYS: Final = ("limit", "reason", "application", "load", "image")
 DEFAULT_AZS: Final = ("ap-southeast-1a", "ap-southeast-1b", "ap-southeast-1c")
 _DURATION: Final = r"^(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?$"
 _PART_SECONDS: Final = (86_400.0, 3_600.0, 60.0, 1.0)
@@ -139,6 +140,7 @@ Points = list[Annotated[tuple[Seconds, Annotated[Number, Field(ge=0)]], BeforeVa
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 Az = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 InstanceType = Annotated[str, _one_of(MACHINE_TYPES), Field(json_schema_extra={"enum": list(MACHINE_TYPES)})]
+ImageId = Annotated[str, Field(pattern=r"^ami-[a-z0-9]+$")]
 Market = Literal["on-demand", "spot"]
 
 
@@ -168,6 +170,7 @@ class Boot(Model):
     instance_type: InstanceType | None = None
     az: Az | None = None
     market: Market | None = None
+    image: ImageId | None = None
 
     def rule(self) -> BootRule:
         """The rule that the simulated cluster takes."""
@@ -357,6 +360,7 @@ class Event(Model):
     reason: str = ""
     application: str = ""
     load: Load | None = None
+    image: ImageId | None = None
 
 
 class Scenario(Model):

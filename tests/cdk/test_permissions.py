@@ -184,7 +184,14 @@ def test_a_fleet_may_use_each_kind_of_resource_that_aws_services_grant_themselve
 @pytest.mark.parametrize("function", LAUNCHERS)
 def test_a_launch_sets_exactly_the_tags_that_its_role_allows(app: App, function: str) -> None:
     sent: list[dict[str, Any]] = []
-    settings = Settings.from_mapping({"launch_template_id": "lt-0123456789abcdef0", "cluster_id": NEW})
+    settings = Settings.from_mapping(
+        {
+            "launch_template_id": "lt-0123456789abcdef0",
+            "cluster_id": NEW,
+            "bootstrap_hash": "b1",
+            "k3s_version": "v1.35.5+k3s1",
+        }
+    )
     launcher = SimpleNamespace(
         create_fleet=lambda **given: sent.append(given) or {"Instances": [{"InstanceIds": ["i"], "InstanceType": "t"}]}
     )

@@ -268,6 +268,37 @@ def test_unlock_shows_the_owner_and_leaves_the_lock_when_it_is_not_confirmed(
     assert desk.target.services.state.load().lease is not None
 
 
+def test_rotate_marks_workers_after_a_question_and_status_shows_them_until_the_mark_is_removed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sorted(one.instance_id for one in desk.target.services.ec2.instances())[:2]
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda question, **_: bool(asked.append(question)))
+    code, _, err = desk.run("rotate", first)
+    assert code == ExitCode.NOTHING_DONE and "no worker was marked" in err
+    assert asked == [f"Replace 1 worker, one after the other: {first}?"]
+    assert desk.json("rotate", first, second, "--yes")["workers"] == [first, second]
+    _, out, _ = desk.run("status")
+    assert "drifted: marked for rotation by" in " ".join(out.split())
+    assert "marked for rotation" in [one for one in desk.json("history") if one["kind"] == "rotate"][-1]["data"]["text"]
+    code, _, err = desk.run("rotate", first, "--yes")
+    assert code == ExitCode.NOTHING_DONE and "marked for rotation already" in err
+    assert desk.json("rotate", "--undo")["workers"] == [first, second]
+    _, out, _ = desk.run("status")
+    assert "marked for rotation" not in out
+
+
+def test_rotate_names_an_instance_that_is_no_worker_of_the_fleet(desk: Desk) -> None:
+    code, _, err = desk.run("rotate", "i-0000000000000dead", "--yes")
+    assert code == ExitCode.WRONG_USE
+    assert "i-0000000000000dead: no running worker of this fleet" in err and "the workers are i-" in err
+
+
+def test_a_roll_out_that_is_not_stopped_cannot_be_resumed(desk: Desk) -> None:
+    code, _, err = desk.run("resume", "--roll-out")
+    assert code == ExitCode.NOTHING_DONE and "no roll-out is stopped" in err
+
+
 def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

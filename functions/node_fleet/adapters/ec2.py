@@ -84,6 +84,25 @@ class Ec2Fleet:
         for start in range(0, len(wanted), FILTER_VALUES):
             yield from self._describe({"instance-id": wanted[start : start + FILTER_VALUES]})
 
+    def launch_image(self, version: str) -> str:
+        """The image that a version of the launch template gives now; empty when the template names none.
+
+        A template may name its image by a public parameter, which EC2 resolves. Raises Ec2Error.
+        """
+        with _ec2_errors(f"read version {version} of the launch template {self._settings.launch_template_id}"):
+            answer = self._client.describe_launch_template_versions(
+                LaunchTemplateId=self._settings.launch_template_id, Versions=[version], ResolveAlias=True
+            )
+        image = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("ImageId", "")
+        return "" if image.startswith("resolve:") else image
+
+    def console_output(self, instance_id: str) -> str:
+        """What the instance has written to its console, decoded by boto3; empty when EC2 has none. Raises Ec2Error."""
+        output = ""
+        with _ec2_errors(f"read the console of {instance_id}", unless="InvalidInstanceID.NotFound"):
+            output = str(self._client.get_console_output(InstanceId=instance_id).get("Output", ""))
+        return output
+
     def unattached_volumes(self) -> tuple[tuple[str, int], ...]:
         """The fleet's volumes that are attached to no instance, each with its GiB. Raises Ec2Error."""
         filters = {**self._fleet_tags(), "status": ("available",)}
@@ -117,13 +136,15 @@ class Ec2Fleet:
 
     # changing --------------------------------------------------------------------------------------------------
 
-    def launch(self, request: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
+    def launch(self, request: LaunchRequest, *, operation_id: str, template_version: str = "") -> LaunchAnswer:
         """One CreateFleet of type instant, never repeated by boto. The same request again launches nothing.
+
+        template_version: of the launch template; empty: the configured one.
 
         Raises:
             LaunchConfigurationError: the launch template is not set.
         """
-        wanted = self._fleet_request(request, operation_id)
+        wanted = self._fleet_request(request, operation_id, template_version or self._settings.launch_template_version)
         try:
             answer = self._launcher.create_fleet(**wanted)
         except ClientError as error:
@@ -153,7 +174,7 @@ class Ec2Fleet:
             with _ec2_errors(f"tag {instance_id}", unless="InvalidInstanceID.NotFound"):
                 self._client.create_tags(Resources=[instance_id], Tags=pairs)
 
-    def _fleet_request(self, request: LaunchRequest, operation_id: str) -> dict[str, Any]:
+    def _fleet_request(self, request: LaunchRequest, operation_id: str, version: str) -> dict[str, Any]:
         settings = self._settings
         if not settings.launch_template_id:
             raise LaunchConfigurationError(
@@ -161,10 +182,10 @@ class Ec2Fleet:
             )
         template = {
             "LaunchTemplateId": settings.launch_template_id,
-            "Version": settings.launch_template_version,
+            "Version": version,
         }
         spot = {"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"}
-        tags = self._launch_tags(request, operation_id)
+        tags = self._launch_tags(request, operation_id, version)
         return {
             "Type": "instant",
             "ClientToken": client_token(operation_id, request),
@@ -191,8 +212,9 @@ class Ec2Fleet:
                 overrides.append(override)
         return overrides
 
-    def _launch_tags(self, request: LaunchRequest, operation_id: str) -> list[dict[str, str]]:
-        cluster = self._settings.cluster_id
+    def _launch_tags(self, request: LaunchRequest, operation_id: str, version: str) -> list[dict[str, str]]:
+        """What another version than the configured one installs is unknown here, so it is no tag."""
+        cluster, is_configured = self._settings.cluster_id, version == self._settings.launch_template_version
         tags = {
             "Project": "node-fleet",
             "Role": WORKER_ROLE,
@@ -201,9 +223,11 @@ class Ec2Fleet:
             "Operation": operation_id,
             "Slot": slots_tag(request),
             "Name": f"{cluster}-worker-{operation_id}",
-            "TemplateVersion": self._settings.launch_template_version,
+            "TemplateVersion": version,
+            "Bootstrap": self._settings.bootstrap_hash if is_configured else "",
+            "K3sVersion": self._settings.k3s_version if is_configured else "",
         }
-        return [{"Key": key, "Value": value} for key, value in tags.items()]
+        return [{"Key": key, "Value": value} for key, value in tags.items() if value]
 
     def _fleet_tags(self) -> dict[str, Iterable[str]]:
         return {"tag:ManagedBy": (MANAGED_BY,), "tag:Role": (WORKER_ROLE,), "tag:Cluster": (self._settings.cluster_id,)}
@@ -242,6 +266,13 @@ def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:
         addresses=_addresses(raw),
         node_names=_node_names(raw, rule),
         slot=tags.get("Slot", ""),
+        template_id=tags.get("aws:ec2launchtemplate:id", ""),
+        template_version=tags.get("TemplateVersion", "") or tags.get("aws:ec2launchtemplate:version", ""),
+        image_id=raw.get("ImageId", ""),
+        bootstrap_hash=tags.get("Bootstrap", ""),
+        k3s_version=tags.get("K3sVersion", ""),
+        subnet_id=raw.get("SubnetId", ""),
+        rotate=tags.get("Rotate", ""),
     )
 
 

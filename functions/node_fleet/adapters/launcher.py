@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from node_fleet.adapters.ec2 import Ec2Fleet
+from node_fleet.domain.disruption.drift import LaunchFacts
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
-from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.snapshot import Instance, LaunchImage
 from node_fleet.domain.scale_up.join import NodeList, update_slots
 from node_fleet.domain.scale_up.launch import (
     count_workers,
@@ -51,6 +52,25 @@ def placement_from(settings: Settings) -> Placement:
         spot_percent=settings.spot_percent,
         on_demand_minimum=settings.on_demand_minimum,
         order="round-robin" if settings.placement == "round-robin" else "fewest",
+    )
+
+
+def launch_facts(settings: Settings, image: LaunchImage, version: str) -> LaunchFacts:
+    """What a worker would be launched from today; nothing is compared where drift is off.
+
+    version: of the launch template. What another version than the configured one installs is unknown here.
+    """
+    if settings.drift == "off":
+        return LaunchFacts()
+    is_configured = version == settings.launch_template_version
+    return LaunchFacts(
+        template_id=settings.launch_template_id,
+        template_version=version if settings.launch_template_id else "",
+        image_id=image.image_id if image.version == version else "",
+        bootstrap_hash=settings.bootstrap_hash if is_configured else "",
+        k3s_version=settings.k3s_version if is_configured else "",
+        subnet_ids=tuple(settings.zones.values()),
+        instance_types=settings.instance_types,
     )
 
 
@@ -187,7 +207,7 @@ class Launcher:
         request = operation.request
         assert request is not None
         self._guard(operation)
-        answer = self._send_with_retries(operation.operation_id, request)
+        answer = self._send_with_retries(operation, request)
         operation = record_answer(operation, answer.launched, self._clock.now())
         refusals = answer.refusals or (refusals_of(request, answer.code, answer.message) if answer.code else ())
         unclear = not refusals or any(refusal.refusal_class.reaction == "search by tag" for refusal in refusals)
@@ -204,9 +224,10 @@ class Launcher:
         self._record(operation)
         return operation
 
-    def _send_with_retries(self, operation_id: str, request: LaunchRequest) -> LaunchAnswer:
+    def _send_with_retries(self, operation: Operation, request: LaunchRequest) -> LaunchAnswer:
+        operation_id, version = operation.operation_id, operation.template_version
         for attempt in itertools.count():
-            answer = self._ec2.launch(request, operation_id=operation_id)
+            answer = self._ec2.launch(request, operation_id=operation_id, template_version=version)
             if class_of(answer.code).reaction != "same request again" or not self._pause(operation_id, attempt):
                 break
         return answer

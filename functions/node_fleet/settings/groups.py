@@ -80,6 +80,10 @@ class Launches:
     """The launch template of the workers."""
     launch_template_version: str = setting("LAUNCH_TEMPLATE_VERSION", "1")
     """The version of the launch template, a number."""
+    bootstrap_hash: str = setting("BOOTSTRAP_HASH", "")
+    """The hash of the workers' bootstrap, set by the deployment in mode new; drift names it."""
+    k3s_version: str = setting("K3S_VERSION", "")
+    """The version of K3s that the bootstrap installs, set by the deployment in mode new; drift names it."""
     instance_requirements: InstanceRequirements | None = setting("INSTANCE_REQUIREMENTS", None)
     """Instead of instance_types: what a type must meet, as a JSON object. The deployment decides the list from it."""
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))

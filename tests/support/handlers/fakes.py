@@ -147,7 +147,15 @@ class Ec2:
     fleet: tuple[Instance, ...] = ()
     state: dict[str, str] = field(default_factory=dict)
     terminated: list[str] = field(default_factory=list)
+    images: dict[str, str] = field(default_factory=dict)
+    image_questions: int = 0
     error: Exception | None = None
+
+    def launch_image(self, version: str) -> str:
+        self.image_questions += 1
+        if self.error:
+            raise self.error
+        return self.images[version]
 
     def instances(self) -> tuple[Instance, ...]:
         return self.fleet

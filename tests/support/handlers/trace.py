@@ -121,9 +121,9 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
 def _ec2_changes(trace: Trace) -> dict[str, Any]:
     launch, tag, terminate = Ec2Fleet.launch, Ec2Fleet.tag, Ec2Fleet.terminate
 
-    def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
+    def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str, **more: Any) -> LaunchAnswer:
         trace.add("change", "launch", f"{slots_tag(request)} {request.zone} {request.types} {request.market}")
-        return launch(ec2, request, operation_id=operation_id)
+        return launch(ec2, request, operation_id=operation_id, **more)
 
     def tagged(ec2: Ec2Fleet, ids: Iterable[str], tags: dict[str, str]) -> None:
         named = list(ids)

@@ -317,3 +317,29 @@ def test_what_an_operation_launched_is_found_by_its_tags_in_whatever_state(fleet
     assert {i: one.slot_numbers for i, one in found.items()} == {first: (1,), second: (2,)}
     assert found[second].state in ("shutting-down", "terminated")
     assert fleet.tools.ec2.launched_by("up-2") == ()
+
+
+def test_what_a_worker_was_launched_from_is_read_from_its_tags_and_from_ec2(fleet: Bench) -> None:
+    settings = Settings.from_env({**fleet.environment(), "BOOTSTRAP_HASH": "b1", "K3S_VERSION": "v1.35.5+k3s1"})
+    ec2 = Ec2Fleet(fleet.cloud.client("ec2"), settings)
+    (instance_id,) = ec2.launch(wanted(fleet, attempt=next(attempts)), operation_id="up-1").launched
+    found = ec2.find_worker(instance_id)
+    assert found is not None
+    assert (found.template_version, found.bootstrap_hash, found.k3s_version) == ("1", "b1", "v1.35.5+k3s1")
+    assert (found.template_id, found.image_id) == (settings.launch_template_id, MOTO_IMAGE)
+    assert found.subnet_id == settings.zones[ZONES[0]] and found.rotate == ""
+    ec2.tag([instance_id], {"Rotate": "ana"})
+    assert (again := ec2.find_worker(instance_id)) is not None and again.rotate == "ana"
+
+
+def test_the_image_of_a_template_version_is_read_and_an_unresolved_parameter_is_unknown(fleet: Bench) -> None:
+    assert fleet.tools.ec2.launch_image("1") == MOTO_IMAGE
+    answer = fleet.cloud.client("ec2").create_launch_template_version(
+        LaunchTemplateId=fleet.settings.launch_template_id,
+        LaunchTemplateData={"ImageId": "resolve:ssm:/aws/service/x"},
+    )
+    assert fleet.tools.ec2.launch_image(str(answer["LaunchTemplateVersion"]["VersionNumber"])) == ""
+    assert fleet.cloud.recorder.of("DescribeLaunchTemplateVersions")[-1].parameters["ResolveAlias"] is True
+    fleet.cloud.faults.inject(FaultRule(operation="DescribeLaunchTemplateVersions", code="UnauthorizedOperation"))
+    with pytest.raises(Ec2Error, match="read version 1 of the launch template"):
+        fleet.tools.ec2.launch_image("1")

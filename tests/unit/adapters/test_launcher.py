@@ -126,8 +126,8 @@ def test_of_a_partial_answer_what_was_launched_is_kept_and_the_rest_is_tried_els
 def test_instances_that_an_answer_does_not_name_are_found_by_their_tag(fleet: Bench) -> None:
     real = Ec2Fleet.launch
 
-    def empty(ec2: Ec2Fleet, asking: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
-        real(ec2, asking, operation_id=operation_id)
+    def empty(ec2: Ec2Fleet, asking: LaunchRequest, *, operation_id: str, **more: Any) -> LaunchAnswer:
+        real(ec2, asking, operation_id=operation_id, **more)
         return LaunchAnswer()
 
     with mock.patch.object(Ec2Fleet, "launch", empty):

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
+from node_fleet.domain.disruption.drift import IMAGE_SECONDS
+from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.fleet_state import Reservation
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import HourlyLoad, NodeReading, PodShape, Reading, Snapshot
+from node_fleet.domain.model.snapshot import HourlyLoad, LaunchImage, NodeReading, PodShape, Reading, Snapshot
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
@@ -249,3 +251,50 @@ def test_a_replacement_that_ec2_does_not_list_yet_counts_for_the_minimum(
     services.state.item = replace(services.state.item, reservations=(promised,))
     decision = decide(collect(), Memory(), Policy(min_workers=3), NOW)
     assert (decision.action == "scale_up", decision.count) == (bool(launched), launched)
+
+
+@pytest.fixture
+def templated(one: FakeServices) -> FakeServices:
+    """A worker of version 3 and its image, where version 4 of the template is deployed."""
+    one.settings = replace(one.settings, launch_template_id="lt-1", launch_template_version="4")
+    one.ec2.fleet = (replace(one.ec2.fleet[0], template_version="3", image_id="ami-1"),)
+    one.ec2.images = {"4": "ami-2"}
+    return one
+
+
+def test_a_worker_of_an_older_template_is_shown_with_what_differs(templated: FakeServices) -> None:
+    snapshot = collect()
+    (worker,) = snapshot.workers
+    assert worker.template_version == "3"
+    assert worker.drift == "launch template version 3, today 4; image ami-1, today ami-2"
+    assert snapshot.launch_image == LaunchImage(version="4", image_id="ami-2", at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("known", "questions"),
+    [
+        (LaunchImage(version="4", image_id="ami-3", at=NOW - IMAGE_SECONDS + 1), 0),
+        (LaunchImage(version="4", image_id="ami-3", at=NOW - IMAGE_SECONDS), 1),
+    ],
+)
+def test_the_image_that_the_memory_knows_is_not_asked_again_within_the_hour(
+    templated: FakeServices, known: LaunchImage, questions: int
+) -> None:
+    snapshot = collect(memory=to_payload(Memory(launch_image=known)))
+    assert templated.ec2.image_questions == questions
+    assert snapshot.launch_image.image_id == ("ami-2" if questions else "ami-3")
+
+
+@pytest.mark.parametrize(("version", "image"), [("4", "ami-3"), ("3", "")])
+def test_a_refusal_of_ec2_never_fails_the_reading_and_leaves_what_was_known_of_that_version(
+    templated: FakeServices, version: str, image: str
+) -> None:
+    templated.ec2.error = Ec2Error("EC2: cannot read version 4: UnauthorizedOperation")
+    snapshot = collect(memory=to_payload(Memory(launch_image=LaunchImage(version=version, image_id="ami-3"))))
+    assert snapshot.source == "live"
+    assert snapshot.launch_image == LaunchImage(version="4", image_id=image, at=NOW)
+
+
+def test_with_drift_off_nothing_is_compared(templated: FakeServices) -> None:
+    templated.settings = replace(templated.settings, drift="off")
+    assert [w.drift for w in collect().workers] == [""]

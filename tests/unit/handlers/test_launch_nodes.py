@@ -41,11 +41,11 @@ def test_before_each_request_the_item_names_it_and_after_a_pause_or_a_death_ever
     fleet.cloud.ec2.dry_pool(az=ZONES[0])
     launch, asked = Ec2Fleet.launch, []
 
-    def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str) -> LaunchAnswer:
+    def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str, **more: Any) -> LaunchAnswer:
         operation = fleet.state().operation
         assert operation is not None and operation.request == request
         asked.append(request.zone)
-        answer = launch(ec2, request, operation_id=operation_id)
+        answer = launch(ec2, request, operation_id=operation_id, **more)
         if answer.launched:
             fleet.pause()
         return answer

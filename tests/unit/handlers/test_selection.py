@@ -199,7 +199,7 @@ def test_several_targets_are_planned_up_to_the_setting(
 def test_the_dead_worker_is_the_one_that_is_removed(services: FakeServices) -> None:
     text = inspection_text(worker_line(A), worker_line(B, "TW", blockers="shop/db-0:s"), worker_line(C))
     payload = services.payload(inspection=inspected(text))
-    payload["decision"]["replace"] = B
+    payload["decision"] |= {"replace": B, "rule": "not_ready"}
     select_nodes(payload, None)
     assert services.state.item.operation is not None
     assert [(t.instance_id, t.not_ready) for t in services.state.item.operation.targets] == [(B, True)]

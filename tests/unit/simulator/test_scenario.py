@@ -78,7 +78,7 @@ def test_every_event_can_be_written_with_all_its_keys() -> None:
     values = {
         "for": "5m", "workers": "1", "share_percent": "50", "notice": "2m", "az": "ap-southeast-1a", "how": "kubelet",
         "instance_type": "t3.small", "market": "spot", "kind": "spot", "limit": "4", "call": "RunInstances",
-        "reason": "maintenance", "application": "shop/web", "load": "{constant: 3}",
+        "reason": "maintenance", "application": "shop/web", "load": "{constant: 3}", "image": "ami-new",
     }  # fmt: skip
     lines = [
         f"  - {{at: 1m, do: {action}{''.join(f', {key}: {values[key]}' for key in keys)}}}"

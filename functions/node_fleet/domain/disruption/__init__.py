@@ -1,1 +1,1 @@
-"""How many workers may be removed or replaced at once, and when."""
+"""Workers that are replaced although they run: what makes one outdated, how many may be removed at once, and when."""

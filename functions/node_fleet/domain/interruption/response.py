@@ -191,7 +191,9 @@ def needs_no_replacement(operation: Operation | None, instance_id: str) -> bool:
     )
 
 
-def replacement_operation(interruption: Interruption, slot: LaunchSlot, dry: tuple[PoolBackOff, ...]) -> Operation:
+def replacement_operation(
+    interruption: Interruption, slot: LaunchSlot, dry: tuple[PoolBackOff, ...], template_version: str = ""
+) -> Operation:
     """The launch of one replacement. It is never stored; a repeated call finds the instance by its tags."""
     return Operation(
         operation_id=interruption.operation_id,
@@ -203,6 +205,7 @@ def replacement_operation(interruption: Interruption, slot: LaunchSlot, dry: tup
         execution_id=interruption.claimed_by,
         slots=(slot,),
         dry_pools=dry,
+        template_version=template_version,
     )
 
 

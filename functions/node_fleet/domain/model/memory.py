@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.model.snapshot import LaunchImage, Market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +134,46 @@ class AdaptiveMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """One outdated worker and the instance that was launched for it.
+
+    reason: "drifted", "expired" or "unhealthy". replacement: empty while it is to be launched, because the worker was
+    removed first. since: when the replacement joined (epoch); its time to prove itself counts from then.
+    """
+
+    worker: str
+    reason: str
+    replacement: str = ""
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollOut:
+    """How far the replacement of outdated workers has come.
+
+    retry_at: until then (epoch) no worker is inspected again, because none could be replaced. good_version: the last
+    version of the launch template whose workers joined and stayed Ready. stopped: why no further worker is replaced
+    while stopped_version is deployed; empty when nothing is stopped. lost: replacements in a row that ended before they
+    had proved themselves.
+    """
+
+    current: Replacement | None = None
+    retry_at: int = 0
+    good_version: str = ""
+    stopped: str = ""
+    stopped_version: str = ""
+    lost: int = 0
+
+    def is_stopped(self, version: str) -> bool:
+        """Whether the roll-out of this version is stopped."""
+        return bool(self.stopped) and self.stopped_version == version
+
+    def launch_version(self, configured: str) -> str:
+        """The version from which workers are launched: the last good one while the configured one is stopped."""
+        return self.good_version if self.good_version and self.is_stopped(configured) else configured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Stored in the state item; written only under the lock. Field names are the stored names.
 
@@ -162,6 +202,8 @@ class Memory:
     suspects: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, int] = field(default_factory=dict)
     learned: AdaptiveMemory = field(default_factory=AdaptiveMemory)
+    launch_image: LaunchImage = field(default_factory=LaunchImage)
+    roll_out: RollOut = field(default_factory=RollOut)
 
 
 def newest_memory(stored: Memory, carried: Memory) -> Memory:

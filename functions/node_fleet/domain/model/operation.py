@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.snapshot import Market
 
 Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify", "fail"]
 DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
+ReplaceReason = Literal["", "drifted", "expired", "unhealthy"]
 SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
 TargetPhase = Literal[
     "selected", "draining", "drained", "terminating", "terminated", "forgotten", "set_aside", "undone", "skipped"
@@ -31,7 +33,8 @@ class LaunchSlot:
     instance_type: the best type until EC2 has chosen one. end_code, end_message: the state reason of an instance that
     ended before it joined. pools: "zone/type/market" of the only pools that may serve, because pending pods need them;
     empty: every pool. types: the types that suit equally, best first; empty: the configured ones. smaller_types: those
-    that are tried when no other pool of the market has capacity; avoid: pools that are tried after these.
+    that are tried when no other pool of the market has capacity; avoid: pools that are tried after these. console: the
+    end of the console output of an instance that did not join.
     """
 
     number: int
@@ -52,6 +55,7 @@ class LaunchSlot:
     types: tuple[str, ...] = ()
     smaller_types: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    console: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,8 @@ class Operation:
     """A scale-up (slots) or scale-down (targets) that is not closed yet. Times are epoch seconds.
 
     dry_pools: capacity pools that this operation found without capacity. request: the one that may have been sent and
-    whose answer is not recorded.
+    whose answer is not recorded. replaces: the outdated worker that the launched worker replaces, or that is removed
+    because it is outdated; replace_reason: why. template_version: of the launch template, empty: the configured one.
     """
 
     operation_id: str
@@ -108,12 +113,20 @@ class Operation:
     phase_at: int = 0
     dry_pools: tuple[PoolBackOff, ...] = ()
     request: LaunchRequest | None = None
+    replaces: str = ""
+    replace_reason: ReplaceReason = ""
+    template_version: str = ""
 
     @property
     def instance_ids(self) -> tuple[str, ...]:
         """Every instance that this operation launched or removes, in slot or target order."""
         ids = [s.instance_id for s in self.slots] + [t.instance_id for t in self.targets]
         return tuple(i for i in ids if i)
+
+    @property
+    def budget_reason(self) -> Reason:
+        """The reason that a disruption budget names for its removals."""
+        return self.replace_reason or "idle"
 
     @property
     def joined(self) -> tuple[LaunchSlot, ...]:

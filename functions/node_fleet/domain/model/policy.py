@@ -17,6 +17,7 @@ from node_fleet.domain.model.setting import setting
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
 CooldownBy = Literal["next", "last"]
+DriftMode = Literal["replace", "report", "off"]
 StrategyName = Literal["thresholds", "adaptive"]
 PresetName = Literal["node-fleet", "algorithm", "flowchart", "sequence", "readme", "adaptive"]
 
@@ -132,6 +133,20 @@ class ScaleDownConditions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replacements:
+    """Replacement of workers"""
+
+    drift: DriftMode = setting("DRIFT", "replace", choices=get_args(DriftMode))
+    """Whether a worker that differs from one launched today is replaced, only reported, or not compared."""
+    expire_after_seconds: int = setting("EXPIRE_AFTER_SECONDS", 0, 0, 31536000, "s")
+    """The age at which a worker is replaced; 0: no limit."""
+    expire_jitter_percent: float = setting("EXPIRE_JITTER", 10.0, 0, 50, "%")
+    """How much earlier than EXPIRE_AFTER_SECONDS a worker may expire, so that a fleet does not end together."""
+    bake_seconds: int = setting("BAKE_SECONDS", 300, 0, 86400, "s")
+    """How long a replacement must stay Ready before the worker that it replaces is removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cooldowns:
     """Cooldowns"""
 
@@ -241,7 +256,16 @@ class InterruptionTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy(
-    FleetSize, Thresholds, Readings, ScaleDownConditions, Cooldowns, Planning, Disruption, BackOffs, AdaptiveCosts
+    FleetSize,
+    Thresholds,
+    Readings,
+    ScaleDownConditions,
+    Replacements,
+    Cooldowns,
+    Planning,
+    Disruption,
+    BackOffs,
+    AdaptiveCosts,
 ):
     """Every setting that decide() weighs against the snapshot. Percentages are 0 to 100, times are seconds."""
 

@@ -18,7 +18,8 @@ class Instance:
     """One EC2 instance of the fleet that is pending or running (no other state counts as capacity).
 
     addresses: every private address in EC2. node_names: the names that its Node may have; empty: any name. slot: the
-    numbers of the slots of the request that launched it.
+    numbers of the slots of the request that launched it. rotate: who marked it for rotation, empty when it is not.
+    What it was launched from is empty where EC2 and the tags do not show it.
     """
 
     instance_id: str
@@ -33,6 +34,13 @@ class Instance:
     addresses: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
     slot: str = ""
+    template_id: str = ""
+    template_version: str = ""
+    image_id: str = ""
+    bootstrap_hash: str = ""
+    k3s_version: str = ""
+    subnet_id: str = ""
+    rotate: str = ""
 
     @property
     def slot_numbers(self) -> tuple[int, ...]:
@@ -102,7 +110,10 @@ class NodeReading(NodeUsage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker(NodeUsage):
-    """One worker: the EC2 instance joined with its node by provider id."""
+    """One worker: the EC2 instance joined with its node by provider id.
+
+    drift: how it differs from a worker that would be launched today, in words; empty when it does not.
+    """
 
     instance_id: str
     zone: str
@@ -113,6 +124,17 @@ class Worker(NodeUsage):
     under_notice: bool = False
     join_failed: bool = False
     node_name: str = ""
+    template_version: str = ""
+    drift: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchImage:
+    """The image that a version of the launch template gives, as EC2 answered at `at`; empty when it is unknown."""
+
+    version: str = ""
+    image_id: str = ""
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +252,8 @@ class Snapshot(FleetLoad):
     unlisted: why the API could not be asked which pods are pending; empty when it was, or when none is. unschedulable:
     the number of pending pods in Prometheus where `pending` is the API's list, which leaves out pods of DaemonSets.
     worker_labels, worker_taints: what all workers of the fleet have in common. set_aside: removals that cannot be
-    finished now; their instances are no workers.
+    finished now; their instances are no workers. launch_image: what new workers are launched from. template_version:
+    the configured version of the launch template, empty when it is unknown.
     """
 
     at: int
@@ -251,6 +274,8 @@ class Snapshot(FleetLoad):
     unschedulable: int | None = None
     worker_labels: dict[str, str] = field(default_factory=dict)
     worker_taints: tuple[dict[str, Any], ...] = ()
+    launch_image: LaunchImage = LaunchImage()
+    template_version: str = ""
 
     @property
     def has_values(self) -> bool:

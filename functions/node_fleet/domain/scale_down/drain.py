@@ -189,7 +189,7 @@ def closing_budget(operation: Operation, target: Target, budgets: Sequence[Budge
     if target.not_ready:
         return ""
     workers = max(operation.workers_before, len(operation.targets))
-    found = allowed(budgets, "idle", now=now, workers=workers, disrupted=0)
+    found = allowed(budgets, operation.budget_reason, now=now, workers=workers, disrupted=0)
     return "" if found.number else found.budget
 
 

@@ -7,7 +7,7 @@ selection.py orders the eligible workers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from node_fleet.domain.model.fleet_state import Protection
@@ -108,11 +108,13 @@ def judge_workers(
     not_ready: str = "",
     set_aside: frozenset[str] = frozenset(),
     protections: Mapping[str, Protection] = MappingProxyType({}),
+    before_launch: bool = False,
 ) -> Eligibility:
     """Judge every node of the inspection and every instance of the fleet.
 
     not_ready names the one worker that the NotReady path must remove: for that worker only, readiness, pods that are
-    already lost and a protection do not count. protections: by instance id.
+    already lost and a protection do not count. protections: by instance id. before_launch: a worker will be launched
+    first, so pods that fit on no other worker keep none.
     """
     ours = {i.instance_id: i for i in instances}
     identities = identify(ours.values(), inspection.nodes)
@@ -125,8 +127,9 @@ def judge_workers(
         if node.instance_id in identities.disputed:
             continue
         instance = ours.get(node.instance_id)
+        judged = node if not before_launch else replace(node, blockers=_without_misfits(node.blockers))
         reason = _reason(
-            node,
+            judged,
             instance,
             under_notice=under_notice,
             backing_off=backing_off,
@@ -153,6 +156,10 @@ def judge_workers(
         kept_places=places,
         disputed=identities.disputed,
     )
+
+
+def _without_misfits(blockers: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
+    return tuple(blocker for blocker in blockers if blocker.letter != "f")
 
 
 def _usable(node: InspectedNode) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.operation import Operation, ReplaceReason, Target
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
@@ -24,6 +24,8 @@ class Plan:
     targets: tuple[Candidate, ...]
     sentence: str
     not_ready: bool = False
+    replaces: str = ""
+    reason: ReplaceReason = ""
 
 
 def choose(
@@ -34,13 +36,18 @@ def choose(
     order: str,
     spot_percent: int,
     not_ready: str = "",
+    outdated: Sequence[str] = (),
+    unproven: str = "",
 ) -> Plan:
     """At most `count` workers, one after the other, so that at least `minimum` usable ones remain.
 
     Zones and markets are counted again after each choice. Several are chosen only among those whose pods fit elsewhere
     together. not_ready names the only worker to remove; it accepts no pods, so its removal cannot break the minimum.
+    outdated: workers that are to be replaced; these are removed first. unproven: the replacement of one of them, which
+    stays until it has proved itself.
     """
-    pool = [c for c in eligibility.candidates if not not_ready or c.instance.instance_id == not_ready]
+    named = (c for c in eligibility.candidates if not not_ready or c.instance.instance_id == not_ready)
+    pool = [c for c in named if c.instance.instance_id != unproven]
     if not_ready:
         return _replacement(pool, not_ready, eligibility)
     removable = max(0, len(eligibility.usable) - minimum)
@@ -51,14 +58,43 @@ def choose(
     fleet = _zones_and_markets(eligibility)
     chosen: list[Candidate] = []
     while pool and len(chosen) < min(count, removable):
-        best = min(pool, key=lambda c: _rank(c, order, fleet, spot_percent))
+        best = min(pool, key=lambda c: (_turn(c, outdated), _rank(c, order, fleet, spot_percent)))
         pool.remove(best)
         fleet.subtract([("zone", best.instance.zone), ("market", best.instance.market)])
         chosen.append(best)
         pool = [c for c in pool if c.node.fits_together and best.node.fits_together]
     names = ", ".join(c.instance.instance_id for c in chosen)
     others = count_of(len(eligibility.kept), "other")
-    return Plan(targets=tuple(chosen), sentence=f"{names}: {_why(order)}; {others} kept")
+    why = "outdated" if any(c.instance.instance_id in outdated for c in chosen) else _why(order)
+    return Plan(targets=tuple(chosen), sentence=f"{names}: {why}; {others} kept")
+
+
+def choose_replaced(
+    eligibility: Eligibility, workers: Sequence[tuple[str, ReplaceReason]], *, minimum: int, removed: str = ""
+) -> Plan:
+    """The outdated worker that is removed now, or "replaces" the one for which a worker can be launched.
+
+    workers: id and reason of each outdated worker, the first first. removed: the one whose replacement has proved
+    itself; empty before a launch. A removal keeps the minimum.
+    """
+    eligible = {c.instance.instance_id: c for c in eligibility.candidates}
+    for instance_id, reason in workers:
+        if (removed and instance_id != removed) or instance_id not in eligible:
+            continue
+        if len(eligibility.usable) <= minimum and removed:
+            text = f"at_min: {len(eligibility.usable)} usable workers, minimum {minimum}"
+            return Plan(targets=(), sentence=text)
+        targets = (eligible[instance_id],) if removed else ()
+        return Plan(targets=targets, sentence=f"{instance_id}: {reason}", replaces=instance_id, reason=reason)
+    wanted = {removed} if removed else {instance_id for instance_id, _ in workers}
+    kept = next((k.sentence for k in eligibility.kept if k.instance_id in wanted), "it does not exist")
+    return Plan(targets=(), sentence=f"no outdated worker can be replaced now: {kept}")
+
+
+def _turn(candidate: Candidate, outdated: Sequence[str]) -> int:
+    """Outdated workers in their order come before all others."""
+    own = candidate.instance.instance_id
+    return outdated.index(own) if own in outdated else len(outdated)
 
 
 def begin_removal(
@@ -76,6 +112,8 @@ def begin_removal(
         targets=tuple(_target(c, plan.not_ready) for c in plan.targets),
         workers_before=workers_before,
         phase_at=now,
+        replaces=plan.replaces,
+        replace_reason=plan.reason,
     )
 
 

@@ -14,7 +14,7 @@ from node_fleet.domain.model.identity import DISPUTE_ADVICE, identify
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NodeReading
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, printable
 from node_fleet.domain.scale_up.launch import (
     EC2_LISTING_DELAY_SECONDS,
     ERRORS_WITHOUT_BACK_OFF,
@@ -23,6 +23,7 @@ from node_fleet.domain.scale_up.launch import (
 )
 from node_fleet.domain.scale_up.refusals import launch_error
 
+CONSOLE_LINES, CONSOLE_CHARACTERS = 8, 600
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
 
@@ -118,7 +119,8 @@ def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ..
     if lost:
         listed = "; ".join(f"{s.instance_id} in {s.zone}: {s.detail}" for s in lost)
         workers = count_of(len(lost), "launched worker")
-        text = f"{workers} never joined the cluster: {listed}; {unjoined_action(keep_unjoined)}"
+        consoles = "".join(f"; the console of {s.instance_id} ends with: {s.console}" for s in lost if s.console)
+        text = f"{workers} never joined the cluster: {listed}; {unjoined_action(keep_unjoined)}{consoles}"
         alerts.append(Alert(kind="join_failed", text=text))
     disputed = [s for s in operation.waiting if s.disputed]
     alerts += [
@@ -133,6 +135,12 @@ def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ..
         )
         alerts.append(Alert(kind="join_unknown", text=text))
     return tuple(alerts)
+
+
+def console_end(output: str) -> str:
+    """The last lines of a console in one line, short enough for a message."""
+    lines = [" ".join(line.split()) for line in printable(output).splitlines()]
+    return " | ".join([line for line in lines if line][-CONSOLE_LINES:])[-CONSOLE_CHARACTERS:]
 
 
 def unjoined_action(keep_unjoined: bool) -> str:

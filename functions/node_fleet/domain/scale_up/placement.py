@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
-from node_fleet.domain.model.snapshot import Instance, Market, NewWorker
+from node_fleet.domain.model.snapshot import MARKETS, Instance, Market, NewWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,13 @@ def pools_in_order(
         pools = [Pool(zone, kind, each) for zone in zones for kind in kinds]
         found += sorted(pools, key=lambda pool: (pool.name in avoid, pool.instance_type in smaller_types))
     return tuple(found)
+
+
+def pools_of_zone(placement: Placement, zone: str) -> tuple[str, ...]:
+    """The names of the configured pools of one zone; none when the zone is not configured."""
+    if zone not in placement.zones:
+        return ()
+    return tuple(Pool(zone, kind, market).name for kind in placement.instance_types for market in MARKETS)
 
 
 def zone_order(fleet: FleetDistribution, placement: Placement) -> tuple[str, ...]:

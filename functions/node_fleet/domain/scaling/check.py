@@ -9,7 +9,7 @@ from node_fleet.domain.model.memory import AdaptiveMemory, Memory, Streak
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NewWorker
 
-Action = Literal["scale_up", "scale_down", "none"]
+Action = Literal["scale_up", "scale_down", "replace", "none"]
 Verdict = Literal["up", "down", "hold", "ok", "missing", "waiting", "blocked"]
 
 
@@ -57,10 +57,11 @@ class Decision:
     """What to do and why. `memory` is where the next decision starts.
 
     rule: "minimum", "schedule", "prediction", "pending", "cpu", "memory", "custom:NAME", "headroom", "not_ready",
-    "idle" or "none". reasons: the text of the deciding checks, each with its setting in brackets. replace: the instance
-    id that the scale-down must remove (rule "not_ready"), or, with the action "none", the one that ReapUnjoined
-    inspects. new_workers: as in DesiredChange, at most `count`; the other workers may be of any pool. settings:
-    environment names and values that differ from the defaults; they repeat the decision.
+    "idle", "drifted", "expired" or "none". The action "replace" launches a worker for an outdated one, which is removed
+    when the new one has proved itself. reasons: the text of the deciding checks, each with its setting in brackets.
+    replace: the instance id that the scale-down must remove, or that the launched worker replaces, or, with the action
+    "none", the one that ReapUnjoined inspects. new_workers: as in DesiredChange, at most `count`; the other workers may
+    be of any pool. settings: environment names and values that differ from the defaults; they repeat the decision.
     """
 
     action: Action

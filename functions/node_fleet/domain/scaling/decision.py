@@ -25,7 +25,9 @@ from node_fleet.domain.scaling.disruption import evaluate_budget
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
+from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
+from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, surge
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
 from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
@@ -58,7 +60,8 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     minimum = effective_minimum(tick)
     fresh = newly_usable(tick)
     pending_pods = evaluate_pending_pods(tick, fresh) if tick.readable else None
-    change = STRATEGIES[policy.strategy](tick, pending_pods, minimum.workers) if tick.readable else _no_metrics(tick)
+    least = minimum.workers + surge(tick)
+    change = STRATEGIES[policy.strategy](tick, pending_pods, least) if tick.readable else _no_metrics(tick)
     prediction = predict(tick)
     change.checks[:0] = listed_checks(pending_pods) if pending_pods else []
     if prediction.check:
@@ -67,15 +70,19 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         change.add, change.rule = policy.step_normal, "prediction"
     if set_aside := evaluate_set_aside(tick):
         change.checks.append(set_aside)
+    outdated = outdated_workers(tick)
+    change.checks += outdated_checks(tick, outdated)
     track_missing_metrics(tick, change.streaks)
     if many := evaluate_many_not_ready(tick, change.streaks):
         change.checks.append(many)
+    step = evaluate_roll_out(tick, outdated, pending_pods, minimum.workers)
     found = alerts.standing_alerts(tick, pending_pods, change.streaks)
+    found += [(alert.kind, alert) for alert in step.alerts]
     outcome = (
         _raise_to_minimum(tick, minimum, change, found)
         or _add(tick, change, found)
         or _replace_not_ready(tick, minimum, change)
-        or _remove(tick, change)
+        or _remove_or_replace(tick, step, change)
         or _nothing(tick, change)
     )
     new_alerts, alerted = alerts.new_alerts(tick, found)
@@ -87,6 +94,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         prediction=prediction,
         fresh=fresh,
         alerted=alerted,
+        roll_out=step.after,
     )
     new_workers = change.new_workers[: outcome.count] if outcome.action == "scale_up" else ()
     return replace(_decision(tick, outcome, change.checks, new_alerts, after), new_workers=new_workers)
@@ -171,6 +179,25 @@ def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
     return _after_cooldown(tick, removal, change.checks)
 
 
+def _remove_or_replace(tick: Tick, step: RollOutStep, change: DesiredChange) -> _Outcome | None:
+    """Rules 4 and 5. A removal that waits for its cooldown will take an outdated worker, so none is replaced before."""
+    removal = _remove(tick, change)
+    if removal is not None and removal.blocked_by != ("budget",):
+        return removal
+    return _roll_out(tick, step, change) or removal
+
+
+def _roll_out(tick: Tick, step: RollOutStep, change: DesiredChange) -> _Outcome | None:
+    """Rule 5. No cooldown applies: the size of the fleet is not to change."""
+    if step.check is None:
+        return None
+    change.checks.append(step.check)
+    if step.action == "none":
+        return None
+    rule = step.check.name.partition(":")[2]
+    return _Outcome(action=step.action, count=1, rule=rule, lead=step.check, replace=step.worker)
+
+
 def _after_cooldown(tick: Tick, removal: _Outcome, checks: list[Check]) -> _Outcome:
     if any(c.name == "set_aside" and c.verdict == "hold" for c in checks):
         return _Outcome(lead=removal.lead, blocked_by=("set_aside",))
@@ -183,7 +210,7 @@ def _after_cooldown(tick: Tick, removal: _Outcome, checks: list[Check]) -> _Outc
 
 
 def _nothing(tick: Tick, change: DesiredChange) -> _Outcome:
-    """Rule 5: no change, led by the check that came nearest to an action."""
+    """Rule 6: no change, led by the check that came nearest to an action."""
     lead = explain.leading_check(change.checks)
     change.checks.append(evaluate_cooldown(tick, "scale_down" if lead.name == "idle" else "scale_up"))
     return _Outcome(lead=lead)
@@ -192,7 +219,7 @@ def _nothing(tick: Tick, change: DesiredChange) -> _Outcome:
 def _decision(
     tick: Tick, outcome: _Outcome, checks: list[Check], new_alerts: tuple[Alert, ...], memory: Memory
 ) -> Decision:
-    difference = {"scale_up": outcome.count, "scale_down": -outcome.count, "none": 0}[outcome.action]
+    difference = {"scale_up": outcome.count, "scale_down": -outcome.count}.get(outcome.action, 0)
     triggers = [c for c in checks if c is outcome.lead or c.verdict in ("up", "blocked")]
     triggers.sort(key=lambda c: c is not outcome.lead)
     unjoined = tick.snapshot.unjoined if outcome.action == "none" else ()

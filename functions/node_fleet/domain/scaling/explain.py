@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from node_fleet.domain.scaling.check import Action, Check
 from node_fleet.domain.scaling.tick import Tick
 
-_SIGN = {"scale_up": "+", "scale_down": "-", "none": ""}
+_SIGN = {"scale_up": "+", "scale_down": "-", "replace": "replace ", "none": ""}
 _FIRST = {"up": 0, "blocked": 1, "waiting": 2, "hold": 3, "missing": 4, "down": 5, "ok": 6}
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model import back_off
-from node_fleet.domain.model.memory import BackOff, Memory, ReadingPoint, Streak
+from node_fleet.domain.model.memory import BackOff, Memory, ReadingPoint, Replacement, RollOut, Streak
+from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.alerts import missing_names
 from node_fleet.domain.scaling.check import DesiredChange
@@ -26,6 +27,7 @@ def update_memory(
     prediction: Prediction,
     fresh: dict[str, int],
     alerted: dict[str, int],
+    roll_out: RollOut,
 ) -> Memory:
     """The memory after this decision. The end of the operation adds record_success or record_failure."""
     before = tick.memory
@@ -48,6 +50,8 @@ def update_memory(
         fresh=fresh,
         alerted=alerted,
         learned=change.learned or before.learned,
+        launch_image=tick.snapshot.launch_image,
+        roll_out=roll_out,
     )
 
 
@@ -110,6 +114,41 @@ def record_success(
         last_reason=reason,
         back_offs=back_off.succeed(memory.back_offs, *over),
         fresh={**memory.fresh, **(joined or {})},
+    )
+
+
+def record_replacement(memory: Memory, operation: Operation, now: int) -> Memory:
+    """The memory after a worker was launched for an outdated one: no cooldown starts, since the size is not to change.
+
+    A launched instance whose join is unknown counts as the replacement too.
+    """
+    joined = {slot.instance_id: slot.joined_at for slot in operation.joined}
+    launched = [*joined, *(slot.instance_id for slot in operation.waiting)]
+    if not launched:
+        return memory
+    current = Replacement(
+        worker=operation.replaces,
+        reason=operation.replace_reason,
+        replacement=launched[0],
+        since=joined.get(launched[0], now),
+    )
+    return replace(
+        memory,
+        back_offs=back_off.succeed(memory.back_offs, back_off.JOIN, back_off.SCALE_UP) if joined else memory.back_offs,
+        fresh={**memory.fresh, **joined},
+        roll_out=replace(memory.roll_out, current=current),
+    )
+
+
+def record_replaced(memory: Memory, operation: Operation, now: int) -> Memory:
+    """The memory after the removal of an outdated worker. Without a replacement so far, one is to be launched."""
+    current = memory.roll_out.current or Replacement(
+        worker=operation.replaces, reason=operation.replace_reason, since=now
+    )
+    return replace(
+        memory,
+        back_offs=back_off.succeed(memory.back_offs, back_off.REMOVAL),
+        roll_out=replace(memory.roll_out, current=current),
     )
 
 

@@ -1,0 +1,96 @@
+"""Drift and expiry: how a worker differs from one that would be launched today, and when it has reached its age limit.
+
+Facts that are unknown, of the worker or of the launch, are never a difference.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Instance, LaunchImage, Snapshot, Worker
+
+MARKED = "marked for rotation by"
+IMAGE_SECONDS = 3600
+"""How long the image of a template version counts as known: its public parameter changes a few times a month."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """What a worker would be launched from today. An empty value is unknown and is compared with nothing."""
+
+    template_id: str = ""
+    template_version: str = ""
+    image_id: str = ""
+    bootstrap_hash: str = ""
+    k3s_version: str = ""
+    subnet_ids: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+
+
+def differences(instance: Instance, today: LaunchFacts) -> tuple[str, ...]:
+    """Each difference in words, for example "launch template version 3, today 4"; empty for a current worker."""
+    return tuple(_differences(instance, today))
+
+
+def _differences(instance: Instance, today: LaunchFacts) -> Iterator[str]:
+    if instance.rotate:
+        yield f"{MARKED} {instance.rotate}"
+    same_template = not instance.template_id or not today.template_id or instance.template_id == today.template_id
+    if not same_template:
+        yield f"launch template {instance.template_id}, today {today.template_id}"
+    pairs = (
+        ("launch template version", instance.template_version, today.template_version if same_template else ""),
+        ("K3s", instance.k3s_version, today.k3s_version),
+        ("bootstrap", instance.bootstrap_hash, today.bootstrap_hash),
+        ("image", instance.image_id, today.image_id),
+    )
+    for name, own, wanted in pairs:
+        if own and wanted and own != wanted:
+            yield f"{name} {own}, today {wanted}"
+    if instance.subnet_id and today.subnet_ids and instance.subnet_id not in today.subnet_ids:
+        yield f"{instance.subnet_id} is not a configured subnet"
+    if instance.instance_type and today.instance_types and instance.instance_type not in today.instance_types:
+        yield f"{instance.instance_type} is not a configured instance type"
+
+
+def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchFacts) -> Snapshot:
+    """The snapshot with the template version of each worker, and its differences in words."""
+    ours: Mapping[str, Instance] = {i.instance_id: i for i in instances}
+
+    def drifted(worker: Worker) -> Worker:
+        instance = ours.get(worker.instance_id)
+        if instance is None:
+            return worker
+        words = "; ".join(differences(instance, today))
+        return replace(worker, template_version=instance.template_version, drift=words)
+
+    return replace(snapshot, workers=tuple(drifted(w) for w in snapshot.workers))
+
+
+def is_image_due(known: LaunchImage, version: str, now: int) -> bool:
+    """Whether EC2 must be asked which image this template version gives."""
+    return known.version != version or not 0 <= now - known.at < IMAGE_SECONDS
+
+
+def expires_at(instance_id: str, launched_at: int, policy: Policy) -> int:
+    """The moment (epoch) from which a worker is expired; 0 when workers have no age limit.
+
+    The jitter shortens the age of each worker by a share that follows from its id: a fleet that was launched together
+    does not end together, and no worker becomes older than EXPIRE_AFTER_SECONDS.
+    """
+    limit = policy.expire_after_seconds
+    if not limit:
+        return 0
+    share = zlib.crc32(instance_id.encode()) / 2**32
+    return launched_at + limit - int(limit * policy.expire_jitter_percent / 100 * share)
+
+
+def expiry_words(worker: Worker, policy: Policy, now: int) -> str:
+    """Why the worker is expired, for example "older than 86000 s"; empty while it is not."""
+    at = expires_at(worker.instance_id, worker.launched_at, policy)
+    if not at or now < at:
+        return ""
+    return f"{now - worker.launched_at} s old, its limit is {at - worker.launched_at} s"

@@ -1,0 +1,51 @@
+"""Which workers are to be replaced although they run, why, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from node_fleet.domain.disruption.drift import expiry_words
+from node_fleet.domain.model.budget import Reason
+from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.text import count_of
+from node_fleet.domain.scaling.check import Check
+from node_fleet.domain.scaling.tick import Tick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """A worker that is to be replaced, and why."""
+
+    worker: Worker
+    reason: Literal["drifted", "expired"]
+    words: str
+
+    @property
+    def sentence(self) -> str:
+        """For example: i-0ab drifted: launch template version 3, today 4."""
+        return f"{self.worker.instance_id} {self.reason}: {self.words}"
+
+
+def outdated_workers(tick: Tick) -> tuple[Outdated, ...]:
+    """Drifted workers, then expired ones, the oldest first. Workers under notice are replaced anyway."""
+    found: list[Outdated] = []
+    for worker in tick.snapshot.counted:
+        if worker.drift:
+            found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
+        elif words := expiry_words(worker, tick.policy, tick.now):
+            found.append(Outdated(worker=worker, reason="expired", words=words))
+    order = {"drifted": 0, "expired": 1}
+    return tuple(sorted(found, key=lambda o: (order[o.reason], o.worker.launched_at, o.worker.instance_id)))
+
+
+def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
+    """One check for each reason, which names the first worker and what is different."""
+    checks = []
+    settings: tuple[tuple[Reason, str], ...] = (("drifted", "DRIFT"), ("expired", "EXPIRE_AFTER_SECONDS"))
+    for reason, setting in settings:
+        same = [o for o in outdated if o.reason == reason]
+        if same:
+            text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"
+            checks.append(Check(name=reason, verdict="ok", text=text, value=len(same), setting=setting, aside=True))
+    return checks

@@ -1,0 +1,317 @@
+"""The roll-out: outdated workers are replaced one after the other, and each replacement must prove itself first.
+
+A step launches one worker, waits until it has stayed Ready for BAKE_SECONDS, and then removes the outdated one. At the
+maximum the outdated worker is removed first. The memory keeps the step, so any later run continues it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from node_fleet.domain.disruption.drift import MARKED
+from node_fleet.domain.model import back_off
+from node_fleet.domain.model.budget import Reason
+from node_fleet.domain.model.memory import Memory, Replacement, RollOut
+from node_fleet.domain.model.operation import Operation, ReplaceReason
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.text import count_of
+from node_fleet.domain.scaling.check import Action, Check, Verdict
+from node_fleet.domain.scaling.cooldown import (
+    evaluate_launch_back_off,
+    evaluate_removal_back_off,
+    evaluate_set_aside,
+)
+from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods
+from node_fleet.domain.scaling.tick import Tick
+
+REPLACE_RULES = ("drifted", "expired")
+"""The rules of decisions that replace a worker."""
+NOT_READY_PERCENT = 20
+"""No worker is replaced while more workers than this are NotReady."""
+REMOVAL_TRIES = 3
+"""After so many failed removals of one worker its step is given up; the back-off of the worker goes on."""
+LOST_LIMIT = 2
+"""Replacements in a row that may end before they have proved themselves."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RollOutStep:
+    """What the roll-out does in this tick: launch ("replace", "scale_up"), remove ("scale_down") or nothing.
+
+    worker: the outdated one. after: what the memory keeps.
+    """
+
+    after: RollOut
+    action: Action = "none"
+    worker: str = ""
+    check: Check | None = None
+    alerts: list[Alert] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What every rule of the roll-out needs: the tick, what is outdated, what waits, and the effective minimum."""
+
+    tick: Tick
+    outdated: Sequence[Outdated]
+    pending_pods: PendingPods | None
+    minimum: int
+
+
+def evaluate_roll_out(
+    tick: Tick, outdated: Sequence[Outdated], pending_pods: PendingPods | None, minimum: int
+) -> RollOutStep:
+    """The next step for the workers that are outdated now, the first of them first. Without live data none."""
+    roll_out = _with_good_version(tick)
+    if not tick.live:
+        return RollOutStep(after=roll_out)
+    facts = _Facts(tick=tick, outdated=outdated, pending_pods=pending_pods, minimum=minimum)
+    if roll_out.current is None:
+        return _begin(facts, roll_out)
+    step = _continue(facts, roll_out, roll_out.current)
+    return _begin(facts, step.after) if step.after.current is None and step.check is None else step
+
+
+def surge(tick: Tick) -> int:
+    """Usable workers beyond the fleet's size, because the worker that they replace still runs."""
+    current = tick.memory.roll_out.current
+    usable = {w.instance_id for w in tick.usable}
+    return int(current is not None and {current.worker, current.replacement} <= usable)
+
+
+def replaceable_workers(tick: Tick) -> list[tuple[str, ReplaceReason]]:
+    """Id and reason of each outdated worker that may be replaced now, the first first."""
+    found = (o for o in outdated_workers(tick) if is_replaceable(tick, o) and not budget_hold(tick, o.reason))
+    return [(o.worker.instance_id, o.reason) for o in found]
+
+
+def removal_order(tick: Tick) -> list[str]:
+    """The workers that any removal takes first: the one whose replacement runs, then the other outdated ones."""
+    current = tick.memory.roll_out.current
+    first = [current.worker] if current else []
+    return list(dict.fromkeys([*first, *(o.worker.instance_id for o in outdated_workers(tick))]))
+
+
+def inspected_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
+    """The memory after an inspection that allowed no replacement: the next one waits as after a failed drain."""
+    retry_at = now + policy.drain_back_off_seconds
+    return replace(memory, roll_out=replace(memory.roll_out, retry_at=retry_at))
+
+
+def stop(roll_out: RollOut, why: str, version: str) -> RollOut:
+    """The roll-out after a failure: no further worker is replaced while that version is deployed."""
+    return replace(roll_out, current=None, stopped=why[:900], stopped_version=version, lost=0)
+
+
+def resumed(roll_out: RollOut) -> RollOut:
+    """The roll-out after an operator has allowed it again."""
+    return replace(roll_out, stopped="", stopped_version="", retry_at=0)
+
+
+def join_failure(roll_out: RollOut, operation: Operation) -> str:
+    """Why a failed launch stops the roll-out; empty when it says nothing about the version that was launched.
+
+    It does when an instance never joined, and either replaces an outdated worker or is of another version than the last
+    good one. A refusal of EC2, or an instance that AWS ended for lack of capacity, stops nothing.
+    """
+    never_joined = [slot for slot in operation.slots if slot.outcome == "unjoined"]
+    is_new = bool(roll_out.good_version) and operation.template_version not in ("", roll_out.good_version)
+    if not never_joined or not (operation.replaces or is_new):
+        return ""
+    slot, version = never_joined[0], operation.template_version or "the configured"
+    console = f"; its console ends with: {slot.console}" if slot.console else "; EC2 shows no output of its console"
+    kept = f"{operation.replaces} is kept; " if operation.replaces else ""
+    return f"{slot.instance_id} of version {version} of the launch template never joined; {kept}{slot.detail}{console}"
+
+
+def stopped_alert(roll_out: RollOut, configured: str) -> Alert:
+    """What stopped the roll-out, what new workers are launched from, and what an operator can do."""
+    version = roll_out.launch_version(configured)
+    launches = (
+        f"New workers are launched from version {version} of the launch template, whose workers joined"
+        if version != configured
+        else f"New workers are still launched from version {configured} of the launch template"
+    )
+    text = (
+        f"the roll-out is stopped: {roll_out.stopped}. No further worker is replaced. {launches}. What you can do: "
+        "deploy a newer version, or, when the cause lies elsewhere and is gone: node-fleet resume --roll-out"
+    )
+    return Alert(kind="roll_out_stopped", text=text)
+
+
+def _with_good_version(tick: Tick) -> RollOut:
+    """The roll-out with the configured version as the good one, as soon as one of its workers has proved itself."""
+    roll_out, configured = tick.memory.roll_out, tick.snapshot.template_version
+    proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
+    if not tick.live or not proven:
+        return roll_out
+    if configured in proven and not roll_out.is_stopped(configured):
+        return replace(roll_out, good_version=configured)
+    older = proven - {configured}
+    if not roll_out.good_version and older:
+        return replace(roll_out, good_version=max(older, key=lambda version: (len(version), version)))
+    return roll_out
+
+
+def _has_proved_itself(tick: Tick, worker: Worker) -> bool:
+    """Usable for BAKE_SECONDS; a worker that is not known as new has been usable for longer."""
+    seen = tick.memory.fresh.get(worker.instance_id)
+    if seen is None:
+        return tick.now - worker.launched_at > tick.policy.join_limit_seconds + tick.policy.bake_seconds
+    return tick.now - seen >= tick.policy.bake_seconds
+
+
+def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
+    """Choose the next worker to replace; SelectNodes inspects it before anything is launched."""
+    tick = facts.tick
+    replaced = [o for o in facts.outdated if is_replaceable(tick, o)]
+    if not replaced:
+        return RollOutStep(after=roll_out)
+    first = replaced[0]
+    if roll_out.is_stopped(tick.snapshot.template_version):
+        text = f"{first.sentence}, not replaced: the roll-out is stopped: {roll_out.stopped}"
+        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
+    if why := _hold(facts) or budget_hold(tick, first.reason):
+        text = f"{first.sentence}, not replaced now: {why}"
+        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
+    if roll_out.retry_at > tick.now:
+        text = f"{first.sentence}, no worker could be replaced, next inspection in {roll_out.retry_at - tick.now} s"
+        return RollOutStep(after=roll_out, check=_check(first.reason, "waiting", text))
+    check = _check(first.reason, "down", first.sentence)
+    return RollOutStep(after=roll_out, action="replace", worker=first.worker.instance_id, check=check)
+
+
+def is_replaceable(tick: Tick, outdated: Outdated) -> bool:
+    """Whether the settings, its state and its back-off let the worker be replaced now."""
+    only_reported = outdated.reason == "drifted" and tick.policy.drift != "replace"
+    if only_reported and not outdated.words.startswith(MARKED):
+        return False
+    key = back_off.node_key(outdated.worker.instance_id)
+    return outdated.worker.phase == "usable" and not back_off.active(tick.memory.back_offs, key, tick.now)
+
+
+def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOutStep:
+    """The step that has begun: launch what was removed first, watch the replacement, then remove the outdated one."""
+    tick = facts.tick
+    workers = {w.instance_id: w for w in tick.snapshot.workers}
+    worker, launched = workers.get(current.worker), workers.get(current.replacement)
+    done = RollOutStep(after=replace(roll_out, current=None))
+    if not current.replacement:
+        return done if worker else _launch_removed(facts, roll_out, current)
+    if launched is None:
+        return _lost(tick, roll_out, current)
+    if launched.under_notice:
+        return done
+    if launched.phase in ("not_ready", "unjoined"):
+        return _failed(tick, roll_out, current, launched)
+    seconds = tick.now - current.since
+    if launched.phase != "usable" or seconds < tick.policy.bake_seconds:
+        text = f"{current.replacement} replaces {current.worker} and is {launched.phase}"
+        if launched.phase == "usable":
+            text = f"{current.replacement} replaces {current.worker}, Ready {seconds} of {tick.policy.bake_seconds} s"
+        return RollOutStep(after=roll_out, check=_check(_reason(current), "waiting", text, "BAKE_SECONDS"))
+    done.after = replace(done.after, lost=0)
+    still = next((o for o in facts.outdated if o.worker.instance_id == current.worker), None)
+    if worker is None or worker.under_notice or still is None:
+        return done
+    return _remove(facts, roll_out, still, current)
+
+
+def _remove(facts: _Facts, roll_out: RollOut, outdated: Outdated, current: Replacement) -> RollOutStep:
+    tick, minimum = facts.tick, facts.minimum
+    key = back_off.node_key(current.worker)
+    failed = back_off.active(tick.memory.back_offs, key, tick.now)
+    if failed and failed.failures >= REMOVAL_TRIES:
+        return RollOutStep(after=replace(roll_out, current=None, lost=0))
+    why = _hold(facts) or budget_hold(tick, outdated.reason)
+    if failed:
+        why = f"its removal failed, next try in {failed.until - tick.now} s"
+    elif not why and len(tick.usable) <= minimum:
+        why = f"{count_of(len(tick.usable), 'usable worker')}, not above the effective minimum of {minimum}"
+    if why:
+        text = f"{current.worker} is replaced by {current.replacement}, not removed now: {why}"
+        return RollOutStep(after=roll_out, check=_check(outdated.reason, "hold", text))
+    text = f"{outdated.sentence}; {current.replacement} replaces it"
+    check = _check(outdated.reason, "down", text)
+    return RollOutStep(after=roll_out, action="scale_down", worker=current.worker, check=check)
+
+
+def _launch_removed(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOutStep:
+    """The worker was removed first, at the maximum: its replacement is launched as soon as a launch is allowed."""
+    tick = facts.tick
+    why = "the fleet is at its maximum" if not tick.headroom else _hold(replace(facts, minimum=0))
+    if why:
+        text = f"{current.worker} is removed, its replacement is not launched now: {why}"
+        return RollOutStep(after=roll_out, check=_check(_reason(current), "hold", text))
+    check = _check(_reason(current), "up", f"{current.worker} is removed, its replacement is launched")
+    return RollOutStep(after=roll_out, action="scale_up", worker=current.worker, check=check)
+
+
+def _lost(tick: Tick, roll_out: RollOut, current: Replacement) -> RollOutStep:
+    """The replacement does not exist any more, for example because AWS reclaimed it: once is no failure."""
+    lost = roll_out.lost + 1
+    if lost < LOST_LIMIT:
+        return RollOutStep(after=replace(roll_out, current=None, lost=lost))
+    why = f"{lost} replacements in a row ended before they had proved themselves, the last was {current.replacement}"
+    return _stopped(tick, roll_out, current, why)
+
+
+def _failed(tick: Tick, roll_out: RollOut, current: Replacement, launched: Worker) -> RollOutStep:
+    """The replacement lost Ready. When other workers did too, the cause may be shared, and the step waits."""
+    if others := [w for w in tick.not_ready if w.instance_id != launched.instance_id]:
+        text = f"{current.replacement} and {count_of(len(others), 'other worker')} NotReady, the roll-out waits"
+        return RollOutStep(after=roll_out, check=_check(_reason(current), "waiting", text))
+    state = "lost Ready" if launched.phase == "not_ready" else "did not join"
+    why = f"{current.replacement}, which replaces {current.worker}, {state}; {current.worker} is kept"
+    return _stopped(tick, roll_out, current, why)
+
+
+def _stopped(tick: Tick, roll_out: RollOut, current: Replacement, why: str) -> RollOutStep:
+    configured = tick.snapshot.template_version
+    after = stop(roll_out, why, configured)
+    check = _check(_reason(current), "hold", f"the roll-out is stopped: {why}")
+    return RollOutStep(after=after, check=check, alerts=[stopped_alert(after, configured)])
+
+
+def _hold(facts: _Facts) -> str:
+    """Why no worker is replaced now; empty when one may be."""
+    tick, pending_pods, minimum = facts.tick, facts.pending_pods, facts.minimum
+    disputed = {dispute.instance_id for dispute in tick.snapshot.disputes}
+    unknown = sum(w.phase == "unknown" and w.instance_id not in disputed for w in tick.snapshot.counted)
+    set_aside = evaluate_set_aside(tick)
+    for check in (evaluate_launch_back_off(tick), evaluate_removal_back_off(tick)):
+        if check:
+            return check.text
+    if set_aside and set_aside.verdict == "hold":
+        return set_aside.text
+    if pending_pods is None:
+        return "it is unknown which pods are pending"
+    if pending_pods.waiting:
+        return f"{count_of(pending_pods.waiting, 'pod')} pending"
+    if tick.joining or unknown:
+        return f"{count_of(len(tick.joining), 'worker')} joining, {unknown} unknown"
+    if len(tick.not_ready) * 100 > tick.counted * NOT_READY_PERCENT:
+        return f"{len(tick.not_ready)} of {count_of(tick.counted, 'worker')} NotReady"
+    if len(tick.usable) < minimum:
+        return f"{count_of(len(tick.usable), 'usable worker')}, under the effective minimum of {minimum}"
+    return ""
+
+
+def budget_hold(tick: Tick, reason: Reason) -> str:
+    """The budget that allows no disruption for that reason now; empty when one more is allowed."""
+    allowance = allowance_for(tick, reason)
+    return "" if allowance.number else held_text(tick, allowance, reason)
+
+
+def _reason(current: Replacement) -> Reason:
+    return "expired" if current.reason == "expired" else "drifted"
+
+
+def _check(reason: Reason, verdict: Verdict, text: str, setting: str = "") -> Check:
+    settings = {"drifted": "DRIFT", "expired": "EXPIRE_AFTER_SECONDS"}
+    return Check(name=f"roll_out:{reason}", verdict=verdict, text=text, setting=setting or settings[reason])

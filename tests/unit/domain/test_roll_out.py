@@ -1,0 +1,339 @@
+"""The roll-out: when an outdated worker is replaced, how its replacement proves itself, and what stops everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from node_fleet.domain.model.budget import Budget
+from node_fleet.domain.model.memory import BackOff, Memory, Replacement, RollOut
+from node_fleet.domain.model.operation import LaunchSlot, Operation
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
+from node_fleet.domain.scaling.roll_out import join_failure, resumed, stop, stopped_alert
+from tests.support.decisions import START, idle, pods, snapshot, worker, workers
+
+POLICY = Policy(bake_seconds=300)
+OLD = "launch template version 1, today 2"
+NEW = {"template_version": "2"}
+
+
+def fleet(outdated: int = 2, current: int = 2, **changes: Any) -> tuple[Worker, ...]:
+    """That many drifted workers, then workers as they would be launched today."""
+    old = tuple(worker(n, drift=OLD, template_version="1", launched_at=START - 9000 + n) for n in range(outdated))
+    return (*old, *(worker(50 + n, **{**NEW, **changes}) for n in range(current)))
+
+
+def decided(seen: tuple[Worker, ...], memory: Memory | None = None, policy: Policy = POLICY, **more: Any) -> Decision:
+    return decide(snapshot(workers=seen, template_version="2", **more), memory or Memory(), policy, START)
+
+
+def step(**changes: Any) -> Memory:
+    """A worker that is replaced since `since` by i-0050."""
+    values: dict[str, Any] = {"worker": "i-0000", "reason": "drifted", "replacement": "i-0050", "since": START - 300}
+    return Memory(roll_out=RollOut(current=Replacement(**{**values, **changes})))
+
+
+def a_removal(instance_id: str) -> SetAside:
+    """A removal that is set aside."""
+    return SetAside(
+        instance_id=instance_id, node_name=instance_id, operation_id="down-1", kind="termination", since=1, detail="x"
+    )
+
+
+def held(decision: Decision) -> str:
+    """Why the roll-out does nothing."""
+    assert decision.action == "none"
+    return next(c.text for c in decision.evidence if c.name.startswith("roll_out:"))
+
+
+class TestTheFirstStep:
+    def test_the_oldest_drifted_worker_is_replaced_and_the_size_stays(self) -> None:
+        decision = decided(fleet())
+        assert (decision.action, decision.rule, decision.count) == ("replace", "drifted", 1)
+        assert (decision.replace, decision.workers_before, decision.workers_after) == ("i-0000", 4, 4)
+        assert decision.sentence.startswith(f"i-0000 drifted: {OLD} -> replace 1")
+        assert decision.notify
+
+    def test_a_current_fleet_is_left_alone(self) -> None:
+        decision = decided(fleet(0, 4))
+        assert decision.action == "none" and not [c for c in decision.evidence if c.name.startswith("roll_out")]
+
+    @pytest.mark.parametrize(("mode", "action"), [("replace", "replace"), ("report", "none"), ("off", "none")])
+    def test_the_settings_may_only_report_drift(self, mode: Any, action: str) -> None:
+        assert decided(fleet(), policy=replace(POLICY, drift=mode)).action == action
+
+    def test_a_worker_that_an_operator_has_marked_is_replaced_even_where_drift_is_only_reported(self) -> None:
+        seen = (*workers(3), worker(9, drift="marked for rotation by ana"))
+        assert decided(seen, policy=replace(POLICY, drift="off")).replace == "i-0009"
+
+    def test_an_expired_worker_is_replaced_even_where_drift_is_only_reported(self) -> None:
+        policy = replace(POLICY, drift="report", expire_after_seconds=3600, expire_jitter_percent=0)
+        seen = (worker(1, launched_at=START - 3600), *fleet(1, 2, launched_at=START - 3599))
+        decision = decided(tuple(replace(w, launched_at=max(w.launched_at, START - 3600)) for w in seen), policy=policy)
+        assert (decision.action, decision.rule, decision.replace) == ("replace", "expired", "i-0001")
+
+    def test_no_cooldown_holds_it(self) -> None:
+        memory = Memory(last_action="scale_up", last_action_at=START - 1)
+        assert decided(fleet(), memory).action == "replace"
+
+    @pytest.mark.parametrize(
+        ("changes", "memory", "why"),
+        [
+            ({"pending": pods(1, lasting=False, problem="its claim is not bound")}, Memory(), ""),
+            ({"pending": None}, Memory(), "unknown which pods are pending"),
+            ({}, Memory(back_offs=(BackOff(key="join", failures=3, until=START + 9),)), "circuit breaker open"),
+            ({}, Memory(back_offs=(BackOff(key="scale_up", failures=1, until=START + 9),)), "next try in 9 s"),
+            ({}, Memory(back_offs=(BackOff(key="removal", failures=1, until=START + 9),)), "next removal in 9 s"),
+            ({}, Memory(roll_out=RollOut(retry_at=START + 1)), "next inspection in 1 s"),
+            (
+                {"set_aside": tuple(a_removal(f"i-9{n}") for n in range(2))},
+                Memory(),
+                "2 removals set aside",
+            ),
+        ],
+    )
+    def test_what_holds_every_replacement(self, changes: dict[str, Any], memory: Memory, why: str) -> None:
+        decision = decided(fleet(), memory, **changes)
+        if why:
+            assert why in held(decision)
+        else:
+            assert decision.action == "replace"
+
+    def test_a_joining_or_a_pending_worker_comes_first(self) -> None:
+        joining = worker(60, "joining", launched_at=START - 30)
+        assert "1 worker joining" in held(decided((*fleet(), joining)))
+        assert decided(fleet(), pending=pods(1, cpu_milli=1900)).action == "scale_up"
+
+    @pytest.mark.parametrize(("not_ready", "total", "action"), [(1, 5, "replace"), (1, 4, "none"), (2, 10, "replace")])
+    def test_never_while_more_than_a_fifth_of_the_fleet_is_not_ready(
+        self, not_ready: int, total: int, action: str
+    ) -> None:
+        lost = tuple(worker(80 + n, "not_ready", not_ready_seconds=60) for n in range(not_ready))
+        assert decided((*fleet(2, total - 2 - not_ready), *lost)).action == action
+
+    def test_one_whose_drain_failed_waits_and_the_next_is_replaced(self) -> None:
+        memory = Memory(back_offs=(BackOff(key="node:i-0000", failures=1, until=START + 1),))
+        assert decided(fleet(), memory).replace == "i-0001"
+
+    def test_a_budget_holds_it_and_is_named(self) -> None:
+        policy = replace(POLICY, disruption_budgets=(Budget(nodes="0", reasons=("drifted",)),))
+        assert "at most 0 workers (drifted)" in held(decided(fleet(), policy=policy))
+
+    def test_a_budget_of_idle_workers_does_not_hold_it(self) -> None:
+        policy = replace(POLICY, idle_seconds=0, disruption_budgets=(Budget(nodes="0", reasons=("idle",)),))
+        decision = decide(idle(workers=fleet(), template_version="2"), Memory(), policy, START)
+        assert decision.action == "replace"
+
+    def test_an_idle_removal_comes_first_and_needs_no_replacement(self) -> None:
+        policy = replace(POLICY, idle_seconds=0, cooldown_down_seconds=0)
+        decision = decide(idle(workers=fleet(), template_version="2"), Memory(), policy, START)
+        assert (decision.action, decision.rule) == ("scale_down", "idle")
+
+    @pytest.mark.parametrize("changes", [{"source": "cached"}, {"read_at": START - 300}, {"source": "none"}])
+    def test_without_live_data_nothing_is_replaced(self, changes: dict[str, Any]) -> None:
+        assert decided(fleet(), **changes).action == "none"
+
+
+class TestTheReplacementProvesItself:
+    @pytest.mark.parametrize(("since", "action"), [(START - 299, "none"), (START - 300, "scale_down")])
+    def test_the_old_worker_is_removed_after_the_bake_time(self, since: int, action: str) -> None:
+        decision = decided(fleet(2, 3), step(since=since))
+        assert decision.action == action
+        if action == "none":
+            assert held(decision) == "i-0050 replaces i-0000, Ready 299 of 300 s"
+            assert decision.memory.roll_out.current is not None
+        else:
+            assert (decision.rule, decision.replace, decision.workers_after) == ("drifted", "i-0000", 4)
+
+    def test_the_surplus_worker_does_not_make_the_fleet_idle_above_its_minimum(self) -> None:
+        policy = replace(POLICY, idle_seconds=0, cooldown_down_seconds=0, min_workers=4)
+        seen = idle(workers=fleet(2, 3), template_version="2")
+        assert decide(seen, Memory(), policy, START).rule == "idle"
+        assert decide(seen, step(since=START), policy, START).action == "none"
+
+    @pytest.mark.parametrize("phase", ["joining", "unknown", "cordoned"])
+    def test_while_its_state_is_open_nothing_happens(self, phase: Any) -> None:
+        decision = decided((*fleet(2, 0), worker(50, phase, **NEW), worker(51, **NEW)), step())
+        assert f"is {phase}" in held(decision)
+
+    @pytest.mark.parametrize("phase", ["not_ready", "unjoined"])
+    def test_one_that_loses_ready_stops_the_roll_out(self, phase: Any) -> None:
+        memory = replace(step(), roll_out=replace(step().roll_out, good_version="1"))
+        seen = (*fleet(3, 0), worker(50, phase, not_ready_seconds=60, **NEW), *workers(2, template_version="1"))
+        decision = decided(seen, memory)
+        after = decision.memory.roll_out
+        assert decision.action == "none" and after.current is None
+        assert after.is_stopped("2") and not after.is_stopped("3")
+        assert (after.launch_version("2"), after.launch_version("3")) == ("1", "3")
+        (alert,) = [a for a in decision.alerts if a.kind == "roll_out_stopped"]
+        for words in ("i-0050", "i-0000 is kept", "version 1 of the launch template", "resume --roll-out"):
+            assert words in alert.text
+        again = decided(seen, decision.memory)
+        assert again.action == "none" and not [a for a in again.alerts if a.kind == "roll_out_stopped"]
+
+    def test_when_other_workers_lost_ready_too_it_waits(self) -> None:
+        lost = (worker(50, "not_ready", not_ready_seconds=60), worker(51, "not_ready", not_ready_seconds=60))
+        decision = decided((*fleet(8, 0), *lost), step())
+        assert "1 other worker NotReady" in held(decision)
+        assert decision.memory.roll_out.current is not None
+
+    def test_one_lost_replacement_is_no_failure_and_two_in_a_row_are(self) -> None:
+        first = decided(fleet(2, 0) + workers(2), replace(step(replacement="i-0099")))
+        assert first.action == "replace" and first.memory.roll_out.lost == 1
+        current = Replacement(worker="i-0000", reason="drifted", replacement="i-0098")
+        second = decided(fleet(2, 0) + workers(2), Memory(roll_out=replace(first.memory.roll_out, current=current)))
+        assert second.action == "none" and second.memory.roll_out.is_stopped("2")
+
+    def test_a_replacement_under_notice_is_forgotten_and_another_worker_replaces(self) -> None:
+        decision = decided((*fleet(2, 0), worker(50, under_notice=True, **NEW), *workers(2, **NEW)), step())
+        assert decision.action == "replace" and decision.memory.roll_out.lost == 0
+
+    def test_when_the_old_worker_has_ended_the_next_one_follows(self) -> None:
+        decision = decided(fleet(3, 2)[1:], step())
+        assert (decision.action, decision.replace) == ("replace", "i-0001")
+
+    def test_a_worker_that_is_current_again_is_not_removed(self) -> None:
+        seen = tuple(replace(w, drift="") for w in fleet(2, 3))
+        decision = decided(seen, step())
+        assert decision.action == "none" and decision.memory.roll_out.current is None
+
+    def test_the_minimum_holds_the_removal(self) -> None:
+        policy = replace(POLICY, min_workers=5)
+        assert "effective minimum of 5" in held(decided(fleet(2, 3), step(), policy))
+
+    def test_a_removal_that_failed_is_tried_again_and_given_up_after_three(self) -> None:
+        def failed(times: int) -> Decision:
+            back_offs = (BackOff(key="node:i-0000", failures=times, until=START + 60),)
+            return decided(fleet(1, 3), replace(step(), back_offs=back_offs))
+
+        assert "next try in 60 s" in held(failed(2))
+        assert failed(3).action == "none" and failed(3).memory.roll_out.current is None
+
+    def test_pending_pods_hold_the_removal(self) -> None:
+        seen = pods(1, cpu_milli=10)
+        decision = decided((*fleet(2, 2), worker(70, "joining", launched_at=START)), step(), pending=seen)
+        assert decision.action == "none"
+
+
+class TestTheMaximum:
+    def test_a_worker_that_was_removed_first_is_replaced_without_another_inspection(self) -> None:
+        decision = decided(fleet(2, 2)[1:], step(replacement=""))
+        assert (decision.action, decision.rule, decision.count, decision.replace) == (
+            "scale_up",
+            "drifted",
+            1,
+            "i-0000",
+        )
+
+    def test_a_removal_that_did_not_happen_ends_the_step(self) -> None:
+        assert decided(fleet(2, 2), step(replacement="")).action == "replace"
+
+    def test_at_the_maximum_again_it_waits(self) -> None:
+        decision = decided(fleet(2, 2)[1:], step(replacement=""), replace(POLICY, max_workers=3))
+        assert "at its maximum" in held(decision)
+
+
+class TestTheGoodVersion:
+    @pytest.mark.parametrize(("seen", "version"), [(START - 299, ""), (START - 300, "2")])
+    def test_a_version_is_good_when_one_of_its_workers_was_usable_for_the_bake_time(
+        self, seen: int, version: str
+    ) -> None:
+        new = worker(50, template_version="2", launched_at=START - 400)
+        decision = decided((new, *workers(3)), Memory(fresh={"i-0050": seen}))
+        assert decision.memory.roll_out.good_version == version
+
+    def test_before_the_new_version_is_proven_the_old_one_is_the_good_one_and_stays_it_when_stopped(self) -> None:
+        decision = decided(fleet(4, 0), Memory(roll_out=RollOut(retry_at=START + 60)))
+        assert decision.memory.roll_out.good_version == "1"
+        stopped = RollOut(good_version="1", stopped="x", stopped_version="2")
+        assert decided(fleet(2, 2), Memory(roll_out=stopped)).memory.roll_out.good_version == "1"
+
+    def test_a_stopped_roll_out_names_its_cause_and_ends_with_a_newer_version_or_by_hand(self) -> None:
+        stopped = RollOut(good_version="1", stopped="i-9 never joined", stopped_version="2")
+        assert "the roll-out is stopped: i-9 never joined" in held(decided(fleet(), Memory(roll_out=stopped)))
+        newer = decide(snapshot(workers=fleet(), template_version="3"), Memory(roll_out=stopped), POLICY, START)
+        assert newer.action == "replace"
+        assert decided(fleet(), Memory(roll_out=resumed(stopped))).action == "replace"
+
+
+def launched(outcome: Any, **changes: Any) -> Operation:
+    slot = LaunchSlot(
+        number=1,
+        zone="a",
+        subnet_id="subnet-1",
+        instance_type="t3.small",
+        market="spot",
+        outcome=outcome,
+        instance_id="i-0050",
+        joined_at=START if outcome == "joined" else 0,
+        detail="server shows no usable node for it 300 s after its launch",
+        console=changes.pop("console", ""),
+    )
+    values: dict[str, Any] = {"replaces": "i-0000", "replace_reason": "drifted", "template_version": "2", **changes}
+    return Operation(
+        operation_id="up-1",
+        kind="scale_up",
+        phase="verify",
+        started_at=START,
+        requested=1,
+        reason="drifted",
+        execution_id="run-1",
+        slots=(slot,),
+        **values,
+    )
+
+
+class TestTheEndOfALaunch:
+    @pytest.mark.parametrize("outcome", ["joined", "launched"])
+    def test_a_launched_replacement_is_remembered_and_starts_no_cooldown(self, outcome: str) -> None:
+        after = record_replacement(Memory(), launched(outcome), START)
+        assert after.roll_out.current == Replacement(
+            worker="i-0000", reason="drifted", replacement="i-0050", since=START
+        )
+        assert after.last_action == ""
+        assert after.fresh == ({"i-0050": START} if outcome == "joined" else {})
+
+    def test_a_launch_without_an_instance_changes_nothing(self) -> None:
+        assert record_replacement(Memory(), launched("failed"), START) == Memory()
+
+    def test_a_removal_without_a_replacement_so_far_is_remembered_as_one(self) -> None:
+        operation = replace(launched("planned"), slots=())
+        assert record_replaced(Memory(), operation, START).roll_out.current == Replacement(
+            worker="i-0000", reason="drifted", since=START
+        )
+        assert record_replaced(step(), operation, START).roll_out == step().roll_out
+
+    @pytest.mark.parametrize(
+        ("operation", "good", "stops"),
+        [
+            (launched("unjoined"), "1", True),
+            (launched("unjoined"), "2", True),
+            (launched("unjoined", replaces=""), "1", True),
+            (launched("unjoined", replaces=""), "2", False),
+            (launched("unjoined", replaces=""), "", False),
+            (launched("failed"), "1", False),
+            (launched("joined"), "1", False),
+        ],
+    )
+    def test_a_version_whose_worker_never_joins_stops_the_roll_out(
+        self, operation: Operation, good: str, stops: bool
+    ) -> None:
+        assert bool(join_failure(RollOut(good_version=good), operation)) is stops
+
+    def test_the_reason_has_the_end_of_the_console_and_the_kept_worker(self) -> None:
+        why = join_failure(RollOut(), launched("unjoined", console="k3s: exit 1"))
+        assert "i-0050 of version 2 of the launch template never joined; i-0000 is kept" in why
+        assert why.endswith("its console ends with: k3s: exit 1")
+        assert join_failure(RollOut(), launched("unjoined")).endswith("EC2 shows no output of its console")
+
+    def test_the_alert_names_the_version_of_the_next_launches(self) -> None:
+        after = stop(RollOut(good_version="1"), "it failed", "2")
+        assert "from version 1 of the launch template, whose workers joined" in stopped_alert(after, "2").text
+        same = stop(RollOut(good_version="2"), "it failed", "2")
+        assert "still launched from version 2" in stopped_alert(same, "2").text
