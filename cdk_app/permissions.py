@@ -56,6 +56,7 @@ READ_LAUNCH_IMAGE = (
         by_aws=True,
     ),
 )
+READ_STATUS_CHECKS = Grant(("ec2:DescribeInstanceStatus",), "anything", "finds workers whose status check is impaired")
 READ_CONSOLE = Grant(
     ("ec2:GetConsoleOutput",), "instances", "reports why an instance did not join", condition="our_worker"
 )
@@ -189,6 +190,7 @@ NEEDS: dict[str, FunctionNeeds] = {
         (
             READ_STATE,
             *READ_LAUNCH_IMAGE,
+            READ_STATUS_CHECKS,
             *INSPECT,
             *LIST_PENDING,
             READ_PROMETHEUS_PASSWORD,

@@ -8,6 +8,7 @@ from typing import Any
 from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.node_listing import list_pending, nodes_from_server
 from node_fleet.domain.disruption.drift import is_image_due, with_drift
+from node_fleet.domain.disruption.status_checks import is_status_due, with_status_checks
 from node_fleet.domain.fit.listing import with_listing
 from node_fleet.domain.model.assembly import assemble, refresh, with_set_aside
 from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError
@@ -44,7 +45,18 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image)
     if services.settings.launch_template_id:
         snapshot = replace(snapshot, template_version=configured)
+    if services.settings.repair and is_status_due(memory, now, services.settings.interval_seconds):
+        snapshot = with_status_checks(snapshot, _impaired(services, now))
     return with_drift(snapshot, listed, launch_facts(services.settings, image, version))
+
+
+def _impaired(services: Services, now: int) -> frozenset[str]:
+    """The instances whose status check is impaired for long; none when EC2 refuses to say."""
+    try:
+        return services.ec2.impaired(now - services.settings.unhealthy_seconds)
+    except Ec2Error as error:
+        logger.warning("the status checks of EC2 are unknown, so no worker is repaired for them", problem=str(error))
+        return frozenset()
 
 
 def _launch_image(services: Services, known_image: LaunchImage, version: str, now: int) -> LaunchImage:

@@ -99,6 +99,7 @@ def _judge(
         set_aside=state.ids_set_aside,
         protections=state.active_protections(services.clock.now()),
         before_launch=decision.action == "replace" and tick.headroom > 0,
+        unhealthy=frozenset(i for i, reason in replaceable_workers(tick) if reason == "unhealthy"),
     )
 
 

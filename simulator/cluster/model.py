@@ -25,7 +25,7 @@ from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
 from simulator.cluster.load.usage import Usage
 from simulator.cluster.machines import machine_type
-from simulator.cluster.objects import Obj, is_unschedulable, node_of
+from simulator.cluster.objects import Obj, is_unschedulable, node_of, set_condition
 from simulator.cluster.reading import Reader
 from simulator.cluster.state import Clock, ClusterSettings, ClusterState, Machine
 from simulator.cluster.views import NodeView, PodView, SnapshotLine, Truth
@@ -181,6 +181,11 @@ class SimulatedCluster:
     def recover_node(self, instance_id: str) -> None:
         with self.changing():
             self.kubelets.recover(self._machine(instance_id))
+
+    def set_node_condition(self, instance_id: str, kind: str, holds: bool) -> None:
+        """The kubelet states a bad condition such as DiskPressure, or its end."""
+        name, status = self._machine(instance_id).node_name, "True" if holds else "False"
+        self.update("nodes", "", name, lambda node: set_condition(node, self.now(), kind, status))
 
     def set_exporter(self, instance_id: str, up: bool) -> None:
         """Only the node exporter stops or starts answering."""

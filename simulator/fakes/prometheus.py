@@ -34,6 +34,7 @@ Row = tuple[dict[str, str], float]
 Answer = Callable[[float], list[Row]]
 Response = tuple[int, dict[str, str], bytes]
 
+BAD_CONDITIONS = ("NetworkUnavailable", "DiskPressure", "MemoryPressure", "PIDPressure")
 _IDLE = CPU_MODES.index("idle")
 _SERVED, _ERRORS = APP_COUNTERS.index("served"), APP_COUNTERS.index("errors")
 _BUCKETS = tuple(APP_COUNTERS.index(f"latency_le_{bound}") for bound in LATENCY_BUCKETS_SECONDS)
@@ -96,6 +97,7 @@ class FakePrometheus:
             "ready": self._ready,
             "unschedulable": self._unschedulable,
             "taint": self._taint,
+            "condition": self._condition,
             "allocatable": self._allocatable,
             "pods_known": self._pods_known,
             "requested": self._requested,
@@ -171,6 +173,14 @@ class FakePrometheus:
                     labels["value"] = taint["value"]
                 rows.append((labels, 1.0))
         return rows
+
+    def _condition(self, _at: float) -> list[Row]:
+        return [
+            ({"node": _name(node), "condition": kind}, 1.0)
+            for node in self._nodes()
+            for kind in BAD_CONDITIONS
+            if condition_is_true(node, kind)
+        ]
 
     def _allocatable(self, _at: float) -> list[Row]:
         rows = []

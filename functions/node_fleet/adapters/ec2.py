@@ -5,6 +5,7 @@ The tags in EC2 define which instances exist. ClientError and BotoCoreError do n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +96,19 @@ class Ec2Fleet:
             )
         image = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("ImageId", "")
         return "" if image.startswith("resolve:") else image
+
+    def impaired(self, before: int) -> frozenset[str]:
+        """Instances of the region whose instance or system status check is impaired since `before` (epoch) or longer.
+
+        EC2 has no filter by tag here, and lists impaired instances only. Raises Ec2Error.
+        """
+        found: set[str] = set()
+        for check in ("instance-status.status", "system-status.status"):
+            filters = [{"Name": check, "Values": ["impaired"]}]
+            with _ec2_errors("read the status checks of instances"):
+                for page in self._client.get_paginator("describe_instance_status").paginate(Filters=filters):
+                    found |= {one["InstanceId"] for one in page["InstanceStatuses"] if _impaired_since(one) <= before}
+        return frozenset(found)
 
     def console_output(self, instance_id: str) -> str:
         """What the instance has written to its console, decoded by boto3; empty when EC2 has none. Raises Ec2Error."""
@@ -274,6 +288,12 @@ def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:
         subnet_id=raw.get("SubnetId", ""),
         rotate=tags.get("Rotate", ""),
     )
+
+
+def _impaired_since(status: Mapping[str, Any]) -> float:
+    """Since when (epoch) a status check is impaired; infinity when EC2 does not say."""
+    details = [*status.get("InstanceStatus", {}).get("Details", ()), *status.get("SystemStatus", {}).get("Details", ())]
+    return min((one["ImpairedSince"].timestamp() for one in details if one.get("ImpairedSince")), default=math.inf)
 
 
 def _addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:

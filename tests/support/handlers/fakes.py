@@ -149,7 +149,13 @@ class Ec2:
     terminated: list[str] = field(default_factory=list)
     images: dict[str, str] = field(default_factory=dict)
     image_questions: int = 0
+    impaired_since: dict[str, int] = field(default_factory=dict)
     error: Exception | None = None
+
+    def impaired(self, before: int) -> frozenset[str]:
+        if self.error:
+            raise self.error
+        return frozenset(i for i, since in self.impaired_since.items() if since <= before)
 
     def launch_image(self, version: str) -> str:
         self.image_questions += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -343,3 +344,29 @@ def test_the_image_of_a_template_version_is_read_and_an_unresolved_parameter_is_
     fleet.cloud.faults.inject(FaultRule(operation="DescribeLaunchTemplateVersions", code="UnauthorizedOperation"))
     with pytest.raises(Ec2Error, match="read version 1 of the launch template"):
         fleet.tools.ec2.launch_image("1")
+
+
+def test_instances_whose_status_check_is_impaired_for_long_are_found_on_every_page() -> None:
+    def status(instance_id: str, check: str, since: int | None) -> dict[str, Any]:
+        detail = {"Name": "reachability", "Status": "failed"}
+        when = {"ImpairedSince": datetime.fromtimestamp(since, UTC)} if since else {}
+        return {"InstanceId": instance_id, check: {"Status": "impaired", "Details": [{**detail, **when}]}}
+
+    pages = {
+        "instance-status.status": [[status("i-1", "InstanceStatus", 100)], [status("i-2", "InstanceStatus", 101)]],
+        "system-status.status": [[status("i-3", "SystemStatus", 100), status("i-4", "SystemStatus", None)]],
+    }
+
+    def paginate(Filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        (wanted,) = Filters
+        assert wanted["Values"] == ["impaired"]
+        return [{"InstanceStatuses": page} for page in pages[wanted["Name"]]]
+
+    client = SimpleNamespace(get_paginator=lambda name: SimpleNamespace(paginate=paginate))
+    assert Ec2Fleet(client, Settings()).impaired(100) == {"i-1", "i-3"}
+
+
+@pytest.mark.parametrize(("raw", "text"), [({"Output": "k3s: exit 1"}, "k3s: exit 1"), ({}, "")])
+def test_the_console_of_an_instance_is_read_and_may_be_empty(raw: dict[str, str], text: str) -> None:
+    client = SimpleNamespace(get_console_output=lambda InstanceId: raw)
+    assert Ec2Fleet(client, Settings()).console_output("i-1") == text

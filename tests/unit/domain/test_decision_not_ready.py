@@ -39,9 +39,12 @@ class TestNotReady:
         assert self.decided(seen, pending=pods(1)).action == "scale_up"
 
     @pytest.mark.parametrize(
-        ("not_ready", "total", "action"), [(1, 3, "scale_down"), (2, 6, "scale_down"), (2, 5, "none")]
+        ("not_ready", "total", "action"),
+        [(1, 3, "scale_down"), (2, 10, "scale_down"), (2, 9, "none"), (3, 15, "scale_down")],
     )
-    def test_never_when_more_than_a_third_is_not_ready(self, not_ready: int, total: int, action: str) -> None:
+    def test_never_when_more_than_a_third_or_two_and_a_fifth_are_not_ready(
+        self, not_ready: int, total: int, action: str
+    ) -> None:
         bad = tuple(worker(20 + k, "not_ready", not_ready_seconds=1300 + k) for k in range(not_ready))
         decision = self.decided((*workers(total - not_ready), *bad))
         assert decision.action == action
@@ -49,7 +52,7 @@ class TestNotReady:
 
     def test_the_one_that_is_not_ready_longest_is_removed_first(self) -> None:
         bad = tuple(worker(20 + k, "not_ready", not_ready_seconds=1300 + k) for k in range(2))
-        assert self.decided((*workers(6), *bad)).replace == "i-0021"
+        assert self.decided((*workers(8), *bad)).replace == "i-0021"
 
     def test_one_whose_drain_failed_a_short_time_ago_is_left_alone(self) -> None:
         seen = (*workers(3), worker(9, "not_ready", not_ready_seconds=5000))

@@ -14,11 +14,20 @@ from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
 from node_fleet.domain.disruption.drift import IMAGE_SECONDS
+from node_fleet.domain.disruption.status_checks import STATUS_SECONDS, is_status_due
 from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.fleet_state import Reservation
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import HourlyLoad, LaunchImage, NodeReading, PodShape, Reading, Snapshot
+from node_fleet.domain.model.snapshot import (
+    STATUS_CHECK,
+    HourlyLoad,
+    LaunchImage,
+    NodeReading,
+    PodShape,
+    Reading,
+    Snapshot,
+)
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
@@ -298,3 +307,30 @@ def test_a_refusal_of_ec2_never_fails_the_reading_and_leaves_what_was_known_of_t
 def test_with_drift_off_nothing_is_compared(templated: FakeServices) -> None:
     templated.settings = replace(templated.settings, drift="off")
     assert [w.drift for w in collect().workers] == [""]
+
+
+@pytest.mark.parametrize(
+    ("since", "repair", "shown"),
+    [(NOW - 1800, True, (STATUS_CHECK,)), (NOW - 1799, True, ()), (NOW - 1800, False, ())],
+)
+def test_a_status_check_that_is_impaired_for_long_is_a_condition_of_the_worker(
+    one: FakeServices, since: int, repair: bool, shown: tuple[str, ...]
+) -> None:
+    one.settings = replace(one.settings, repair=repair, interval_seconds=600, interval_jitter_seconds=0)
+    one.ec2.impaired_since = {A: since, "i-other": since}
+    assert [w.conditions for w in collect().workers] == [shown]
+
+
+def test_without_an_answer_about_status_checks_the_reading_stands(one: FakeServices) -> None:
+    one.settings = replace(one.settings, interval_seconds=600)
+    one.ec2.error = Ec2Error("EC2: cannot read the status checks of instances: RequestLimitExceeded")
+    assert [w.conditions for w in collect().workers] == [()]
+
+
+def test_status_checks_are_asked_every_ten_minutes_and_in_each_tick_of_a_repair() -> None:
+    at = NOW - NOW % STATUS_SECONDS
+    assert [is_status_due(Memory(), at + s, 120) for s in (0, 119, 120, 599, 600)] == [True, True, False, False, True]
+    repairing = RollOut(current=Replacement(worker=A, reason="unhealthy", replacement=B))
+    drifting = RollOut(current=Replacement(worker=A, reason="drifted", replacement=B))
+    assert is_status_due(Memory(roll_out=repairing), at + 120, 120)
+    assert not is_status_due(Memory(roll_out=drifting), at + 120, 120)

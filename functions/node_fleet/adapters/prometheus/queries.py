@@ -91,6 +91,11 @@ NODE_UNSCHEDULABLE = f"max by (node) ({_exported('kube_node_spec_unschedulable')
 # Returns: 1 for each taint, with labels node, key, value, effect. Unit: none. Empty: no node has a taint.
 NODE_TAINT = f"max by (node, key, value, effect) ({_exported('kube_node_spec_taint')})"
 
+# Returns: 1 for each condition that is bad and holds, with labels node and condition. Unit: none.
+# Empty: no node has one.
+_BAD = 'condition=~"NetworkUnavailable|DiskPressure|MemoryPressure|PIDPressure",status="true"'
+NODE_CONDITION = f"max by (node, condition) ({_exported('kube_node_status_condition', _BAD)} == 1)"
+
 # Returns: what pods may request of each node, with label resource. Unit: cores, bytes, pods. Empty: missing.
 _ALLOCATABLE = _exported("kube_node_status_allocatable", 'resource=~"cpu|memory|pods"')
 NODE_ALLOCATABLE = f"max by (node, resource) ({_ALLOCATABLE})"
@@ -186,6 +191,7 @@ NODES: Final = Batch(
         "ready": NODE_READY,
         "unschedulable": NODE_UNSCHEDULABLE,
         "taint": NODE_TAINT,
+        "condition": NODE_CONDITION,
         "allocatable": NODE_ALLOCATABLE,
     },
 )

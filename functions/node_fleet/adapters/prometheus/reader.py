@@ -32,6 +32,7 @@ from node_fleet.settings import Settings
 MAX_SHAPES = 20
 _MIB = 1024 * 1024
 _READY_GAP_SECONDS = 600
+BAD_CONDITIONS = {"NetworkUnavailable", "DiskPressure", "MemoryPressure", "PIDPressure"}
 
 PodKey = tuple[str, str, str]
 Figures = dict[str, list[Series]]
@@ -245,6 +246,7 @@ def _node_readings(
     flags = _by({name: shown.get(name, []) for name in ("ready", "unschedulable")}, "node")
     allocatable, requested = _resources(shown.get("allocatable", ())), _resources(pods.get("requested", ()))
     counts, taints = _by({"pods": pods.get("pods", [])}, "node"), _taints(shown.get("taint", ()), bounds)
+    conditions = _conditions(shown.get("condition", ()))
     pods_known = bool(pods.get("pods_known"))
     nodes: dict[str, dict[str, Any]] = {}
     for one in shown.get("node", ()):
@@ -260,6 +262,7 @@ def _node_readings(
             "ready": flags[name].get("ready", 0) == 1,
             "unschedulable": flags[name].get("unschedulable", 1) == 1,
             "taints": taints[name],
+            "conditions": conditions.get(name, ()),
             "blocking_taints": blocking(taints[name]),
             **_sizes(name, allocatable.get(name, {}), held, bounds),
             "pods": _pod_count(name, counts[name].get("pods", 0) if pods_known else None, bounds),
@@ -267,6 +270,14 @@ def _node_readings(
             **({"cpu_percent": cpu[name]} if name in cpu else {}),
         }
     return [nodes[name] for name in sorted(nodes)]
+
+
+def _conditions(series: Iterable[Series]) -> dict[str, tuple[str, ...]]:
+    """The bad conditions of each node; only those that node-fleet asks for."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in series:
+        found[one.labels.get("node", "")].add(one.labels.get("condition", ""))
+    return {node: tuple(sorted(names & BAD_CONDITIONS)) for node, names in found.items()}
 
 
 def _resources(series: Iterable[Series]) -> Resources:

@@ -10,6 +10,8 @@ from node_fleet.domain.model.set_aside import SetAside
 Market = Literal["spot", "on-demand"]
 MARKETS: tuple[Market, ...] = ("spot", "on-demand")
 Phase = Literal["usable", "joining", "cordoned", "not_ready", "unjoined", "unknown"]
+STATUS_CHECK = "StatusCheckImpaired"
+"""The condition of a worker whose instance or system status check EC2 reports as impaired for long."""
 Source = Literal["live", "cached", "none"]
 
 
@@ -50,7 +52,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """Capacity, requests and use of one node. None means missing, never zero."""
+    """Capacity, requests and use of one node. None means missing, never zero. conditions: the bad ones that hold."""
 
     not_ready_seconds: int = 0
     cores: float | None = None
@@ -64,6 +66,7 @@ class NodeUsage:
     pods: int | None = None
     pods_allocatable: int | None = None
     taints: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     @property
     def cpu(self) -> tuple[float, float] | None:

@@ -109,12 +109,13 @@ def judge_workers(
     set_aside: frozenset[str] = frozenset(),
     protections: Mapping[str, Protection] = MappingProxyType({}),
     before_launch: bool = False,
+    unhealthy: frozenset[str] = frozenset(),
 ) -> Eligibility:
     """Judge every node of the inspection and every instance of the fleet.
 
     not_ready names the one worker that the NotReady path must remove: for that worker only, readiness, pods that are
     already lost and a protection do not count. protections: by instance id. before_launch: a worker will be launched
-    first, so pods that fit on no other worker keep none.
+    first, so pods that fit on no other worker keep none. unhealthy: workers to repair; they may accept no pods.
     """
     ours = {i.instance_id: i for i in instances}
     identities = identify(ours.values(), inspection.nodes)
@@ -128,6 +129,7 @@ def judge_workers(
             continue
         instance = ours.get(node.instance_id)
         judged = node if not before_launch else replace(node, blockers=_without_misfits(node.blockers))
+        judged = replace(judged, tainted=False) if node.instance_id in unhealthy else judged
         reason = _reason(
             judged,
             instance,

@@ -32,6 +32,12 @@ from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate
 from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import Tick, make_tick
+from node_fleet.domain.scaling.unhealthy import (
+    MANY_UNHEALTHY,
+    many_unhealthy,
+    many_unhealthy_alert,
+    track_conditions,
+)
 
 __all__ = ["STRATEGIES", "Action", "Check", "Decision", "Verdict", "decide"]
 
@@ -70,7 +76,9 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         change.add, change.rule = policy.step_normal, "prediction"
     if set_aside := evaluate_set_aside(tick):
         change.checks.append(set_aside)
-    outdated = outdated_workers(tick)
+    track_conditions(tick, change.streaks)
+    many_ill = many_unhealthy(tick, change.streaks) if tick.live else ""
+    outdated = outdated_workers(tick, change.streaks)
     change.checks += outdated_checks(tick, outdated)
     track_missing_metrics(tick, change.streaks)
     if many := evaluate_many_not_ready(tick, change.streaks):
@@ -78,10 +86,11 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     step = evaluate_roll_out(tick, outdated, pending_pods, minimum.workers)
     found = alerts.standing_alerts(tick, pending_pods, change.streaks)
     found += [(alert.kind, alert) for alert in step.alerts]
+    found += [(MANY_UNHEALTHY, many_unhealthy_alert(many_ill))] if many_ill else []
     outcome = (
         _raise_to_minimum(tick, minimum, change, found)
         or _add(tick, change, found)
-        or _replace_not_ready(tick, minimum, change)
+        or _replace_not_ready(tick, minimum, change, many_ill)
         or _remove_or_replace(tick, step, change)
         or _nothing(tick, change)
     )
@@ -155,9 +164,9 @@ def _launch(tick: Tick, lead: Check, count: int, found: alerts.Found, checks: li
     return _Outcome(action="scale_up", count=min(count, tick.headroom), rule=lead.name, lead=lead)
 
 
-def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange) -> _Outcome | None:
-    """Rule 3."""
-    worker, check = evaluate_not_ready(tick, minimum.workers)
+def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange, many_ill: str) -> _Outcome | None:
+    """Rule 3. many_ill: so many workers are unhealthy that the cause is likely shared; empty otherwise."""
+    worker, check = evaluate_not_ready(tick, minimum.workers, many_ill)
     if check:
         change.checks.append(check)
     if worker is None or check is None:

@@ -26,7 +26,7 @@ def not_ready_too_long(tick: Tick) -> list[Worker]:
     return sorted(found, key=lambda w: (-w.not_ready_seconds, w.instance_id))
 
 
-def evaluate_not_ready(tick: Tick, minimum: int) -> tuple[Worker | None, Check | None]:
+def evaluate_not_ready(tick: Tick, minimum: int, many_ill: str = "") -> tuple[Worker | None, Check | None]:
     """The worker to remove and the check; no worker when none is eligible, no check when none is NotReady for long."""
     if not tick.live or not (found := not_ready_too_long(tick)):
         return None, None
@@ -34,6 +34,8 @@ def evaluate_not_ready(tick: Tick, minimum: int) -> tuple[Worker | None, Check |
     if count * tick.policy.not_ready_one_in > total:
         text = f"{count} of {total} workers NotReady, more than one in {tick.policy.not_ready_one_in}: none is removed"
         return None, _check("hold", text, count, "NOT_READY_ONE_IN")
+    if many_ill:
+        return None, _check("hold", f"{many_ill}: none is repaired", count, "REPAIR_MAX")
     if len(tick.usable) < minimum:
         text = f"{first.instance_id} NotReady for {first.not_ready_seconds} s, waits for its replacement"
         return None, _check("waiting", text, first.not_ready_seconds, "NOT_READY_REPLACE_SECONDS")

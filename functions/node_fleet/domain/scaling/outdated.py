@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.disruption.drift import expiry_words
 from node_fleet.domain.model.budget import Reason
+from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.tick import Tick
+from node_fleet.domain.scaling.unhealthy import many_unhealthy, unhealthy_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +21,7 @@ class Outdated:
     """A worker that is to be replaced, and why."""
 
     worker: Worker
-    reason: Literal["drifted", "expired"]
+    reason: Literal["drifted", "expired", "unhealthy"]
     words: str
 
     @property
@@ -27,22 +30,32 @@ class Outdated:
         return f"{self.worker.instance_id} {self.reason}: {self.words}"
 
 
-def outdated_workers(tick: Tick) -> tuple[Outdated, ...]:
-    """Drifted workers, then expired ones, the oldest first. Workers under notice are replaced anyway."""
-    found: list[Outdated] = []
+def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) -> tuple[Outdated, ...]:
+    """Unhealthy workers, then drifted, then expired ones, the oldest first. Those under notice are replaced anyway.
+
+    streaks: of this reading; without it, those that the memory holds. No worker counts as unhealthy while too many are.
+    """
+    streaks = tick.memory.since if streaks is None else streaks
+    repairs, found = tick.live and not many_unhealthy(tick, streaks), list[Outdated]()
     for worker in tick.snapshot.counted:
-        if worker.drift:
+        if repairs and (words := unhealthy_words(tick, worker, streaks)):
+            found.append(Outdated(worker=worker, reason="unhealthy", words=words))
+        elif worker.drift:
             found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
         elif words := expiry_words(worker, tick.policy, tick.now):
             found.append(Outdated(worker=worker, reason="expired", words=words))
-    order = {"drifted": 0, "expired": 1}
+    order = {"unhealthy": 0, "drifted": 1, "expired": 2}
     return tuple(sorted(found, key=lambda o: (order[o.reason], o.worker.launched_at, o.worker.instance_id)))
 
 
 def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
     """One check for each reason, which names the first worker and what is different."""
     checks = []
-    settings: tuple[tuple[Reason, str], ...] = (("drifted", "DRIFT"), ("expired", "EXPIRE_AFTER_SECONDS"))
+    settings: tuple[tuple[Reason, str], ...] = (
+        ("unhealthy", "UNHEALTHY_SECONDS"),
+        ("drifted", "DRIFT"),
+        ("expired", "EXPIRE_AFTER_SECONDS"),
+    )
     for reason, setting in settings:
         same = [o for o in outdated if o.reason == reason]
         if same:

@@ -29,7 +29,7 @@ from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
 
-REPLACE_RULES = ("drifted", "expired")
+REPLACE_RULES = ("drifted", "expired", "unhealthy")
 """The rules of decisions that replace a worker."""
 NOT_READY_PERCENT = 20
 """No worker is replaced while more workers than this are NotReady."""
@@ -173,7 +173,7 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
     if not replaced:
         return RollOutStep(after=roll_out)
     first = replaced[0]
-    if roll_out.is_stopped(tick.snapshot.template_version):
+    if first.reason != "unhealthy" and roll_out.is_stopped(tick.snapshot.template_version):
         text = f"{first.sentence}, not replaced: the roll-out is stopped: {roll_out.stopped}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
     if why := _hold(facts) or budget_hold(tick, first.reason):
@@ -192,7 +192,9 @@ def is_replaceable(tick: Tick, outdated: Outdated) -> bool:
     if only_reported and not outdated.words.startswith(MARKED):
         return False
     key = back_off.node_key(outdated.worker.instance_id)
-    return outdated.worker.phase == "usable" and not back_off.active(tick.memory.back_offs, key, tick.now)
+    phases = ("usable", "unjoined") if outdated.reason == "unhealthy" else ("usable",)
+    is_open = outdated.worker.phase in phases and bool(outdated.worker.node_name or outdated.worker.phase == "usable")
+    return is_open and not back_off.active(tick.memory.back_offs, key, tick.now)
 
 
 def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOutStep:
@@ -309,9 +311,10 @@ def budget_hold(tick: Tick, reason: Reason) -> str:
 
 
 def _reason(current: Replacement) -> Reason:
-    return "expired" if current.reason == "expired" else "drifted"
+    known: tuple[Reason, ...] = ("expired", "unhealthy")
+    return next((reason for reason in known if reason == current.reason), "drifted")
 
 
 def _check(reason: Reason, verdict: Verdict, text: str, setting: str = "") -> Check:
-    settings = {"drifted": "DRIFT", "expired": "EXPIRE_AFTER_SECONDS"}
+    settings = {"drifted": "DRIFT", "expired": "EXPIRE_AFTER_SECONDS", "unhealthy": "UNHEALTHY_SECONDS"}
     return Check(name=f"roll_out:{reason}", verdict=verdict, text=text, setting=setting or settings[reason])
