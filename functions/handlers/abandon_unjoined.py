@@ -22,7 +22,7 @@ from node_fleet.domain.scale_up.launch import slot_key
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
-CONSOLES_READ = 2
+CONSOLES_READ = 1
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
 
 
 def _with_consoles(services: Services, operation: Operation) -> Operation:
-    """The operation with the end of the console output of the first instances that did not join."""
+    """The operation with the end of the console output of the first instance that did not join."""
     for slot in [s for s in operation.slots if s.outcome == "unjoined" and not s.console][:CONSOLES_READ]:
         try:
             console = console_end(services.ec2.console_output(slot.instance_id))

@@ -182,7 +182,7 @@ class SimulatedCluster:
         with self.changing():
             self.kubelets.recover(self._machine(instance_id))
 
-    def set_node_condition(self, instance_id: str, kind: str, holds: bool) -> None:
+    def set_node_condition(self, instance_id: str, kind: str, *, holds: bool) -> None:
         """The kubelet states a bad condition such as DiskPressure, or its end."""
         name, status = self._machine(instance_id).node_name, "True" if holds else "False"
         self.update("nodes", "", name, lambda node: set_condition(node, self.now(), kind, status))

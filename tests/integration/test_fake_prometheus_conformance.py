@@ -87,6 +87,7 @@ def _story(fleet: Fleet) -> list[Callable[[], None]]:
     def disturb() -> None:
         cluster.cordon("i-0a")
         cluster.set_exporter("i-0b", up=False)
+        cluster.set_node_condition("i-0b", "DiskPressure", holds=True)
 
     def die() -> None:
         cluster.set_exporter("i-0b", up=True)

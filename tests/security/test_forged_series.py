@@ -20,6 +20,7 @@ CONTAINER = f'{POD},container="main",node="i-a"'
 EXPORTED = (
     f'kube_node_info{{{NODE},provider_id="aws:///a/i-a",internal_ip="10.0.0.1"}}',
     f'kube_node_status_condition{{{NODE},condition="Ready",status="true"}}',
+    f'kube_node_status_condition{{{NODE},condition="DiskPressure",status="true"}}',
     f"kube_node_spec_unschedulable{{{NODE}}}",
     f'kube_node_spec_taint{{{NODE},key="k",effect="NoSchedule"}}',
     f'kube_node_status_allocatable{{{NODE},resource="cpu"}}',

@@ -139,3 +139,16 @@ def test_a_worker_that_no_pod_may_leave_is_kept_and_inspected_again_later() -> N
         assert not any("SelectNodes" in r.path for r in fleet.ticks(2))
         assert isinstance(fleet.state().memory.roll_out.current, Replacement | None)
         assert images(fleet) == ["ami-12345678"] * 3
+
+
+def test_a_worker_whose_disk_is_full_for_long_is_replaced_and_its_pods_are_drained() -> None:
+    with stage(workers=3, load=LOAD, **QUICK, unhealthy_seconds=300) as fleet:
+        ill = fleet.workers()[0]
+        fleet.sim.cluster.set_node_condition(ill, "DiskPressure", holds=True)
+        run = fleet.tick_until(launches)
+        decision = run.output_of("Decide")["decision"]
+        assert (decision["rule"], decision["replace"]) == ("unhealthy", ill)
+        run = fleet.tick_until(removes)
+        assert "StartDrain" in run.path
+        assert ill not in fleet.workers() and len(fleet.workers()) == 3
+        nothing_left_behind(fleet)

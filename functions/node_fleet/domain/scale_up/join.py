@@ -23,7 +23,7 @@ from node_fleet.domain.scale_up.launch import (
 )
 from node_fleet.domain.scale_up.refusals import launch_error
 
-CONSOLE_LINES, CONSOLE_CHARACTERS = 8, 600
+CONSOLE_LINES, CONSOLE_CHARACTERS = 5, 300
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
 
