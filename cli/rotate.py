@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.output import CommandError, ExitCode, print_json, say
+from cli import cluster_completion
+from cli.output import CommandError, ExitCode, leaving, print_json, say
 from cli.target import JsonOption, Opening, on_cluster
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.text import count_of
@@ -27,7 +28,12 @@ def rotate(
     opening: Opening,
     *,
     workers: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORKER]...", help="Instance ids; without one, every worker.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKER]...",
+            autocompletion=cluster_completion.workers,
+            help="Instance ids; without one, every worker.",
+        ),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Remove the mark of workers that still run.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
@@ -35,7 +41,7 @@ def rotate(
 ) -> None:
     """Mark workers for rotation: they count as drifted and are replaced one after the other, launch first."""
     person = getpass.getuser()
-    with opening as target:
+    with opening as target, leaving("some workers may be marked; node-fleet status shows them"):
         services = target.services
         chosen = chosen_workers(services.ec2.instances(), workers or [], undo=undo)
         ids = [one.instance_id for one in chosen]
