@@ -28,6 +28,7 @@ COPYING_MODULES = (
     ASL + "component.common.path.result_path",
     ASL + "component.state.exec.execute_state",
 )
+TEXTS_KEPT = 64
 JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
 
 
@@ -67,9 +68,27 @@ def copy_by_parts(value: Any) -> Any:
     return value if kind in _SCALARS else copy.deepcopy(value)
 
 
+def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
+    """The input of a state is the output of the one before, and each event of both has it as JSON."""
+    known: dict[Any, str] = {}
+
+    def text_of(value: Any, **options: Any) -> str:
+        try:
+            asked = (marshal.dumps(value, 0), options["separators"])  # of this version, equal values have equal bytes
+        except ValueError:  # an object of another kind is in it
+            return dump(value, **options)
+        if asked not in known:
+            if len(known) >= TEXTS_KEPT:
+                known.clear()
+            known[asked] = dump(value, **options)
+        return known[asked]
+
+    return text_of
+
+
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """A definition is parsed once, a JSONPath once, a client made once, and payloads are copied as JSON."""
+    """A definition is parsed once, a JSONPath once, a client made once, and payloads are copied and written as JSON."""
     parser = importlib.import_module(ASL + "parse.asl_parser").AmazonStateLanguageParser
     clients = importlib.import_module(ASL + "utils.boto_client")
     parse = expect(parser, "parse", "definition")
@@ -86,6 +105,10 @@ def quick_interpreter() -> Iterator[None]:
         for module in map(importlib.import_module, JSONPATH_MODULES):
             path = expect(module, "parse")
             stack.enter_context(swapped(module, "parse", functools.partial(_cached_path, path)))
+        encoding = importlib.import_module(ASL + "utils.encoding")
+        expect(encoding, "to_json_str", "obj", "separators")
+        texts = _cached_texts(expect(encoding.json, "dumps"))
+        stack.enter_context(swapped(encoding, "json", SimpleNamespace(dumps=texts)))
         for module in map(importlib.import_module, COPYING_MODULES):
             expect(module.copy, "deepcopy")
             stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
