@@ -35,7 +35,28 @@ def both_context() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def app(both_context: dict[str, Any]) -> App:
-    paths = synthesise(context=both_context)
+    return _synthesised(both_context)
+
+
+@pytest.fixture(scope="session")
+def variants() -> App:
+    """Both modes with cluster ids of the greatest length; the attached one over IPv6, its topics without encryption."""
+    (new,), (attached,) = project_context()["clusters"], _own_names(attach_context()["clusters"])
+    clusters = [
+        {**new, "cluster_id": LONG_NEW, "settings": {**new["settings"], "handle_rebalance": True}},
+        {
+            **attached,
+            "cluster_id": LONG_ATTACHED,
+            "attach": {**attached["attach"], "function_egress": "ipv6"},
+            "topic_encryption": "none",
+            "settings": {**attached["settings"], "handle_rebalance": True},
+        },
+    ]
+    return _synthesised({"clusters": clusters})
+
+
+def _synthesised(context: dict[str, Any]) -> App:
+    paths = synthesise(context=context)
     return App(
         folder=paths[0].parent,
         templates={p.name.removesuffix(".template.json"): json.loads(p.read_text(encoding="utf-8")) for p in paths},
@@ -61,6 +82,8 @@ def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 NEW = "node-fleet-prod"
 ATTACHED = "shop-k3s"
+LONGEST = 40
+LONG_NEW, LONG_ATTACHED = NEW.ljust(LONGEST, "n"), ATTACHED.ljust(LONGEST, "a")
 RECORD = {
     "region": "ap-southeast-1",
     "requirements": {"vcpus": [2, 2], "memory_gib": [2, 2]},

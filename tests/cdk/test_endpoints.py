@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from cdk_app.permissions import NEEDS
-from cdk_app.synth import attach_context, synthesise
-from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.cdk.conftest import ATTACHED, LONG_ATTACHED, NEW, App
 from tests.support.endpoint_requests import (
     TABLE,
     dual_stack_name,
@@ -22,16 +21,6 @@ from tests.support.endpoint_requests import (
 REGION = "ap-southeast-1"
 # The gateway endpoint of DynamoDB: mode new creates it, mode attach with ipv6 requires it.
 SERVED_BY_GATEWAY = {"dynamodb"}
-
-
-@pytest.fixture(scope="module")
-def attached_with_ipv6() -> list[dict[str, Any]]:
-    (cluster,) = attach_context()["clusters"]
-    cluster = {**cluster, "attach": {**cluster["attach"], "function_egress": "ipv6"}}
-    paths = synthesise(context={"clusters": [cluster]})
-    (path,) = [p for p in paths if p.name.startswith(f"{ATTACHED}-autoscaler")]
-    resources = json.loads(path.read_text(encoding="utf-8"))["Resources"].values()
-    return [r["Properties"] for r in resources if r["Type"] == "AWS::Lambda::Function"]
 
 
 def functions(app: App, cluster: str) -> list[dict[str, Any]]:
@@ -71,9 +60,9 @@ def test_functions_in_the_network_of_mode_new_ask_published_names_that_they_reac
 
 
 def test_functions_of_an_attached_network_with_ipv6_ask_published_names_that_they_reach(
-    attached_with_ipv6: list[dict[str, Any]],
+    variants: App,
 ) -> None:
-    made = requests(ATTACHED, attached_with_ipv6, in_vpc=True)
+    made = requests(LONG_ATTACHED, functions(variants, LONG_ATTACHED), in_vpc=True)
     assert {service for service, _ in made} == {"dynamodb", "ec2", "secretsmanager", "ssm"}
     for service, host in made:
         assert host in published_names(service, REGION)

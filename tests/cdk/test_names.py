@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -10,10 +9,8 @@ import botocore.session
 import pytest
 
 from cdk_app.config import ClusterConfig
-from cdk_app.synth import attach_context, project_context, synthesise
-from tests.cdk.conftest import ATTACHED, NEW
+from tests.cdk.conftest import LONGEST, App
 
-LONGEST = 40
 # Resource type and property: the greatest length and the allowed characters, from the service's own documents.
 LIMITS: dict[tuple[str, str], tuple[int, str]] = {
     ("AWS::CloudWatch::Alarm", "AlarmName"): (255, r"[ -~]+"),
@@ -50,22 +47,10 @@ MODELS = {
 REFERENCES = {("AWS::CloudWatch::Alarm", "MetricName"), ("AWS::Logs::MetricFilter", "LogGroupName")}
 
 
-@pytest.fixture(scope="module")
-def templates() -> dict[str, dict[str, Any]]:
+@pytest.fixture
+def templates(variants: App) -> dict[str, dict[str, Any]]:
     """Both modes with cluster ids of the greatest length."""
-    (new,), (attached,) = project_context()["clusters"], attach_context()["clusters"]
-    settings = {name: f"other-{name.replace('_', '-')}" for name in ("state_table", "history_table", "events_table")}
-    settings |= {"document_prefix": "other-", "prometheus_secret": "other/login", "slack_secret": "other/webhook"}
-    clusters = [
-        {**new, "cluster_id": NEW.ljust(LONGEST, "n"), "settings": {**new["settings"], "handle_rebalance": True}},
-        {
-            **attached,
-            "cluster_id": ATTACHED.ljust(LONGEST, "a"),
-            "settings": {**attached["settings"], **settings, "handle_rebalance": True},
-        },
-    ]
-    paths = synthesise(context={"clusters": clusters})
-    return {p.name.removesuffix(".template.json"): json.loads(p.read_text(encoding="utf-8")) for p in paths}
+    return variants.templates
 
 
 def names(templates: dict[str, dict[str, Any]]) -> list[tuple[tuple[str, str], str]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
 
 from cdk_app.synth import project_context, synthesise
 from tests.cdk.conftest import NEW, App
@@ -62,6 +61,8 @@ def test_the_observability_stack_refers_weakly_only_to_what_has_a_given_name(app
 
 def test_no_weak_reference_feeds_a_property_whose_change_replaces_its_resource(app: App) -> None:
     """CloudFormation plans a replacement wherever it cannot know before the update that such a value stays."""
+    from cfnlint.schema import PROVIDER_SCHEMA_MANAGER  # loads for a second, in one of the processes
+
     wrong = []
     for stack, template in app.templates.items():
         for name, resource in template["Resources"].items():

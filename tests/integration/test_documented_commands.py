@@ -9,7 +9,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
 import typer
 from typer._click.exceptions import ClickException
 
@@ -93,10 +92,12 @@ def test_the_cdk_has_every_command_that_is_passed_on_to_it() -> None:
     assert [name for name in passed_on if f"cdk {name} " not in ended.stdout] == []
 
 
-@pytest.mark.parametrize("words", documented("kubectl"), ids=" ".join)
-def test_kubectl_accepts_every_kubectl_command(words: Arguments) -> None:
-    ended = subprocess.run([BIN / "kubectl", *words, "--help"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+def test_kubectl_accepts_every_kubectl_command() -> None:
+    commands = documented("kubectl")
+    assert len(commands) >= 5
+    for words in commands:
+        ended = subprocess.run([BIN / "kubectl", *words, "--help"], capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, f"{' '.join(words)}: {ended.stderr}"
 
 
 def test_a_wrong_command_is_refused_by_each_program() -> None:
