@@ -18,6 +18,7 @@ from simulator.aws.cloud import Cloud
 from simulator.aws.deployment import DeployedResources
 from simulator.aws.lambdas import LambdaReply
 from simulator.aws.moto_patches.ec2 import InstanceListener
+from simulator.aws.moto_patches.expiry import EXPIRY_SECONDS, delete_expired
 from simulator.aws.moto_patches.ssm import CommandRunner
 from simulator.aws.recorder import AwsCall, current_function
 from simulator.aws.template import RuleSpec, Template
@@ -255,6 +256,7 @@ class LocalDeployment:
             client.create_secret(Name=name, SecretString=text)
 
     def _start_schedules(self) -> None:
+        self.clock.every(EXPIRY_SECONDS, self._delete_expired)
         for rule in self.resources.rules:
             if rule.schedule is None:
                 continue
@@ -262,6 +264,9 @@ class LocalDeployment:
             step = float(period or 60)
             first = (self.clock.now() // step + 1) * step
             self.clock.every(step, _Due(self, rule, counted=period is not None), first=first)
+
+    def _delete_expired(self) -> None:
+        delete_expired(self.cloud.account, self.cloud.region, self.clock.now())
 
     def _fire(self, rule: RuleSpec, scheduled_at: float) -> None:
         self._deliver(rule, self._event("aws.events", "Scheduled Event", {}, at=scheduled_at))

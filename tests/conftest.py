@@ -17,6 +17,7 @@ from xdist.remote import Producer
 from cdk_app.workflow import definitions
 from tests.support.file_order import OnePlane, distribute
 from tests.support.handler_coverage import branches_not_run, measurement
+from tests.support.quick_run import record_quick_run
 from tests.support.recorded_calls import LEDGER, granted, judge
 from tests.support.tiers import Tier, add_options, choose_seed, is_left_out, select, tier_of
 
@@ -35,6 +36,7 @@ PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "main")
 OBJECTS_BETWEEN_COLLECTIONS = (100_000, 20, 100)
 COVERAGE = pytest.StashKey[Coverage]()
 FINDINGS = pytest.StashKey[list[str]]()
+QUICK_RUN = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -120,6 +122,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     folder = Path(os.environ[FOLDER])
     LEDGER.write(folder / f"{PROCESS}.json")
     session.config.stash[COVERAGE].save()
+    if PROCESS == "main" and exitstatus == pytest.ExitCode.OK and is_quick_tier(session.config):
+        session.config.stash[QUICK_RUN] = session.testscollected
     if PROCESS != "main" or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
         return
     from simulator.report.graph import all_edges  # the simulator is loaded only for the whole suite
@@ -129,6 +133,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[FINDINGS] = findings
     if findings and os.environ.get("CI"):  # elsewhere a program that some tests need may be missing
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Keep what the quick tier has cost, once the processes of its tests have ended."""
+    if QUICK_RUN in config.stash:
+        record_quick_run(config.stash[QUICK_RUN], sum(os.times()[:4]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -141,6 +151,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         )
     for finding in config.stash.get(FINDINGS, []):
         terminalreporter.write_line(f"whole suite: {finding}", red=True)
+
+
+def is_quick_tier(config: pytest.Config) -> bool:
+    """Whether the run is the whole quick tier, with nothing selected."""
+    return _everything(config) and not config.option.whole
 
 
 def _everything(config: pytest.Config) -> bool:

@@ -54,9 +54,10 @@ class LambdaFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LambdaReply:
-    """What Invoke answers: the payload after its trip through JSON, and FunctionError when it failed."""
+    """What Invoke answers: the payload after its trip through JSON with its size, and FunctionError when it failed."""
 
     payload: Any
+    size_bytes: int
     function_error: str | None = None
 
 
@@ -174,9 +175,8 @@ class LambdaRuntime:
             return _failed(fault.error, f"injected fault: {fault.error}")
         started_at = self._clock.now()
         reply = self._run(function, payload)
-        size = len(json.dumps(reply.payload).encode())
         if state is not None:
-            self.payload_bytes[state] = max(self.payload_bytes.get(state, 0), len(payload), size)
+            self.payload_bytes[state] = max(self.payload_bytes.get(state, 0), len(payload), reply.size_bytes)
         self.invocations.append(
             Invocation(
                 function=function.name,
@@ -313,9 +313,9 @@ def _succeeded(answer: Any) -> LambdaReply:
         text = json.dumps(answer)
     except TypeError as error:
         return _failed("Runtime.MarshalError", f"Unable to marshal response: {error}")
-    if len(text.encode()) > INVOKE_LIMIT_BYTES:
+    if len(text) > INVOKE_LIMIT_BYTES:  # it is ASCII
         return _failed("Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size")
-    return LambdaReply(payload=json.loads(text))
+    return LambdaReply(payload=json.loads(text), size_bytes=len(text))
 
 
 def _raised(error: Exception, request_id: str) -> LambdaReply:
@@ -324,4 +324,5 @@ def _raised(error: Exception, request_id: str) -> LambdaReply:
 
 
 def _failed(error: str, message: str, **more: Any) -> LambdaReply:
-    return LambdaReply(payload={"errorType": error, "errorMessage": message, **more}, function_error="Unhandled")
+    payload = {"errorType": error, "errorMessage": message, **more}
+    return LambdaReply(payload=payload, size_bytes=len(json.dumps(payload)), function_error="Unhandled")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.changed_files import reached_tests
 from tests.support.file_order import OnePlane, turn
+from tests.support.quick_run import QuickRun, last_quick_run, record_quick_run
 from tests.support.tiers import not_drawn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,3 +185,11 @@ def test_the_tests_that_wait_start_first_and_short_files_last() -> None:
     order = ["tests/conformance/test_a.py", "tests/chaos/test_matrix.py", "tests/chaos/test_schedules.py", "tests/a.py"]
     assert sorted(order, key=turn) == order
     assert sorted(reversed(order), key=turn) == order
+
+
+def test_the_cost_of_the_last_quick_run_is_kept_for_the_benchmark(tmp_path: Path) -> None:
+    kept = tmp_path / "cache" / "quick_tier.json"
+    assert last_quick_run(kept) is None
+    for seconds in (700.0, 512.34):
+        record_quick_run(6000, seconds, kept)
+    assert last_quick_run(kept) == QuickRun(tests=6000, processor_seconds=512.3)

@@ -16,6 +16,7 @@ from simulator.aws import FaultRule
 from simulator.aws.template import Template
 from simulator.local_deployment import CREDENTIALS, LocalDeployment
 from tests.support import toy_template
+from tests.support.simulated_aws import create_table
 
 START = 1_780_300_830.0
 
@@ -271,3 +272,28 @@ def test_the_same_seed_gives_the_same_day(handlers: Handlers) -> None:
             return [(run.started_at, run.ended_at, run.input) for run in deployment.run_ticks(4)]
 
     assert day() == day()
+
+
+def test_items_are_deleted_some_hours_after_their_time_to_live_where_the_table_has_one(
+    deployment: LocalDeployment,
+) -> None:
+    dynamodb, now = deployment.cloud.client("dynamodb"), deployment.clock.now()
+    for table, specification in (("kept", False), ("expiring", True)):
+        create_table(dynamodb, table, "id", "sk")
+        if specification:
+            wanted = {"Enabled": True, "AttributeName": "until"}
+            dynamodb.update_time_to_live(TableName=table, TimeToLiveSpecification=wanted)
+        for name, until in (("past", now + 60), ("later", now + 86_400)):
+            item = {"id": {"S": "a"}, "sk": {"S": name}, "until": {"N": str(until)}}
+            dynamodb.put_item(TableName=table, Item=item)
+        dynamodb.put_item(TableName=table, Item={"id": {"S": "a"}, "sk": {"S": "without"}})
+
+    def left(table: str) -> list[str]:
+        return sorted(item["sk"]["S"] for item in dynamodb.scan(TableName=table)["Items"])
+
+    deployment.run_until(now + 3600)
+    assert left("expiring") == ["later", "past", "without"]  # a function may still find it
+    deployment.run_until(now + 7 * 3600)
+    assert left("expiring") == ["later", "without"]
+    deployment.run_until(now + 2 * 86_400)
+    assert (left("expiring"), left("kept")) == (["without"], ["later", "past", "without"])
