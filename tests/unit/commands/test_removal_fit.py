@@ -95,20 +95,22 @@ def test_of_a_running_pod_with_a_demand_that_cannot_be_judged_its_requests_and_n
     assert only.demand == {"requests": {"cpu": 100, "pods": 1}, "namespace": "shop"}
 
 
+SPREAD = {
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": ZONE,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }
+    ]
+}
+
+
 def test_a_pod_that_is_being_deleted_does_not_count_for_the_spread_of_those_that_move() -> None:
     """Zone b holds a pod that ends: without it the moved pod keeps the skew of 1."""
-    spread = {
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": ZONE,
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": "web"}},
-            }
-        ]
-    }
     nodes = [node("n1"), node("n2", labels={ZONE: "b"}), node("n3", labels={ZONE: "c"}, unschedulable=True)]
-    moved, stays = pod("web-1", "n1", **spread), pod("web-2", "n2")
+    moved, stays = pod("web-1", "n1", **SPREAD), pod("web-2", "n2")
     assert judged(nodes, moved, stays)[0]["n1"].predicate == "spread"
     ends = pod("web-2", "n2", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert judged(nodes, moved, ends)[0]["n1"] is None
@@ -149,3 +151,72 @@ def test_a_pod_that_must_run_beside_one_of_its_own_worker_fits_only_without_it()
     assert found["n1"] is None
     found, _ = judged(nodes, web, {**pod("db-1", "n1"), "status": {"phase": "Succeeded"}})
     assert found["n1"].predicate == "pod-affinity"
+
+
+def test_a_judged_worker_keeps_its_pods_while_the_next_one_is_judged() -> None:
+    """The pod of the first worker fits only on the third, and that of the second would fit only in its place."""
+    apart = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+        ]
+    }
+    amounts = {"n1": AMOUNTS, "n2": AMOUNTS, "n3": {**AMOUNTS, "cpu": "1550m"}}
+    nodes = [node(name, labels={"kubernetes.io/hostname": name}, amounts=each) for name, each in amounts.items()]
+    first = pod("a-1", "n1", "1500m", affinity={"podAntiAffinity": apart})
+    found, _ = judged(nodes, first, pod("b-1", "n2", "1600m"))
+    assert [found["n1"], found["n2"].predicate, found["n3"]] == [None, "cpu", None]
+
+
+def test_the_pods_of_a_judged_worker_count_for_the_spread_of_those_of_the_next_one() -> None:
+    nodes = [node("n1"), node("n2", labels={ZONE: "b"}), node("n3", labels={ZONE: "c"}, unschedulable=True)]
+    found, _ = judged(nodes, pod("web-1", "n1"), pod("web-2", "n2", "200m", **SPREAD))
+    assert [list(found), found["n1"], found["n2"].predicate] == [["n3", "n1", "n2"], None, "spread"]
+
+
+def test_a_pod_must_also_fit_once_the_one_beside_which_it_must_run_has_left_the_worker() -> None:
+    """While both end, the small node takes the pod beside the old partner; the new partner fits in zone b only."""
+    beside = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
+        ]
+    }
+    small, large = ({**AMOUNTS, "cpu": cpu} for cpu in ("500m", "1000m"))
+    nodes = [node("n1"), node("n2", amounts=small), node("n3", amounts=large, labels={ZONE: "b"})]
+    web = pod("web-1", "n1", "400m", affinity={"podAffinity": beside})
+    found, _ = judged(nodes, web, pod("db-1", "n1", "900m"))
+    assert found["n1"] is not None and found["n1"].pod == "shop/web-1"
+    found, _ = judged(nodes, web, pod("db-1", "n1", "600m"))
+    assert found["n1"] is None
+
+
+def test_a_pod_that_moves_does_not_count_on_its_old_node_for_its_own_spread() -> None:
+    nodes = [node("n1"), node("n2"), node("n3", labels={ZONE: "c"}, unschedulable=True)]
+    assert judged(nodes, pod("web-1", "n1", **SPREAD))[0]["n1"] is None
+
+
+@pytest.mark.parametrize(("policy", "fits"), [("Honor", True), ("Ignore", False)])
+def test_a_worker_that_leaves_is_cordoned_for_a_spread_that_honors_taints(policy: str, fits: bool) -> None:
+    """Zone a has no other node: as a place for pods it would have to get the next one."""
+    (constraint,) = SPREAD["topologySpreadConstraints"]
+    moved = pod("web-1", "n1", topologySpreadConstraints=[{**constraint, "nodeTaintsPolicy": policy}])
+    found, _ = judged([node("n1"), node("n2", labels={ZONE: "b"})], moved, pod("web-2", "n2"), pod("web-3", "n2"))
+    assert (found["n1"] is None) is fits
+
+
+def test_a_pod_must_fit_already_while_the_one_that_it_must_avoid_ends_on_the_worker() -> None:
+    """Afterwards the small node of the same zone would take it."""
+    apart = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
+        ]
+    }
+    small, large = ({**AMOUNTS, "cpu": cpu} for cpu in ("500m", "1000m"))
+    nodes = [node("n1"), node("n2", amounts=small), node("n3", amounts=large, labels={ZONE: "b"})]
+    web = pod("web-1", "n1", "400m", affinity={"podAntiAffinity": apart})
+    found, _ = judged(nodes, web, pod("db-1", "n1", "900m"))
+    assert found["n1"] is not None
+
+
+def test_a_worker_whose_amounts_cannot_be_read_requests_nothing() -> None:
+    found, _ = judged([node("n1"), node("n2", amounts={"cpu": "two"})])
+    assert list(found) == ["n1", "n2"]
