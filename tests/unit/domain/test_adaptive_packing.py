@@ -138,7 +138,7 @@ class TestTypicalPod:
     def test_equal_workers_give_the_mean_and_are_not_taken_for_daemon_sets(self) -> None:
         size = typical_pod(learn_pods(PodSums(), [filled(8), filled(8)], 1.0), ())
         assert size is not None and size.cpu_milli == pytest.approx(1770 / 8)
-        assert (size.daemon_pods, size.daemon_cpu_milli) == (0, 0)
+        assert (size.daemon_pods, size.daemon_cpu_milli, size.daemon_memory_mib) == (0, 0, 0)
 
     def test_small_daemon_sets_show_in_the_line_although_no_worker_was_ever_empty(self) -> None:
         size = typical_pod(learn_pods(PodSums(), [filled(5), filled(8)], 1.0), ())

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import NewWorker, PodShape
+from node_fleet.domain.model.snapshot import Market, NewWorker, PodShape
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.signals.load import percent_once_joined
 from node_fleet.domain.scaling.signals.new_workers import launched_markets, templates
@@ -59,6 +60,18 @@ def test_a_pod_gets_the_cheapest_type_that_it_fits(memory_mib: int, types: tuple
     assert chosen([shape(1, 100, memory_mib)], configured) == [types]
     dearest_first = policy_of("m5.large", "t3.medium", "t3.small")
     assert chosen([shape(1, 100, memory_mib)], dearest_first) == [types]
+
+
+@pytest.mark.parametrize("market", ["spot", "on-demand"])
+def test_prices_are_compared_only_when_both_markets_of_every_type_have_one(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, region = policy_of("t3.small", "t3.medium"), "ap-southeast-1"
+    assert list(type_prices(policy, region)) == ["t3.small", "t3.medium"]
+    shipped = PriceList.shipped(region)
+    known = {key: usd for key, usd in shipped.instances.items() if key != ("t3.medium", market)}
+    monkeypatch.setattr(PriceList, "shipped", lambda _: replace(shipped, instances=known))
+    assert type_prices(policy, region) == {}
 
 
 def test_pods_that_no_type_fits_open_no_worker() -> None:

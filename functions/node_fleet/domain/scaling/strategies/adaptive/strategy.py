@@ -47,7 +47,7 @@ def apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -
     blocker = find_idle_blocker(tick, pending_pods, customs_low=all(low for _, low in customs))
     change.remove, checks = _evaluate_scale_down(tick, capacity, result, minimum, blocker)
     change.checks += checks
-    change.rule = "idle" if change.remove else "none"
+    change.rule = "idle"
     return change
 
 
