@@ -102,6 +102,21 @@ def test_the_market_that_goes_brings_the_fleet_nearest_to_its_share(share: int) 
     assert (gone < 5) is (after_spot < after_demand or (after_spot == after_demand))
 
 
+def test_each_kept_worker_counts_once_for_the_shares_and_the_zones() -> None:
+    """With one more Spot worker that is kept, 1 of 2 is further from 80 % than 2 of 2."""
+    two = fleet(candidate(1, market="spot"), candidate(2))
+    (one,) = choose(
+        replace(two, kept_places=(("a", "spot"),)), count=1, minimum=0, order="balance", spot_percent=80
+    ).targets
+    assert one.instance.market == "on-demand"
+    for lowest in "ab":  # as many workers in both zones: the lowest id decides
+        zones = ("a", "b", "b") if lowest == "a" else ("b", "b", "a")
+        three = fleet(*(candidate(n, zone) for n, zone in enumerate(zones)))
+        kept = replace(three, kept_places=(("a", "on-demand"),))
+        (one,) = choose(kept, count=1, minimum=0, order="balance", spot_percent=0).targets
+        assert one.instance.zone == lowest
+
+
 @pytest.mark.parametrize(("workers", "minimum"), [(3, 3), (2, 3), (1, 1)])
 def test_at_the_minimum_nobody_is_chosen_and_nothing_is_disturbed(workers: int, minimum: int) -> None:
     plan = choose(fleet(*map(candidate, range(workers))), count=1, minimum=minimum, order="balance", spot_percent=70)
