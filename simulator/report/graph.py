@@ -1,18 +1,18 @@
-"""Draws a state machine from its definition in layers from top to bottom: SVG for pages, Mermaid for documents."""
+"""Draws a state machine from its definition, as ELK has laid it out: SVG for pages, Mermaid for documents."""
 
 from __future__ import annotations
 
+import functools
 import html
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 152, 30, 14, 24, 6
-FAR_LAYERS = 4
-"""An arrow over more layers than this is drawn faint, because it crosses unrelated states."""
-SWEEPS = 8
+WIDTH, HEIGHT = 152, 30
+LAYOUTS = Path(__file__).with_name("layout.json")
+"""Written by `python -m tools.layout`."""
 SHAPES = {
     "Task": "[{}]",
     "Choice": "{{{}}}",
@@ -89,74 +89,75 @@ def _test(rule: dict[str, Any]) -> str:
     return f"{rule.get('Variable', '')[2:]} is {json.dumps(value)}"
 
 
-def layout(definition: dict[str, Any]) -> dict[str, Place]:
-    """A place for every state: the layer by the distance from the start, the order in it by the neighbours."""
-    depth = _depths(definition)
-    layers: dict[int, list[str]] = defaultdict(list)
-    for name in definition["States"]:
-        layers[depth[name]].append(name)
-    _untangle(layers, definition)
-    widest = max(len(names) for names in layers.values())
-    return {
-        name: Place(
-            x=MARGIN + (widest - len(names)) * (WIDTH + GAP_X) / 2 + index * (WIDTH + GAP_X),
-            y=MARGIN + level * (HEIGHT + GAP_Y),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where ELK put the boxes of a workflow and how it routes the arrows ("A>B"), in pixels."""
+
+    width: int
+    height: int
+    places: dict[str, Place]
+    routes: dict[str, tuple[tuple[int, int], ...]]
+
+
+def layout(definition: dict[str, Any]) -> Layout:
+    """The layout of that workflow, with the states inside Parallel and Map.
+
+    Raises:
+        LayoutError: the file of layouts was made for other states or transitions.
+    """
+    states, edges = set(definition["States"]), {f"{one.start}>{one.end}" for one in drawn(definition)}
+    for found in _layouts():
+        if found.places.keys() == states and found.routes.keys() == edges:
+            return found
+    raise LayoutError(f"{LAYOUTS} is out of date: run python -m tools.layout")
+
+
+class LayoutError(ValueError):
+    """No layout belongs to the workflow."""
+
+
+@functools.cache
+def _layouts() -> tuple[Layout, ...]:
+    raw = json.loads(LAYOUTS.read_text(encoding="utf-8"))
+    return tuple(
+        Layout(
+            width=one["width"],
+            height=one["height"],
+            places={name: Place(x=x, y=y) for name, (x, y) in one["places"].items()},
+            routes={edge: tuple((x, y) for x, y in points) for edge, points in one["routes"].items()},
         )
-        for level, names in layers.items()
-        for index, name in enumerate(names)
-    }
+        for one in raw.values()
+    )
 
 
-def _depths(definition: dict[str, Any]) -> dict[str, int]:
-    """The longest path from the start to each state; loops and the jumps of Resume do not count."""
-    forward = _forward(definition)
-    depth = dict.fromkeys(definition["States"], 0)
-    for name in definition["States"]:
-        for end in forward[name]:
-            depth[end] = max(depth[end], depth[name] + 1)
-    deepest = max(depth.values())
-    reached = {end for ends in forward.values() for end in ends} | {definition["StartAt"]}
-    return {name: level if name in reached else deepest for name, level in depth.items()}
-
-
-def _forward(definition: dict[str, Any]) -> dict[str, list[str]]:
-    forward: dict[str, list[str]] = {name: [] for name in definition["States"]}
-    order = {name: index for index, name in enumerate(definition["States"])}
-    for arrow in arrows(definition):
-        if arrow.start != "Resume" and order[arrow.end] > order[arrow.start] and arrow.end not in forward[arrow.start]:
-            forward[arrow.start].append(arrow.end)
-    return forward
-
-
-def _untangle(layers: dict[int, list[str]], definition: dict[str, Any]) -> None:
-    near: dict[str, set[str]] = defaultdict(set)
-    for arrow in arrows(definition):
-        if arrow.kind != "catch":
-            near[arrow.start].add(arrow.end)
-            near[arrow.end].add(arrow.start)
-    for _ in range(SWEEPS):
-        spot = {name: index / max(1, len(row)) for row in layers.values() for index, name in enumerate(row)}
-        for row in layers.values():
-            row.sort(key=lambda name: sum(spot[n] for n in near[name]) / max(1, len(near[name])))
+MARKERS = (
+    "<defs>"
+    + "".join(
+        f'<marker id="{name}" class="{name}" markerWidth="7" markerHeight="7" refX="6" refY="3.5" orient="auto"'
+        ' markerUnits="userSpaceOnUse"><path d="M0 0L7 3.5L0 7z"/></marker>'
+        for name in ("arrow", "arrow-on", "arrow-bad")
+    )
+    + "</defs>"
+)
+"""The heads of arrows: of all, of the highlighted path, and of its failures. A page has them once."""
 
 
 def svg(definition: dict[str, Any]) -> str:
     """The graph as one SVG element; data-state on boxes and data-edge="A>B" on arrows let a page highlight a path."""
     definition = flattened(definition)
-    places = layout(definition)
-    width = max(p.x for p in places.values()) + WIDTH + MARGIN
-    height = max(p.y for p in places.values()) + HEIGHT + MARGIN
-    lines = [_line(arrow, places) for arrow in _drawn(definition)]
-    boxes = [_box(name, state, places[name]) for name, state in definition["States"].items()]
+    found = layout(definition)
+    lines = [_line(arrow, found) for arrow in drawn(definition)]
+    boxes = [_box(name, state, found.places[name]) for name, state in definition["States"].items()]
     return (
-        f'<svg class="graph" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="Workflow with highlighted path">'
+        f'<svg class="graph" viewBox="0 0 {found.width} {found.height}" role="group" aria-label="Workflow">'
         f"{''.join(lines)}{''.join(boxes)}</svg>"
     )
 
 
 FILE_STYLE = (
-    "svg{background:#fff}.edge{fill:none;stroke:#b9b4a6;stroke-width:1.3}.edge.far{opacity:.45}.edge.catch{display:none}"
-    ".state rect{fill:#f7f6f2;stroke:#8c8471}.state text{font:12px sans-serif;text-anchor:middle;fill:#1b2227}"
+    "svg{background:#fff}.edge{fill:none;stroke:#8a8578;stroke-width:1.3;marker-end:url(#arrow)}.edge.catch{display:none}"
+    "marker{fill:#8a8578}"
+    ".state rect{fill:#f7f6f2;stroke:#8c8471}.state text{font:14px sans-serif;text-anchor:middle;fill:#1b2227}"
     ".task rect{stroke:#2b6a99;stroke-width:1.6}.fail rect{stroke:#b42318}.succeed rect{stroke:#0f7a57}"
     "@media(prefers-color-scheme:dark){svg{background:#12171a}.state rect{fill:#1a2024}.state text{fill:#eae8e2}}"
 )
@@ -164,13 +165,13 @@ FILE_STYLE = (
 
 def picture(definition: dict[str, Any]) -> str:
     """The graph as a separate SVG file for documents; caught errors are left out."""
-    drawn = svg(definition)
-    start = drawn.index(">") + 1
-    head = drawn[:start].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{head}<style>{FILE_STYLE}</style>{drawn[start:]}\n"
+    whole = svg(definition)
+    start = whole.index(">") + 1
+    head = whole[:start].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{head}<style>{FILE_STYLE}</style>{MARKERS}{whole[start:]}\n"
 
 
-def _drawn(definition: dict[str, Any]) -> list[Arrow]:
+def drawn(definition: dict[str, Any]) -> list[Arrow]:
     """One arrow for each pair of states; a catch is left out where another transition leads to the same state."""
     found: dict[tuple[str, str], Arrow] = {}
     for arrow in sorted(arrows(definition), key=lambda one: one.kind == "catch"):
@@ -178,28 +179,17 @@ def _drawn(definition: dict[str, Any]) -> list[Arrow]:
     return list(found.values())
 
 
-def _line(arrow: Arrow, places: dict[str, Place]) -> str:
-    a, b = places[arrow.start], places[arrow.end]
-    x1, y1, x2, y2 = a.x + WIDTH / 2, a.y + HEIGHT, b.x + WIDTH / 2, b.y
-    if b.y <= a.y:
-        y1, y2 = a.y + HEIGHT / 2, b.y + HEIGHT / 2
-        x1 += WIDTH / 2 if b.x >= a.x else -WIDTH / 2
-        x2 += WIDTH / 2 if b.x >= a.x else -WIDTH / 2
-        side = 26 if b.x >= a.x else -26
-        path = f"M{x1:g} {y1:g}C{x1 + side:g} {y1:g} {x2 + side:g} {y2:g} {x2:g} {y2:g}"
-    else:
-        bend = max(14.0, (y2 - y1) / 2)
-        path = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
+def _line(arrow: Arrow, found: Layout) -> str:
+    edge = f"{arrow.start}>{arrow.end}"
+    path = "M" + "L".join(f"{x} {y}" for x, y in found.routes[edge])
     title = f"<title>{html.escape(f'{arrow.start} to {arrow.end} {arrow.label}'.strip())}</title>"
-    edge = html.escape(f"{arrow.start}>{arrow.end}")
-    far = " far" if abs(b.y - a.y) > FAR_LAYERS * (HEIGHT + GAP_Y) else ""
-    return f'<path class="edge {arrow.kind}{far}" data-edge="{edge}" d="{path}">{title}</path>'
+    return f'<path class="edge {arrow.kind}" data-edge="{html.escape(edge)}" d="{path}">{title}</path>'
 
 
 def _box(name: str, state: dict[str, Any], place: Place) -> str:
     shape = state["Type"].lower()
     title = f"<title>{html.escape(state.get('Comment', name))}</title>"
-    text = f'<text x="{WIDTH / 2:g}" y="{HEIGHT / 2 + 4:g}">{html.escape(name)}</text>'
+    text = f'<text x="{WIDTH / 2:g}" y="{HEIGHT / 2 + 5:g}">{html.escape(name)}</text>'
     radius = HEIGHT / 2 if shape in ("choice", "wait") else 6
     state_name = html.escape(name)
     return (

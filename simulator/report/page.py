@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from simulator.report.graph import svg
+from simulator.report.graph import MARKERS, svg
 from simulator.report.story import Row, changed_something, quiet_runs, rows_of
 from simulator.report.template import as_json, render_page
 
@@ -68,6 +68,7 @@ def render(report: Report) -> str:
         sentence=report.sentence,
         figures=report.figures,
         subtitle=report.subtitle,
+        markers=Markup(f'<svg width="0" height="0" aria-hidden="true">{MARKERS}</svg>'),
         graphs=Markup("").join(_graph(name, one) for name, one in report.definitions.items()),
         data=as_json(data),
     )

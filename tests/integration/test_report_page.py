@@ -14,7 +14,7 @@ from tests.support.browser import PHONE, Browser, browser
 from tests.support.report_pages import FAILED, NASTY, QUIET, UP, execution, report
 
 PNG = b"\x89PNG"
-CONTRASTS = r"""
+LEVELS = r"""
 const channel = v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
 const level = colour => {
   const [r, g, b] = colour.match(/[\d.]+/g).map(v => channel(v / 255));
@@ -27,6 +27,10 @@ const behind = e => {
   }
   return 'rgb(255,255,255)';
 };
+"""
+CONTRASTS = (
+    LEVELS
+    + """
 const looked = ['h1', '.sub', '.figure b', '.figure span', '.chart .now', '#rows li:last-child .why', '#rows .up',
   '#quiet', 'summary time'];
 return looked.map(selector => {
@@ -34,6 +38,14 @@ return looked.map(selector => {
   return [selector, (Math.max(a, b) + .05) / (Math.min(a, b) + .05)];
 });
 """
+)
+CONTRAST_OF_LINES = (
+    LEVELS
+    + """
+const e = document.querySelector('SELECTOR'), a = level(getComputedStyle(e).stroke), b = level(behind(e));
+return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +98,7 @@ def test_each_states_input_and_output_are_one_click_away(desk: Browser, tmp_path
     names = "return [...document.querySelectorAll('#steps details[open] pre')].map(e => e.dataset.name)"
     assert desk.run("return document.querySelectorAll('#steps details[open]').length") == 1
     assert desk.run(f"return new Promise(done => setTimeout(() => done((() => {{{names}}})()), 50))") == [
+        "what this state changed",
         "input",
         "output",
     ]
@@ -143,6 +156,69 @@ def test_text_has_contrast_in_the_light_and_in_the_dark(desk: Browser, tmp_path:
         assert ratio >= 4.5, selector
     background = desk.run("return getComputedStyle(document.body).backgroundColor")
     assert (sum(int(part) for part in background[4:-1].split(",")) < 200) is dark
+    desk.dark(False)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", ["desk", "phone"])
+def test_axe_finds_nothing_in_the_page_with_everything_open(
+    width: str, dark: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    session: Browser = request.getfixturevalue(width)
+    session.dark(dark)
+    shown(session, tmp_path)
+    session.run("document.getElementById('failures').click()")
+    session.run("document.querySelectorAll('#steps details').forEach(one => one.open = true)")
+    session.run("return new Promise(done => requestAnimationFrame(done)).then(() => 1)")
+    assert session.violations() == []
+    session.dark(False)
+
+
+def test_every_visit_of_a_state_is_chosen_in_turn(desk: Browser, tmp_path: Path) -> None:
+    looped = (*UP[:7], *("WaitForJoin", "CheckJoin", "JoinStatus") * 3, *UP[10:])
+    shown(desk, tmp_path, report(executions=(execution(0, looped),)))
+    state = "document.querySelector('.state[data-state=CheckJoin]')"
+    assert desk.run(f"return {state}.getAttribute('aria-label')") == "CheckJoin, 3 visits"
+    opened = (
+        "return [...document.querySelectorAll('#steps details')].map((d, i) => d.open ? i : -1).filter(i => i >= 0)"
+    )
+    places = [index for index, name in enumerate(looped) if name == "CheckJoin"]
+    for place in (*places, places[0]):
+        desk.run(f"{state}.dispatchEvent(new MouseEvent('click'))")
+        assert desk.run(opened) == [place]
+    assert desk.run(f"return {state}.getAttribute('aria-label')") == "CheckJoin, visit 1 of 3"
+
+
+def test_a_visit_shows_what_the_state_changed(desk: Browser, tmp_path: Path) -> None:
+    shown(desk, tmp_path)
+    desk.run("document.querySelectorAll('#steps details')[3].open = true")
+    desk.run("return new Promise(done => setTimeout(done, 50))")
+    lines = "document.querySelectorAll('#steps details')[3].querySelectorAll('.diff span')"
+    changes = desk.run(f"return [...{lines}].map(s => s.textContent)")
+    assert changes == ["- step: 3", "+ step: 4"]
+
+
+def test_arrows_have_heads_and_a_failure_has_contrast_when_it_is_shown(desk: Browser, tmp_path: Path) -> None:
+    for dark in (False, True):
+        desk.dark(dark)
+        shown(desk, tmp_path)
+        desk.run("document.getElementById('failures').click()")
+        heads = desk.run("return [...document.querySelectorAll('.edge')].map(e => getComputedStyle(e).markerEnd)")
+        assert all("#arrow" in head for head in heads)
+        for selector in (".edge.catch", ".edge.next"):
+            ratio = desk.run(CONTRAST_OF_LINES.replace("SELECTOR", selector))
+            assert ratio >= 3, (selector, dark)
+    desk.dark(False)
+
+
+def test_waiting_has_the_colour_that_its_legend_says(desk: Browser, tmp_path: Path) -> None:
+    for dark in (False, True):
+        desk.dark(dark)
+        shown(desk, tmp_path)
+        colours = "const of = s => getComputedStyle(document.querySelector(s)).backgroundColor;"
+        assert desk.run(f"{colours} return of('#strip .wait') === of('#span .wait')")
+        assert desk.run(f"{colours} return of('#strip .wait') !== of('#strip span:not(.wait)')")
+        assert "waiting" in desk.run("return document.getElementById('span').textContent")
     desk.dark(False)
 
 

@@ -1,44 +1,18 @@
-"""The npm packages that check and execute the states language, installed once from their lock file."""
+"""The npm packages that check and execute the states language."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+from tools import npm_packages
+from tools.npm_packages import PackagesMissingError as ToolsMissing
+from tools.npm_packages import program
+
+__all__ = ["SOURCE", "ToolsMissing", "installed", "program"]
+
 SOURCE = Path(__file__).parents[1] / "asl_tools"
-CACHE = Path(__file__).parents[2] / ".cache" / "asl-tools"
-
-
-class ToolsMissing(Exception):
-    """npm could not bring the packages."""
 
 
 def installed() -> Path:
-    """The folder that holds node_modules; npm fills it when it is not there yet.
-
-    Raises:
-        ToolsMissing: npm cannot reach its registry.
-    """
-    lock = (SOURCE / "package-lock.json").read_bytes()
-    folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
-    if not folder.exists():
-        building = folder.with_suffix(f".{os.getpid()}")
-        shutil.copytree(SOURCE, building)
-        command = [program("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        ended = subprocess.run(command, cwd=building.resolve(), capture_output=True, text=True, check=False)
-        if ended.returncode:
-            shutil.rmtree(building)
-            raise ToolsMissing(ended.stderr[:2000])
-        if not folder.exists():
-            building.rename(folder)
-    return folder
-
-
-def program(name: str) -> str:
-    """The full path of a program of the Python environment, or of one on PATH."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return shutil.which(name, path=path) or name
+    """The folder that holds node_modules."""
+    return npm_packages.installed(SOURCE)

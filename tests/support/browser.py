@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+
+from tools.npm_packages import PackagesMissingError, installed
 
 KEYS = {"ArrowDown": "\ue015", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowLeft": "\ue012", "Enter": "\ue007"}
 PHONE = {"width": 390, "height": 844, "pixelRatio": 2.0}
 STARTED_SECONDS = 20
+AXE = Path(__file__).parents[1] / "axe"
 
 
 @dataclass(slots=True)
@@ -34,6 +37,19 @@ class Browser:
 
     def run(self, script: str) -> Any:
         return self._post("/execute/sync", {"script": script, "args": []})
+
+    def violations(self) -> list[str]:
+        """What axe-core finds against the rules of accessibility: contrast, names, roles, keyboard."""
+        try:
+            source = installed(AXE) / "node_modules" / "axe-core" / "axe.min.js"
+        except PackagesMissingError as error:
+            missing(f"npm did not bring axe-core: {error}")
+        self.run(source.read_text(encoding="utf-8"))
+        script = (
+            "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(found => done(found.violations))"
+        )
+        found = self._post("/execute/async", {"script": script, "args": []})
+        return [f"{one['id']}: {one['help']}: {node['html'][:160]}" for one in found for node in one["nodes"]]
 
     def press(self, *keys: str) -> None:
         """As a person would: each key goes down and up on whatever has the focus."""
@@ -66,15 +82,19 @@ def _post(url: str, body: dict[str, Any]) -> Any:
         return json.load(answer)["value"]
 
 
+def missing(text: str) -> NoReturn:
+    """Without a program the test is skipped with the reason, and fails in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text)
+
+
 def programs() -> tuple[str, str]:
     """Chromium and its driver; without them the tests are skipped by name, and fail in CI."""
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if all(found):
         return str(found[0]), str(found[1])
-    text = "chromium and chromedriver were not found (Debian: chromium, chromium-driver): the pages are not looked at"
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
+    missing("chromium and chromedriver were not found (Debian: chromium, chromium-driver): the pages are not looked at")
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import pytest
 
 from cdk_app.workflow import definitions
-from simulator.report.graph import all_edges, flattened, layout, mermaid, picture, svg
+from simulator.report.graph import HEIGHT, WIDTH, LayoutError, all_edges, flattened, layout, mermaid, picture, svg
 from simulator.report.story import account_of, changed_something, quiet_groups, quiet_runs, rows_of, short_path
 from simulator.runner import Execution
 from tests.support.report_pages import FAILED, UP, events, execution
@@ -161,10 +162,36 @@ def test_the_picture_has_every_state_and_an_arrow_for_every_edge_of_the_definiti
         assert drawn.count(f'data-edge="{start}&gt;{end}"') == 1
 
 
+def boxes_of(name: str) -> dict[str, tuple[float, float, float, float]]:
+    """State -> left, top, right and bottom of its box."""
+    places = layout(flattened(definitions()[name])).places
+    return {state: (place.x, place.y, place.x + WIDTH, place.y + HEIGHT) for state, place in places.items()}
+
+
 @pytest.mark.parametrize("name", ["autoscaler", "interruption"])
 def test_no_two_states_are_drawn_over_each_other(name: str) -> None:
-    places = layout(flattened(definitions()[name]))
-    assert len({(place.x, place.y) for place in places.values()}) == len(places)
+    for (_, one), (_, other) in itertools.combinations(boxes_of(name).items(), 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+
+
+@pytest.mark.parametrize("name", ["autoscaler", "interruption"])
+def test_every_arrow_begins_and_ends_at_its_states_and_none_passes_behind_a_box(name: str) -> None:
+    boxes, found = boxes_of(name), layout(flattened(definitions()[name]))
+    for edge, points in found.routes.items():
+        start, end = edge.split(">")
+        for (x, y), box in ((points[0], boxes[start]), (points[-1], boxes[end])):
+            assert box[0] <= x <= box[2] and y in (box[1], box[3]), edge
+        for (x1, y1), (x2, y2) in itertools.pairwise(points):
+            left, right, top, bottom = min(x1, x2), max(x1, x2), min(y1, y2), max(y1, y2)
+            for state, box in boxes.items():
+                outside = right <= box[0] or left >= box[2] or bottom <= box[1] or top >= box[3]
+                assert outside, f"{edge} passes behind {state}"
+
+
+def test_a_workflow_without_a_layout_is_refused_with_the_command_that_makes_it() -> None:
+    changed = flattened(definitions()["autoscaler"])
+    with pytest.raises(LayoutError, match=r"run python -m tools\.layout"):
+        layout({**changed, "States": {**changed["States"], "New": {"Type": "Succeed"}}})
 
 
 def test_documents_get_a_picture_that_stands_alone_and_a_diagram_as_text() -> None:
