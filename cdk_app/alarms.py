@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from aws_cdk.aws_cloudwatch import ComparisonOperator, TreatMissingData
 
+from node_fleet.domain.notify.incidents import Severity
+
 AT_LEAST = ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 BELOW = ComparisonOperator.LESS_THAN_THRESHOLD
 MISSING_IS_FINE = TreatMissingData.NOT_BREACHING
@@ -31,6 +33,14 @@ class AlarmRule:
     statistic: str = "Sum"
     log_of: str = ""
     pattern: str = ""
+    severity: Severity = "warning"
+    next_step: str = "every run tries again"
+
+    @property
+    def text(self) -> str:
+        """The description that CloudWatch shows and sends."""
+        link = f"docs/operations.md, row {self.name}"
+        return f"{self.description} Severity: {self.severity}. Next: {self.next_step}. ({link})"
 
 
 def _alert_pattern(*kinds: str) -> str:
@@ -49,13 +59,16 @@ ALARMS = (
         periods=2,
         missing=MISSING_FIRES,
         log_of="states",
+        severity="critical",
+        next_step="EventBridge starts a run every two minutes as long as its rule is enabled",
     ),
     AlarmRule(
         name="ScalingFailures",
         description="A run ended with a failure. Open the failed execution: the Cause of its last state names what "
-        "failed and what remains; docs/operations.md lists every failure end. node-fleet cleans up by "
-        "itself and tries again at the next tick.",
+        "failed and what remains; docs/operations.md lists every failure end.",
         metric="ScalingFailures",
+        severity="warning",
+        next_step="node-fleet cleans up by itself and tries again at the next tick",
     ),
     AlarmRule(
         name="PrometheusUnavailable",
@@ -67,16 +80,20 @@ ALARMS = (
         periods=2,
         missing=MISSING_FIRES,
         statistic="SampleCount",
+        severity="critical",
+        next_step="every run tries to read it again",
     ),
     AlarmRule(
         name="AtMaximum",
-        description="The fleet has been at MAX_NODES for 15 minutes. If pods are pending, raise max_workers in "
+        description="The fleet has been at max_workers for 15 minutes. If pods are pending, raise max_workers in "
         "cdk.json and deploy. If none is pending, find the pods whose requests keep the workers from "
         "being removed.",
         metric="CurrentNodeCount",
         threshold="maximum",
         periods=3,
         statistic="Minimum",
+        severity="critical",
+        next_step="every run checks again",
     ),
     AlarmRule(
         name="JoinFailures",
@@ -86,6 +103,8 @@ ALARMS = (
         metric="JoinFailures",
         log_of="Notify",
         pattern=_alert_pattern("join_failed"),
+        severity="warning",
+        next_step="the next run launches again, after a back-off that grows",
     ),
     AlarmRule(
         name="DrainFailures",
@@ -95,6 +114,8 @@ ALARMS = (
         metric="DrainFailures",
         log_of="Notify",
         pattern=_alert_pattern("drain_failed", "drain_unknown", "rbac"),
+        severity="warning",
+        next_step="other workers can be removed; this one is drained again after its back-off",
     ),
     AlarmRule(
         name="QuotaExceeded",
@@ -103,6 +124,8 @@ ALARMS = (
         metric="QuotaExceeded",
         log_of="Notify",
         pattern=_alert_pattern("quota_exceeded"),
+        severity="critical",
+        next_step="the next run tries again after a back-off",
     ),
     AlarmRule(
         name="LockHeld",
@@ -113,6 +136,8 @@ ALARMS = (
         periods=6,
         log_of="AcquireLock",
         pattern='{ $.message = "lock" && $.status = "held" }',
+        severity="critical",
+        next_step="a lock whose owner has died expires after 6 minutes, and the next run takes it over",
     ),
     AlarmRule(
         name="EventsUndelivered",
@@ -123,5 +148,7 @@ ALARMS = (
         metric="ApproximateNumberOfMessagesVisible",
         statistic="Maximum",
         log_of="queue",
+        severity="warning",
+        next_step="the next tick replaces a worker that has ended",
     ),
 )

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cdk_app.alarms import ALARMS
+from cdk_app.alarms import ALARMS, AlarmRule
 from cdk_app.permissions import NEEDS, Grant
 from cdk_app.workflow import ROOT, definitions, handlers
+from node_fleet.domain.notify.incidents import ALERTS, ERRORS
 from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
 from node_fleet.settings import Settings, spec_of
 from node_fleet.settings.parsing import written
@@ -69,7 +70,7 @@ def _block(name: str) -> str:
         return f"```mermaid\n{mermaid(definitions()[name.removeprefix('picture:')])}\n```"
     tables = {
         "permissions": _permissions,
-        "alarms": _alarms,
+        "incidents": _incidents,
         "refusals": _refusals,
         "settings": settings_tables,
         "bills": bills,
@@ -98,17 +99,23 @@ def _permission(name: str, grant: Grant) -> tuple[str, ...]:
     return name, ", ".join(grant.actions), limit, grant.reason
 
 
-def _alarms() -> str:
-    rows = []
-    for rule in ALARMS:
-        sign = "below" if "LESS" in rule.comparison.name else "at least"
-        limit = "MAX_NODES" if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
-        minutes = rule.period_seconds * rule.periods // 60
-        value = {"SampleCount": "samples of ", "Minimum": "lowest ", "Maximum": "highest "}.get(
-            rule.statistic, ""
-        ) + rule.metric
-        rows.append((rule.name, f"{value} {sign} {limit} for {minutes} minutes", rule.description))
-    return _table(("alarm", "fires when", "what it means and what to do"), rows)
+def _incidents() -> str:
+    """Every alarm, alert and error that can reach a person."""
+    rows = [(r.name, "alarm", r.severity, f"{_condition(r)}. {r.description}", r.next_step, "") for r in ALARMS]
+    for kind, incidents in (("alert", ALERTS), ("error", ERRORS)):
+        rows += [(one.name, kind, one.severity, one.meaning, one.next_step, one.action) for one in incidents]
+    return _table(
+        ("name", "kind", "severity", "meaning and consequence", "next automatic step", "what you can do"), rows
+    )
+
+
+def _condition(rule: AlarmRule) -> str:
+    """When the alarm fires."""
+    sign = "below" if "LESS" in rule.comparison.name else "at least"
+    limit = "max_workers" if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
+    minutes = rule.period_seconds * rule.periods // 60
+    names = {"SampleCount": "samples of ", "Minimum": "lowest ", "Maximum": "highest "}
+    return f"Fires when {names.get(rule.statistic, '')}{rule.metric} is {sign} {limit} for {minutes} minutes"
 
 
 def _refusals() -> str:

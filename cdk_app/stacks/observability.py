@@ -46,7 +46,7 @@ class ObservabilityStack(cdk.Stack):
             self,
             rule.name,
             alarm_name=f"{self.config.cluster_id}-{rule.name}",
-            alarm_description=rule.description,
+            alarm_description=rule.text,
             metric=self._metric(rule),
             threshold=settings.max_workers if rule.threshold == "maximum" else float(rule.threshold),
             comparison_operator=rule.comparison,

@@ -102,7 +102,7 @@ def test_each_states_input_and_output_are_one_click_away(desk: Browser, tmp_path
         "input",
         "output",
     ]
-    assert '"step": 3' in desk.run("return document.querySelector('#steps pre').textContent")
+    assert '"step": 3' in desk.run("return document.querySelector('#steps pre[data-name=input]').textContent")
     assert desk.complaints() == []
 
 

@@ -202,7 +202,8 @@ def test_cost_and_counts_are_shown_before_and_after_and_in_the_configured_curren
 def test_the_execution_is_one_click_away() -> None:
     link = shown(message())["blocks"][-1]["elements"][0]["text"]
     assert link.startswith(f"<https://{REGION}.console.aws.amazon.com/states/home?region={REGION}#/v2/executions/")
-    assert link.endswith(f"{ARN}|Open this execution>")
+    assert f"{ARN}|Open this execution>" in link
+    assert link.endswith(f"region={REGION}#dashboards/dashboard/{message().cluster_id}|Open the dashboard>")
 
 
 def test_a_message_of_an_interruption_shows_no_counts() -> None:

@@ -14,13 +14,17 @@ from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.incidents import incidents_of
 
 Level = Literal["info", "success", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What happened, why, and to how many workers. `details` are further sentences, most important first."""
+    """What happened, why, and to how many workers.
+
+    details: for each alert and for the failure its severity, consequence, next step and link; then further sentences.
+    """
 
     cluster_id: str
     level: Level
@@ -74,7 +78,11 @@ def compose(
     before = operation.workers_before if operation else len(snapshot.counted) if snapshot else 0
     before = before if workers_at_start is None else workers_at_start
     after = outcome.workers_after if outcome and outcome.workers_after else before
-    message = replace(base, workers_before=before, workers_after=after, placements=_placements(operation))
+    known = incidents_of([alert.kind for alert in base.alerts] + ([failure["Error"]] if failure else []))
+    details = (*(one.sentence for one in known), *base.details)
+    message = replace(
+        base, workers_before=before, workers_after=after, placements=_placements(operation), details=details
+    )
     if failure:
         return replace(message, level="error", what=f"{failure['Cause']} [{failure['Error']}]")
     if outcome:

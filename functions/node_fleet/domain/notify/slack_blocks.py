@@ -54,7 +54,11 @@ def message_payload(message: Message, *, region: str, money: Currency) -> dict[s
     blocks += _lists("Alerts", [f"{alert.kind}: {alert.text}" for alert in message.alerts])
     blocks += _lists("More", [detail for detail in message.details if detail != message.what])
     if message.execution_id.startswith("arn:"):
-        blocks.append(_context(f"<{execution_link(message.execution_id, region)}|Open this execution>"))
+        links = (
+            f"<{execution_link(message.execution_id, region)}|Open this execution>",
+            f"<{dashboard_link(message.cluster_id, region)}|Open the dashboard>",
+        )
+        blocks.append(_context("  ".join(links)))
     return _payload(title, blocks, fallback=message.what)
 
 
@@ -89,6 +93,11 @@ def execution_link(arn: str, region: str) -> str:
     """The Step Functions console at this execution."""
     home = f"https://{region}.console.aws.amazon.com/states/home?region={region}"
     return f"{home}#/v2/executions/details/{arn}"
+
+
+def dashboard_link(cluster_id: str, region: str) -> str:
+    """The cluster's dashboard in the CloudWatch console."""
+    return f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}#dashboards/dashboard/{cluster_id}"
 
 
 def escaped(text: str) -> str:
