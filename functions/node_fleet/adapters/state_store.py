@@ -27,6 +27,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.text import utc
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -110,12 +111,13 @@ class StateStore:
         state = self._state(item)
         lease = state.lease
         if lease and lease.owner != run.execution_id and lease.expires_at >= now - self._settings.lease_skew_seconds:
-            text = f"the lock is held by {lease.owner} (fence {lease.fence}) until {lease.expires_at}"
+            holder = lease.owner.rsplit(":", 1)[-1]
+            text = f"the lock is held by {holder} (fence {lease.fence}) until {utc(lease.expires_at)}"
             return Acquired(status="held", state=state, detail=text)
         if pause := state.active_pause(now):
-            text = f"paused by {pause.by} until {pause.until}: {pause.reason}"
+            text = f"paused by {pause.by} until {utc(pause.until)}: {pause.reason}"
             return Acquired(status="paused", state=state, detail=text)
-        text = f"the tick of {run.scheduled_at} is not newer than the last one ({state.last_tick})"
+        text = f"the tick of {utc(run.scheduled_at)} is not newer than the last one ({utc(state.last_tick)})"
         return Acquired(status="stale", state=state, detail=text)
 
     def renew(self, run: Run, *, even_paused: bool = False) -> FleetState:

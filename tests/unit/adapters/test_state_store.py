@@ -16,6 +16,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.text import utc
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
@@ -81,10 +82,20 @@ def test_acquiring_is_one_conditional_update_and_nothing_else(dynamo: Any, clock
     assert "ConditionExpression" in calls[0][1]
 
 
-def test_a_held_lock_is_an_answer_that_names_its_owner(store: StateStore) -> None:
-    held(store, a_run("first"))
+def test_a_held_lock_is_an_answer_that_names_its_owner_and_its_end(store: StateStore) -> None:
+    held(store, a_run("arn:aws:states:x:1:execution:autoscaler:first"))
     answer = store.acquire(manual("second"))
-    assert (answer.status, "first" in answer.detail) == ("held", True)
+    end = utc(START + SETTINGS.lease_seconds)
+    assert (answer.status, answer.detail) == ("held", f"the lock is held by first (fence 1) until {end}")
+    assert end.startswith("20") and end.endswith(" UTC")
+
+
+def test_a_pause_and_a_tick_that_is_not_newer_are_answers_with_times_that_people_read(store: StateStore) -> None:
+    store.release(held(store, a_run(tick=START)))
+    stale = store.acquire(a_run("b", tick=START))
+    assert stale.detail == f"the tick of {utc(START)} is not newer than the last one ({utc(START)})"
+    store.set_pause(Pause(reason="kernel", by="ana", since=START, until=START + 60))
+    assert store.acquire(manual("c")).detail == f"paused by ana until {utc(START + 60)}: kernel"
 
 
 def test_the_same_execution_acquires_twice_and_its_fence_grows(store: StateStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters but tab and line feed, characters that change the direction of text, and half characters."""
@@ -16,6 +17,11 @@ def printable(text: str) -> str:
 def escape_hidden(json_text: str) -> str:
     """The same JSON with such characters as escapes."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+
+
+def utc(epoch: int) -> str:
+    """For example: 2026-11-27 18:00:05 UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(epoch))
 
 
 def count_of(count: int, noun: str) -> str:
