@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +16,11 @@ from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.incidents import ALERTS, ERRORS, Incident, incident_of, incidents_of
 from node_fleet.domain.notify.message import Message, compose
 from node_fleet.domain.scale_up.refusals import ALERT_OF_ERROR, REFUSALS, UNKNOWN_REFUSAL
-from node_fleet.domain.scaling.not_ready import MANY_NOT_READY
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
 DESCRIPTION_LIMIT = 1024
 """Characters of AlarmDescription: PutMetricAlarm in the model of CloudWatch."""
-FROM_TABLES = {
-    *(row.alert for row in (*REFUSALS, UNKNOWN_REFUSAL) if row.alert),
-    *ALERT_OF_ERROR.values(),
-    MANY_NOT_READY,
-}
+FROM_TABLES = {*(row.alert for row in (*REFUSALS, UNKNOWN_REFUSAL) if row.alert), *ALERT_OF_ERROR.values()}
 """Kinds that code takes from a table."""
 OF_CHECKS = {"pod_too_large", "pod_unfit", "pods_not_helped", "circuit_breaker"}
 """Checks that cause an alert under their own name: listed_checks and the circuit breaker."""
@@ -37,10 +33,27 @@ def calls(name: str) -> Iterator[ast.Call]:
                 yield node
 
 
+@functools.cache
+def constants() -> dict[str, str]:
+    """Names in capitals that a module gives a text."""
+    found = {}
+    for path in FUNCTIONS.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                found |= {one.id: node.value.value for one in node.targets if isinstance(one, ast.Name)}
+    return found
+
+
 def texts(value: ast.expr) -> Iterator[str]:
     """The kind that an expression begins with, where the source states it."""
     if isinstance(value, ast.JoinedStr):
         value = value.values[0]
+    if isinstance(value, ast.Name) and value.id in constants():
+        yield constants()[value.id]
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         yield value.value
     if isinstance(value, ast.IfExp):

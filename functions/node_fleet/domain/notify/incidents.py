@@ -145,6 +145,13 @@ ALERTS = (
         "check the K3s server and the network between it and the workers",
     ),
     _row(
+        "many_unhealthy",
+        "critical",
+        "Many workers are unhealthy at once, so the cause is likely shared, and none of them is replaced.",
+        "every run checks again; repair continues when fewer are unhealthy",
+        "check the K3s server, the network and the image of the workers",
+    ),
+    _row(
         "metrics_missing",
         "warning",
         "Some metrics have been missing for several readings: no worker is removed.",
@@ -236,11 +243,25 @@ ALERTS = (
         "settle them as their alerts describe, or raise `set_aside_limit`",
     ),
     _row(
+        "replaced_worker_kept",
+        "warning",
+        "The replacement of a worker runs, but the worker itself cannot be removed: one more than needed runs.",
+        "the next runs try to remove it, or the idle rule removes a worker",
+        "`node-fleet explain ID` says what keeps the worker",
+    ),
+    _row(
         "replacement_failed",
         "critical",
         "No replacement was launched for a worker that AWS reclaims.",
         "the next run launches a worker when pods are pending",
         "read the reason in the alert",
+    ),
+    _row(
+        "roll_out_stopped",
+        "critical",
+        "A replacement of the new version did not prove itself, so no further worker is replaced.",
+        "new workers are launched from the last version whose workers joined, until a newer one is deployed",
+        "read the reason and the console output, then deploy a newer version or `node-fleet resume --roll-out`",
     ),
     _row(
         "scale_up_failed",
