@@ -117,9 +117,15 @@ class Study:
 
     @property
     def cheapest_without_more_pending(self) -> Measures:
-        """The cheapest policy with at most as many pending pod-minutes as the configuration."""
+        """The policy with the lowest bill and at most as many pending pod-minutes as the configuration.
+
+        Credits are part of the bill, so that it is not always the one with the fewest worker-hours.
+        """
         limit = self.configured.pending_pod_minutes
-        return min((m for m in self.results if m.pending_pod_minutes <= limit), key=lambda m: m.worker_hours)
+        return min(
+            (m for m in self.results if m.pending_pod_minutes <= limit),
+            key=lambda m: (self.cost(m).usd, m.worker_hours),
+        )
 
 
 def policy_names() -> tuple[str, ...]:

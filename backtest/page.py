@@ -79,8 +79,11 @@ A click on a row above or on a point below shows that policy alone; a click in t
 """
 
 
-def render(study: Study) -> str:
-    """The page as text. The study needs points for charts (chart_seconds)."""
+def render(study: Study, said: str = "") -> str:
+    """The page as text, led by what is said or else by the answer.
+
+    The study needs points for charts (chart_seconds).
+    """
     from plotly.offline import get_plotlyjs
 
     script = SCRIPT.replace("charts.need", json.dumps(NEED))
@@ -88,7 +91,7 @@ def render(study: Study) -> str:
         TEMPLATE.replace("SCRIPT", script).replace("PLOTLY", get_plotlyjs()),
         name=study.load.name,
         style=Markup(STYLE),
-        answer=answer(study),
+        answer=said or answer(study),
         assumed=_assumed(study),
         checked=CHECKED,
         columns=COLUMNS,
@@ -154,15 +157,21 @@ def _lines(measures: Measures, colour: str, visible: bool | str) -> list[dict[st
 
 
 def _map(study: Study) -> dict[str, Any]:
-    """Each policy as a point of cost and waiting."""
+    """Each policy as a point of cost and waiting, the configuration as a star, and a line through the best of them."""
     every = (*study.results, study.bound)
+    best = sorted((study.times_bound(m), m.avoidable_per_day) for m in study.results if not _is_beaten(study, m))
+    line = {"x": [x for x, _ in best], "y": [y for _, y in best], "mode": "lines", "hoverinfo": "skip"}
     points = {
         "x": [study.times_bound(m) for m in every],
         "y": [m.avoidable_per_day for m in every],
         "text": [m.policy for m in every],
         "mode": "markers+text",
         "textposition": "top center",
-        "marker": {"size": 11, "color": [COLOURS[i % len(COLOURS)] for i in range(len(every))]},
+        "marker": {
+            "size": [18 if m is study.configured else 11 for m in every],
+            "symbol": ["star" if m is study.configured else "circle" for m in every],
+            "color": [COLOURS[i % len(COLOURS)] for i in range(len(every))],
+        },
         "hovertemplate": "%{text}: %{x:.3f} times the bound, %{y:.1f} pod-minutes a day<extra></extra>",
     }
     layout = {
@@ -172,7 +181,17 @@ def _map(study: Study) -> dict[str, Any]:
         "xaxis": {"title": {"text": "worker-hours, times those of the clairvoyant fleet"}},
         "yaxis": {"title": {"text": "avoidable pending pod-minutes a day"}, "rangemode": "tozero"},
     }
-    return {"data": [points], "layout": layout}
+    return {"data": [points, {**line, "line": {"color": "#8c8471", "width": 1, "dash": "dot"}}], "layout": layout}
+
+
+def _is_beaten(study: Study, one: Measures) -> bool:
+    """Whether another policy costs no more and waits no longer, and is better in one of them."""
+    return any(
+        other.worker_hours <= one.worker_hours
+        and other.avoidable_per_day <= one.avoidable_per_day
+        and (other.worker_hours, other.avoidable_per_day) != (one.worker_hours, one.avoidable_per_day)
+        for other in study.results
+    )
 
 
 def _times(at: list[int]) -> list[str]:

@@ -29,8 +29,8 @@ SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
         "cooldown_up_seconds": (0, 120),
     },
     "adaptive": {
-        "wait_cost": (0.5, 1.0, 4.0, 8.0),
-        "change_cost": (60.0, 90.0, 180.0),
+        "wait_cost": (1.0, 2.0, 5.0, 8.0),
+        "change_cost": (10.0, 17.5, 35.0, 50.0),
         "learning_days": (1.0, 7.0),
         "max_targets": (1, 2, 5),
     },

@@ -19,6 +19,7 @@ import typer
 import yaml
 
 from backtest.compare import Assumptions, policy_names, study
+from backtest.frontier import PEERS, frontier_settings, recommendation
 from backtest.model import Capacity, ModelError, Scaling
 from backtest.page import render
 from backtest.sources import Range, from_history, from_prometheus
@@ -62,6 +63,9 @@ TypesOption = Annotated[
     list[str] | None,
     typer.Option("--types", help="Compare fleets: t3.small,t3.small+t3.medium, or requirements as JSON; repeatable."),
 ]
+FrontierOption = Annotated[
+    bool, typer.Option("--frontier", help="Replay a grid of WAIT_COST and CHANGE_COST, and recommend one of it.")
+]
 TuningOption = Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")]
 LimitOption = Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")]
 ShareOption = Annotated[float, typer.Option(min=0.1, max=0.9, help="With --tune: share of the trace that is searched.")]
@@ -97,6 +101,7 @@ def register(app: typer.Typer) -> None:
         "node-fleet backtest http://10.0.0.5:30090 --query 'sum(rate(http_requests_total[5m]))' --past 30d | "
         "node-fleet backtest history --set idle_seconds=300 --compare | "
         "node-fleet backtest load.csv --tune --limit 20 | "
+        "node-fleet backtest load.csv --frontier --page frontier.html | "
         "node-fleet backtest history --types t3.small,t3.small+t3.medium,c6i.large"
     )(backtest)
 
@@ -109,6 +114,7 @@ def backtest(
     compare: CompareOption = False,
     beside: BesideOption = None,
     types: TypesOption = None,
+    frontier: FrontierOption = False,
     tuning: TuningOption = False,
     limit: LimitOption = 30.0,
     share: ShareOption = 0.5,
@@ -133,8 +139,10 @@ def backtest(
     local: LocalOption = False,
 ) -> None:
     """Replay a load trace through the deployed decision code: cost, waiting, overload and changes of direction."""
-    if types and (compare or beside or tuning or page):
-        raise WrongUseError("--types with --compare, --with, --tune or --page", hint="give --types alone")
+    if types and (compare or beside or tuning or page or frontier):
+        raise WrongUseError("--types with --compare, --with, --frontier, --tune or --page", hint="give --types alone")
+    if frontier and (compare or beside or tuning):
+        raise WrongUseError("--frontier with --compare, --with or --tune", hint="give --frontier with --page or --json")
     asked, span, given = fleets_of(types or ()), (since, until, past), _settings_given(config, changed or [], region)
     try:
         opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
@@ -152,8 +160,9 @@ def backtest(
         if tuning:
             _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
             return
-        names = dict.fromkeys([*(policy_names() if compare else ()), *(beside or ())])
-        _show_study(found, settings, assumptions, list(names), page, as_json=as_json)
+        names = dict.fromkeys([*(policy_names() if compare else ()), *(beside or ()), *(PEERS if frontier else ())])
+        grid = frontier_settings(settings) if frontier else {}
+        _show_study(found, settings, assumptions, list(names), grid=grid, page=page, as_json=as_json)
     except (TraceError, ModelError) as error:
         raise CommandError(str(error), hint=error.hint) from error
 
@@ -188,25 +197,33 @@ def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float
 
 
 def _show_study(
-    found: Trace, settings: Settings, assumptions: Assumptions, names: list[str], page: Path | None, *, as_json: bool
+    found: Trace,
+    settings: Settings,
+    assumptions: Assumptions,
+    names: list[str],
+    *,
+    grid: dict[str, Settings],
+    page: Path | None,
+    as_json: bool,
 ) -> None:
-    """Replay the configuration beside the named policies and files of settings."""
+    """Replay the configuration beside the named policies and files of settings, and beside the grid of a frontier."""
     with working("replaying the trace"):
         shown = study(
             found,
             settings,
             assumptions,
             [name for name in names if name in policy_names()],
-            configurations=_configurations(names),
+            configurations={**_configurations(names), **grid},
             chart_seconds=_chart_seconds(found) if page else 0,
         )
+    said = recommendation(shown, grid) if grid else answer(shown)
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(render(shown), encoding="utf-8")
+        page.write_text(render(shown, said), encoding="utf-8")
     if as_json:
-        print_json(as_data(shown))
+        print_json({**as_data(shown), **({"recommendation": said} if grid else {})})
     else:
-        say(answer(shown))
+        say(said)
         table("", COLUMNS, rows(shown))
     if page:
         note(f"page: {page}")

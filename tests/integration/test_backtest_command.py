@@ -214,3 +214,20 @@ def test_the_page_renders_with_linked_charts_and_without_console_messages(
     assert desk.screenshot().startswith(b"\x89PNG")
     desk.dark(True)
     assert desk.complaints() == []
+
+
+def test_the_frontier_recommends_a_setting_and_has_the_grid_beside_the_references(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = typed(capsys, trace, "--frontier", "--set", "preset=adaptive", "--json")
+    found = json.loads(out)
+    names = [policy["policy"] for policy in found["policies"]]
+    assert code == 0
+    assert sum(name.startswith("wait_cost=") for name in names) == 8, "the ninth combination is the configuration"
+    assert {"this configuration", "cluster-autoscaler", "karpenter", "clairvoyant"} <= set(names)
+    assert found["recommendation"].startswith(("set wait_cost=", "keep these settings"))
+
+
+def test_the_frontier_refuses_other_comparisons(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = typed(capsys, trace, "--frontier", "--compare")
+    assert code == 2 and "--frontier with --compare" in err

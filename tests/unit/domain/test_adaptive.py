@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.memory import AdaptiveMemory, DelayTrials, Memory, Streak, WorkerNeed
+from node_fleet.domain.model.memory import AdaptiveMemory, Memory, PlanTrials, Streak, WorkerNeed
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
@@ -201,7 +201,7 @@ class TestWords:
         decision = decided(fleet_of(5, 5, 5), steady_memory(5, 5, 5))
         assert decision.sentence.startswith(
             "demand 2.1 workers, capacity 3.0 workers; a headroom of 0.9 workers is worth its price "
-            "(a pod's minute of waiting costs 2 worker-minutes) -> no change"
+            "(a pod's minute of waiting costs 3.5 worker-minutes) -> no change"
         )
 
     def test_the_evidence_holds_both_costs(self) -> None:
@@ -255,7 +255,7 @@ class TestMemory:
         assert from_payload(Memory, old).learned == AdaptiveMemory()
 
     def test_counts_of_another_shape_start_anew(self) -> None:
-        odd = replace(Memory(), learned=AdaptiveMemory(rises=(1.0, 2.0), tried=DelayTrials(turns=(3.0,))))
+        odd = replace(Memory(), learned=AdaptiveMemory(rises=(1.0, 2.0), tried=PlanTrials(turns=(3,))))
         assert decided(fleet_of(5, 5), odd).memory.learned.rises == decided(fleet_of(5, 5)).memory.learned.rises
 
     def test_the_same_reading_twice_counts_once(self) -> None:

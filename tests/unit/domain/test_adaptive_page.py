@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
+from node_fleet.domain.scaling.strategies.adaptive import headroom, trials
 from node_fleet.settings import Settings
 from tests.support.doc_examples import BLOCK, answer_of, examples
-from tests.support.scale_down_days import after
+from tests.support.plan_days import after
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "adaptive.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -41,8 +43,9 @@ def test_the_cost_of_headroom_is_as_written(block: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if "pauses" in b], ids=lambda b: f"{b['delay_minutes']} minutes")
 def test_the_cost_of_the_delay_is_as_written(block: dict[str, Any]) -> None:
-    tried = after(**block["pauses"])
-    assert scale_down_delay.choose_delay(tried, change_cost=POLICY.change_cost).seconds == block["delay_minutes"] * 60
+    tried = replace(after(**block["pauses"]), demand=block["mean_demand"], readings=1.0)
+    plan = trials.choose_plan(tried, wait_cost=POLICY.wait_cost, change_cost=POLICY.change_cost).plan
+    assert plan.delay_seconds == block["delay_minutes"] * 60
 
 
 def test_the_prices_it_names_are_the_settings() -> None:
@@ -52,4 +55,6 @@ def test_the_prices_it_names_are_the_settings() -> None:
         ("LEARNING_DAYS", POLICY.learning_days),
     ):
         assert f"`{name}` ({value:g})" in TEXT
-    assert f"saves {headroom.START_PRICE:g} times its price" in TEXT
+    *prices, never = trials.START_PRICES
+    assert " or ".join(f"{price:g} times" for price in prices) in " ".join(TEXT.split()) and never == math.inf
+    assert ", ".join(str(minutes) for minutes in trials.DELAY_MINUTES) in TEXT

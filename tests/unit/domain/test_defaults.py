@@ -17,6 +17,7 @@ NOT_EMPTY = {
     "Interruption.poll_seconds": 5,
     "Notice.is_due": True,
     "Placement.spot_percent": 70,
+    "PlanTrials.weight": 1.0,
     "PodSums.least": -1,
     "Run.round": 1,
     "Tariff.public_address": True,

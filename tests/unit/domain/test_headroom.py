@@ -75,9 +75,9 @@ def test_capacity_that_is_there_anyway_counts_as_headroom() -> None:
     assert chosen(counts_of(STEADY, r0=900, r3=100), 2.4) == 3
 
 
-def test_a_start_must_save_three_times_its_price() -> None:
+def test_a_start_must_save_more_than_its_price_times_the_start_price() -> None:
     choice = choose_workers(counts_of(STEADY, r0=900, r5=100), STEADY, 3.0, wait_cost=2.0, pods_per_worker=7, most=10)
-    assert (choice.start, choice.workers) == (3, 4)
+    assert (choice.start(4.5), choice.start(1.2), choice.workers) == (3, 4, 4)
 
 
 def test_a_free_wait_holds_nothing_and_a_dear_one_holds_the_highest_rise() -> None:
@@ -177,7 +177,7 @@ def test_a_worker_is_held_from_above_its_price_and_started_from_above_its_start_
     """Half of the readings rise by half a worker, and a quarter of a worker is missing on average."""
     rises = tuple(a + b for a, b in zip(counts_of(STEADY, r3=3), counts_of(RISING, r0=9), strict=True))
     choice = choose_workers(rises, STEADY, 3.0, wait_cost=price, pods_per_worker=1, most=10)
-    assert (choice.start, choice.workers, choice.headroom) == (start, workers, workers - 3.0)
+    assert (choice.start(4.5), choice.workers, choice.headroom) == (start, workers, workers - 3.0)
     saved = price * 0.25 if workers == 3 else 0.0
     assert (choice.waiting, choice.saved_by_next, choice.samples) == (saved, saved, 3)
 
@@ -185,7 +185,7 @@ def test_a_worker_is_held_from_above_its_price_and_started_from_above_its_start_
 @pytest.mark.parametrize(("demand", "workers"), [(3.0, 3), (3.0000001, 3), (3.1, 4), (0.0, 0), (-0.5, 0)])
 def test_the_demand_is_held_in_whole_workers_and_an_error_of_rounding_is_none(demand: float, workers: int) -> None:
     choice = choose_workers(initial_counts(), STEADY, demand, wait_cost=0.0, pods_per_worker=7, most=10)
-    assert (choice.start, choice.workers) == (workers, workers)
+    assert (choice.start(4.5), choice.workers) == (workers, workers)
 
 
 def test_the_rises_of_a_large_fleet_are_tenths_of_it() -> None:

@@ -97,17 +97,23 @@ class PodSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DelayTrials:
-    """The calculated outcome of each candidate scale-down delay, one entry per delay in every tuple.
+class PlanTrials:
+    """The calculated outcome of each candidate plan, one entry per plan in every tuple.
 
-    workers: the fleet size under that delay. moved: its last change, 1 up, -1 down, 0 none yet. held (worker-minutes
-    of unused capacity) and turns (changes of direction) decay with time.
+    workers: the fleet size under that plan. moved: its last change, 1 up, -1 down, 0 none yet. held (worker-minutes of
+    unused capacity), waited (pod-minutes of waiting) and turns (changes of direction) are sums in hundredths. demand
+    (in workers) and readings have the mean demand. weight: what a new entry of a sum counts; it grows, so that old
+    entries decay.
     """
 
     workers: tuple[int, ...] = ()
     moved: tuple[int, ...] = ()
-    held: tuple[float, ...] = ()
-    turns: tuple[float, ...] = ()
+    held: tuple[int, ...] = ()
+    waited: tuple[int, ...] = ()
+    turns: tuple[int, ...] = ()
+    demand: float = 0.0
+    readings: float = 0.0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +133,7 @@ class AdaptiveMemory:
     rises: tuple[float, ...] = ()
     open: tuple[OpenRise, ...] = ()
     needs: tuple[WorkerNeed, ...] = ()
-    tried: DelayTrials = DelayTrials()
+    tried: PlanTrials = PlanTrials()
     pods: PodSums = PodSums()
     boot_seconds: float = 90.0
     adding_since: int = 0

@@ -6,7 +6,7 @@ Counts only; strategy.py decides what follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from node_fleet.domain.fit.placement import Node
@@ -107,8 +107,7 @@ def _new_worker_capacity(tick: Tick, known: list[Worker]) -> FreeCapacity | None
 
 
 def _without_daemons(free: FreeCapacity, size: PodSize) -> FreeCapacity:
-    return replace(
-        free,
+    return FreeCapacity(
         cpu_milli=free.cpu_milli - size.daemon_cpu_milli,
         memory_mib=free.memory_mib - size.daemon_memory_mib,
         pods=free.pods - size.daemon_pods,

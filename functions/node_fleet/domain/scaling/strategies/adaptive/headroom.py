@@ -7,8 +7,8 @@ already moves. Demand is in workers. Counts decay, so that recent days weigh mos
 from __future__ import annotations
 
 import bisect
-import functools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,9 +23,6 @@ PACES = (-0.3, 0.15, 0.5, 1.5)
 PACE_SECONDS = 120
 STALE_SECONDS = 1800
 SLACK_SECONDS = 60
-START_PRICE = 4.5
-"""A worker that is started is also paid for while it boots, waits for removal and drains: it must save this many times
-the price of one that is already there."""
 
 _PRIOR: tuple[dict[float, float], ...] = (
     {0.0: 4.0, 0.5: 1.0},
@@ -35,23 +32,28 @@ _PRIOR: tuple[dict[float, float], ...] = (
     {0.0: 1.0, 2.0: 2.0, 4.0: 2.0},
 )
 """Prior counts of each pace, five in total: a rise that has begun usually continues."""
+_PRIOR_COUNTS = tuple(tuple(prior.get(rise, 0.0) for rise in RISES) for prior in _PRIOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomChoice:
     """The number of workers to hold and its cost, in worker-minutes per minute.
 
-    workers: how many to hold; start: up to how many to start. headroom: workers - demand. waiting: the expected cost of
-    waiting with that many workers; saved_by_next: how much of it one more worker would save. samples: rises seen at
-    this pace.
+    workers: how many to hold; savings: what each of them beyond the demand saves, the first one first. headroom:
+    workers - demand. waiting: the expected cost of waiting with that many workers; saved_by_next: how much of it one
+    more worker would save. samples: rises seen at this pace.
     """
 
     workers: int
-    start: int
+    savings: tuple[float, ...]
     headroom: float
     waiting: float
     saved_by_next: float
     samples: float
+
+    def start(self, price: float) -> int:
+        """Up to how many workers to start when each must save more than this."""
+        return self.workers - sum(saved <= price for saved in self.savings)
 
 
 def pace(change: float, seconds: int) -> int:
@@ -87,7 +89,7 @@ def close_rises(
         late = age > horizon_seconds + SLACK_SECONDS
         highest = rise.highest if late else max(rise.highest, demand)
         if age < horizon_seconds - SLACK_SECONDS / 2:
-            still_open.append(replace(rise, highest=highest))
+            still_open.append(rise if highest == rise.highest else replace(rise, highest=highest))
         elif age <= 3 * horizon_seconds:
             _count(counts, rise.pace, (highest - rise.demand) / unit(rise.demand))
     return tuple(counts), tuple(still_open)
@@ -114,35 +116,29 @@ def choose_workers(
     """
     price = wait_cost * pods_per_worker
     shares = [_shares(rises, index) for index in (range(1, pace_now + 1) if pace_now else (0,))]
-
-    @functools.cache
-    def shortage(workers: int) -> list[float]:
-        return [_shortage(row, workers, demand) for row in shares]
-
-    def saved_by_next(workers: int) -> float:
-        return max(price * (now - then) for now, then in zip(shortage(workers), shortage(workers + 1), strict=True))
-
-    def worth(least: int, threshold: float) -> int:
-        while least < most and saved_by_next(least) > threshold:
-            least += 1
-        return least
-
-    start = worth(max(0, math.ceil(demand - 1e-6)), START_PRICE)
-    workers = worth(start, 1.0)
+    workers = max(0, math.ceil(demand - 1e-6))
+    now, savings = [_shortage(row, workers, demand) for row in shares], []
+    while True:
+        then = [_shortage(row, workers + 1, demand) for row in shares]
+        saved = price * max(map(operator.sub, now, then))
+        if workers >= most or saved <= 1.0:
+            break
+        savings.append(saved)
+        workers, now = workers + 1, then
     return HeadroomChoice(
         workers=workers,
-        start=start,
+        savings=tuple(savings),
         headroom=workers - demand,
-        waiting=price * max(shortage(workers)),
-        saved_by_next=saved_by_next(workers),
+        waiting=price * max(now),
+        saved_by_next=saved,
         samples=sum(rises[pace_now * len(RISES) : (pace_now + 1) * len(RISES)]),
     )
 
 
 def _shares(rises: Sequence[float], pace_index: int) -> list[float]:
     """The counts of one pace, with its prior counts, as shares of their sum."""
-    seen = rises[pace_index * len(RISES) : (pace_index + 1) * len(RISES)]
-    counts = [count + _PRIOR[pace_index].get(rise, 0.0) for rise, count in zip(RISES, seen, strict=True)]
+    first = pace_index * len(RISES)
+    counts = list(map(operator.add, rises[first : first + len(RISES)], _PRIOR_COUNTS[pace_index]))
     total = sum(counts)
     return [count / total for count in counts]
 

@@ -1,6 +1,6 @@
-"""What the adaptive strategy learns from one reading, and the headroom and the scale-down delay that follow.
+"""What the adaptive strategy learns from one reading, and the headroom and the plan that follow.
 
-Applies headroom.py and scale_down_delay.py to the capacity estimate; strategy.py decides what to change.
+Applies headroom.py and trials.py to the capacity estimate; strategy.py decides what to change.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import AdaptiveMemory, OpenRise
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.scaling.strategies.adaptive import headroom, scale_down_delay
+from node_fleet.domain.scaling.strategies.adaptive import headroom, trials
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
 from node_fleet.domain.scaling.strategies.adaptive.typical_pod import learn_pods
 from node_fleet.domain.scaling.tick import Tick
@@ -21,21 +21,25 @@ PACE_WINDOW = (60, 180)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The headroom and the delay for one reading; keep: how many workers must stay. learned: the memory afterwards."""
+    """The headroom and the plan for one reading. learned: the memory afterwards.
+
+    start: up to how many workers to start; keep: how many must stay.
+    """
 
     choice: headroom.HeadroomChoice
-    delay: scale_down_delay.ScaleDownDelay
+    plan: trials.PlanChoice
+    start: int
     keep: int
     learned: AdaptiveMemory
 
 
 def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
     """The memory with initial counts where none are stored or where their number differs."""
-    rises, tried, count = headroom.initial_counts(), learned.tried, len(scale_down_delay.DELAY_MINUTES)
+    rises, tried, count = headroom.initial_counts(), learned.tried, len(trials.PLANS)
     if len(learned.rises) != len(rises):
         learned = replace(learned, rises=rises)
-    if any(len(row) != count for row in (tried.workers, tried.moved, tried.held, tried.turns)):
-        learned = replace(learned, tried=scale_down_delay.initial_trials())
+    if any(len(row) != count for row in (tried.workers, tried.moved, tried.held, tried.waited, tried.turns)):
+        learned = replace(learned, tried=trials.initial_trials())
     return learned
 
 
@@ -47,7 +51,7 @@ def learn_pod_size(tick: Tick, learned: AdaptiveMemory) -> AdaptiveMemory:
 
 
 def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int) -> Evaluation:
-    """Learn from this reading, then choose the headroom and the scale-down delay."""
+    """Learn from this reading, then choose the headroom and the plan."""
     policy, now = tick.policy, tick.read_at
     if learned.places != capacity.pods_per_worker:
         learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
@@ -63,13 +67,14 @@ def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, mi
         pods_per_worker=capacity.pods_per_worker,
         most=policy.max_workers,
     )
-    hold = min(policy.max_workers, max(minimum, choice.workers))
+    hold = _within(tick, choice.workers, minimum)
     if is_new:
-        start = min(policy.max_workers, max(minimum, choice.start))
-        learned = _advance_trials(learned, now, start=start, hold=hold, policy=policy)
-    delay = scale_down_delay.choose_delay(learned.tried, change_cost=policy.change_cost)
-    keep = max(hold, scale_down_delay.recently_needed(learned.needs, now, delay.seconds))
-    return Evaluation(choice=choice, delay=delay, keep=keep, learned=learned)
+        learned = _advance_trials(tick, learned, choice, hold, minimum)
+    plan = trials.choose_plan(learned.tried, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
+    start = _within(tick, choice.start(plan.plan.start_price), minimum)
+    return Evaluation(
+        choice=choice, plan=plan, start=start, keep=plan.plan.kept(learned.needs, now, hold), learned=learned
+    )
 
 
 def _keep(policy: Policy) -> float:
@@ -116,10 +121,23 @@ def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, pace: int) 
     )
 
 
-def _advance_trials(learned: AdaptiveMemory, now: int, *, start: int, hold: int, policy: Policy) -> AdaptiveMemory:
-    needs = scale_down_delay.update_needs(learned.needs, now, hold)
-    minutes = (now - learned.before_at) / 60 if learned.before_at else 0.0
-    tried = scale_down_delay.advance_trials(
-        learned.tried, needs, now, start=start, hold=hold, minutes=minutes, keep=_keep(policy)
+def _within(tick: Tick, workers: int, minimum: int) -> int:
+    return min(tick.policy.max_workers, max(minimum, workers))
+
+
+def _advance_trials(
+    tick: Tick, learned: AdaptiveMemory, choice: headroom.HeadroomChoice, hold: int, minimum: int
+) -> AdaptiveMemory:
+    now, demand = tick.read_at, min(float(tick.policy.max_workers), learned.demand)
+    needs = trials.update_needs(learned.needs, now, hold)
+    seen = trials.Seen(
+        starts=tuple(_within(tick, choice.start(price), minimum) for price in trials.START_PRICES),
+        hold=hold,
+        demand=demand,
+        used=max(float(minimum), demand),
+        minutes=(now - learned.before_at) / 60 if learned.before_at else 0.0,
+        wait_pod_minutes=learned.places * (trials.ALERT_SECONDS + learned.boot_seconds) / 60,
     )
-    return replace(learned, needs=needs, tried=tried)
+    return replace(
+        learned, needs=needs, tried=trials.advance_trials(learned.tried, needs, now, seen, keep=_keep(tick.policy))
+    )

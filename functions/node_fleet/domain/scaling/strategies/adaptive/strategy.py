@@ -1,6 +1,6 @@
 """The strategy `adaptive`: as many workers as the pods request, plus the headroom that is worth its price.
 
-Combines the capacity estimate, the headroom and the scale-down delay. decision.py applies the minimum, the maximum,
+Combines the capacity estimate, the headroom and the plan. decision.py applies the minimum, the maximum,
 cooldowns, back-offs and the NotReady rule to every strategy.
 """
 
@@ -72,7 +72,7 @@ def _evaluate_requests(
     for_headroom = 0
     pending = Check(name="pending", verdict="missing", text="pending pods missing", setting="PENDING_READINGS")
     if pending_pods:
-        for_headroom = max(0, math.ceil(result.choice.start - capacity.have - 1e-6)) - tick.unknown
+        for_headroom = max(0, math.ceil(result.start - capacity.have - 1e-6)) - tick.unknown
         left, waiting = pending_pods.left, pending_pods.waiting
         verdict: Verdict = "up" if capacity.new_workers else "hold" if waiting else "ok"
         text = f"pending {left} (unschedulable, oldest {pending_pods.oldest_seconds} s)" if left else "pending 0"
@@ -104,22 +104,32 @@ def _headroom_check(tick: Tick, capacity: CapacityEstimate, choice: HeadroomChoi
 
 
 def _cost_checks(result: Evaluation) -> list[Check]:
-    """The costs behind the headroom and the scale-down delay, which `node-fleet explain` shows."""
-    choice, delay = result.choice, result.delay
+    """The costs behind the headroom and the plan, which `node-fleet explain` shows."""
+    choice, chosen = result.choice, result.plan
+    plan = chosen.plan
     headroom = (
         f"one more worker would save {choice.saved_by_next:.2f} of the 1.00 it costs; with {choice.workers} workers "
         f"the expected waiting costs {choice.waiting:.2f} worker-minutes a minute (from {choice.samples:.0f} rises)"
     )
+    started = "no headroom is started"
+    if plan.start_price < math.inf:
+        started = f"headroom is started when it saves {plan.start_price:g} times its price"
+    part = "" if plan.share == 1 else f", {1 - plan.share:.0%} of it at once"
     removal = (
-        f"capacity is removed after {delay.seconds} s unneeded: over the last days this delay would have cost "
-        f"{delay.holding:.0f} worker-minutes of unused capacity and {delay.changing:.0f} of changes of direction, the "
-        f"shortest delay {delay.shortest:.0f}"
+        f"capacity is removed after {plan.delay_seconds} s unneeded{part}; {started}: over the last days this would "
+        f"have cost {chosen.holding:.0f} worker-minutes of unused capacity, {chosen.waiting:.0f} of waiting and "
+        f"{chosen.changing:.0f} of changes of direction, the shortest delay {chosen.first:.0f}"
     )
     value = round(choice.headroom, 4)
     return [
         Check(name="headroom_cost", verdict="ok", text=headroom, value=value, setting="WAIT_COST", aside=True),
         Check(
-            name="scale_down_delay", verdict="ok", text=removal, value=delay.seconds, setting="CHANGE_COST", aside=True
+            name="scale_down_delay",
+            verdict="ok",
+            text=removal,
+            value=plan.delay_seconds,
+            setting="CHANGE_COST",
+            aside=True,
         ),
     ]
 
@@ -140,7 +150,7 @@ def _evaluate_scale_down(
     for count in range(most, 0, -1):
         projection = evaluate_projection(tick, count)
         if projection.verdict == "down" and capacity.fits_without(count):
-            text = f"capacity of {count_of(count, 'worker')} unneeded for {result.delay.seconds} s, "
+            text = f"capacity of {count_of(count, 'worker')} unneeded for {result.plan.plan.delay_seconds} s, "
             return count, [_idle_check("down", f"{text}the pods fit on the other workers", count), projection]
     if projection.verdict != "down":
         return 0, [projection]
@@ -154,6 +164,7 @@ def _idle_check(verdict: Verdict, text: str, value: float) -> Check:
 def _delay_check(tick: Tick, result: Evaluation, surplus: int) -> Check:
     """How long the surplus has been unneeded."""
     last = max((n.at for n in result.learned.needs if n.workers >= result.choice.workers + surplus), default=0)
-    seconds = min(tick.read_at - last, result.delay.seconds) if last else 0
-    text = f"capacity of {count_of(surplus, 'worker')} unneeded for {seconds} of {result.delay.seconds} s"
-    return replace(_idle_check("waiting", text, seconds), threshold=result.delay.seconds)
+    delay = result.plan.plan.delay_seconds
+    seconds = min(tick.read_at - last, delay) if last else 0
+    text = f"capacity of {count_of(surplus, 'worker')} unneeded for {seconds} of {delay} s"
+    return replace(_idle_check("waiting", text, seconds), threshold=delay)

@@ -1,0 +1,204 @@
+"""The plan in force: when headroom is started, how long unneeded capacity is kept, and how much of it.
+
+Every candidate plan is simulated on the demand of this fleet: the unused capacity that it would have held, the changes
+of direction that it would have made, and the waiting that it would have left. The plan with the lowest cost is in
+force, so that a price buys what happened to this fleet and not what was predicted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from node_fleet.domain.model.memory import PlanTrials, WorkerNeed
+
+DELAY_MINUTES = (2, 6, 12, 20, 45, 90, 180, 360)
+"""The candidate scale-down delays."""
+
+SHARES = (1.0, 0.5)
+"""How much of what was needed within the delay is kept beyond what is needed at the reading."""
+
+START_PRICES = (4.5, 1.2, math.inf)
+"""The candidate start prices: headroom is started when it saves more than this many times its price.
+
+A worker that is started is also paid for while it boots, waits for removal and drains. Infinite: none is started.
+"""
+
+FORGET_SECONDS = DELAY_MINUTES[-1] * 60
+STEPS_KEPT = 24
+GAP_MINUTES = 10.0
+"""The longest time between two readings that is counted."""
+ALERT_SECONDS = 20
+"""The time between the first waiting pod and the decision that it brings about."""
+UNITS = 100
+"""Sums are whole hundredths, so that the state item stays small."""
+HIGHEST_WEIGHT = 1024
+"""New entries weigh more and more instead of old ones less and less; at this weight all sums are divided by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """start: the place of its price in START_PRICES; delay: the place of its delay in DELAY_MINUTES."""
+
+    start: int
+    delay: int
+    share: float
+
+    @property
+    def start_price(self) -> float:
+        return START_PRICES[self.start]
+
+    @property
+    def delay_seconds(self) -> int:
+        return DELAY_MINUTES[self.delay] * 60
+
+    def kept(self, needs: Sequence[WorkerNeed], now: int, hold: int) -> int:
+        """How many workers this plan keeps where `hold` are worth their price at this reading."""
+        highest = max((n.workers for n in needs if now - n.at < self.delay_seconds), default=0)
+        return _kept(hold, highest, self.share)
+
+
+PLANS = tuple(
+    Plan(start=start, delay=delay, share=share)
+    for start in range(len(START_PRICES))
+    for delay in range(len(DELAY_MINUTES))
+    for share in SHARES
+)
+"""Every candidate plan; of equal ones the first is in force, so also before anything is learned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChoice:
+    """The plan in force and its cost over the last days, in worker-minutes, which decays.
+
+    holding: unused capacity. waiting: the price of the pods that waited. changing: the price of the changes of
+    direction. first: the sum of all three for the first plan, which has the shortest delay.
+    """
+
+    plan: Plan
+    holding: float
+    waiting: float
+    changing: float
+    first: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One reading as the trials meet it, in workers.
+
+    starts: up to how many workers are started, for each of START_PRICES; hold: how many are worth their price when they
+    are there. demand: at most the maximum; used: at least the minimum too. minutes: since the last reading.
+    wait_pod_minutes: the waiting that one missing worker causes.
+    """
+
+    starts: tuple[int, ...]
+    hold: int
+    demand: float
+    used: float
+    minutes: float
+    wait_pod_minutes: float
+
+
+def initial_trials() -> PlanTrials:
+    """The trials before the first reading."""
+    nothing = (0,) * len(PLANS)
+    return PlanTrials(workers=nothing, moved=nothing, held=nothing, waited=nothing, turns=nothing)
+
+
+def update_needs(needs: Sequence[WorkerNeed], now: int, workers: int) -> tuple[WorkerNeed, ...]:
+    """The needs with the present one last; needs that are not higher than the present one are dropped."""
+    recent = [n for n in needs if n.workers > workers and now - n.at <= FORGET_SECONDS]
+    return (*recent[-(STEPS_KEPT - 1) :], WorkerNeed(at=now, workers=workers))
+
+
+def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, seen: Seen, *, keep: float) -> PlanTrials:
+    """Every trial one reading later: its fleet keeps what its plan keeps, and at most what it had.
+
+    The workers that it starts are there at the next reading. `keep` of the weight of old entries remains.
+    """
+    tried = _with_weight(tried, tried.weight / keep)
+    one, demand, used = UNITS * tried.weight, seen.demand, seen.used
+    kept = _kept_by_delay(needs, now, seen.hold)
+    had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
+    if not had[0]:
+        had = tuple(start for start in seen.starts for _ in kept)
+    workers = tuple(
+        [
+            start if before < start or most < start else min(most, before)
+            for before, (start, most) in zip(had, itertools.product(seen.starts, kept), strict=True)
+        ]
+    )
+    if workers != had:
+        to = [(after > before) - (after < before) for before, after in zip(had, workers, strict=True)]
+        turn = round(one)
+        turns = tuple([total + (turn if a * b < 0 else 0) for total, a, b in zip(turns, to, moved, strict=True)])
+        moved = tuple([a or b for a, b in zip(to, moved, strict=True)])
+    if demand > min(had):
+        price = one * seen.wait_pod_minutes
+        waited = tuple([total + round(max(0.0, demand - n) * price) for total, n in zip(waited, had, strict=True)])
+    rate = one * min(seen.minutes, GAP_MINUTES)
+    amounts = {n: round(max(0.0, n - used) * rate) for n in set(had)}
+    return PlanTrials(
+        workers=workers,
+        moved=moved,
+        held=tuple([total + amounts[n] for total, n in zip(tried.held, had, strict=True)]),
+        waited=waited,
+        turns=turns,
+        demand=round(tried.demand + used * tried.weight, 4),
+        readings=round(tried.readings + tried.weight, 4),
+        weight=tried.weight,
+    )
+
+
+def _with_weight(tried: PlanTrials, weight: float) -> PlanTrials:
+    """The trials with this weight of a new entry; all sums are divided when it is too high."""
+    if weight < HIGHEST_WEIGHT:
+        return replace(tried, weight=weight)
+    return replace(
+        tried,
+        held=tuple(total // HIGHEST_WEIGHT for total in tried.held),
+        waited=tuple(total // HIGHEST_WEIGHT for total in tried.waited),
+        turns=tuple(total // HIGHEST_WEIGHT for total in tried.turns),
+        demand=tried.demand / HIGHEST_WEIGHT,
+        readings=tried.readings / HIGHEST_WEIGHT,
+        weight=weight / HIGHEST_WEIGHT,
+    )
+
+
+def _kept_by_delay(needs: Sequence[WorkerNeed], now: int, hold: int) -> list[int]:
+    """What the plans of one start price keep, in the order of PLANS."""
+    if needs[0].workers <= hold:
+        return [hold] * (len(DELAY_MINUTES) * len(SHARES))
+    found, at = [], len(needs) - 1
+    for minutes in DELAY_MINUTES:
+        while at > 0 and now - needs[at - 1].at < minutes * 60:
+            at -= 1
+        found += [_kept(hold, needs[at].workers, share) for share in SHARES]
+    return found
+
+
+def _kept(hold: int, highest: int, share: float) -> int:
+    return hold + max(0, math.ceil(share * (highest - hold)))
+
+
+def choose_plan(tried: PlanTrials, *, wait_cost: float, change_cost: float) -> PlanChoice:
+    """The plan with the lowest cost.
+
+    wait_cost: worker-minutes for one pod's minute of waiting. change_cost: minutes of the whole fleet, at its mean
+    demand, for one change of direction.
+    """
+    change = change_cost * tried.demand / tried.readings if tried.readings else 0.0
+    costs = [
+        held + wait_cost * waited + change * turns
+        for held, waited, turns in zip(tried.held, tried.waited, tried.turns, strict=True)
+    ]
+    best, one = costs.index(min(costs)), UNITS * tried.weight
+    return PlanChoice(
+        plan=PLANS[best],
+        holding=tried.held[best] / one,
+        waiting=wait_cost * tried.waited[best] / one,
+        changing=change * tried.turns[best] / one,
+        first=costs[0] / one,
+    )
