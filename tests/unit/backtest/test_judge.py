@@ -88,7 +88,7 @@ def test_combinations_are_all_of_them_and_a_wrong_value_is_refused() -> None:
     assert [(s.wait_cost, s.change_cost, s.preset) for s in found.values()] == [(1, 9, "adaptive"), (2, 9, "adaptive")]
     assert list(found) == ["wait_cost=1 change_cost=9", "wait_cost=2 change_cost=9"]
     assert list(combinations({})) == ["shipped"]
-    with pytest.raises(InvalidSettingsError, match="WAIT_COST"):
+    with pytest.raises(InvalidSettingsError, match="(?i)wait_cost"):
         combinations({"wait_cost": "-1"})
 
 
