@@ -151,6 +151,7 @@ def interval(differences: Sequence[float], *, seed: int = 1) -> tuple[float, flo
 def report(judged: Sequence[Judged], peers: Sequence[str]) -> str:
     """The judgement as text: what each fold chose, means, differences with intervals, the worst trace, the clause."""
     folds = out_of_fold(judged)
+    kind = "out of fold" if len(judged[0].settings) > 1 else "one setting"
     lines = ["", f"{'load':36} {'chosen by the others':28} cost  waiting  changes   USD"]
     lines += [f"{name:36} {setting:28} {_shown(figures)}" for name, (setting, figures) in folds.items()]
     for title, side in (
@@ -158,7 +159,7 @@ def report(judged: Sequence[Judged], peers: Sequence[str]) -> str:
         ("generated", [j for j in judged if not is_trace(j)]),
     ):
         if side:
-            lines += ["", f"{title} ({len(side)}), means out of fold", *_side(side, folds, peers)]
+            lines += ["", f"{title} ({len(side)}), {kind}: means", *_side(side, folds, peers)]
     lines += ["", f"chosen by all: {chosen(judged)}", ""]
     return "\n".join(lines)
 

@@ -81,6 +81,7 @@ def test_the_report_names_what_holds_and_what_does_not() -> None:
     assert "holds  at most half of its waiting: 40.000, limit 50.000" in text
     assert "cost     difference   +0.100  [+0.100, +0.100]" in text
     assert "worst load: 40 pod-minutes a day, 5 changes a day" in text
+    assert "traces (1), one setting" in text, "nothing was chosen, so nothing is out of fold"
 
 
 def test_combinations_are_all_of_them_and_a_wrong_value_is_refused() -> None:
@@ -88,7 +89,7 @@ def test_combinations_are_all_of_them_and_a_wrong_value_is_refused() -> None:
     assert [(s.wait_cost, s.change_cost, s.preset) for s in found.values()] == [(1, 9, "adaptive"), (2, 9, "adaptive")]
     assert list(found) == ["wait_cost=1 change_cost=9", "wait_cost=2 change_cost=9"]
     assert list(combinations({})) == ["shipped"]
-    with pytest.raises(InvalidSettingsError, match="(?i)wait_cost"):
+    with pytest.raises(InvalidSettingsError, match=r"(?i)wait_cost"):
         combinations({"wait_cost": "-1"})
 
 
@@ -114,5 +115,5 @@ def test_the_command_judges_the_traces_of_a_folder(tmp_path: Path, capsys: pytes
     (tmp_path / "steps.csv").write_text(f"time,value\n{rows}", encoding="utf-8")
     main([str(tmp_path), "--choose", "wait_cost=1,4", "--seeds", "0", "--peers", "cluster-autoscaler"])
     out = capsys.readouterr().out
-    assert "steps\n    wait_cost=1: " in out and "traces (1), means out of fold" in out
+    assert "steps\n    wait_cost=1: " in out and "traces (1), out of fold" in out
     assert "generated" not in out and "chosen by all: wait_cost=" in out
