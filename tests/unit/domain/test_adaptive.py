@@ -254,6 +254,15 @@ class TestMemory:
         del old["learned"]
         assert from_payload(Memory, old).learned == AdaptiveMemory()
 
+    def test_the_trials_of_a_version_with_16_delays_are_read_and_start_anew(self) -> None:
+        """A state item that cannot be read would stop the autoscaler."""
+        old = to_payload(steady_memory(5, 5).learned)
+        old["tried"] = {"workers": [3] * 16, "moved": [1] * 16, "held": [1.53] * 16, "turns": [0.99] * 16}
+        read = from_payload(AdaptiveMemory, json.loads(json.dumps(old)))
+        learned = decided(fleet_of(5, 5), Memory(learned=read)).memory.learned
+        assert len(learned.tried.workers) == 48 and set(learned.tried.turns) == {0}
+        assert learned.rises != AdaptiveMemory().rises, "the rises stay"
+
     def test_counts_of_another_shape_start_anew(self) -> None:
         odd = replace(Memory(), learned=AdaptiveMemory(rises=(1.0, 2.0), tried=PlanTrials(turns=(3,))))
         assert decided(fleet_of(5, 5), odd).memory.learned.rises == decided(fleet_of(5, 5)).memory.learned.rises

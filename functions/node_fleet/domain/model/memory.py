@@ -101,16 +101,16 @@ class PlanTrials:
     """The calculated outcome of each candidate plan, one entry per plan in every tuple.
 
     workers: the fleet size under that plan. moved: its last change, 1 up, -1 down, 0 none yet. held (worker-minutes of
-    unused capacity), waited (pod-minutes of waiting) and turns (changes of direction) are sums in hundredths. demand
+    unused capacity), waited (pod-minutes of waiting) and turns (changes of direction) are whole hundredths. demand
     (in workers) and readings have the mean demand. weight: what a new entry of a sum counts; it grows, so that old
     entries decay.
     """
 
     workers: tuple[int, ...] = ()
     moved: tuple[int, ...] = ()
-    held: tuple[int, ...] = ()
-    waited: tuple[int, ...] = ()
-    turns: tuple[int, ...] = ()
+    held: tuple[float, ...] = ()
+    waited: tuple[float, ...] = ()
+    turns: tuple[float, ...] = ()
     demand: float = 0.0
     readings: float = 0.0
     weight: float = 1.0
