@@ -249,6 +249,11 @@ class TestMemory:
         assert len(written) < 4000
         assert to_payload(from_payload(AdaptiveMemory, json.loads(written))) == json.loads(written)
 
+    def test_it_stays_small_after_a_month_when_new_entries_weigh_most(self) -> None:
+        learned = steady_memory(5, 5).learned
+        heavy = replace(learned.tried, weight=1023.9, held=(3e8,) * 48, waited=(3e8,) * 48, turns=(3e7,) * 48)
+        assert len(json.dumps(to_payload(replace(learned, tried=heavy)))) < 5000
+
     def test_a_state_item_of_before_the_preset_is_read(self) -> None:
         old = to_payload(Memory())
         del old["learned"]
