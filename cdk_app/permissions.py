@@ -58,7 +58,7 @@ READ_LAUNCH_IMAGE = (
 )
 READ_STATUS_CHECKS = Grant(("ec2:DescribeInstanceStatus",), "anything", "finds workers whose status check is impaired")
 READ_CONSOLE = Grant(
-    ("ec2:GetConsoleOutput",), "instances", "reports why an instance did not join", condition="our_worker"
+    ("ec2:GetConsoleOutput",), "instances", "reports why an instance did not join or stay Ready", condition="our_worker"
 )
 LIST_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "finds volumes of the fleet that no instance uses")
 READ_PROMETHEUS_PASSWORD = Grant(
@@ -191,6 +191,7 @@ NEEDS: dict[str, FunctionNeeds] = {
             READ_STATE,
             *READ_LAUNCH_IMAGE,
             READ_STATUS_CHECKS,
+            READ_CONSOLE,
             *INSPECT,
             *LIST_PENDING,
             READ_PROMETHEUS_PASSWORD,

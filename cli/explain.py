@@ -25,6 +25,7 @@ from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.outdated import outdated_workers
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, render
@@ -202,7 +203,13 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
     )
     tick = make_tick(snapshot, state.memory, services.settings.policy(), services.clock.now())
     allowance = allowance_for(tick, "idle")
-    return _judged_rows(judged, "" if allowance.number else held_text(tick, allowance, "idle")), ""
+    rows = _judged_rows(judged, "" if allowance.number else held_text(tick, allowance, "idle"))
+    outdated = {one.worker.instance_id: f"{one.reason}: {one.words}" for one in outdated_workers(tick)}
+    return tuple((name, eligible, _joined(why, outdated.get(name, ""))) for name, eligible, why in rows), ""
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
 
 
 def _judged_rows(judged: Eligibility, held: str) -> tuple[tuple[str, str, str], ...]:

@@ -15,9 +15,11 @@ from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, LaunchImage, Snapshot
+from node_fleet.domain.scale_up.join import console_end
 from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
+from node_fleet.domain.scaling.roll_out import lost_replacement
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take
 from node_fleet.services import Services, load_services
@@ -47,7 +49,17 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
         snapshot = replace(snapshot, template_version=configured)
     if services.settings.repair and is_status_due(memory, now, services.settings.interval_seconds):
         snapshot = with_status_checks(snapshot, _impaired(services, now))
+    if lost := lost_replacement(snapshot, memory.roll_out.current):
+        snapshot = replace(snapshot, console=_console(services, lost))
     return with_drift(snapshot, listed, launch_facts(services.settings, image, version))
+
+
+def _console(services: Services, instance_id: str) -> str:
+    """The end of the console output; why it is unknown when EC2 refuses to say."""
+    try:
+        return console_end(services.ec2.console_output(instance_id))
+    except Ec2Error as error:
+        return str(error)
 
 
 def _impaired(services: Services, now: int) -> frozenset[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.matrix_cell import PreparedStories, play
-from tests.support.chaos.stories import STORIES, Story, course, story_of
+from tests.support.chaos.stories import REPLACING, ROLLING, STORIES, Story, course, story_of
 from tests.support.chaos.task_states import TASKS
 from tests.support.tiers import Tier
 
@@ -42,6 +42,25 @@ def test_nothing_is_lost_when_a_drawn_fault_strikes(
     state: str, tier: Tier, stories: PreparedStories, record_property: pytest.RecordProperty
 ) -> None:
     assert_nothing_is_lost(state, drawn_faults(tier.seed)[state], stories, record_property)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+@pytest.mark.parametrize("state", REPLACING)
+def test_nothing_is_lost_while_a_worker_is_replaced(
+    state: str, fault: Fault, stories: PreparedStories, record_property: pytest.RecordProperty
+) -> None:
+    assert_nothing_is_lost(state, fault, stories, record_property, ROLLING)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("state", REPLACING)
+def test_nothing_is_lost_while_a_worker_is_replaced_and_a_drawn_fault_strikes(
+    state: str, tier: Tier, stories: PreparedStories, record_property: pytest.RecordProperty
+) -> None:
+    possible = [f for f in FAULTS if not f.not_applicable(state, course(ROLLING).uses[state])]
+    fault = random.Random(f"{tier.seed} {state}").choice(possible)
+    assert_nothing_is_lost(state, fault, stories, record_property, ROLLING)
 
 
 def possible_faults(state: str) -> list[Fault]:
@@ -70,13 +89,17 @@ def test_a_drawn_sample_has_every_state_and_every_fault_and_only_cells_that_can_
 
 
 def assert_nothing_is_lost(
-    state: str, fault: Fault, stories: PreparedStories, record_property: pytest.RecordProperty
+    state: str,
+    fault: Fault,
+    stories: PreparedStories,
+    record_property: pytest.RecordProperty,
+    story: Story | None = None,
 ) -> None:
     """Play the cell, and record it for the table at the end of the run."""
     begun = sum(os.times()[:4])  # with the processes that have ended
-    result = play(state, fault, stories)
+    result = play(state, fault, stories, story)
     cell = {
-        "state": state,
+        "state": f"{state} ({story.name})" if story else state,
         "fault": fault.name,
         "mark": "-" if result.not_applicable else "X" if result.broken or not result.struck else "o",
         "why": result.not_applicable,
@@ -86,10 +109,10 @@ def assert_nothing_is_lost(
     record_property("cell", cell)
     if result.not_applicable:
         return
-    story = "\n".join(result.paths)
-    assert result.struck, f"the fault never struck {state} in {result.story!r}:\n{story}"
+    paths = "\n".join(result.paths)
+    assert result.struck, f"the fault never struck {state} in {result.story!r}:\n{paths}"
     assert {where for where, _ in result.struck} == {state}
-    assert result.broken == (), f"{result.story}:\n{story}"
+    assert result.broken == (), f"{result.story}:\n{paths}"
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)

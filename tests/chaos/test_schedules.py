@@ -84,6 +84,14 @@ class Schedules(RuleBasedStateMachine):
     def scheduled_change(self, choice: int, seconds: int) -> None:
         self.schedule.append(lambda play: play.scheduled_change(choice, seconds))
 
+    @rule(choice=st.integers(0, 4))
+    def worker_drifts(self, choice: int) -> None:
+        self.schedule.append(lambda play: play.worker_drifts(choice))
+
+    @rule(choice=st.integers(0, 4))
+    def worker_expires(self, choice: int) -> None:
+        self.schedule.append(lambda play: play.worker_expires(choice))
+
     @rule(seconds=st.sampled_from([20, 200, 900]))
     def instances_end_late(self, seconds: int) -> None:
         self.schedule.append(lambda play: play.instances_end_late(seconds))

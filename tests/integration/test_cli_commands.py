@@ -280,6 +280,8 @@ def test_rotate_marks_workers_after_a_question_and_status_shows_them_until_the_m
     assert desk.json("rotate", first, second, "--yes")["workers"] == [first, second]
     _, out, _ = desk.run("status")
     assert "drifted: marked for rotation by" in " ".join(out.split())
+    rows = {row["instance"]: row["reason"] for row in desk.json("explain", "now")["workers"]}
+    assert "drifted: marked for rotation by" in rows[first]
     assert "marked for rotation" in [one for one in desk.json("history") if one["kind"] == "rotate"][-1]["data"]["text"]
     code, _, err = desk.run("rotate", first, "--yes")
     assert code == ExitCode.NOTHING_DONE and "marked for rotation already" in err

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+
 from tests.support.scenario_watch import FleetWatch, watched
+
+HOUR = 3600
 
 
 def images(watch: FleetWatch) -> list[str]:
@@ -33,3 +39,18 @@ def test_a_broken_image_stops_after_one_worker_and_the_fleet_is_whole() -> None:
         alerts = [m["Message"] for m in bad.sim.deployment.messages if "the roll-out is stopped" in m["Message"]]
         assert len(alerts) == 1
         assert "never joined" in alerts[0] and "version 1 of the launch template" in alerts[0]
+
+
+@pytest.mark.whole
+def test_a_fleet_of_one_launch_expires_spread_out_one_at_a_time_and_outside_the_closed_window() -> None:
+    with watched("expiry-storm") as watch:
+        start = watch.sim.scenario.start_at
+        removed = sorted(visit.entered_at - start for visit in watch.visits("TerminateNodes"))
+        assert not set(watch.sim.starting_ids) & watch.workers
+        assert len(watch.workers) in (20, 21)
+        assert not [at for at in removed if 4 * HOUR <= at < 5 * HOUR]
+        assert removed[0] < 2.5 * HOUR and removed[9] > 3 * HOUR
+        assert min(b - a for a, b in itertools.pairwise(removed)) >= 240
+        assert min(point.workers_usable for point in watch.sim.points) == 20
+        assert max(point.unschedulable_pods for point in watch.sim.points) == 0
+        watch.checker.assert_only_safe_removals()

@@ -10,6 +10,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
@@ -23,7 +24,11 @@ from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_
 
 BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
+EXPIRE_AFTER_SECONDS = 10 * 86_400
+"""No worker of a schedule becomes so old by itself."""
 SOON: dict[str, Any] = {
+    "bake_seconds": 60,
+    "expire_after_seconds": EXPIRE_AFTER_SECONDS,
     "interruption_settle_seconds": 60,
     "join_limit_seconds": 120,
     "terminate_limit_seconds": 120,
@@ -81,6 +86,19 @@ class Play:
             instance_id, at = workers[number % len(workers)], self.deployment.clock.now() + seconds
             self.fleet.cloud.ec2.schedule_change(instance_id, not_before=at)
             self.deployment.clock.at(at, lambda: self.fleet.cloud.ec2.reclaim(instance_id))
+
+    def worker_drifts(self, number: int) -> None:
+        """An operator marks a worker for rotation, so that it counts as drifted."""
+        if workers := sorted(self.fleet.workers()):
+            tags = [{"Key": "Rotate", "Value": "mira"}]
+            self.fleet.cloud.client("ec2").create_tags(Resources=[workers[number % len(workers)]], Tags=tags)
+
+    def worker_expires(self, number: int) -> None:
+        """A worker becomes as old as the age limit of the fleet."""
+        if workers := sorted(self.fleet.workers()):
+            instance = self.fleet.cloud.ec2.instance(workers[number % len(workers)])
+            born = datetime.fromtimestamp(self.deployment.clock.now() - EXPIRE_AFTER_SECONDS, UTC)
+            instance.launch_time = born.replace(tzinfo=None)  # as moto keeps it
 
     def instances_end_late(self, seconds: int) -> None:
         """From now on an instance stays that long in the state shutting-down."""

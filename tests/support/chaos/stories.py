@@ -186,6 +186,12 @@ def _retired(fleet: Fleet) -> None:
     fleet.deployment.clock.at(when, lambda: fleet.cloud.ec2.reclaim(worker))
 
 
+def _marked(fleet: Fleet) -> None:
+    """An operator marks a worker for rotation."""
+    tags = [{"Key": "Rotate", "Value": "mira"}]
+    fleet.cloud.client("ec2").create_tags(Resources=[sorted(fleet.workers())[0]], Tags=tags)
+
+
 QUIET = Story(name="a quiet tick", ticks=2)
 GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
 UNJOINED = Story(
@@ -213,7 +219,10 @@ RETIRED = Story(
     settings={"join_limit_seconds": 120, "scheduled_drain_lead_seconds": 300, "interruption_settle_seconds": 60},
     begin=_retired,
 )
-STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED)
+ROLLING = Story(name="a worker is replaced", ticks=8, warm_ticks=1, settings={"bake_seconds": 60}, begin=_marked)
+REPLACING = ("SelectNodes", "LaunchNodes", "CheckJoin", "CompleteScaleUp", "TerminateNodes", "CompleteScaleDown")
+"""The states that treat a replacement in another way than a launch or a removal for the load."""
+STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED, ROLLING)
 
 
 def story_of(state: str) -> Story | None:

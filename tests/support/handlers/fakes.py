@@ -150,7 +150,13 @@ class Ec2:
     images: dict[str, str] = field(default_factory=dict)
     image_questions: int = 0
     impaired_since: dict[str, int] = field(default_factory=dict)
+    consoles: dict[str, str] = field(default_factory=dict)
     error: Exception | None = None
+
+    def console_output(self, instance_id: str) -> str:
+        if self.error:
+            raise self.error
+        return self.consoles.get(instance_id, "")
 
     def impaired(self, before: int) -> frozenset[str]:
         if self.error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import pytest
@@ -24,6 +25,7 @@ from node_fleet.domain.model.snapshot import Instance, LaunchImage
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.payload import to_payload
 from tests.support.decisions import START, snapshot, worker, workers
 
 CURRENT = Instance(
@@ -171,3 +173,12 @@ def test_a_decision_shows_drift_and_remembers_the_image() -> None:
     decision = decide(snapshot(workers=fleet, launch_image=image), Memory(), Policy(), START)
     assert "drifted" in {check.name for check in decision.evidence}
     assert decision.memory.launch_image == image
+
+
+def test_the_words_of_a_thousand_drifted_workers_hardly_lengthen_the_payload() -> None:
+    words = "launch template version 3, today 4; K3s v1.34.1+k3s1, today v1.35.5+k3s1; image ami-1, today ami-2"
+    current = tuple(worker(n, template_version="4") for n in range(1000))
+    drifted = tuple(replace(w, template_version="3", drift=words) for w in current)
+    half = tuple(old if n % 2 else new for n, (old, new) in enumerate(zip(drifted, current, strict=True)))
+    plain, *others = (len(json.dumps(to_payload(snapshot(workers=seen)))) for seen in (current, drifted, half))
+    assert max(others) < plain + 2000

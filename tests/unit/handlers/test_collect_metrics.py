@@ -334,3 +334,17 @@ def test_status_checks_are_asked_every_ten_minutes_and_in_each_tick_of_a_repair(
     drifting = RollOut(current=Replacement(worker=A, reason="drifted", replacement=B))
     assert is_status_due(Memory(roll_out=repairing), at + 120, 120)
     assert not is_status_due(Memory(roll_out=drifting), at + 120, 120)
+
+
+@pytest.mark.parametrize(("error", "shown"), [(None, "k3s: exit 1"), (Ec2Error("EC2: denied"), "EC2: denied")])
+def test_the_console_of_a_replacement_that_lost_ready_is_read(
+    one: FakeServices, error: Exception | None, shown: str
+) -> None:
+    one.ec2.consoles, one.ec2.error = {A: "booting\nk3s: exit 1\n"}, error
+    reading = one.prometheus.reading
+    assert reading is not None
+    ready = Memory(roll_out=RollOut(current=Replacement(worker=B, reason="drifted", replacement=A)))
+    assert collect(memory=to_payload(ready)).console == ""
+    one.prometheus.reading = replace(reading, nodes=(replace(reading.nodes[0], ready=False),))
+    one.ec2.fleet = (replace(one.ec2.fleet[0], launched_at=NOW - 3600),)
+    assert collect(memory=to_payload(ready)).console.endswith(shown)

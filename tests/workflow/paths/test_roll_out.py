@@ -152,3 +152,20 @@ def test_a_worker_whose_disk_is_full_for_long_is_replaced_and_its_pods_are_drain
         assert "StartDrain" in run.path
         assert ill not in fleet.workers() and len(fleet.workers()) == 3
         nothing_left_behind(fleet)
+
+
+def test_a_replacement_that_loses_ready_stops_the_roll_out_with_the_end_of_its_console() -> None:
+    with stage(workers=3, load=LOAD, **{**QUICK, "bake_seconds": 600}) as fleet:
+        fleet.ticks(3)
+        before = fleet.workers()
+        deploy(fleet, "ami-good")
+        fleet.tick_until(launches)
+        current = fleet.state().memory.roll_out.current
+        assert current is not None
+        fleet.sim.cluster.fail_node(current.replacement)
+        fleet.tick_until(lambda run: fleet.state().memory.roll_out.is_stopped("2"))
+        (alert,) = [m["Message"] for m in fleet.deployment.messages if "the roll-out is stopped" in m["Message"]]
+        assert f"{current.replacement}, which replaces {current.worker}, lost Ready" in alert
+        assert "its console ends with" in alert and "version 1 of the launch template" in alert
+        assert not any(removes(run) for run in fleet.ticks(2))
+        assert set(before) <= set(fleet.workers())

@@ -256,7 +256,8 @@ class Snapshot(FleetLoad):
     the number of pending pods in Prometheus where `pending` is the API's list, which leaves out pods of DaemonSets.
     worker_labels, worker_taints: what all workers of the fleet have in common. set_aside: removals that cannot be
     finished now; their instances are no workers. launch_image: what new workers are launched from. template_version:
-    the configured version of the launch template, empty when it is unknown.
+    the configured version of the launch template, empty when it is unknown. console: the end of the console output of a
+    replacement that lost Ready.
     """
 
     at: int
@@ -279,6 +280,7 @@ class Snapshot(FleetLoad):
     worker_taints: tuple[dict[str, Any], ...] = ()
     launch_image: LaunchImage = LaunchImage()
     template_version: str = ""
+    console: str = ""
 
     @property
     def has_values(self) -> bool:

@@ -16,7 +16,7 @@ from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.operation import Operation, ReplaceReason
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
-from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Action, Check, Verdict
 from node_fleet.domain.scaling.cooldown import (
@@ -35,6 +35,7 @@ NOT_READY_PERCENT = 20
 """No worker is replaced while more workers than this are NotReady."""
 REMOVAL_TRIES = 3
 """After so many failed removals of one worker its step is given up; the back-off of the worker goes on."""
+LOST_PHASES = ("not_ready", "unjoined")
 LOST_LIMIT = 2
 """Replacements in a row that may end before they have proved themselves."""
 
@@ -75,6 +76,20 @@ def evaluate_roll_out(
         return _begin(facts, roll_out)
     step = _continue(facts, roll_out, roll_out.current)
     return _begin(facts, step.after) if step.after.current is None and step.check is None else step
+
+
+def lost_replacement(snapshot: Snapshot, current: Replacement | None) -> str:
+    """The replacement that joined and lost Ready before it has proved itself; empty while there is none."""
+    if current is None or not current.replacement:
+        return ""
+    return next(
+        (
+            w.instance_id
+            for w in snapshot.workers
+            if w.instance_id == current.replacement and w.phase in LOST_PHASES and not w.under_notice
+        ),
+        "",
+    )
 
 
 def surge(tick: Tick) -> int:
@@ -209,7 +224,7 @@ def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOut
         return _lost(tick, roll_out, current)
     if launched.under_notice:
         return done
-    if launched.phase in ("not_ready", "unjoined"):
+    if launched.phase in LOST_PHASES:
         return _failed(tick, roll_out, current, launched)
     seconds = tick.now - current.since
     if launched.phase != "usable" or seconds < tick.policy.bake_seconds:
@@ -270,6 +285,7 @@ def _failed(tick: Tick, roll_out: RollOut, current: Replacement, launched: Worke
         return RollOutStep(after=roll_out, check=_check(_reason(current), "waiting", text))
     state = "lost Ready" if launched.phase == "not_ready" else "did not join"
     why = f"{current.replacement}, which replaces {current.worker}, {state}; {current.worker} is kept"
+    why += f"; its console ends with: {tick.snapshot.console}" if tick.snapshot.console else ""
     return _stopped(tick, roll_out, current, why)
 
 
