@@ -300,4 +300,5 @@ def test_a_day_and_a_night_break_no_budget(act: Act) -> None:
 
 def test_every_scenario_without_interruptions_is_watched_by_the_budget_checker() -> None:
     here = {"quiet-night", "blocked-everywhere", "drain-times-out", "server-unreachable", "load-returns-mid-drain"}
-    assert {*scenario_names()} == {*here, "day-and-night", *NAMES}
+    rolled = {"image-rollout", "image-rollout-bad", "expiry-storm"}  # test_roll_out_scenarios.py
+    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *rolled}

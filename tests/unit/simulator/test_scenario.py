@@ -31,6 +31,9 @@ SHIPPED = {
     "server-unreachable",
     "load-returns-mid-drain",
     "day-and-night",
+    "image-rollout",
+    "image-rollout-bad",
+    "expiry-storm",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 
