@@ -52,7 +52,8 @@ def _close_slots(services: Services, operation: Operation) -> Operation:
 
 def _with_consoles(services: Services, operation: Operation) -> Operation:
     """The operation with the end of the console output of the first instance that did not join."""
-    for slot in [s for s in operation.slots if s.outcome == "unjoined" and not s.console][:CONSOLES_READ]:
+    unjoined = [slot for slot in operation.slots if slot.outcome == "unjoined"]
+    for slot in [slot for slot in unjoined[:CONSOLES_READ] if not slot.console]:
         try:
             console = console_end(services.ec2.console_output(slot.instance_id))
         except Ec2Error as error:

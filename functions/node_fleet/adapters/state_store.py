@@ -183,18 +183,24 @@ class StateStore:
         """
         now = self._clock.now()
         values = {":operation": to_payload(operation), ":id": operation.operation_id, ":now": now}
-        values |= {":me": run.execution_id, ":fence": run.fence}
         names = {"#protected": _PROTECTED + instance_id, "#until": "until"}
         open_for_it = "operation.operation_id = :id AND (attribute_not_exists(#protected) OR #protected.#until <= :now)"
-        action = "record the termination"
-        try:
-            self._update("SET operation = :operation", f"{_OURS} AND {open_for_it}", values, names, action=action)
-        except ConditionFailed as refused:
-            item = from_attributes(refused.item)
+
+        def protected(item: dict[str, Any]) -> Exception | None:
             found = self._state(item).active_protections(now).get(instance_id)
             if found and (item.get("lock_owner"), item.get("lock_fence")) == (run.execution_id, run.fence):
-                raise PausedError(f"worker {instance_id} was not terminated: {found.sentence}") from None
-            raise LeaseLostError(_lost(run, item, action)) from None
+                return PausedError(f"worker {instance_id} was not terminated: {found.sentence}")
+            return None
+
+        self._owned(
+            run,
+            "SET operation = :operation",
+            values,
+            names,
+            action="record the termination",
+            condition=open_for_it,
+            other_reason=protected,
+        )
 
     def close_operation(
         self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None
@@ -361,13 +367,16 @@ class StateStore:
         *,
         action: str,
         condition: str = "",
+        other_reason: Callable[[dict[str, Any]], Exception | None] = lambda item: None,
     ) -> dict[str, Any]:
+        """A write of the run that holds the lock. other_reason: of a refused item, when the lease is not the reason."""
         guard = f"{_OURS} AND {condition}" if condition else _OURS
         values = {**values, ":me": run.execution_id, ":fence": run.fence}
         try:
             return self._update(expression, guard, values, names, action=action)
         except ConditionFailed as refused:
-            raise LeaseLostError(_lost(run, from_attributes(refused.item), action)) from None
+            item = from_attributes(refused.item)
+            raise other_reason(item) or LeaseLostError(_lost(run, item, action)) from None
 
     def _try_update(
         self,

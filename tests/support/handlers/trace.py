@@ -104,6 +104,7 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
         *,
         action: str,
         condition: str = "",
+        **more: Any,
     ) -> dict[str, Any]:
         number = trace.proofs
         trace.proofs += 1
@@ -111,7 +112,7 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
             take_lease(fleet)
         if number in dropped:
             return store._update(expression, condition, values, names, action=action)
-        answer = write(store, run, expression, values, names, action=action, condition=condition)
+        answer = write(store, run, expression, values, names, action=action, condition=condition, **more)
         trace.add("proof", action)
         return answer
 

@@ -210,9 +210,9 @@ def test_wrong_requirements_are_named_with_their_value_and_what_is_right(raw: An
         settings(instance_requirements=raw)
     assert len(refused.value.problems) == 1
     (text,) = refused.value.problems
-    assert text.startswith("INSTANCE_REQUIREMENTS=") and problem in text
+    assert text.startswith("instance_requirements=") and problem in text
 
 
 def test_a_list_and_requirements_together_are_refused() -> None:
-    with pytest.raises(InvalidSettingsError, match=r"INSTANCE_TYPES=t3.small beside INSTANCE_REQUIREMENTS: keep one"):
+    with pytest.raises(InvalidSettingsError, match=r"instance_types=t3.small beside instance_requirements: keep one"):
         settings(instance_types="t3.small", instance_requirements=WIDE)
