@@ -110,6 +110,10 @@ class TestTheFirstStep:
         assert "1 worker joining" in held(decided((*fleet(), joining)))
         assert decided(fleet(), pending=pods(1, cpu_milli=1900)).action == "scale_up"
 
+    def test_pods_that_wait_and_need_no_worker_yet_hold_it(self) -> None:
+        policy = replace(POLICY, pending_readings=2)
+        assert held(decided(fleet(), policy=policy, pending=pods(2))).endswith("2 pods pending")
+
     @pytest.mark.parametrize(("not_ready", "total", "action"), [(1, 5, "replace"), (1, 4, "none"), (2, 10, "replace")])
     def test_never_while_more_than_a_fifth_of_the_fleet_is_not_ready(
         self, not_ready: int, total: int, action: str

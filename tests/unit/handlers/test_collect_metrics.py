@@ -229,6 +229,9 @@ def test_a_quiet_tick_does_not_ask_the_server(one: FakeServices) -> None:
         ("", "the server's list of pending pods was cut"),
         (listing({"count": 1}), "the server's list of pending pods cannot be read: 'demand'"),
         (listing()[:-1], "the server's list of pending pods was cut"),
+        (listing().replace("ssd", "hdd"), "the server's list of pending pods was cut"),
+        (listing().replace("end 1", "end 2"), "the server's list of pending pods was cut"),
+        ("end 0 00000000", "the server's list of pending pods was cut"),
     ],
 )
 def test_an_answer_that_cannot_be_read_leaves_the_pods_unlisted(one: FakeServices, answer: str, why: str) -> None:

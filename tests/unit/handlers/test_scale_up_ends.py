@@ -46,6 +46,8 @@ def test_while_pods_wait_the_same_execution_begins_another_round(
     assert answer["next"] == following
     assert answer["run"]["round"] == round_number + (following == "again")
     assert answer["notes"] == ([answer["outcome"]["text"]] if following == "again" else [])
+    rounds = [one["operation_id"] for one in answer.get("rounds", [])]
+    assert rounds == ([answer["operation"]["operation_id"]] if following == "again" else [])
 
 
 def test_a_scale_up_that_gained_no_worker_is_not_stamped(fleet: Bench) -> None:
