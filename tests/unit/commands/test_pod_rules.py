@@ -340,3 +340,15 @@ def test_a_claim_that_waits_may_be_created_where_its_storage_class_allows(
             cluster.class_terms(name, "data")
     else:
         assert cluster.class_terms(name, "data") == terms
+
+
+def test_a_budget_that_cannot_be_read_hides_no_overlap_in_another_namespace() -> None:
+    wide = {"selector": {"matchLabels": {}}}
+    lists = {
+        "pods": [pod(namespace="broken"), pod()],
+        "poddisruptionbudgets": [
+            item("odd", {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}, namespace="broken"),
+            *(item(name, wide) for name in ("one", "two")),
+        ],
+    }
+    assert rules.Cluster(lists, NOW).overlapping == {("shop", "one"), ("shop", "two")}

@@ -112,6 +112,9 @@ def test_an_unfinished_operation_is_resumed_or_past_its_limit_closed(fleet: Benc
     fleet.tools.state.release(run)
     answer = ask("next")
     assert (answer["resume"], answer["operation"]["operation_id"]) == (state, "up-1")
+    fleet.tools.state.release(take(answer, "run", Run))
+    dry = ask("dry", dry_run=True)
+    assert (dry["resume"], dry["operation"]) == ("", None)
 
 
 def test_a_malformed_input_takes_no_lock(fleet: Bench) -> None:
