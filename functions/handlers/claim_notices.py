@@ -52,7 +52,7 @@ def _reason_to_ignore(services: Services, announcement: Announcement, instance: 
     if instance is None:
         return "not a worker of this fleet"
     if announcement.kind == "rebalance" and not services.settings.handle_rebalance:
-        return "rebalance recommendations are not followed (HANDLE_REBALANCE=false)"
+        return "rebalance recommendations are not followed (handle_rebalance=false)"
     return ""
 
 

@@ -88,7 +88,11 @@ def test_wrong_context_lists_every_mistake_and_shows_no_traceback() -> None:
     text = str(caught.value)
     assert "Traceback" not in text
     assert text.startswith("node-fleet: 3 mistakes in the configuration:")
-    for part in ("mode=old: expected new or attach", "colour is not known", "MIN_NODES=9 must be at most MAX_NODES=3"):
+    for part in (
+        "mode=old: expected new or attach",
+        "colour is not known",
+        "min_workers=9 must be at most max_workers=3",
+    ):
         assert part in text
 
 

@@ -112,7 +112,7 @@ def test_a_search_prints_the_changes_and_their_effect_on_the_other_part(
     ("words", "code", "answer"),
     [
         (["nowhere.csv"], 1, "nowhere.csv: No such file"),
-        (["TRACE", "--set", "idle_seconds=soon"], 1, "IDLE_SECONDS=soon"),
+        (["TRACE", "--set", "idle_seconds=soon"], 1, "idle_seconds=soon"),
         (["TRACE", "--set", "idle_seconds"], 2, "--set idle_seconds=300"),
         (["TRACE", "--with", "unknown"], 2, "unknown policy 'unknown'"),
         (["TRACE", "--types", "t3.small++t3.medium"], 2, "'t3.small++t3.medium' has an empty name; type it like"),

@@ -101,7 +101,7 @@ def test_explain_now_decides_as_a_tick_would_and_says_why_each_worker_is_eligibl
     ]
     assert {call.operation for call in changes} <= {"SendCommand"}, "explaining changes no worker"
     code, out, _ = desk.run("explain", "now")
-    assert code == ExitCode.OK and "Evidence" in out and "SCALE_UP_THRESHOLD_CPU" in out
+    assert code == ExitCode.OK and "Evidence" in out and "cpu_up_percent" in out
 
 
 def test_explain_a_past_run_shows_what_it_recorded(desk: Desk) -> None:

@@ -164,7 +164,7 @@ def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given
     if not long:
         assert Settings.from_mapping(given).join_poll_seconds == given["join_poll_seconds"]
         return
-    with pytest.raises(InvalidSettingsError, match=r"JOIN_POLL_SECONDS=\d+.* history events .*expected under 10000"):
+    with pytest.raises(InvalidSettingsError, match=r"join_poll_seconds=\d+.* history events .*expected under 10000"):
         Settings.from_mapping(given)
 
 
@@ -175,11 +175,11 @@ def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given
             {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800},
             "DRAIN_POLL_SECONDS=2",
         ),
-        ({"lease_seconds": 260}, "LEASE_SECONDS=260 must be above 260"),
+        ({"lease_seconds": 260}, "lease_seconds=260 must be above 260"),
         ({"lease_seconds": 261}, ""),
         ({"lease_seconds": 245, "join_poll_seconds": 60, "scheduling_grace_seconds": 0}, "must be above 245"),
         ({"lease_seconds": 246, "join_poll_seconds": 60, "scheduling_grace_seconds": 0}, ""),
-        ({"scheduling_grace_seconds": 300}, "SCHEDULING_GRACE_SECONDS=300"),
+        ({"scheduling_grace_seconds": 300}, "scheduling_grace_seconds=300"),
     ],
     ids=[
         "half an hour of drains polled every 2 s",

@@ -206,8 +206,8 @@ class TestWords:
 
     def test_the_evidence_holds_both_costs(self) -> None:
         evidence = {check.name: check for check in decided(fleet_of(5, 5, 5), steady_memory(5, 5, 5)).evidence}
-        assert evidence["headroom_cost"].setting == "WAIT_COST" and "would save" in evidence["headroom_cost"].text
-        assert evidence["scale_down_delay"].setting == "CHANGE_COST" and "unneeded" in evidence["scale_down_delay"].text
+        assert evidence["headroom_cost"].setting == "wait_cost" and "would save" in evidence["headroom_cost"].text
+        assert evidence["scale_down_delay"].setting == "change_cost" and "unneeded" in evidence["scale_down_delay"].text
 
 
 class TestMissing:

@@ -71,7 +71,7 @@ class TestNumber:
     def test_the_strictest_of_several_holds_and_is_named(self) -> None:
         budgets = (Budget(nodes="50%"), Budget(nodes="2"), Budget(nodes="3"))
         assert allowed(budgets, "idle", now=NOW, workers=10, disrupted=0) == Allowance(
-            number=2, budget="at most 2 workers", setting="DISRUPTION_BUDGETS"
+            number=2, budget="at most 2 workers", setting="disruption_budgets"
         )
 
     def test_a_budget_holds_for_its_reasons_only(self) -> None:
@@ -114,7 +114,7 @@ class TestSchedule:
         found = allowed([self.OFFICE], "idle", now=at(DHAKA, "2026-09-21 12:00"), workers=4, disrupted=0)
         text = "at most 0 workers ('0 9 * * mon-fri' for 8h, Asia/Dhaka)"
         assert found == Allowance(
-            number=0, budget=text, next_opening=at(DHAKA, "2026-09-21 17:00"), setting="DISRUPTION_BUDGETS"
+            number=0, budget=text, next_opening=at(DHAKA, "2026-09-21 17:00"), setting="disruption_budgets"
         )
 
     def test_the_next_opening_must_allow_more_than_is_disrupted(self) -> None:

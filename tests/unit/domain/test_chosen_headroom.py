@@ -61,7 +61,7 @@ class TestLaunch:
     def test_free_capacity_of_a_worker_is_kept(self, requested: tuple[int, ...], add: int, text: str) -> None:
         decision = decide(snapshot(workers=fleet(*requested)), Memory(), policy(headroom_workers=1), START)
         check = check_of(decision)
-        assert check is not None and check.text == text and check.setting == "HEADROOM_WORKERS"
+        assert check is not None and check.text == text and check.setting == "headroom_workers"
         assert (decision.action, decision.count) == (("scale_up", add) if add else ("none", 0))
         assert decision.rule == ("headroom" if add else "none")
 
@@ -83,7 +83,7 @@ class TestLaunch:
     def test_pods_must_fit_on_single_workers(self, requested: tuple[int, ...], add: int, text: str) -> None:
         decision = decide(snapshot(workers=fleet(*requested)), Memory(), policy(headroom_pods=PODS), START)
         check = check_of(decision)
-        assert check is not None and (check.text, check.setting) == (text, "HEADROOM_PODS")
+        assert check is not None and (check.text, check.setting) == (text, "headroom_pods")
         assert (decision.count, decision.rule) == ((add, "headroom") if add else (0, "none"))
 
     def test_as_many_workers_are_added_as_the_pods_need(self) -> None:
@@ -119,7 +119,7 @@ class TestLaunch:
             verdict="missing",
             text="headroom unknown: requests of some workers are missing",
             threshold=1,
-            setting="HEADROOM_WORKERS",
+            setting="headroom_workers",
         )
 
 

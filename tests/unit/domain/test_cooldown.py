@@ -41,7 +41,7 @@ def test_the_cooldown_is_that_of_the_next_or_of_the_last_action_and_ends_to_the_
     cooldown_by: Any, last: str, following: Any, seconds: int
 ) -> None:
     policy = Policy(cooldown_by=cooldown_by)
-    setting = "COOLDOWN_SCALE_UP" if seconds == 300 else "COOLDOWN_SCALE_DOWN"
+    setting = "cooldown_up_seconds" if seconds == 300 else "cooldown_down_seconds"
     more = {"name": "cooldown", "threshold": seconds, "setting": setting}
     assert evaluate_cooldown(tick(acted(last, seconds - 1), policy), following) == Check(
         verdict="blocked", text=f"cooldown 1 s left of {seconds} s", value=seconds - 1, **more
@@ -52,7 +52,7 @@ def test_the_cooldown_is_that_of_the_next_or_of_the_last_action_and_ends_to_the_
 
 
 @pytest.mark.parametrize(
-    ("action", "setting"), [("scale_up", "COOLDOWN_SCALE_UP"), ("scale_down", "COOLDOWN_SCALE_DOWN")]
+    ("action", "setting"), [("scale_up", "cooldown_up_seconds"), ("scale_down", "cooldown_down_seconds")]
 )
 def test_without_an_earlier_action_there_is_no_cooldown(action: Any, setting: str) -> None:
     found = evaluate_cooldown(tick(), action)
@@ -69,14 +69,14 @@ def test_the_circuit_breaker_forbids_a_launch_before_a_failed_scale_up_does() ->
         verdict="blocked",
         text="circuit breaker open: 3 scale-ups in a row without a join, next launch in 90 s",
         value=3,
-        setting="JOIN_FAILURES_TO_OPEN",
+        setting="join_failures_to_open",
     )
     failed = Check(
         name="back_off",
         verdict="blocked",
         text="scale-up failed 3 times in a row, next try in 90 s",
         value=3,
-        setting="SCALE_UP_BACK_OFF_SECONDS",
+        setting="scale_up_back_off_seconds",
     )
     assert evaluate_launch_back_off(tick(back_offs("scale_up", "join"))) == breaker
     assert evaluate_launch_back_off(tick(back_offs("scale_up"))) == failed
@@ -89,7 +89,7 @@ def test_a_refused_termination_forbids_removals_and_no_launch() -> None:
         verdict="blocked",
         text="EC2 refuses to terminate workers, next removal in 90 s",
         value=3,
-        setting="DRAIN_BACK_OFF_SECONDS",
+        setting="drain_back_off_seconds",
     )
     assert evaluate_removal_back_off(tick(back_offs("join", "scale_up", "node:i-0001"))) is None
 
@@ -110,6 +110,6 @@ def test_removals_pause_from_so_many_that_are_set_aside(count: int, verdict: Any
         for n in range(count)
     )
     assert evaluate_set_aside(tick(set_aside=removals)) == Check(
-        name="set_aside", verdict=verdict, text=text, value=count, threshold=2, setting="SET_ASIDE_LIMIT", aside=True
+        name="set_aside", verdict=verdict, text=text, value=count, threshold=2, setting="set_aside_limit", aside=True
     )
     assert evaluate_set_aside(tick()) is None

@@ -35,7 +35,7 @@ def test_strictly_over_its_high_mark_it_asks_for_a_worker(value: float, action: 
     assert decision.action == action
     if action == "scale_up":
         assert (decision.rule, decision.count) == ("custom:queue", 1)
-        assert decision.reasons[0] == "queue 1000.1 jobs over 1000 for 1 reading [CUSTOM_METRICS]"
+        assert decision.reasons[0] == "queue 1000.1 jobs over 1000 for 1 reading [custom_metrics]"
 
 
 def test_it_must_stay_over_its_mark_for_its_own_readings() -> None:

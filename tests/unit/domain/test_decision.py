@@ -49,8 +49,8 @@ class TestMinimum:
     @pytest.mark.parametrize(
         ("cpu", "cooldown"),
         [
-            (20.0, "cooldown 540 s left of 600 s [COOLDOWN_SCALE_DOWN]"),
-            (75.0, "cooldown 240 s left of 300 s [COOLDOWN_SCALE_UP]"),
+            (20.0, "cooldown 540 s left of 600 s [cooldown_down_seconds]"),
+            (75.0, "cooldown 240 s left of 300 s [cooldown_up_seconds]"),
         ],
     )
     def test_without_a_change_the_cooldown_is_that_of_the_action_that_came_nearest(

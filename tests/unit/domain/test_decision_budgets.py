@@ -60,7 +60,7 @@ def test_a_smaller_number_is_explained() -> None:
     check = budget_check(decided(disruption_budgets=[{"nodes": "3"}]))
     assert check is not None
     assert (check.verdict, check.text) == ("ok", "3 of 4 idle workers removed: at most 3 workers")
-    assert check.setting == "DISRUPTION_BUDGETS"
+    assert check.setting == "disruption_budgets"
 
 
 @pytest.mark.parametrize(

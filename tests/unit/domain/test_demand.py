@@ -182,7 +182,7 @@ def test_pods_that_no_new_worker_could_run_are_listed_with_the_reason_and_not_co
 @pytest.mark.parametrize(
     ("market", "spot_percent", "reason"),
     [
-        ("spot", 0, "it runs on Spot instances only, and SPOT_PERCENTAGE is 0"),
+        ("spot", 0, "it runs on Spot instances only, and spot_percent is 0"),
         ("spot", 1, ""),
         ("on-demand", 0, ""),
         ("on-demand", 100, ""),

@@ -18,12 +18,12 @@ from tests.support.decisions import START, TICK, idle, worker, workers
 POLICY = Policy(idle_seconds=600, max_targets=3)
 WITHOUT_MEMORY = replace(POLICY, use_memory=False)
 WAITED = Memory(since={"idle": Streak(since=START - 600, last=START - TICK, readings=5)})
-NOT_LIVE = ("missing", "no worker is removed without a live reading", "CACHED_READING_SECONDS")
+NOT_LIVE = ("missing", "no worker is removed without a live reading", "cached_reading_seconds")
 UNKNOWN = worker(8, "unknown")
 
 
 def lacking(names: str) -> tuple[str, str, str]:
-    return "missing", f"no worker is removed while data is missing: {names}", "METRICS_MISSING_READINGS"
+    return "missing", f"no worker is removed while data is missing: {names}", "missing_readings"
 
 
 def blocked_by(seen: Snapshot, policy: Policy = POLICY, *, waiting: int = 0, customs_low: bool = True) -> Any:
@@ -46,24 +46,24 @@ def blocked_by(seen: Snapshot, policy: Policy = POLICY, *, waiting: int = 0, cus
         ({"workers": (*workers(3), UNKNOWN)}, POLICY, {}, lacking("state of 1 worker")),
         ({"missing": ("memory_max", "nodes", "custom:queue")}, POLICY, {}, lacking("memory_max, nodes")),
         ({"missing": ("memory_max", "nodes")}, WITHOUT_MEMORY, {}, lacking("nodes")),
-        ({}, POLICY, {"waiting": 1}, ("hold", "not idle: 1 pod pending", "PENDING_READINGS")),
+        ({}, POLICY, {"waiting": 1}, ("hold", "not idle: 1 pod pending", "pending_readings")),
         (
             {"cpu_percent": 30.0},
             POLICY,
             {},
-            ("hold", "not idle: CPU 30.0 %, not under 30 %", "SCALE_DOWN_THRESHOLD_CPU"),
+            ("hold", "not idle: CPU 30.0 %, not under 30 %", "cpu_down_percent"),
         ),
         (
             {"memory_percent": 50.0},
             POLICY,
             {},
-            ("hold", "not idle: memory 50.0 %, not under 50 %", "SCALE_DOWN_THRESHOLD_MEMORY"),
+            ("hold", "not idle: memory 50.0 %, not under 50 %", "memory_down_percent"),
         ),
         (
             {},
             POLICY,
             {"customs_low": False},
-            ("hold", "not idle: a custom metric is not under its low threshold", "CUSTOM_METRICS"),
+            ("hold", "not idle: a custom metric is not under its low threshold", "custom_metrics"),
         ),
     ],
     ids=str,
@@ -126,7 +126,7 @@ def test_workers_above_the_minimum_are_removed_up_to_the_most_targets(usable: in
     assert (found, len(checks)) == (count, 2)
 
 
-@pytest.mark.parametrize(("minimum", "setting"), [(2, "MIN_NODES"), (3, "SCHEDULES")])
+@pytest.mark.parametrize(("minimum", "setting"), [(2, "min_workers"), (3, "schedules")])
 def test_the_check_of_the_minimum_names_the_setting_that_sets_it(minimum: int, setting: str) -> None:
     _, (_, check) = removable(idle(workers=workers(2)), policy=replace(POLICY, min_workers=2), minimum=minimum)
     assert (check.verdict, check.value, check.setting) == ("hold", 2, setting)

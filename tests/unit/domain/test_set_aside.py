@@ -57,7 +57,7 @@ def test_the_sentence_counts_the_removals_and_the_evidence_names_the_setting() -
     decision = decided(1)
     assert decision.sentence.endswith("1 set aside")
     (check,) = [c for c in decision.evidence if c.name == "set_aside"]
-    assert (check.value, check.threshold, check.setting) == (1, 2, "SET_ASIDE_LIMIT")
+    assert (check.value, check.threshold, check.setting) == (1, 2, "set_aside_limit")
     assert "set aside" not in decided(0).sentence
 
 

@@ -81,7 +81,7 @@ def changed(pending: PendingPods | None, policy: Policy = POLICY, *, readings: i
 def test_the_check_of_the_pending_pods(pending: PendingPods | None, readings: int, expected: dict[str, Any]) -> None:
     crew = (*workers(3), worker(9, "joining", launched_at=START - 60))
     change = changed(pending, readings=readings, workers=crew)
-    assert change.checks[0] == Check(name="pending", setting="PENDING_READINGS", **expected)
+    assert change.checks[0] == Check(name="pending", setting="pending_readings", **expected)
 
 
 @pytest.mark.parametrize(

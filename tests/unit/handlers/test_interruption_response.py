@@ -61,7 +61,7 @@ def test_a_terminated_worker_is_only_forgotten_and_leaves_no_notice(fleet: Bench
 @pytest.mark.parametrize(
     ("what", "instance_id", "detail", "reason"),
     [
-        (REBALANCE, "", {}, "rebalance recommendations are not followed (HANDLE_REBALANCE=false)"),
+        (REBALANCE, "", {}, "rebalance recommendations are not followed (handle_rebalance=false)"),
         (STATE_CHANGE, "", {"state": "pending"}, "the event asks for nothing"),
         (WARNING, FOREIGN, {}, "not a worker of this fleet"),
     ],

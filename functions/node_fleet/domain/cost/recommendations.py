@@ -56,7 +56,7 @@ def _spot_share(spans: Spans, month: float, inputs: ReportInputs) -> Recommendat
     return Recommendation(
         text=f"raise the Spot share from {inputs.spot_percent} % to {SAFE_SPOT_PERCENT} % "
         f"({inputs.interruptions} interruptions this week)",
-        setting=f"SPOT_PERCENTAGE={SAFE_SPOT_PERCENT}",
+        setting=f"spot_percent={SAFE_SPOT_PERCENT}",
         usd_per_month=excess * (on_demand - spot) * month,
     )
 
@@ -78,10 +78,10 @@ def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation
         return None
     first, after = window[0], (window[-1] + 1) % DAY_HOURS
     if len(window) == DAY_HOURS:
-        text, setting = f"no hour needed {minimum} workers, {lower} are enough", f"MIN_NODES={lower}"
+        text, setting = f"no hour needed {minimum} workers, {lower} are enough", f"min_workers={lower}"
     else:
         text = f"from {first:02d}:00 to {after:02d}:00 {lower} workers are enough instead of {minimum}"
-        setting = f"MIN_NODES={lower}, SCHEDULES=Mon-Sun {after:02d}:00-{first:02d}:00: {minimum}"
+        setting = f"min_workers={lower}, schedules=Mon-Sun {after:02d}:00-{first:02d}:00: {minimum}"
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 
 
@@ -130,7 +130,7 @@ def _instance_type(spans: Spans, month: float, inputs: ReportInputs) -> Recommen
     other, usd = found
     return Recommendation(
         text=f"{other} has the capacity of {kind} and costs {(1 - usd / now) * 100:.0f} % less at a CPU of {cpu:.0f} %",
-        setting=f"INSTANCE_TYPES={other},{kind}",
+        setting=f"instance_types={other},{kind}",
         usd_per_month=hours * (now - usd) * month,
     )
 
@@ -143,7 +143,7 @@ def _idle(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | 
     idle = idle_hours(spans, inputs)
     return Recommendation(
         text=f"{idle:.0f} worker hours were idle above the minimum; half of the waiting time is enough",
-        setting="IDLE_SECONDS=300, COOLDOWN_SCALE_DOWN=300",
+        setting="idle_seconds=300, cooldown_down_seconds=300",
         usd_per_month=idle / 2 * price * month,
     )
 

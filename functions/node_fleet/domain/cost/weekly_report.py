@@ -95,7 +95,7 @@ def lines(week: WeeklyReport, inputs: ReportInputs, money: Currency) -> tuple[st
             "the other hours"
         )
     if week.has_costly_credits:
-        cheaper = any(one.setting.startswith("INSTANCE_TYPES=") for one in week.recommendations)
+        cheaper = any(one.setting.startswith("instance_types=") for one in week.recommendations)
         sentences.append(
             f"CPU credits: CPU above the baseline of the instances cost {money.text(week.credits_usd)}, "
             f"{_share(week.credits_usd, week.instances_usd)} of the price of the instances"

@@ -79,7 +79,7 @@ def expires_at(instance_id: str, launched_at: int, policy: Policy) -> int:
     """The moment (epoch) from which a worker is expired; 0 when workers have no age limit.
 
     The jitter shortens the age of each worker by a share that follows from its id: a fleet that was launched together
-    does not end together, and no worker becomes older than EXPIRE_AFTER_SECONDS.
+    does not end together, and no worker becomes older than expire_after_seconds.
     """
     limit = policy.expire_after_seconds
     if not limit:

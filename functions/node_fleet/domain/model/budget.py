@@ -30,7 +30,7 @@ class Budget:
 
     nodes: a number such as "2", or a percentage of the workers such as "20%". It holds always; with a schedule (cron)
     for duration_seconds from each of its times; with `only` outside these windows; with `never` inside them.
-    timezone: the IANA zone of schedule and windows; in a setting empty for TIMEZONE.
+    timezone: the IANA zone of schedule and windows; in a setting empty for timezone.
     """
 
     nodes: str
@@ -64,7 +64,7 @@ class Budget:
     @property
     def setting(self) -> str:
         """The environment name of the setting that it comes from."""
-        return "REMOVAL_WINDOWS" if self.windows else "DISRUPTION_BUDGETS"
+        return "removal_windows" if self.windows else "disruption_budgets"
 
     @property
     def text(self) -> str:

@@ -146,8 +146,8 @@ def console_end(output: str) -> str:
 def unjoined_action(keep_unjoined: bool) -> str:
     """What node-fleet does with an instance that never joined, and what an operator can read."""
     if keep_unjoined:
-        return "kept for inspection (KEEP_UNJOINED): read its console output and its tag BootstrapError"
-    return "node-fleet terminates what never joins; set KEEP_UNJOINED=true to keep the next one for inspection"
+        return "kept for inspection (keep_unjoined): read its console output and its tag BootstrapError"
+    return "node-fleet terminates what never joins; set keep_unjoined=true to keep the next one for inspection"
 
 
 def unjoined_refusal_alert(instance_id: str, refusal: str) -> Alert:

@@ -89,7 +89,7 @@ def pools_in_order(
 ) -> tuple[Pool, ...]:
     """Every pool in which a worker may be launched, best first: next type, then next zone, then the other market.
 
-    With SPOT_PERCENTAGE 0 no Spot pool is among them. Pools named in `avoid` come last within their market: a
+    With spot_percent 0 no Spot pool is among them. Pools named in `avoid` come last within their market: a
     replacement should not use the pool that is interrupted. types: instead of the configured ones. smaller_types: their
     pools come after those of all other types of the market.
     """

@@ -35,7 +35,7 @@ class RefusalClass:
     """Codes of EC2 after which the same is done.
 
     codes, prefixes: whole codes and beginnings of codes, separated by spaces. reaction: what the launcher does next.
-    puts_in_back_off: the pools that are not asked for POOL_BACK_OFF_SECONDS. advice: what an operator can do. error:
+    puts_in_back_off: the pools that are not asked for pool_back_off_seconds. advice: what an operator can do. error:
     the failure of a scale-up that launched nothing. alert: its kind, sent even when other workers were launched.
     """
 

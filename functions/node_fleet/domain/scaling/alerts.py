@@ -1,4 +1,4 @@
-"""The alerts of a decision. Each cause is reported once, until it has been absent for ALERT_QUIET_SECONDS."""
+"""The alerts of a decision. Each cause is reported once, until it has been absent for alert_quiet_seconds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def at_maximum(tick: Tick, lead: str) -> tuple[str, Alert]:
     """The load asks for a worker and the maximum forbids it. lead: the text of the check that asks."""
     text = (
         f"at the maximum: {lead}, but {tick.counted} of {tick.policy.max_workers} workers run; "
-        "raise MAX_NODES to allow more"
+        "raise max_workers to allow more"
     )
     return "at_maximum", Alert(kind="at_maximum", text=text)
 
@@ -81,7 +81,7 @@ def _removals_paused(tick: Tick) -> Alert:
     text = (
         f"{count_of(len(removals), 'removal')} set aside ({', '.join(r.instance_id for r in removals)}), the limit is "
         f"{tick.policy.set_aside_limit}: node-fleet removes no further worker until one of them is settled; it "
-        "launches workers as before. Settle them as their alerts say, or raise SET_ASIDE_LIMIT"
+        "launches workers as before. Settle them as their alerts say, or raise set_aside_limit"
     )
     return Alert(kind="removals_paused", text=text)
 

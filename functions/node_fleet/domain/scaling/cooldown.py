@@ -14,7 +14,7 @@ def evaluate_cooldown(tick: Tick, action: Action) -> Check:
     counted = memory.last_action if policy.cooldown_by == "last" else action
     up = counted != "scale_down"
     seconds = policy.cooldown_up_seconds if up else policy.cooldown_down_seconds
-    setting = "COOLDOWN_SCALE_UP" if up else "COOLDOWN_SCALE_DOWN"
+    setting = "cooldown_up_seconds" if up else "cooldown_down_seconds"
     if not memory.last_action_at:
         return Check(name="cooldown", verdict="ok", text="no earlier action", threshold=seconds, setting=setting)
     elapsed = tick.now - memory.last_action_at
@@ -39,11 +39,11 @@ def evaluate_launch_back_off(tick: Tick) -> Check | None:
             f"circuit breaker open: {broken.failures} scale-ups in a row without a join, "
             f"next launch in {broken.until - tick.now} s"
         )
-        return _blocked("circuit_breaker", text, broken.failures, "JOIN_FAILURES_TO_OPEN")
+        return _blocked("circuit_breaker", text, broken.failures, "join_failures_to_open")
     failed = back_off.active(tick.memory.back_offs, back_off.SCALE_UP, tick.now)
     if failed:
         text = f"scale-up failed {failed.failures} times in a row, next try in {failed.until - tick.now} s"
-        return _blocked("back_off", text, failed.failures, "SCALE_UP_BACK_OFF_SECONDS")
+        return _blocked("back_off", text, failed.failures, "scale_up_back_off_seconds")
     return None
 
 
@@ -53,7 +53,7 @@ def evaluate_removal_back_off(tick: Tick) -> Check | None:
     if refused is None:
         return None
     text = f"EC2 refuses to terminate workers, next removal in {refused.until - tick.now} s"
-    return _blocked("removal_back_off", text, refused.failures, "DRAIN_BACK_OFF_SECONDS")
+    return _blocked("removal_back_off", text, refused.failures, "drain_back_off_seconds")
 
 
 def evaluate_set_aside(tick: Tick) -> Check | None:
@@ -68,7 +68,7 @@ def evaluate_set_aside(tick: Tick) -> Check | None:
         text=f"{text}, removals pause" if count >= limit else text,
         value=count,
         threshold=limit,
-        setting="SET_ASIDE_LIMIT",
+        setting="set_aside_limit",
         aside=True,
     )
 

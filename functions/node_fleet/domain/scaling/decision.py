@@ -45,7 +45,7 @@ STRATEGIES: dict[str, Callable[[Tick, PendingPods | None, int], DesiredChange]] 
     "thresholds": apply_thresholds,
     "adaptive": apply_adaptive,
 }
-"""The strategies by the value of STRATEGY."""
+"""The strategies by their name, the value of the setting."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,11 +112,11 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
 def _no_metrics(tick: Tick) -> DesiredChange:
     why = tick.snapshot.problem or "no reading is recent enough"
     text = f"no metrics ({why}), only the minimum is enforced"
-    return DesiredChange(checks=[Check(name="metrics", verdict="missing", text=text, setting="CACHED_READING_SECONDS")])
+    return DesiredChange(checks=[Check(name="metrics", verdict="missing", text=text, setting="cached_reading_seconds")])
 
 
 def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, found: alerts.Found) -> _Outcome | None:
-    """Rule 1. Below MIN_NODES no cooldown applies; for a schedule or a prediction it does."""
+    """Rule 1. Below min_workers no cooldown applies; for a schedule or a prediction it does."""
     missing = minimum.workers - tick.have
     if missing <= 0:
         return None
@@ -148,7 +148,7 @@ def _launch(tick: Tick, lead: Check, count: int, found: alerts.Found, checks: li
     if tick.headroom == 0:
         found.append(alerts.at_maximum(tick, lead.text))
         text = f"at the maximum of {tick.policy.max_workers} workers"
-        checks.append(Check(name="maximum", verdict="blocked", text=text, value=tick.counted, setting="MAX_NODES"))
+        checks.append(Check(name="maximum", verdict="blocked", text=text, value=tick.counted, setting="max_workers"))
         return _Outcome(lead=lead, blocked_by=("maximum",))
     if back_off := evaluate_launch_back_off(tick):
         checks.append(back_off)

@@ -1,4 +1,4 @@
-"""The effective minimum: the highest of MIN_NODES, an open schedule window and a predicted minimum."""
+"""The effective minimum: the highest of min_workers, an open schedule window and a predicted minimum."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class MinimumSize:
 
 
 def effective_minimum(tick: Tick) -> MinimumSize:
-    """The highest minimum in force, never above MAX_NODES. Of equals, MIN_NODES comes first, then the schedule."""
+    """The highest minimum in force, never above max_workers. Of equals, min_workers comes first, then the schedule."""
     policy, memory = tick.policy, tick.memory
     least = policy.min_workers
-    minimums = [(least, "minimum", f"the minimum of {least}", "MIN_NODES")]
+    minimums = [(least, "minimum", f"the minimum of {least}", "min_workers")]
     window = open_window(policy.schedules, policy.timezone, tick.now)
     if window:
         text = f"the scheduled minimum of {window.minimum} ({window.text})"
-        minimums.append((window.minimum, "schedule", text, "SCHEDULES"))
+        minimums.append((window.minimum, "schedule", text, "schedules"))
     if policy.predictive and memory.predictive_hold_until > tick.now:
         held = memory.predictive_hold_workers
-        minimums.append((held, "prediction", f"the predicted minimum of {held}", "ENABLE_PREDICTIVE_SCALING"))
+        minimums.append((held, "prediction", f"the predicted minimum of {held}", "predictive"))
     workers, rule, text, setting = max(minimums, key=lambda m: m[0])
     return MinimumSize(workers=min(workers, policy.max_workers), rule=rule, text=text, setting=setting)

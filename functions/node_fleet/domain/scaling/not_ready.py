@@ -20,7 +20,7 @@ READINGS = 2
 
 
 def not_ready_too_long(tick: Tick) -> list[Worker]:
-    """Workers that have been NotReady for NOT_READY_REPLACE_SECONDS or longer, the longest first."""
+    """Workers that have been NotReady for not_ready_replace_seconds or longer, the longest first."""
     limit = tick.policy.not_ready_replace_seconds
     found = [w for w in tick.not_ready if w.not_ready_seconds >= limit]
     return sorted(found, key=lambda w: (-w.not_ready_seconds, w.instance_id))
@@ -33,22 +33,22 @@ def evaluate_not_ready(tick: Tick, minimum: int, many_ill: str = "") -> tuple[Wo
     first, count, total = found[0], len(tick.not_ready), tick.counted
     if count * tick.policy.not_ready_one_in > total:
         text = f"{count} of {total} workers NotReady, more than one in {tick.policy.not_ready_one_in}: none is removed"
-        return None, _check("hold", text, count, "NOT_READY_ONE_IN")
+        return None, _check("hold", text, count, "not_ready_one_in")
     if many_ill:
-        return None, _check("hold", f"{many_ill}: none is repaired", count, "REPAIR_MAX")
+        return None, _check("hold", f"{many_ill}: none is repaired", count, "repair_max_percent")
     if len(tick.usable) < minimum:
         text = f"{first.instance_id} NotReady for {first.not_ready_seconds} s, waits for its replacement"
-        return None, _check("waiting", text, first.not_ready_seconds, "NOT_READY_REPLACE_SECONDS")
+        return None, _check("waiting", text, first.not_ready_seconds, "not_ready_replace_seconds")
     for worker in found:
         if not back_off.active(tick.memory.back_offs, back_off.node_key(worker.instance_id), tick.now):
             text = f"{worker.instance_id} NotReady for {worker.not_ready_seconds} s"
-            return worker, _check("down", text, worker.not_ready_seconds, "NOT_READY_REPLACE_SECONDS")
+            return worker, _check("down", text, worker.not_ready_seconds, "not_ready_replace_seconds")
     text = f"{first.instance_id} NotReady, but its drain failed and is in back-off"
-    return None, _check("blocked", text, first.not_ready_seconds, "DRAIN_BACK_OFF_SECONDS")
+    return None, _check("blocked", text, first.not_ready_seconds, "drain_back_off_seconds")
 
 
 def evaluate_many_not_ready(tick: Tick, streaks: dict[str, Streak]) -> Check | None:
-    """The check that holds launches while only one reading shows that more than one worker in NOT_READY_ONE_IN, and
+    """The check that holds launches while only one reading shows that more than one worker in not_ready_one_in, and
     more than one at all, is NotReady. Their instances run, so the cause may be the server, the network or the exporter.
     """
     count, total = len(tick.not_ready), tick.counted
@@ -57,7 +57,7 @@ def evaluate_many_not_ready(tick: Tick, streaks: dict[str, Streak]) -> Check | N
     if not are_many or not tick.readable or is_sustained(streak, READINGS, tick.policy):
         return None
     text = f"{count} of {total} workers NotReady in one reading, a second reading must confirm it"
-    check = _check("blocked", text, count, "NOT_READY_ONE_IN")
+    check = _check("blocked", text, count, "not_ready_one_in")
     return replace(check, name=MANY_NOT_READY, readings=streak.readings if streak else 0, needed=READINGS)
 
 

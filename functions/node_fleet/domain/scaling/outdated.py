@@ -52,9 +52,9 @@ def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
     """One check for each reason, which names the first worker and what is different."""
     checks = []
     settings: tuple[tuple[Reason, str], ...] = (
-        ("unhealthy", "UNHEALTHY_SECONDS"),
-        ("drifted", "DRIFT"),
-        ("expired", "EXPIRE_AFTER_SECONDS"),
+        ("unhealthy", "unhealthy_seconds"),
+        ("drifted", "drift"),
+        ("expired", "expire_after_seconds"),
     )
     for reason, setting in settings:
         same = [o for o in outdated if o.reason == reason]

@@ -60,7 +60,7 @@ class Forecast:
 
 
 def predict(tick: Tick) -> Prediction:
-    """Predict the next hour once, from PREDICTIVE_MINUTE on and on live data only; else the stored prediction."""
+    """Predict the next hour once, from predictive_minute on and on live data only; else the stored prediction."""
     policy, memory = tick.policy, tick.memory
     stored = Prediction(
         hour_judged=memory.predicted_hour,
@@ -111,7 +111,7 @@ def _check(verdict: Verdict, text: str, value: float | None, policy: Policy) -> 
         text=text,
         value=value,
         threshold=policy.cpu_up_percent,
-        setting="ENABLE_PREDICTIVE_SCALING",
+        setting="predictive",
     )
 
 

@@ -1,6 +1,6 @@
 """The roll-out: outdated workers are replaced one after the other, and each replacement must prove itself first.
 
-A step launches one worker, waits until it has stayed Ready for BAKE_SECONDS, and then removes the outdated one. At the
+A step launches one worker, waits until it has stayed Ready for bake_seconds, and then removes the outdated one. At the
 maximum the outdated worker is removed first. The memory keeps the step, so any later run continues it.
 """
 
@@ -174,7 +174,7 @@ def _with_good_version(tick: Tick) -> RollOut:
 
 
 def _has_proved_itself(tick: Tick, worker: Worker) -> bool:
-    """Usable for BAKE_SECONDS; a worker that is not known as new has been usable for longer."""
+    """Usable for bake_seconds; a worker that is not known as new has been usable for longer."""
     seen = tick.memory.fresh.get(worker.instance_id)
     if seen is None:
         return tick.now - worker.launched_at > tick.policy.join_limit_seconds + tick.policy.bake_seconds
@@ -231,7 +231,7 @@ def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOut
         text = f"{current.replacement} replaces {current.worker} and is {launched.phase}"
         if launched.phase == "usable":
             text = f"{current.replacement} replaces {current.worker}, Ready {seconds} of {tick.policy.bake_seconds} s"
-        return RollOutStep(after=roll_out, check=_check(_reason(current), "waiting", text, "BAKE_SECONDS"))
+        return RollOutStep(after=roll_out, check=_check(_reason(current), "waiting", text, "bake_seconds"))
     done.after = replace(done.after, lost=0)
     still = next((o for o in facts.outdated if o.worker.instance_id == current.worker), None)
     if worker is None or worker.under_notice or still is None:
@@ -332,5 +332,5 @@ def _reason(current: Replacement) -> Reason:
 
 
 def _check(reason: Reason, verdict: Verdict, text: str, setting: str = "") -> Check:
-    settings = {"drifted": "DRIFT", "expired": "EXPIRE_AFTER_SECONDS", "unhealthy": "UNHEALTHY_SECONDS"}
+    settings = {"drifted": "drift", "expired": "expire_after_seconds", "unhealthy": "unhealthy_seconds"}
     return Check(name=f"roll_out:{reason}", verdict=verdict, text=text, setting=setting or settings[reason])

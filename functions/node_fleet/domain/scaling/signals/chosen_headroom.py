@@ -85,7 +85,7 @@ def _nodes_with_pending(tick: Tick, pending_pods: PendingPods | None) -> list[No
 
 
 def _free_workers(nodes: Iterable[Node], kind: Node, policy: Policy) -> float:
-    """The free capacity in workers of that kind. A worker holds PROJECTION_MARGIN less than it offers."""
+    """The free capacity in workers of that kind. A worker holds projection_margin_percent less than it offers."""
     share = 1 - policy.projection_margin_percent / 100
     every = list(nodes)
     return min(
@@ -149,5 +149,5 @@ def _check(policy: Policy, verdict: Verdict, text: str, value: float | None = No
         text=text,
         value=value,
         threshold=policy.headroom_pods.count if policy.headroom_pods else policy.headroom_workers,
-        setting="HEADROOM_PODS" if policy.headroom_pods else "HEADROOM_WORKERS",
+        setting="headroom_pods" if policy.headroom_pods else "headroom_workers",
     )

@@ -68,4 +68,4 @@ def _compare(tick: Tick, metric: CustomMetric, value: float, streak: Streak | No
 
 def _check(metric: CustomMetric, verdict: Verdict, text: str, **values: Any) -> Check:
     values = {"needed": metric.readings, **values}
-    return Check(name=f"custom:{metric.name}", verdict=verdict, text=text, setting="CUSTOM_METRICS", **values)
+    return Check(name=f"custom:{metric.name}", verdict=verdict, text=text, setting="custom_metrics", **values)

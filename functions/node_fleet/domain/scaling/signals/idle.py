@@ -43,21 +43,21 @@ def find_idle_blocker(tick: Tick, pending_pods: PendingPods | None, *, customs_l
     """The first condition that keeps the fleet from being idle; None when all are met."""
     snapshot, policy = tick.snapshot, tick.policy
     if not tick.live:
-        return _blocker("missing", "no worker is removed without a live reading", "CACHED_READING_SECONDS")
+        return _blocker("missing", "no worker is removed without a live reading", "cached_reading_seconds")
     if missing := _missing(tick, pending_pods):
         text = f"no worker is removed while data is missing: {', '.join(missing)}"
-        return _blocker("missing", text, "METRICS_MISSING_READINGS")
+        return _blocker("missing", text, "missing_readings")
     cpu, memory = snapshot.cpu_percent, snapshot.memory_percent
     if pending_pods and pending_pods.waiting:
-        return _blocker("hold", f"not idle: {count_of(pending_pods.waiting, 'pod')} pending", "PENDING_READINGS")
+        return _blocker("hold", f"not idle: {count_of(pending_pods.waiting, 'pod')} pending", "pending_readings")
     if cpu is not None and cpu >= policy.cpu_down_percent:
         text = f"not idle: CPU {cpu:.1f} %, not under {policy.cpu_down_percent:g} %"
-        return _blocker("hold", text, "SCALE_DOWN_THRESHOLD_CPU")
+        return _blocker("hold", text, "cpu_down_percent")
     if policy.use_memory and memory is not None and memory >= policy.memory_down_percent:
         text = f"not idle: memory {memory:.1f} %, not under {policy.memory_down_percent:g} %"
-        return _blocker("hold", text, "SCALE_DOWN_THRESHOLD_MEMORY")
+        return _blocker("hold", text, "memory_down_percent")
     if not customs_low:
-        return _blocker("hold", "not idle: a custom metric is not under its low threshold", "CUSTOM_METRICS")
+        return _blocker("hold", "not idle: a custom metric is not under its low threshold", "custom_metrics")
     return None
 
 
@@ -93,14 +93,14 @@ def _idle_time_check(tick: Tick, streak: Streak | None) -> Check:
         value=seconds,
         threshold=needed,
         readings=streak.readings if streak else 0,
-        setting="IDLE_SECONDS",
+        setting="idle_seconds",
     )
 
 
 def _minimum_check(tick: Tick, minimum: int) -> Check:
     usable = len(tick.usable)
     text = f"{count_of(usable, 'usable worker')}, not above the effective minimum of {minimum}"
-    setting = "MIN_NODES" if minimum <= tick.policy.min_workers else "SCHEDULES"
+    setting = "min_workers" if minimum <= tick.policy.min_workers else "schedules"
     return Check(name="minimum_size", verdict="hold", text=text, value=usable, setting=setting)
 
 
@@ -110,7 +110,7 @@ def projected_percent(percent: float, sizes: list[int], removed: int) -> float:
 
 
 def evaluate_projection(tick: Tick, removed: int) -> Check:
-    """Whether the other workers would stay PROJECTION_MARGIN under the high thresholds and hold all requests."""
+    """Whether the other workers would stay the margin under the high thresholds and hold all requests."""
     policy = tick.policy
     if len(tick.usable) <= removed:
         return _projection("hold", "the last worker is kept", None, None)
@@ -140,7 +140,7 @@ def _projection(verdict: Verdict, text: str, value: float | None, threshold: flo
         text=text,
         value=value,
         threshold=threshold,
-        setting="PROJECTION_MARGIN",
+        setting="projection_margin_percent",
     )
 
 

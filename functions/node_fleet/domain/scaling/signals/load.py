@@ -29,7 +29,7 @@ class _Load:
 
 
 def evaluate_load(tick: Tick, streaks: dict[str, Streak]) -> list[Check]:
-    """The check of CPU and, where USE_MEMORY is on, of memory. Adds their streaks to `streaks`."""
+    """The check of CPU and, where use_memory is on, of memory. Adds their streaks to `streaks`."""
     policy, snapshot = tick.policy, tick.snapshot
     loads = [
         _Load(

@@ -117,7 +117,7 @@ def _unfit_reason(tick: Tick, shape: PodShape, kinds: Sequence[Node]) -> str:
     if accepting_kinds(pod, kinds):
         return ""
     if accepting_kinds(pod, templates(tick, MARKETS)):
-        return "it runs on Spot instances only, and SPOT_PERCENTAGE is 0"
+        return "it runs on Spot instances only, and spot_percent is 0"
     return misfit_text(Placement(kinds).explain(pod, kinds))
 
 
@@ -156,7 +156,7 @@ def listed_checks(pending_pods: PendingPods) -> list[Check]:
     """One check for every shape that is listed and not counted, with the reason."""
     checks = []
     for shape, reason in pending_pods.unfit:
-        name, setting = ("pod_too_large", "INSTANCE_TYPES") if reason.startswith("requests") else ("pod_unfit", "")
+        name, setting = ("pod_too_large", "instance_types") if reason.startswith("requests") else ("pod_unfit", "")
         text = f"pod {_example(shape)}: {reason}"
         checks.append(Check(name=name, verdict="hold", text=text, value=shape.count, setting=setting))
     until = dict(pending_pods.not_helped)
@@ -164,7 +164,7 @@ def listed_checks(pending_pods: PendingPods) -> list[Check]:
         end = time.strftime("%H:%M", time.gmtime(until[shape_key(shape)]))
         text = f"pod {_example(shape)} stays unschedulable after launches for it: not counted until {end} UTC"
         checks.append(
-            Check(name="pods_not_helped", verdict="hold", text=text, value=shape.count, setting="NOT_HELPED_SECONDS")
+            Check(name="pods_not_helped", verdict="hold", text=text, value=shape.count, setting="not_helped_seconds")
         )
     return checks
 

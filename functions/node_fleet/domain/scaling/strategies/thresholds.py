@@ -56,7 +56,7 @@ def _pending_check(tick: Tick, pending_pods: PendingPods | None, streaks: dict[s
     needed = tick.policy.pending_readings
     streak = advance_streak(tick, streaks, "pending", pending_pods.left > 0 if pending_pods else None)
     if pending_pods is None:
-        return Check(name="pending", verdict="missing", text="pending pods missing", setting="PENDING_READINGS")
+        return Check(name="pending", verdict="missing", text="pending pods missing", setting="pending_readings")
     left, waiting, readings = pending_pods.left, pending_pods.waiting, streak.readings if streak else 0
     verdict: Verdict = "down"
     if left:
@@ -79,5 +79,5 @@ def _pending_check(tick: Tick, pending_pods: PendingPods | None, streaks: dict[s
         threshold=0,
         readings=readings,
         needed=needed,
-        setting="PENDING_READINGS",
+        setting="pending_readings",
     )

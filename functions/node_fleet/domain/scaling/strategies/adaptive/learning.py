@@ -78,7 +78,7 @@ def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, mi
 
 
 def _keep(policy: Policy) -> float:
-    """The share of a count that remains after one tick; its half-life is LEARNING_DAYS."""
+    """The share of a count that remains after one tick; its half-life is learning_days."""
     return float(0.5 ** (policy.interval_seconds / (policy.learning_days * DAY_SECONDS)))
 
 

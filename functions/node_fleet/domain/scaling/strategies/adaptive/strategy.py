@@ -61,7 +61,7 @@ def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, mini
     }
     change = apply_thresholds(replace(tick, policy=replace(tick.policy, **thresholds)), pending_pods, minimum)
     text = "requests of most workers are unknown, so the default rules decide"
-    change.checks.append(Check(name="requests", verdict="missing", text=text, setting="PRESET"))
+    change.checks.append(Check(name="requests", verdict="missing", text=text, setting="preset"))
     return change
 
 
@@ -70,7 +70,7 @@ def _evaluate_requests(
 ) -> None:
     """Workers for the pending pods and for the headroom. They do not wait for the cooldown."""
     for_headroom = 0
-    pending = Check(name="pending", verdict="missing", text="pending pods missing", setting="PENDING_READINGS")
+    pending = Check(name="pending", verdict="missing", text="pending pods missing", setting="pending_readings")
     if pending_pods:
         for_headroom = max(0, math.ceil(result.start - capacity.have - 1e-6)) - tick.unknown
         left, waiting = pending_pods.left, pending_pods.waiting
@@ -78,7 +78,7 @@ def _evaluate_requests(
         text = f"pending {left} (unschedulable, oldest {pending_pods.oldest_seconds} s)" if left else "pending 0"
         if waiting > left:
             text = f"pending {waiting}, {waiting - left} of them fit on joining workers"
-        pending = Check(name="pending", verdict=verdict, text=text, value=left, threshold=0, setting="PENDING_READINGS")
+        pending = Check(name="pending", verdict=verdict, text=text, value=left, threshold=0, setting="pending_readings")
     add = max(len(capacity.new_workers), for_headroom, 0)
     change.checks += [pending, _headroom_check(tick, capacity, result.choice, up=add > 0), *_cost_checks(result)]
     if add:
@@ -99,7 +99,7 @@ def _headroom_check(tick: Tick, capacity: CapacityEstimate, choice: HeadroomChoi
         ),
         value=round(capacity.demand, 4),
         threshold=choice.workers,
-        setting="WAIT_COST",
+        setting="wait_cost",
     )
 
 
@@ -122,13 +122,13 @@ def _cost_checks(result: Evaluation) -> list[Check]:
     )
     value = round(choice.headroom, 4)
     return [
-        Check(name="headroom_cost", verdict="ok", text=headroom, value=value, setting="WAIT_COST", aside=True),
+        Check(name="headroom_cost", verdict="ok", text=headroom, value=value, setting="wait_cost", aside=True),
         Check(
             name="scale_down_delay",
             verdict="ok",
             text=removal,
             value=plan.delay_seconds,
-            setting="CHANGE_COST",
+            setting="change_cost",
             aside=True,
         ),
     ]
@@ -158,7 +158,7 @@ def _evaluate_scale_down(
 
 
 def _idle_check(verdict: Verdict, text: str, value: float) -> Check:
-    return Check(name="idle", verdict=verdict, text=text, value=value, setting="CHANGE_COST")
+    return Check(name="idle", verdict=verdict, text=text, value=value, setting="change_cost")
 
 
 def _delay_check(tick: Tick, result: Evaluation, surplus: int) -> Check:
