@@ -173,7 +173,7 @@ def test_settings_are_refused_exactly_when_a_run_could_come_near_the_limit(given
     [
         (
             {"drain_poll_seconds": 2, "terminate_poll_seconds": 2, "max_targets": 10, "drain_timeout_seconds": 1800},
-            "DRAIN_POLL_SECONDS=2",
+            "drain_poll_seconds=2",
         ),
         ({"lease_seconds": 260}, "lease_seconds=260 must be above 260"),
         ({"lease_seconds": 261}, ""),

@@ -50,9 +50,9 @@ def test_the_cost_of_the_delay_is_as_written(block: dict[str, Any]) -> None:
 
 def test_the_prices_it_names_are_the_settings() -> None:
     for name, value in (
-        ("WAIT_COST", POLICY.wait_cost),
-        ("CHANGE_COST", POLICY.change_cost),
-        ("LEARNING_DAYS", POLICY.learning_days),
+        ("wait_cost", POLICY.wait_cost),
+        ("change_cost", POLICY.change_cost),
+        ("learning_days", POLICY.learning_days),
     ):
         assert f"`{name}` ({value:g})" in TEXT
     *prices, never = trials.START_PRICES

@@ -70,13 +70,13 @@ def test_a_smaller_number_is_explained() -> None:
             {"removal_windows": "only: Mon-Fri 21:00-23:00", "timezone": "Asia/Dhaka"},
             "no idle worker is removed: removal windows 'only: Mon-Fri 21:00-23:00' (Asia/Dhaka), "
             "next opening Mon 2026-09-21 21:00 Asia/Dhaka",
-            "REMOVAL_WINDOWS",
+            "removal_windows",
         ),
         (
             {"removal_windows": "never: 2026-09-21 00:00-24:00"},
             "no idle worker is removed: removal windows 'never: 2026-09-21 00:00-24:00' (UTC), "
             "next opening Tue 2026-09-22 00:00 UTC",
-            "REMOVAL_WINDOWS",
+            "removal_windows",
         ),
         (
             {
@@ -86,12 +86,12 @@ def test_a_smaller_number_is_explained() -> None:
             },
             "no idle worker is removed: at most 0 workers ('0 9 * * mon-fri' for 8h, Europe/Berlin), "
             "next opening Mon 2026-09-21 15:00 UTC",
-            "DISRUPTION_BUDGETS",
+            "disruption_budgets",
         ),
         (
             {"disruption_budgets": [{"nodes": "0"}]},
             "no idle worker is removed: at most 0 workers",
-            "DISRUPTION_BUDGETS",
+            "disruption_budgets",
         ),
     ],
 )

@@ -133,7 +133,7 @@ def test_costly_credits_are_a_line_with_their_share_and_name_a_type_that_saves()
         shown
     )
     assert any(f"{share} % of the price of the instances" in line for line in shown)
-    best = recommended(week(cpu=85, night_cpu=85), FACTS, "INSTANCE_TYPES")
+    best = recommended(week(cpu=85, night_cpu=85), FACTS, "instance_types")
     assert best is not None and best.setting == "instance_types=c6i.large,t3.small"
     assert best.usd_per_month == pytest.approx(7 * 84 * (0.0087 + 65 * CREDITS - 0.0382) * 730 / 168)
 
@@ -145,7 +145,7 @@ def test_credits_below_a_tenth_of_the_instances_are_no_line() -> None:
 
 
 def test_more_spot_is_recommended_with_the_money_that_the_on_demand_hours_would_save() -> None:
-    found = recommended(week(spot=False), FACTS, "SPOT_PERCENTAGE")
+    found = recommended(week(spot=False), FACTS, "spot_percent")
     assert found is not None and found.setting == "spot_percent=90"
     hours = 7 * 84
     assert found.usd_per_month == pytest.approx((hours - hours * 0.1) * (DEAR - CHEAP) * 730 / 168)
@@ -162,11 +162,11 @@ def test_more_spot_is_recommended_with_the_money_that_the_on_demand_hours_would_
 def test_more_spot_is_not_recommended_when_it_is_there_set_or_interrupted_daily(
     samples: list[FleetSample], subject: ReportInputs
 ) -> None:
-    assert recommended(samples, subject, "SPOT_PERCENTAGE") is None
+    assert recommended(samples, subject, "spot_percent") is None
 
 
 def test_hours_that_never_needed_the_minimum_get_a_window_and_the_old_minimum_as_a_floor() -> None:
-    found = recommended(week(night=4, night_cpu=10), facts(policy=Policy(min_workers=4)), "MIN_NODES")
+    found = recommended(week(night=4, night_cpu=10), facts(policy=Policy(min_workers=4)), "min_workers")
     assert found is not None
     assert found.setting == "min_workers=1, schedules=Mon-Sun 09:00-21:00: 4"
     assert found.text == "from 21:00 to 09:00 1 workers are enough instead of 4"
@@ -174,22 +174,22 @@ def test_hours_that_never_needed_the_minimum_get_a_window_and_the_old_minimum_as
 
 
 def test_a_minimum_that_no_hour_needed_is_simply_lowered() -> None:
-    found = recommended(week(day=6, night=6, cpu=20, night_cpu=20), facts(policy=Policy(min_workers=6)), "MIN_NODES")
+    found = recommended(week(day=6, night=6, cpu=20, night_cpu=20), facts(policy=Policy(min_workers=6)), "min_workers")
     assert found is not None and found.setting == "min_workers=2"
 
 
 def test_a_minimum_that_every_hour_needs_stays() -> None:
-    assert recommended(week(night=4, night_cpu=60), facts(policy=Policy(min_workers=4)), "MIN_NODES") is None
+    assert recommended(week(night=4, night_cpu=60), facts(policy=Policy(min_workers=4)), "min_workers") is None
 
 
 def test_a_cheaper_type_that_offers_as_much_is_named_and_no_arm_type_is() -> None:
-    found = recommended(week(spot=False), FACTS, "INSTANCE_TYPES")
+    found = recommended(week(spot=False), FACTS, "instance_types")
     assert found is not None and found.setting == "instance_types=t3a.small,t3.small"
     assert found.usd_per_month == pytest.approx(7 * 84 * (0.0264 - 0.0236) * 730 / 168)
 
 
 def test_idle_hours_above_the_minimum_name_the_clocks_that_shorten_them() -> None:
-    found = recommended(week(night=6, night_cpu=10), FACTS, "IDLE_SECONDS")
+    found = recommended(week(night=6, night_cpu=10), FACTS, "idle_seconds")
     assert found is not None
     assert found.usd_per_month == pytest.approx(7 * 12 * 4 / 2 * CHEAP * 730 / 168)
 

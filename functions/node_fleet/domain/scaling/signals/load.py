@@ -67,7 +67,7 @@ def _evaluate(tick: Tick, load: _Load, streaks: dict[str, Streak]) -> Check:
         threshold=load.low if is_low else load.high,
         readings=readings,
         needed=load.needed,
-        setting=f"SCALE_{'DOWN' if is_low else 'UP'}_THRESHOLD_{name.upper()}",
+        setting=f"{name.lower()}_{'down' if is_low else 'up'}_percent",
     )
 
 
