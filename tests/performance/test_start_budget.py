@@ -14,8 +14,11 @@ HANDLERS = sorted(p.stem for p in (ROOT / "functions" / "handlers").glob("[a-z]*
 HEAVY = ("boto3", "botocore", "requests", "urllib3")
 
 
-def loaded(code: str) -> tuple[set[str], float]:
-    """The heavy modules that the code loads, and the processor seconds it takes; the least of three tries."""
+def loaded(code: str, *, budget: float = 0.0) -> tuple[set[str], float]:
+    """The heavy modules that the code loads, and the processor seconds it takes: the least of up to three tries.
+
+    A try within the budget is the last.
+    """
     script = (
         "import sys, time; began = time.process_time()\n"
         f"{code}\n"
@@ -31,6 +34,8 @@ def loaded(code: str) -> tuple[set[str], float]:
         seconds, *modules = ended.stdout.split()
         found |= set(modules)
         least = min(least, float(seconds))
+        if least < budget:
+            break
     return found, least
 
 
@@ -47,9 +52,11 @@ def test_decide_loads_no_aws_client_and_starts_no_slower_than_boto3_is_imported(
     assert seconds < 1.0 * boto3_seconds
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", HANDLERS)
 def test_importing_a_handler_makes_no_client_and_stays_within_its_budget(name: str, boto3_seconds: float) -> None:
     """Clients are made when first used; importing is what every cold start pays."""
-    modules, seconds = loaded(f"import handlers.{name}")
+    budget = 1.6 * boto3_seconds
+    modules, seconds = loaded(f"import handlers.{name}", budget=budget)
     assert "boto3" not in modules
-    assert seconds < 1.6 * boto3_seconds
+    assert seconds < budget
