@@ -294,6 +294,10 @@ def test_anti_affinity_holds_for_the_pod_that_comes_and_for_the_pod_that_runs() 
         (spread(1, minDomains=3), "spread"),
         (spread(1, "rack"), "spread"),
         (spread(1, labelSelector={"matchLabels": {"app": "db"}}), ""),
+        (spread(1, labelSelector={}), ""),
+        (spread(1, labelSelector={}, matchLabelKeys=["app"]), "spread"),
+        (spread(1, labelSelector={}, matchLabelKeys=["version"]), ""),
+        (spread(1, labelSelector=None, matchLabelKeys=["app"]), ""),
     ],
 )
 def test_spread_limits_the_skew_over_the_emptiest_place(constraint: dict[str, Any], refused: str) -> None:

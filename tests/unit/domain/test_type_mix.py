@@ -171,6 +171,21 @@ class TestWorkersOfSeveralSizes:
         tick = make_tick(snapshot(workers=fleet), Memory(), Policy(), START)
         assert percent_once_joined(tick, 80.0, resource) == pytest.approx(after)
 
+    @pytest.mark.parametrize(
+        ("changes", "action"),
+        [({"cpu_percent": 80.0}, "scale_up"), ({"cpu_percent": 1.0, "memory_percent": 80.0}, "none")],
+        ids=["CPU", "memory"],
+    )
+    def test_a_joining_worker_with_more_memory_only_spares_a_launch_for_memory_only(
+        self, changes: dict[str, float], action: str
+    ) -> None:
+        """After the join the CPU is at 40 % and the memory at 26.7 %."""
+        policy = Policy(cpu_up_percent=35.0, cpu_down_percent=20.0, memory_up_percent=35.0, memory_down_percent=20.0)
+        fleet = (worker(1), worker(2, "joining", instance_type="t3.medium"))
+        high = Streak(since=START - 600, last=START - TICK, readings=9)
+        memory = Memory(since={"cpu": high, "memory": high})
+        assert decide(snapshot(workers=fleet, **changes), memory, policy, START).action == action
+
     @pytest.mark.parametrize(("cpu", "action"), [(14.9, "scale_down"), (15.1, "none")])
     def test_a_removal_is_projected_without_the_largest_worker(self, cpu: float, action: str) -> None:
         fleet = (worker(1), worker(2), worker(3, instance_type="t3.2xlarge", cpu_allocatable_milli=8000))
