@@ -122,6 +122,10 @@ class Schedules(RuleBasedStateMachine):
     def resume(self) -> None:
         self.schedule.append(Play.resume)
 
+    @rule(choice=st.integers(0, 4), seconds=st.sampled_from([60, 600, 7200]))
+    def protect(self, choice: int, seconds: int) -> None:
+        self.schedule.append(lambda play: play.protect(choice, seconds))
+
     @rule()
     def unlock(self) -> None:
         self.schedule.append(Play.unlock)

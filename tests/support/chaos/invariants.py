@@ -26,6 +26,7 @@ ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
 NOBODY_FORGOTTEN = "every launched instance is joined, reaped or adopted in time"
 DRAINED_FIRST = "no worker is terminated that was not drained empty"
 WORDS_END_NO_WORKER = "no worker is terminated undrained because of what another one states"
+PROTECTED_STAYS = "no worker is terminated after an operator protected it"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
 CORDONS_END = "no cordon outlives its operation by more than one"
@@ -34,8 +35,8 @@ HONEST_STAMP = "the cooldown stamp moves only after a success"
 NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
-    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, NEVER_ABOVE_MAX,
-    NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
+    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, PROTECTED_STAYS,
+    NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
 
@@ -133,6 +134,9 @@ class Watch:
             node = nodes.get(instance_id)
             if node is None or not node.ready:
                 continue
+            protected = self.fleet.raw().get(f"protected#{instance_id}")
+            if protected and int(protected["until"]) > self._now():
+                self.wrong(PROTECTED_STAYS, f"{instance_id} is protected until {protected['until']}")
             left = [p.name for p in self._guests(node.name)]
             if not node.unschedulable or left:
                 self.wrong(DRAINED_FIRST, f"{instance_id}: cordoned={node.unschedulable}, still there: {left}")

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
-from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.fleet_state import Pause, Protection
+from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from simulator.aws.moto_patches.ec2 import Ec2Delays
 from tests.support.chaos.copies import on_a_copy
 from tests.support.chaos.fleet import Fleet, simulated_fleet
@@ -128,6 +129,17 @@ class Play:
         with STORE_ERRORS_IGNORED:
             self.fleet.store.clear_pause()
 
+    def protect(self, number: int, seconds: int) -> None:
+        """As the command does it: a protection that came after the termination had begun is withdrawn and refused."""
+        if workers := sorted(self.fleet.workers()):
+            worker, now = workers[number % len(workers)], self.fleet.now()
+            with STORE_ERRORS_IGNORED:
+                order = Protection(instance_id=worker, by="mira", since=now, until=now + seconds)
+                operation = self.fleet.store.protect(order).operation
+                phases = {t.instance_id: t.phase for t in operation.targets} if operation else {}
+                if phases.get(worker) in TERMINATION_BEGUN:
+                    self.fleet.store.end_protection(worker)
+
     def unlock(self) -> None:
         with STORE_ERRORS_IGNORED:
             lease = self.fleet.store.load().lease
@@ -206,6 +218,8 @@ class Play:
         self.fleet.cloud.ec2.delays = Ec2Delays()
         self.server_clock_is_off(0)
         self.fleet.store.clear_pause()
+        for protection in self.fleet.store.load().protections:
+            self.fleet.store.end_protection(protection.instance_id)
         self.fleet.load(IDLE)
         self.hostile.end()
         for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.cluster.nodes()}):
