@@ -26,6 +26,7 @@ from node_fleet.domain.scaling.roll_out import (
     replaceable_workers,
     surge,
 )
+from node_fleet.domain.scaling.signals.chosen_headroom import keeps_headroom
 from node_fleet.domain.scaling.signals.idle import evaluate_projection
 from node_fleet.domain.scaling.tick import Tick, make_tick
 from node_fleet.payload import add_alerts, put, take, unpacked
@@ -126,11 +127,9 @@ def _choose_replaced(services: Services, event: dict[str, Any], eligibility: Eli
         return choose_replaced(eligibility, workers, minimum=minimum, removed=decision.replace)
     if tick.headroom:
         return choose_replaced(eligibility, workers, minimum=minimum)
-    projection = evaluate_projection(tick, 1)
-    if projection.verdict != "down":
-        return Plan(
-            targets=(), sentence=f"the fleet is at its maximum and cannot do without a worker: {projection.text}"
-        )
+    held = keeps_headroom(tick, 1) or evaluate_projection(tick, 1)
+    if held.verdict != "down":
+        return Plan(targets=(), sentence=f"the fleet is at its maximum and cannot do without a worker: {held.text}")
     first = next((w for w in workers if w[0] in {c.instance.instance_id for c in eligibility.candidates}), ("", ""))
     return choose_replaced(eligibility, workers, minimum=minimum, removed=first[0] or decision.replace)
 

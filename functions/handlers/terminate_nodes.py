@@ -73,6 +73,7 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
     if not stays_above(minimum, judged.usable, leaving):
         left = len(set(judged.usable) - set(leaving))
         raise DrainFailedError(f"at_min: only {left} usable workers would remain, the minimum is {minimum}")
-    staying = frozenset(judged.usable) - frozenset(leaving)
-    if not target.not_ready and (text := missing_headroom(services.settings.policy(), inspection, staying)):
+    if target.not_ready or operation.budget_reason != "idle":
+        return  # a replaced worker takes no capacity away
+    if text := missing_headroom(services.settings.policy(), inspection, frozenset(judged.usable) - frozenset(leaving)):
         raise DrainFailedError(f"worker {target.instance_id} was not terminated: {text}")

@@ -11,6 +11,7 @@ from handlers.select_nodes import handler as select_nodes
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.payload import take, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import (
@@ -26,6 +27,7 @@ from tests.support.handlers.fakes import (
     answer,
     inspected,
     inspection_text,
+    worker,
     worker_line,
 )
 
@@ -203,6 +205,24 @@ def test_the_dead_worker_is_the_one_that_is_removed(services: FakeServices) -> N
     select_nodes(payload, None)
     assert services.state.item.operation is not None
     assert [(t.instance_id, t.not_ready) for t in services.state.item.operation.targets] == [(B, True)]
+
+
+@pytest.mark.parametrize(("headroom", "words"), [(0, ""), (1, "headroom would be 0.8 workers, under 1")])
+def test_at_the_maximum_no_worker_is_replaced_first_without_which_the_headroom_is_missing(
+    services: FakeServices, headroom: int, words: str
+) -> None:
+    services.settings = Settings.from_mapping({"max_workers": 3, "headroom_workers": headroom})
+    figures = {"cpu_allocatable_milli": 2000, "memory_allocatable_mib": 1900, "cpu_requested_milli": 850}
+    busy = tuple(worker(i, **figures, memory_requested_mib=100, pods=5) for i in (A, B, C))
+    payload = services.payload(
+        inspection=inspected(ALL_FREE),
+        snapshot=Snapshot(
+            at=NOW, read_at=NOW, source="live", pending=(), workers=busy, cpu_percent=10.0, memory_percent=10.0
+        ),
+    )
+    payload["decision"] |= {"action": "replace", "replace": A, "rule": "drifted"}
+    detail = select_nodes(payload, None)["selection"]["detail"]
+    assert words in detail and ("the fleet is at its maximum" in detail) is bool(words)
 
 
 def test_a_worker_in_back_off_is_not_selected(services: FakeServices) -> None:

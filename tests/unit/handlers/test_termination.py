@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -149,6 +150,15 @@ def test_the_headroom_is_checked_again_with_fresh_data(drained: FakeServices, wo
     if refused:
         assert_refused(drained, f"worker {A} was not terminated: headroom would be 1.7 workers, under 2")
         return
+    drained.run(terminate_nodes)
+    assert drained.ec2.terminated == [A]
+
+
+def test_no_headroom_keeps_a_worker_that_has_its_replacement(drained: FakeServices) -> None:
+    drained.settings = Settings.from_mapping({"headroom_workers": 9})
+    operation = drained.state.item.operation
+    assert operation is not None
+    drained.state.item = replace(drained.state.item, operation=replace(operation, replace_reason="drifted"))
     drained.run(terminate_nodes)
     assert drained.ec2.terminated == [A]
 
