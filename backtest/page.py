@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import gzip
 import json
+import string
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,14 +15,37 @@ from markupsafe import Markup
 from backtest.compare import Study
 from backtest.measures import Measures
 from backtest.summary import COLUMNS, answer, rows
-from simulator.report.template import as_json, render_page
+from simulator.report.template import render_page
 
-COLOURS = ("#0b6e4f", "#c1121f", "#4361ee", "#e07a1f", "#7b2cbf", "#00838f", "#8d6e63", "#ad1457", "#546e7a", "#9e9d24")
+COLOURS = ("#0b7a57", "#c1121f", "#4361ee", "#c65d07", "#8e44ad", "#00838f", "#7a5c50")
+DASHES, SYMBOLS = ("solid", "dash", "dot"), ("circle", "diamond", "square")
+"""A policy has its own pair of colour and dash, and of colour and symbol: 21 differ, also without seeing colours."""
 NEED = "workers needed"
 CHECKED = (
     "The model was checked against simulations of the shipped workflow: on five scenarios the same actions, and "
     "worker-hours within 3 %. It has no interruptions and no blocked removals; docs/backtest.md lists all its limits."
 )
+
+_SAFE = str.maketrans("&<>`", ",./:")
+"""The digits of Python's base 85 that are markup in HTML, and what stands for them."""
+ALPHABET = (string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~").translate(
+    _SAFE
+)
+"""The digits by their value: those of base64.b85encode, which are those of RFC 1924."""
+
+UNITS = (
+    ("hours", "worker-hours: the sum of the time that each instance costs"),
+    ("USD", "the whole bill of the workers: instances, volumes, addresses, CPU credits"),
+    ("instances", "the part of it for the instances alone, in USD"),
+    ("saved", "against five On-Demand workers that run all the time"),
+    ("/ bound", "worker-hours as a multiple of those of the cheapest fleet that knows the load beforehand"),
+    ("pending", "pod-minutes: pods that waited for a worker, times the minutes that each waited"),
+    ("avoidable/d", "pending pod-minutes a day that a larger fleet would have avoided"),
+    ("overload", "minutes in which the pods needed more CPU than the workers have"),
+    ("actions", "completed scale-ups and scale-downs"),
+    ("changes/d", "changes between scale-up and scale-down a day"),
+)
+"""What each column of the table counts."""
 
 STYLE = """
 :root{color-scheme:light dark;--bg:#f7f6f2;--fg:#1b2227;--soft:#56616a;--line:#dcd8cd;--card:#fff}
@@ -32,6 +59,10 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:7px 12px;text-align:right;border-top:1px solid var(--line)}thead th{border-top:0}
 th:first-child,td:first-child{text-align:left}
 .chart{background:var(--card);border:1px solid var(--line);border-radius:10px}
+tbody tr{cursor:pointer}tbody tr:focus-visible{outline:2px solid #7b5cd6;outline-offset:-2px}
+dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:2px 14px;margin:10px 0}
+dl{font-size:13px;color:var(--soft)}
+dt{font-weight:600}dd{margin:0}
 """
 
 SCRIPT = """
@@ -43,7 +74,8 @@ const styled = layout => {
   axes.forEach(name => Object.assign(layout[name], {gridcolor: rule(), zerolinecolor: rule()}));
   return Object.assign(layout, paper, {font: {color: ink(), family: 'system-ui, sans-serif'}});
 };
-const charts = JSON.parse(document.getElementById('charts').textContent);
+function draw({charts, times}) {
+for (const trace of charts.time.data) trace.x = times[trace.x];
 const options = {responsive: true, displaylogo: false};
 for (const [name, chart] of Object.entries(charts)) Plotly.newPlot(name, chart.data, styled(chart.layout), options);
 dark.addEventListener('change', () => Object.entries(charts).forEach(
@@ -51,8 +83,37 @@ dark.addEventListener('change', () => Object.entries(charts).forEach(
 const time = document.getElementById('time'), map = document.getElementById('map');
 const isolate = policy => Plotly.restyle(time, {
   visible: time.data.map(t => [policy, charts.need].includes(t.legendgroup) || 'legendonly')});
-map.on('plotly_click', event => isolate(event.points[0].text));
-document.querySelectorAll('tbody tr').forEach(row => row.addEventListener('click', () => isolate(row.dataset.policy)));
+map.on('plotly_click', event => isolate(event.points[0].data.name));
+document.querySelectorAll('tbody tr').forEach((row, place, all) => {
+  row.addEventListener('click', () => isolate(row.dataset.policy));
+  row.addEventListener('keydown', event => {
+    const next = all[place + ({ArrowDown: 1, ArrowUp: -1}[event.key] ?? 0)];
+    if (event.key === 'Enter' || event.key === ' ') isolate(row.dataset.policy);
+    else if (!next || next === row) return;
+    else { all.forEach(one => one.tabIndex = one === next ? 0 : -1); next.focus(); }
+    event.preventDefault();
+  });
+});
+document.documentElement.dataset.drawn = 'yes';
+}
+const digits = new Map([...ALPHABET].map((digit, value) => [digit, value]));
+async function unpacked(id) {
+  const from = document.getElementById(id), text = from.textContent;
+  const view = new DataView(new ArrayBuffer(text.length / 5 * 4));
+  for (let group = 0; group < text.length / 5; group++) {
+    let value = 0;
+    for (let place = 0; place < 5; place++) value = value * 85 + digits.get(text[5 * group + place]);
+    view.setUint32(4 * group, value);
+  }
+  const bytes = new Blob([new Uint8Array(view.buffer, 0, Number(from.dataset.bytes))]);
+  return new Response(bytes.stream().pipeThrough(new DecompressionStream('gzip'))).text();
+}
+Promise.all([unpacked('library'), unpacked('charts')]).then(([source, charts]) => {
+  const script = document.createElement('script');
+  script.textContent = source;
+  document.head.append(script);
+  draw(JSON.parse(charts));
+});
 """
 
 
@@ -67,16 +128,37 @@ TEMPLATE = """<!doctype html>
 <p class="soft">{{ checked }}</p>
 <h2>Policies</h2><div class="scroll"><table>
 <thead><tr>{% for column in columns %}<th>{{ column }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in rows %}<tr data-policy="{{ row[0] }}">
+<tbody>{% for row in rows %}<tr data-policy="{{ row[0] }}" tabindex="{{ 0 if loop.first else -1 }}">
 {%- for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody></table></div>
+<dl>{% for name, text in units %}<dt>{{ name }}</dt><dd>{{ text }}</dd>{% endfor %}</dl>
 <h2>Over time</h2><p class="soft">Both charts share their time axis: zoom one and the other follows.
-A click on a row above or on a point below shows that policy alone; a click in the legend shows the others again.</p>
-<div class="chart" id="time"></div>
-<h2>Cost and waiting</h2><div class="chart" id="map"></div>
+A click on a row above or on a point below, or Enter on a row, shows that policy alone; a click in the legend shows
+the others again. The arrow keys move through the rows.</p>
+<div class="chart" id="time" role="img" aria-label="Workers and pending pods over time"></div>
+<h2>Cost and waiting</h2>
+<div class="chart" id="map" role="img" aria-label="Cost and waiting of each policy, as in the table"></div>
 </main>
-<script type="application/json" id="charts">{{ charts }}</script>
-<script>PLOTLY</script><script>SCRIPT</script></body></html>
+{% for id, (text, bytes) in packed.items() -%}
+<script type="text/plain" id="{{ id }}" data-bytes="{{ bytes }}">{{ text }}</script>
+{% endfor -%}
+<script>SCRIPT</script></body></html>
 """
+
+
+class _Times:
+    """The time axes of the chart, each once: policies that are sampled at the same moments share one."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[str]] = []
+        self._places: dict[tuple[int, ...], int] = {}
+
+    def place_of(self, at: list[int]) -> int:
+        """The number of the axis with these moments (epoch seconds)."""
+        key = tuple(at)
+        if key not in self._places:
+            self._places[key] = len(self.lists)
+            self.lists.append([datetime.fromtimestamp(one, UTC).strftime("%Y-%m-%d %H:%M:%S") for one in at])
+        return self._places[key]
 
 
 def render(study: Study, said: str = "") -> str:
@@ -84,11 +166,15 @@ def render(study: Study, said: str = "") -> str:
 
     The study needs points for charts (chart_seconds).
     """
-    from plotly.offline import get_plotlyjs
-
-    script = SCRIPT.replace("charts.need", json.dumps(NEED))
+    script = SCRIPT.replace("charts.need", json.dumps(NEED)).replace("ALPHABET", json.dumps(ALPHABET))
+    times = _Times()
+    charts = {"time": _over_time(study, times), "map": _map(study)}
+    packed = json.dumps({"charts": charts, "times": times.lists}, separators=(",", ":"))
     return render_page(
-        TEMPLATE.replace("SCRIPT", script).replace("PLOTLY", get_plotlyjs()),
+        TEMPLATE.replace("SCRIPT", script),
+        trusted=(_library(),),
+        packed={"library": _packed(_library()), "charts": _packed(packed)},
+        units=UNITS,
         name=study.load.name,
         style=Markup(STYLE),
         answer=said or answer(study),
@@ -96,8 +182,21 @@ def render(study: Study, said: str = "") -> str:
         checked=CHECKED,
         columns=COLUMNS,
         rows=rows(study),
-        charts=as_json({"time": _over_time(study), "map": _map(study)}),
     )
+
+
+def _packed(text: str) -> tuple[str, int]:
+    """The text for the page, compressed and in base 85 without characters that HTML escapes; and the bytes in it."""
+    data = gzip.compress(text.encode(), 9, mtime=0)
+    return base64.b85encode(data, pad=True).decode().translate(_SAFE), len(data)
+
+
+@functools.cache
+def _library() -> str:
+    """Plotly. The page carries it compressed, at less than half of its size."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
 
 
 def _assumed(study: Study) -> str:
@@ -111,13 +210,13 @@ def _assumed(study: Study) -> str:
     )
 
 
-def _over_time(study: Study) -> dict[str, Any]:
+def _over_time(study: Study, times: _Times) -> dict[str, Any]:
     """The workers, and below them the pending pods, on one time axis."""
-    need = _need(study)
+    need = _need(study, times)
     traces = [need]
     for number, measures in enumerate(study.results):
         visible = True if measures in (study.configured, study.cheapest_without_more_pending) else "legendonly"
-        traces += _lines(measures, COLOURS[number % len(COLOURS)], visible)
+        traces += _lines(measures, number, visible, times)
     layout = {
         "height": 620,
         "margin": {"l": 56, "r": 16, "t": 16, "b": 40},
@@ -130,7 +229,7 @@ def _over_time(study: Study) -> dict[str, Any]:
     return {"data": traces, "layout": layout}
 
 
-def _need(study: Study) -> dict[str, Any]:
+def _need(study: Study, times: _Times) -> dict[str, Any]:
     """The workers that the load needs at the points of the first policy."""
     load, at = study.load, [point.at for point in study.configured.points]
     changes = [change for phase in load.phases for change in phase.changes]
@@ -140,16 +239,23 @@ def _need(study: Study) -> dict[str, Any]:
             index += 1
         needed.append(load.workers_for(changes[index][1]))
     line = {"color": "#8c8471", "width": 1, "shape": "hv"}
-    return {"x": _times(at), "y": needed, "name": NEED, "legendgroup": NEED, "line": line, "fill": "tozeroy"}
+    return {"x": times.place_of(at), "y": needed, "name": NEED, "legendgroup": NEED, "line": line, "fill": "tozeroy"}
 
 
-def _lines(measures: Measures, colour: str, visible: bool | str) -> list[dict[str, Any]]:
+def _look(number: int) -> tuple[str, str, str]:
+    """Colour, dash and symbol of the policy of that place."""
+    turn = number // len(COLOURS) % len(DASHES)
+    return COLOURS[number % len(COLOURS)], DASHES[turn], SYMBOLS[turn]
+
+
+def _lines(measures: Measures, number: int, visible: bool | str, times: _Times) -> list[dict[str, Any]]:
+    colour, dash, _ = _look(number)
     common = {
-        "x": _times([point.at for point in measures.points]),
+        "x": times.place_of([point.at for point in measures.points]),
         "name": measures.policy,
         "legendgroup": measures.policy,
         "visible": visible,
-        "line": {"color": colour, "width": 2, "shape": "hv"},
+        "line": {"color": colour, "dash": dash, "width": 2, "shape": "hv"},
     }
     workers = {**common, "y": [point.workers for point in measures.points]}
     pending = {**common, "y": [point.pending for point in measures.points], "yaxis": "y2", "showlegend": False}
@@ -161,27 +267,34 @@ def _map(study: Study) -> dict[str, Any]:
     every = (*study.results, study.bound)
     best = sorted((study.times_bound(m), m.avoidable_per_day) for m in study.results if not _is_beaten(study, m))
     line = {"x": [x for x, _ in best], "y": [y for _, y in best], "mode": "lines", "hoverinfo": "skip"}
-    points = {
-        "x": [study.times_bound(m) for m in every],
-        "y": [m.avoidable_per_day for m in every],
-        "text": [m.policy for m in every],
-        "mode": "markers+text",
-        "textposition": "top center",
-        "marker": {
-            "size": [18 if m is study.configured else 11 for m in every],
-            "symbol": ["star" if m is study.configured else "circle" for m in every],
-            "color": [COLOURS[i % len(COLOURS)] for i in range(len(every))],
-        },
-        "hovertemplate": "%{text}: %{x:.3f} times the bound, %{y:.1f} pod-minutes a day<extra></extra>",
-    }
+    points = [_point(study, measures, number) for number, measures in enumerate(every)]
     layout = {
-        "height": 420,
+        "height": 520,
         "margin": {"l": 64, "r": 16, "t": 16, "b": 48},
-        "showlegend": False,
+        "legend": {"orientation": "h", "y": -0.2},
         "xaxis": {"title": {"text": "worker-hours, times those of the clairvoyant fleet"}},
         "yaxis": {"title": {"text": "avoidable pending pod-minutes a day"}, "rangemode": "tozero"},
     }
-    return {"data": [points, {**line, "line": {"color": "#8c8471", "width": 1, "dash": "dot"}}], "layout": layout}
+    best_of_them = {
+        **line,
+        "name": "none is cheaper and waits less",
+        "line": {"color": "#8c8471", "width": 1, "dash": "dot"},
+    }
+    return {"data": [*points, best_of_them], "layout": layout}
+
+
+def _point(study: Study, measures: Measures, number: int) -> dict[str, Any]:
+    """The names stand in the legend: beside the points they would cover each other."""
+    colour, _, symbol = _look(number)
+    is_configured = measures is study.configured
+    return {
+        "x": [study.times_bound(measures)],
+        "y": [measures.avoidable_per_day],
+        "name": measures.policy,
+        "mode": "markers",
+        "marker": {"size": 18 if is_configured else 11, "symbol": "star" if is_configured else symbol, "color": colour},
+        "hovertemplate": "%{fullData.name}: %{x:.3f} times the bound, %{y:.1f} pod-minutes a day<extra></extra>",
+    }
 
 
 def _is_beaten(study: Study, one: Measures) -> bool:
@@ -192,7 +305,3 @@ def _is_beaten(study: Study, one: Measures) -> bool:
         and (other.worker_hours, other.avoidable_per_day) != (one.worker_hours, one.avoidable_per_day)
         for other in study.results
     )
-
-
-def _times(at: list[int]) -> list[str]:
-    return [datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S") for moment in at]

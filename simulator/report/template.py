@@ -21,13 +21,14 @@ _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _SHARED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def render_page(template: str, **values: Any) -> str:
+def render_page(template: str, *, trusted: tuple[str, ...] = (), **values: Any) -> str:
     """The page, with its Content-Security-Policy as `{{ policy }}`. Values are escaped unless they are Markup.
 
     The scripts of a template contain no values, since their hashes are those of its text: as_json() writes data into an
-    element that is not run.
+    element that is not run. trusted: the texts of scripts that the page's own script adds, such as a library that the
+    page carries compressed.
     """
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in _SCRIPT.findall(template))
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in (*_SCRIPT.findall(template), *trusted))
     return str(_compiled(template).render(policy=f"{_SHARED}; script-src {hashes}", **values))
 
 

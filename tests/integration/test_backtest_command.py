@@ -197,6 +197,8 @@ def test_the_page_renders_with_linked_charts_and_without_console_messages(
     code, out, err = typed(capsys, trace, "--compare", "--page", page)
     assert code == 0, err
     desk.open(page)
+    drawn = "return new Promise(done => { const wait = () => document.documentElement.dataset.drawn ? done(1) : "
+    assert desk.run(drawn + "setTimeout(wait, 20); wait(); })") == 1
     lead = desk.run("return document.querySelector('.lead').textContent")
     assert lead.startswith("this configuration: ")
     assert lead[:25] in " ".join(out.split())
@@ -210,10 +212,16 @@ def test_the_page_renders_with_linked_charts_and_without_console_messages(
     desk.run("document.querySelector('tr[data-policy=karpenter]').click(); return 1")
     alone = "return document.getElementById('time').data.filter(t => t.visible === true).map(t => t.name)"
     assert set(desk.run(alone)) == {"workers needed", "karpenter"}
+    desk.run("document.querySelector('tbody tr').focus(); return 1")
+    desk.press("ArrowDown", "ArrowDown", "Enter")
+    assert set(desk.run(alone)) == {"workers needed", "algorithm"}
+    assert desk.violations() == []
     assert desk.complaints() == []
     assert desk.screenshot().startswith(b"\x89PNG")
     desk.dark(True)
+    assert desk.violations() == []
     assert desk.complaints() == []
+    desk.dark(False)
 
 
 def test_the_frontier_recommends_a_setting_and_has_the_grid_beside_the_references(

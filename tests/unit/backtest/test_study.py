@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import json
 from dataclasses import fields, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import escape
 
 from backtest.compare import CONFIGURED, REFERENCES, Assumptions, policy_names, study
 from backtest.model import Scaling
-from backtest.page import render
+from backtest.page import ALPHABET, UNITS, _look, _packed, render
 from backtest.references import FixedFleet
 from backtest.replay import replay
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
@@ -161,3 +166,31 @@ def test_the_page_starts_with_the_answer_contains_its_charts_and_loads_nothing_f
     assert "http://" not in head
     assert "https://" not in head
     assert "<script src" not in page
+
+
+def test_a_page_of_fifteen_policies_with_the_most_points_stays_under_two_megabytes() -> None:
+    found = study(trace_of(WAVES * 9), Settings(), ASSUMED, ["karpenter", "cluster-autoscaler"], chart_seconds=60)
+    points = len(found.configured.points)
+    many = replace(found, results=found.results * 5)
+    assert points > 1500, "no page has more: cli.backtest.POINTS_SHOWN"
+    assert len(render(many).encode()) < 2_000_000
+
+
+def test_every_policy_has_a_look_of_its_own_and_every_column_a_unit() -> None:
+    looks = [_look(number) for number in range(21)]
+    assert (
+        len({(colour, dash) for colour, dash, _ in looks}) == len({(colour, sign) for colour, _, sign in looks}) == 21
+    )
+    assert [name for name, _ in UNITS] == list(COLUMNS[1:])
+
+
+@given(st.text(max_size=300))
+def test_what_a_page_carries_compressed_is_the_text_and_needs_no_escape(text: str) -> None:
+    packed, size = _packed(text)
+    assert packed == str(escape(packed)) and len(packed) % 5 == 0
+    values = [ALPHABET.index(digit) for digit in packed]
+    groups = (values[place : place + 5] for place in range(0, len(values), 5))
+    data = b"".join(
+        functools.reduce(lambda sum_, value: sum_ * 85 + value, group).to_bytes(4, "big") for group in groups
+    )
+    assert gzip.decompress(data[:size]).decode() == text
