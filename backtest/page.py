@@ -134,9 +134,9 @@ TEMPLATE = """<!doctype html>
 <h2>Over time</h2><p class="soft">Both charts share their time axis: zoom one and the other follows.
 A click on a row above or on a point below, or Enter on a row, shows that policy alone; a click in the legend shows
 the others again. The arrow keys move through the rows.</p>
-<div class="chart" id="time" role="img" aria-label="Workers and pending pods over time"></div>
+<div class="chart" id="time" role="group" aria-label="Workers and pending pods over time"></div>
 <h2>Cost and waiting</h2>
-<div class="chart" id="map" role="img" aria-label="Cost and waiting of each policy, as in the table"></div>
+<div class="chart" id="map" role="group" aria-label="Cost and waiting of each policy, as in the table"></div>
 </main>
 {% for id, (text, bytes) in packed.items() -%}
 <script type="text/plain" id="{{ id }}" data-bytes="{{ bytes }}">{{ text }}</script>
