@@ -28,7 +28,7 @@ def test_a_held_lock_ends_early_and_green(fleet: Stage) -> None:
     fleet.deployment.settle()
     assert (first.path, second.path) == (QUIET, ["AcquireLock", "LockStatus", "AlreadyScaling"])
     assert second.status == "SUCCEEDED"
-    assert first.arn in second.output["detail"]
+    assert f"held by {first.name} " in second.output["detail"]
     nothing_left_behind(fleet)
 
 
