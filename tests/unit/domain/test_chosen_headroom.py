@@ -148,6 +148,19 @@ class TestRemoval:
             held = [c for c in decision.evidence if c.name == "headroom" and c.verdict == "hold"]
             assert held and held[0].text.startswith("headroom would be ")
 
+    def test_the_text_names_how_much_headroom_would_be_left(self) -> None:
+        decision = decide(idle(workers=fleet(800, 800, 800)), IDLE, policy(headroom_pods=PODS), START)
+        check = check_of(decision)
+        texts = [c.text for c in decision.evidence if c.name == "headroom"]
+        assert check is not None and "headroom would be 2 of 3 pods of 500m CPU and 400 MiB" in texts
+
+    def test_the_largest_worker_is_the_one_that_must_be_dispensable(self) -> None:
+        large = loaded(9, 100, cpu_allocatable_milli=4000, memory_allocatable_mib=3800, instance_type="t3.medium")
+        chosen = policy(headroom_workers=2, cpu_down_percent=60)
+        decision = decide(idle(workers=(*fleet(500, 500), large)), IDLE, chosen, START)
+        texts = [c.text for c in decision.evidence if c.name == "headroom" and c.verdict == "hold"]
+        assert (decision.action, texts) == ("none", ["headroom would be 1.6 workers, under 2"])
+
     def test_of_several_as_many_are_removed_as_leave_the_headroom(self) -> None:
         chosen = {"max_targets": 4, "headroom_workers": 2}
         decision = decide(idle(workers=fleet(*[100] * 6)), IDLE, policy(**chosen), START)

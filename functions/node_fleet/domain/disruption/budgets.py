@@ -116,7 +116,8 @@ def clock_jumps(timezone: str, begin: int, end: int) -> list[int]:
 def is_active(budget: Budget, now: int) -> bool:
     """Whether the budget holds at that time."""
     if budget.schedule:
-        return any(start <= now for start in _times(budget, now - budget.duration_seconds, 1))
+        start = _next_time(budget, now - budget.duration_seconds)
+        return start is not None and start <= now
     if budget.is_always_active:
         return True
     wall = datetime.fromtimestamp(now, zone(budget.timezone))
@@ -161,39 +162,32 @@ def _changes(budgets: Sequence[Budget], now: int) -> Iterator[int]:
 
 def _next_change(budget: Budget, after: int) -> int | None:
     if budget.schedule:
-        starts = list(_times(budget, after, 1))
-        ends = [start + budget.duration_seconds for start in _times(budget, after - budget.duration_seconds, 1)]
-        return min([*starts, *ends], default=None)
+        start, last = _next_time(budget, after), _next_time(budget, after - budget.duration_seconds)
+        ends = [] if last is None else [last + budget.duration_seconds]
+        return min(ends if start is None else [start, *ends], default=None)
     first = datetime.fromtimestamp(after, zone(budget.timezone)).date() - timedelta(days=1)
     found: list[int] = []
-    last = 0
-    for number in range(HORIZON_SECONDS // 86_400):
-        if found and number > last:
-            break
+    last = HORIZON_SECONDS // 86_400
+    for number in range(last):
         day = first + timedelta(days=number)
-        later = [
-            at for w in budget.windows if w.starts_on(day) for at in _bounds(w, day, budget.timezone) if at > after
-        ]
-        if later and not found:
-            last = number + 2  # a window of a later day may begin before that of an earlier one ends
-        found += later
+        bounds = [at for w in budget.windows if w.starts_on(day) for at in _bounds(w, day, budget.timezone)]
+        if not found and any(at > after for at in bounds):
+            last = number + 2  # a window of a later day may open or close before that of an earlier one
+        found += [at for at in bounds if at > after]
+        if number == last:
+            break
     return min(found, default=None)
 
 
-def _times(budget: Budget, after: int, count: int) -> Iterator[int]:
-    """The next times of the schedule after that epoch second, in its zone, as Debian's cron would run a job."""
+def _next_time(budget: Budget, after: int) -> int | None:
+    """The next time of the schedule after that epoch second, in its zone, as Debian's cron would run a job."""
     from cronsim import CronSim  # only schedules need it
 
     tz = zone(budget.timezone)
     # In an hour that the clock repeats, the search begins with the first pass.
     begin = datetime.fromtimestamp(after, tz).replace(fold=0)
-    for when in CronSim(MACROS.get(budget.schedule, budget.schedule), begin):
-        at = int(when.timestamp())
-        if at > after:
-            yield at
-            count -= 1
-            if not count:
-                return
+    times = (int(when.timestamp()) for when in CronSim(MACROS.get(budget.schedule, budget.schedule), begin))
+    return next((at for at in times if at > after), None)
 
 
 def _contains(window: DailyWindow, wall: datetime) -> bool:
