@@ -127,7 +127,7 @@ def opening_row(opening: Opening, timezone: str) -> tuple[str, ...]:
     end = opening.end
     return (
         _local(opening.start, timezone),
-        "no end" if end is None else _local(end, timezone),
+        "no end" if end is None else _closing(opening.start, end, timezone),
         "" if end is None else span(end - opening.start),
         str(opening.limit),
         "; ".join(_jump(at, timezone) for at in opening.jumps),
@@ -136,6 +136,12 @@ def opening_row(opening: Opening, timezone: str) -> tuple[str, ...]:
 
 def _local(at: int, timezone: str) -> str:
     return f"{dt.datetime.fromtimestamp(at, zone(timezone)):%a %Y-%m-%d %H:%M %Z}"
+
+
+def _closing(start: int, end: int, timezone: str) -> str:
+    """The end, with its day only when it is another one: a change of the clock fits beside it on a narrow terminal."""
+    opens, closes = (dt.datetime.fromtimestamp(at, zone(timezone)) for at in (start, end))
+    return f"{closes:%H:%M %Z}" if opens.date() == closes.date() else _local(end, timezone)
 
 
 def _jump(at: int, timezone: str) -> str:

@@ -31,11 +31,11 @@ def test_openings_around_a_change_of_the_clock_are_marked() -> None:
     ((reasons, openings),) = found.items()
     assert reasons == ("idle", "drifted", "expired", "unhealthy")
     assert openings == [
-        ("Sat 2026-10-24 03:00 CEST", "Sat 2026-10-24 05:00 CEST", "2 h", "5", ""),
-        ("Sun 2026-10-25 02:00 CEST", "Sun 2026-10-25 05:00 CET", "4 h", "5", "Sun 03:00 back to 02:00"),
-        ("Mon 2026-10-26 02:00 CET", "Mon 2026-10-26 05:00 CET", "3 h", "5", ""),
-        ("Tue 2026-10-27 02:00 CET", "Tue 2026-10-27 05:00 CET", "3 h", "5", ""),
-        ("Wed 2026-10-28 02:00 CET", "Wed 2026-10-28 05:00 CET", "3 h", "5", ""),
+        ("Sat 2026-10-24 03:00 CEST", "05:00 CEST", "2 h", "5", ""),
+        ("Sun 2026-10-25 02:00 CEST", "05:00 CET", "4 h", "5", "Sun 03:00 back to 02:00"),
+        ("Mon 2026-10-26 02:00 CET", "05:00 CET", "3 h", "5", ""),
+        ("Tue 2026-10-27 02:00 CET", "05:00 CET", "3 h", "5", ""),
+        ("Wed 2026-10-28 02:00 CET", "05:00 CET", "3 h", "5", ""),
     ]
 
 
@@ -44,7 +44,7 @@ def test_an_hour_that_the_clock_skips_is_left_out() -> None:
     (first, *_) = next(iter(found.values()))
     assert first == (
         "Sun 2026-03-29 03:00 CEST",
-        "Sun 2026-03-29 04:00 CEST",
+        "04:00 CEST",
         "60 min",
         "5",
         "Sun 02:00 forward to 03:00",
@@ -95,3 +95,15 @@ def test_windows_that_are_over_have_no_opening(capsys: pytest.CaptureFixture[str
     (group,) = next_windows(policy, now=at("UTC", "2026-09-21"), workers=2)
     windows._show(policy, group, 2)
     assert "no opening within 400 days" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_change_of_the_clock_is_shown_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    settings = {"timezone": "Europe/Berlin", "removal_windows": "only: Mon-Sun 22:00-05:00"}
+    policy = Settings.from_mapping(settings).policy()
+    (group,) = next_windows(policy, now=at("Europe/Berlin", "2026-10-24 12:00"), workers=2)
+    windows._show(policy, group, 2)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "clock" in shown and "back" in shown
