@@ -155,6 +155,7 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
             "projection_margin_percent=50",
         ),
         ({"schedules": "Mon 09:00-10:60: 4"}, "10:60 is not a time of day"),
+        ({"schedules": "Mon"}, "cannot read window 'Mon', expected e.g. 'Mon-Sat 09:00-21:00: 4'"),
         ({"schedules": "Mon 09:00-24:01: 4"}, "24:01 is not a time of day"),
         ({"custom_metrics": [{"name": "jobs", "query": "q"}]}, "metric jobs has no high and no low"),
         ({"custom_metrics": [{"name": "queue_dept"}]}, "metric queue_dept has no query and no high and no low"),

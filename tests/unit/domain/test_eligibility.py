@@ -225,3 +225,11 @@ def test_without_measured_cpu_the_requests_tell_how_idle_a_worker_is() -> None:
 )
 def test_idle_cpu_is_the_share_that_no_pod_requests(allocatable: int, requested: int, idle: float) -> None:
     assert node(cpu_allocatable_milli=allocatable, cpu_requested_milli=requested).idle_cpu_percent == idle
+
+
+@pytest.mark.parametrize(
+    ("when", "end"), [("alone", ""), ("together", " once the other pods of this worker run there")]
+)
+def test_a_pod_that_fits_nowhere_says_whether_the_others_of_its_worker_are_the_reason(when: str, end: str) -> None:
+    found = reason(blocked("f", f"1000m/900m/{when}/cpu"))
+    assert found == f"shop/orders-db-0 requests 1000m CPU, most free elsewhere is 900m{end}"

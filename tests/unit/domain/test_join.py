@@ -16,6 +16,7 @@ from node_fleet.domain.scale_up.join import (
     back_off_key,
     close_unjoined,
     completed_sentence,
+    console_end,
     final_join_progress,
     join_alerts,
     join_progress,
@@ -227,3 +228,17 @@ def test_a_failure_adds_to_the_back_off_of_what_failed(
     found = scale_up_failure(failure, operation(*slots))  # type: ignore[arg-type]
     assert (found and found["error"]) == error
     assert back_off_key(found) == key
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("", ""),
+        ("one  word\n\n two \n", "one word | two"),
+        ("\n".join("1234567"), "3 | 4 | 5 | 6 | 7"),
+        ("x" * 299 + "yz", "x" * 298 + "yz"),
+    ],
+    ids=["empty", "short", "seven lines", "long"],
+)
+def test_of_a_console_the_last_five_lines_and_300_characters_are_shown(output: str, shown: str) -> None:
+    assert console_end(output) == shown
