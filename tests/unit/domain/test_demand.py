@@ -326,3 +326,12 @@ def test_free_capacity_of_a_usable_worker_counts_only_until_the_scheduler_had_it
     tick = make_tick(snapshot(pending=(shape(3),), workers=crew), Memory(), POLICY, START)
     found = evaluate_pending_pods(tick, {"i-0001": START - age})
     assert found is not None and (found.waiting, found.left) == (3, left)
+
+
+def test_the_order_in_which_a_demand_is_stated_gives_a_shape_no_other_name() -> None:
+    first, second = ("ports", [[80, "TCP", ""]]), ("tolerations", [{"key": "a", "operator": "Exists"}])
+    names = {
+        shape_key(PodShape(cpu_milli=1, memory_mib=1, count=1, demand=dict(each)))
+        for each in ((first, second), (second, first))
+    }
+    assert len(names) == 1

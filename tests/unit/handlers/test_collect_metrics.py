@@ -162,6 +162,14 @@ def test_history_is_fetched_only_in_the_minutes_of_prediction(
     assert one.records.asked == ([(one.clock.time - 14 * 86_400, one.clock.time)] if asked else [])
 
 
+@pytest.mark.parametrize(("needed", "days"), [(13, 14), (14, 15), (30, 31)])
+def test_the_history_has_one_day_more_than_a_prediction_needs(one: FakeServices, needed: int, days: int) -> None:
+    one.settings = Settings(predictive=True, predictive_min_days=needed)
+    one.clock.time = NOW // 3600 * 3600 + 55 * 60
+    collect()
+    assert one.records.asked == [(one.clock.time - days * 86_400, one.clock.time)]
+
+
 def test_the_history_is_rounded_to_one_digit_for_the_payload(
     one: FakeServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
