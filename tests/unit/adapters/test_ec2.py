@@ -175,6 +175,8 @@ def test_the_explicit_version_is_asked_for_and_tagged(fleet: Bench, version: str
     }
     tags = {t["Key"]: t["Value"] for t in asked["TagSpecifications"][0]["Tags"]}
     assert tags["TemplateVersion"] == version and len(answer.launched) == 1
+    (launched,) = fleet.tools.ec2.find(answer.launched).values()
+    assert launched.template_version == version
 
 
 @pytest.mark.parametrize("types", [("t3.small", "t3a.small"), ("t3a.small", "t3.small")])
