@@ -284,6 +284,15 @@ def test_anti_affinity_holds_for_the_pod_that_comes_and_for_the_pod_that_runs() 
     assert refusal(pod("cache"), second, (pod(**apart), first)) == ""
 
 
+@pytest.mark.parametrize("keys", [("rack", HOST), (HOST, "rack")])
+def test_a_term_about_a_label_that_the_node_lacks_does_not_hide_the_next_one(keys: tuple[str, str]) -> None:
+    terms = [{"topologyKey": key, "labelSelector": {"matchLabels": {"app": "db"}}} for key in keys]
+    apart = pod(affinity={"podAntiAffinity": {REQUIRED: terms}})
+    racked = Node("n2", {HOST: "n2", "rack": "r1"}, dict(node("n2").allocatable), ())
+    first = node("n1")
+    assert refusal(apart, first, (pod("db"), first), (pod("db"), racked)) == "anti-affinity"
+
+
 @pytest.mark.parametrize(
     ("constraint", "refused"),
     [
