@@ -73,7 +73,11 @@ class DirectAnswers:
             kind = get_serializer_class(service, model.service_model.resolved_protocol)
             sent = kind(_motos(service).operation_model(operation)).serialize(error)
             raise _as_client_error(client, model, sent["status_code"], sent["body"]) from None
-        return {**found, "ResponseMetadata": dict(METADATA)}
+        answer = {**found, "ResponseMetadata": dict(METADATA)}
+        if operation not in PLAIN:
+            event = f"after-call.{client.meta.service_model.service_id.hyphenize()}.{operation}"
+            client.meta.events.emit(event, http_response=None, parsed=answer, model=model, context={})  # may decode it
+        return answer
 
 
 @functools.cache

@@ -221,6 +221,7 @@ def test_what_botocore_adds_to_a_call_and_leaves_out_of_it_is_added_and_left_out
         ec2.describe_instances(Filters=[])
         ec2.create_tags(Resources=[instance_id], Tags=[{"Key": name, "Value": text} for name, text in TAGS.items()])
         tags = ec2.describe_tags()["Tags"]
+        ec2.get_console_output(InstanceId=instance_id)
     assert differences == []
     assert data["UserData"]["Value"] == base64.b64encode(b"#!/bin/sh").decode()
     assert {tag["Key"]: tag["Value"] for tag in tags} == TAGS
