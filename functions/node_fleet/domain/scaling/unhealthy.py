@@ -53,7 +53,7 @@ def many_unhealthy_alert(text: str) -> Alert:
     return Alert(
         kind=MANY_UNHEALTHY,
         text=f"{text}: node-fleet replaces none of them, because the cause is likely shared. Check the K3s server, the "
-        "network, and what was deployed last; node-fleet explain names the workers. repair_max_percent sets the limit",
+        "network, and what was deployed last. For the workers run: node-fleet explain. The limit is repair_max_percent",
     )
 
 
