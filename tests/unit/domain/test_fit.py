@@ -58,6 +58,8 @@ def refusal(given: Pod, on: Node, *others: tuple[Pod, Node]) -> str:
         ("memory", "1e3", 1000),
         ("memory", "1E", 10**18),
         ("memory", "1500m", 2),
+        ("memory", "5.", 5),
+        ("memory", ".5Ki", 512),
         ("nvidia.com/gpu", "1", 1),
     ],
 )
@@ -65,7 +67,7 @@ def test_a_quantity_is_rounded_up(resource: str, quantity: str, amount: int) -> 
     assert amount_of(resource, quantity) == amount
 
 
-@pytest.mark.parametrize("quantity", ["", "one", "1Qi", "m"])
+@pytest.mark.parametrize("quantity", ["", "one", "1Qi", "m", ".", ".E0", "1.2.3", "+", "E3"])
 def test_what_is_no_quantity_is_refused(quantity: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         amount_of("cpu", quantity)

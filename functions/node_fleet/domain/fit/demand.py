@@ -20,7 +20,8 @@ UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _MOST_DIGITS = 18
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")
+"""The grammar of the API: digits with a point anywhere but alone, an exponent or a suffix."""
 _UNITS = {
     **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T"), -3)},
     **{suffix: Decimal(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
@@ -33,7 +34,7 @@ _UNITS = {
 def amount_of(resource: str, quantity: str) -> int:
     """A Kubernetes quantity, rounded up: millicores of cpu, bytes or pieces of every other resource."""
     found = _QUANTITY.fullmatch(quantity)
-    if found is None or found[2] not in _UNITS or found[1].count(".") > 1 or not any(map(str.isdigit, found[1])):
+    if found is None or found[2] not in _UNITS:
         raise ValueError(f"{quantity!r:.80} is not a quantity")
     number = Decimal(found[1])
     if number.adjusted() > _MOST_DIGITS:
