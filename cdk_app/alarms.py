@@ -19,11 +19,13 @@ class AlarmRule:
     """One alarm. `log_of` with `pattern` counts log lines of that function.
 
     `log_of` "states" uses a metric of Step Functions, and "queue" one of the queue of undelivered events.
-    `threshold` "maximum" means the setting MAX_NODES.
+    `threshold` "maximum" means the setting max_workers. `description`: what happened and its consequence. `action`:
+    what a person can do.
     """
 
     name: str
     description: str
+    action: str
     metric: str
     comparison: ComparisonOperator = AT_LEAST
     threshold: float | str = 1
@@ -40,7 +42,7 @@ class AlarmRule:
     def text(self) -> str:
         """The description that CloudWatch shows and sends."""
         link = f"docs/operations.md, row {self.name}"
-        return f"{self.description} Severity: {self.severity}. Next: {self.next_step}. ({link})"
+        return f"{self.description} {self.action} Severity: {self.severity}. Next: {self.next_step}. ({link})"
 
 
 def _alert_pattern(*kinds: str) -> str:
@@ -51,8 +53,8 @@ def _alert_pattern(*kinds: str) -> str:
 ALARMS = (
     AlarmRule(
         name="NoCompletedTick",
-        description="No run of the autoscaler completed for 10 minutes, so the fleet is not scaled. Open the "
-        "executions of the state machine. If they failed, read the Cause of the newest one. If none "
+        description="No run of the autoscaler completed for 10 minutes, so the fleet is not scaled.",
+        action="Open the executions of the state machine. If they failed, read the Cause of the newest one. If none "
         "started, check that the rule ...-autoscaler-trigger is enabled.",
         metric="ExecutionsSucceeded",
         comparison=BELOW,
@@ -64,8 +66,9 @@ ALARMS = (
     ),
     AlarmRule(
         name="ScalingFailures",
-        description="A run ended with a failure. Open the failed execution: the Cause of its last state names what "
-        "failed and what remains; docs/operations.md lists every failure end.",
+        description="A run ended with a failure.",
+        action="Open the failed execution: the Cause of its last state names what failed and what remains; "
+        "docs/operations.md lists every failure end.",
         metric="ScalingFailures",
         severity="warning",
         next_step="node-fleet cleans up by itself and tries again at the next tick",
@@ -73,8 +76,9 @@ ALARMS = (
     AlarmRule(
         name="PrometheusUnavailable",
         description="No CPU figure for 10 minutes: node-fleet removes no worker and adds workers only up to the "
-        "minimum size. On the server, check that the Prometheus pod runs, that its port answers, and that "
-        "the password in the secret is right.",
+        "minimum size.",
+        action="On the server, check that the Prometheus pod runs, that its port answers, and that the password in the "
+        "secret is right.",
         metric="CpuPercent",
         comparison=BELOW,
         periods=2,
@@ -85,9 +89,9 @@ ALARMS = (
     ),
     AlarmRule(
         name="AtMaximum",
-        description="The fleet has been at max_workers for 15 minutes. If pods are pending, raise max_workers in "
-        "cdk.json and deploy. If none is pending, find the pods whose requests keep the workers from "
-        "being removed.",
+        description="The fleet has been at max_workers for 15 minutes.",
+        action="If pods are pending, raise max_workers in cdk.json and deploy. If none is pending, find the pods whose "
+        "requests keep the workers from being removed.",
         metric="CurrentNodeCount",
         threshold="maximum",
         periods=3,
@@ -97,9 +101,9 @@ ALARMS = (
     ),
     AlarmRule(
         name="JoinFailures",
-        description="A launched worker did not join in time; node-fleet terminates it and tries again. Read the tag "
-        "BootstrapError of the instance and its console output. The usual cause is an old join token in "
-        "Secrets Manager or a rebuilt server.",
+        description="A launched worker did not join in time; node-fleet terminates it and tries again.",
+        action="Read the tag BootstrapError of the instance and its console output. The usual cause is an old join "
+        "token in Secrets Manager or a rebuilt server.",
         metric="JoinFailures",
         log_of="Notify",
         pattern=_alert_pattern("join_failed"),
@@ -108,9 +112,9 @@ ALARMS = (
     ),
     AlarmRule(
         name="DrainFailures",
-        description="A drain failed or timed out. node-fleet reinstates the worker, which then stays in back-off. The "
-        "message names the pod or budget that refused: loosen that budget, or annotate the node with "
-        "cluster-autoscaler.kubernetes.io/scale-down-disabled=true.",
+        description="A drain failed or timed out. node-fleet reinstates the worker, which then stays in back-off.",
+        action="The message names the pod or PodDisruptionBudget that refused: loosen that budget, or annotate the "
+        "node with cluster-autoscaler.kubernetes.io/scale-down-disabled=true.",
         metric="DrainFailures",
         log_of="Notify",
         pattern=_alert_pattern("drain_failed", "drain_unknown", "rbac"),
@@ -119,8 +123,9 @@ ALARMS = (
     ),
     AlarmRule(
         name="QuotaExceeded",
-        description="AWS refused a launch because a quota is used up; the message names the quota. Request an "
-        "increase in Service Quotas (EC2, Running On-Demand or All Spot instances), or lower max_workers.",
+        description="AWS refused a launch because a quota is used up; the message names the quota.",
+        action="Request an increase in Service Quotas (EC2, Running On-Demand or All Spot instances), or lower "
+        "max_workers.",
         metric="QuotaExceeded",
         log_of="Notify",
         pattern=_alert_pattern("quota_exceeded"),
@@ -129,9 +134,9 @@ ALARMS = (
     ),
     AlarmRule(
         name="LockHeld",
-        description="Every tick of the last 30 minutes found the lock held. Find the execution that still runs. If "
-        "none runs, run ./node-fleet unlock, which releases the lock safely and reports the open "
-        "operation.",
+        description="Every tick of the last 30 minutes found the lock held, so no tick scaled the fleet.",
+        action="Find the execution that still runs. If none runs, run ./node-fleet unlock, which releases the lock "
+        "safely and reports the open operation.",
         metric="LockHeld",
         periods=6,
         log_of="AcquireLock",
@@ -143,8 +148,9 @@ ALARMS = (
         name="EventsUndelivered",
         description="EventBridge could not deliver an event: a Spot notice within two minutes, any other notice or a "
         "failed execution within 24 hours. node-fleet did not respond to it; the next tick replaces a worker "
-        "that has ended. Read the event and its error in the queue ...-undelivered-events, and see "
-        "docs/operations.md for what to do with it.",
+        "that has ended.",
+        action="Read the event and its error in the queue ...-undelivered-events, and see docs/operations.md for what "
+        "to do with it.",
         metric="ApproximateNumberOfMessagesVisible",
         statistic="Maximum",
         log_of="queue",

@@ -64,7 +64,7 @@ TypesOption = Annotated[
     typer.Option("--types", help="Compare fleets: t3.small,t3.small+t3.medium, or requirements as JSON; repeatable."),
 ]
 FrontierOption = Annotated[
-    bool, typer.Option("--frontier", help="Replay a grid of WAIT_COST and CHANGE_COST, and recommend one of it.")
+    bool, typer.Option("--frontier", help="Replay a grid of wait_cost and change_cost, and recommend one.")
 ]
 TuningOption = Annotated[bool, typer.Option("--tune", help="Search for the cheapest settings within --limit.")]
 LimitOption = Annotated[float, typer.Option(min=0, help="With --tune: pending pod-minutes a day allowed.")]

@@ -84,7 +84,7 @@ def resume(
         typer.Option("--breaker", help="Close the circuit breaker and end back-offs of launches and removals."),
     ] = False,
     roll_out: Annotated[
-        bool, typer.Option("--roll-out", help="Go on with a roll-out that a failed replacement has stopped.")
+        bool, typer.Option("--roll-out", help="Continue a roll-out that a failed worker has stopped.")
     ] = False,
     worker: Annotated[
         str,
@@ -96,7 +96,7 @@ def resume(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause, close the circuit breaker, go on with a stopped roll-out, or count a worker under notice again."""
+    """End a pause, close the circuit breaker, continue a stopped roll-out, or count a worker under notice again."""
     with opening as target, leaving(MAYBE_DONE):
         if roll_out:
             _resume_roll_out(target, as_json=as_json)
@@ -150,7 +150,7 @@ def _resume_roll_out(target: Target, *, as_json: bool) -> None:
         print_json({"resumed": to_payload(roll_out), "by": person})
         return
     version = target.services.settings.launch_template_version
-    say(f"the roll-out goes on; new workers are launched from version {version} of the launch template again")
+    say(f"the roll-out continues; new workers are launched from version {version} of the launch template again")
 
 
 def _close_breaker(target: Target, *, as_json: bool) -> None:

@@ -54,7 +54,7 @@ def rotate(
         print_json({"workers": ids, "marked": not undo, "by": person})
         return
     if undo:
-        say(f"{count_of(len(ids), 'worker')} no longer marked: {', '.join(ids)}")
+        say(f"the mark is removed from {count_of(len(ids), 'worker')}: {', '.join(ids)}")
         return
     say(f"{count_of(len(ids), 'worker')} marked: {', '.join(ids)}")
     say("the next runs replace them one after the other, within budgets and windows; follow with node-fleet status")

@@ -32,6 +32,7 @@ from node_fleet.domain.disruption.budgets import HORIZON_SECONDS, Opening, next_
 from node_fleet.domain.model.budget import REASONS, Reason
 from node_fleet.domain.model.local_time import zone
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.text import count_of
 
 SHOWN = 5
 
@@ -112,7 +113,7 @@ def as_data(policy: Policy, found: Iterable[Windows], workers: int) -> dict[str,
 
 
 def _show(policy: Policy, group: Windows, workers: int) -> None:
-    title = f"{', '.join(group.reasons)} (times in {policy.timezone}, {workers} workers)"
+    title = f"{', '.join(group.reasons)} (times in {policy.timezone}, {count_of(workers, 'worker')})"
     if not group.openings:
         say(
             f"{title}: no opening within {HORIZON_SECONDS // 86_400} days; these workers stay until a budget is changed"

@@ -101,7 +101,7 @@ def _permission(name: str, grant: Grant) -> tuple[str, ...]:
 
 def _incidents() -> str:
     """Every alarm, alert and error that can reach a person."""
-    rows = [(r.name, "alarm", r.severity, f"{_condition(r)}. {r.description}", r.next_step, "") for r in ALARMS]
+    rows = [(r.name, "alarm", r.severity, f"{_condition(r)}. {r.description}", r.next_step, r.action) for r in ALARMS]
     for kind, incidents in (("alert", ALERTS), ("error", ERRORS)):
         rows += [(one.name, kind, one.severity, one.meaning, one.next_step, one.action) for one in incidents]
     return _table(
@@ -114,7 +114,7 @@ def _condition(rule: AlarmRule) -> str:
     sign = "below" if "LESS" in rule.comparison.name else "at least"
     limit = "max_workers" if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
     minutes = rule.period_seconds * rule.periods // 60
-    names = {"SampleCount": "samples of ", "Minimum": "lowest ", "Maximum": "highest "}
+    names = {"SampleCount": "the number of samples of ", "Minimum": "the lowest ", "Maximum": "the highest "}
     return f"Fires when {names.get(rule.statistic, '')}{rule.metric} is {sign} {limit} for {minutes} minutes"
 
 

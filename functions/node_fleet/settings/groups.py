@@ -89,7 +89,7 @@ class Launches:
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))
     """Which zone a new worker gets: the one with the fewest workers, or each in turn."""
     on_demand_minimum: int = setting("ON_DEMAND_MINIMUM", 0, 0, 1000, old_env="ON_DEMAND_FLOOR")
-    """Workers that are always on-demand instances, before SPOT_PERCENTAGE applies."""
+    """Workers that are always on-demand instances, before spot_percent applies."""
     spot_max_price: str = setting("SPOT_MAX_PRICE", "")
     """The highest Spot price in USD/h; empty: no limit below the on-demand price, with the fewest interruptions."""
     cpu_credits: CpuCredits = setting("CPU_CREDITS", "unlimited", choices=get_args(CpuCredits))

@@ -67,7 +67,7 @@ KEPT = [
     (blocked("n"), {}, 'is annotated safe-to-evict "false"'),
     (blocked("x"), {}, "is annotated karpenter.sh/do-not-disrupt"),
     (blocked("p", "orders"), {}, "allows no disruption now (budget orders)"),
-    (blocked("t", "orders"), {}, "is under two disruption budgets"),
+    (blocked("t", "orders"), {}, "is under two PodDisruptionBudgets"),
     (blocked("e", "12"), {}, "shop/orders-db-0 has been terminating for 12 min"),
     (blocked("o"), {}, "tolerates a cordon"),
     (blocked("w"), {}, 'safe-to-evict "on-completion"'),

@@ -132,7 +132,7 @@ def test_a_message_has_one_row_for_each_kind_the_most_severe_first() -> None:
     assert message.details[0].startswith("at_maximum (critical): The load asks for a worker")
     assert "Next: every run checks again. What you can do: raise `max_workers`" in message.details[0]
     assert message.details[0].endswith("(docs/operations.md, row at_maximum)")
-    assert "You need do nothing" not in message.details[2]
+    assert "You need to do nothing" not in message.details[2]
 
 
 def test_a_kind_of_a_later_version_is_sent_without_a_row() -> None:

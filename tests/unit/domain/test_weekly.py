@@ -169,7 +169,7 @@ def test_hours_that_never_needed_the_minimum_get_a_window_and_the_old_minimum_as
     found = recommended(week(night=4, night_cpu=10), facts(policy=Policy(min_workers=4)), "min_workers")
     assert found is not None
     assert found.setting == "min_workers=1, schedules=Mon-Sun 09:00-21:00: 4"
-    assert found.text == "from 21:00 to 09:00 1 workers are enough instead of 4"
+    assert found.text == "from 21:00 to 09:00 1 worker is enough instead of 4"
     assert found.usd_per_month == pytest.approx(7 * 12 * 3 * CHEAP * 730 / 168)
 
 

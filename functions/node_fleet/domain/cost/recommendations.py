@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from node_fleet.domain.cost.cpu_credits import cheapest_type, mixed_hour
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.week import HOUR_SECONDS, ReportInputs, Spans, idle_hours, mean_cpu
+from node_fleet.domain.model.text import count_of
 
 DAY_HOURS = 24
 LEAST_SAVING_USD = 1.0
@@ -77,10 +78,11 @@ def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation
     if price is None:
         return None
     first, after = window[0], (window[-1] + 1) % DAY_HOURS
+    enough = "is enough" if lower == 1 else "are enough"
     if len(window) == DAY_HOURS:
-        text, setting = f"no hour needed {minimum} workers, {lower} are enough", f"min_workers={lower}"
+        text, setting = f"no hour needed {minimum} workers, {lower} {enough}", f"min_workers={lower}"
     else:
-        text = f"from {first:02d}:00 to {after:02d}:00 {lower} workers are enough instead of {minimum}"
+        text = f"from {first:02d}:00 to {after:02d}:00 {count_of(lower, 'worker')} {enough} instead of {minimum}"
         setting = f"min_workers={lower}, schedules=Mon-Sun {after:02d}:00-{first:02d}:00: {minimum}"
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 

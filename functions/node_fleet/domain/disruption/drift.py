@@ -89,7 +89,7 @@ def expires_at(instance_id: str, launched_at: int, policy: Policy) -> int:
 
 
 def expiry_words(worker: Worker, policy: Policy, now: int) -> str:
-    """Why the worker is expired, for example "older than 86000 s"; empty while it is not."""
+    """Why the worker is expired, for example "86400 s old, its limit is 86000 s"; empty while it is not."""
     at = expires_at(worker.instance_id, worker.launched_at, policy)
     if not at or now < at:
         return ""

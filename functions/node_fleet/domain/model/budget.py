@@ -63,7 +63,7 @@ class Budget:
 
     @property
     def setting(self) -> str:
-        """The environment name of the setting that it comes from."""
+        """The name in cdk.json of the setting that it comes from."""
         return "removal_windows" if self.windows else "disruption_budgets"
 
     @property

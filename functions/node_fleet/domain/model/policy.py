@@ -141,11 +141,11 @@ class Replacements:
     expire_after_seconds: int = setting("EXPIRE_AFTER_SECONDS", 0, 0, 31536000, "s")
     """The age at which a worker is replaced; 0: no limit."""
     expire_jitter_percent: float = setting("EXPIRE_JITTER", 10.0, 0, 50, "%")
-    """How much earlier than EXPIRE_AFTER_SECONDS a worker may expire, so that a fleet does not end together."""
+    """How much earlier than expire_after_seconds a worker may expire, so that a fleet does not end together."""
     repair: bool = setting("REPAIR", True)
-    """Whether a worker that runs but has been unhealthy for UNHEALTHY_SECONDS is replaced."""
+    """Whether a worker that runs but has been unhealthy for unhealthy_seconds is replaced."""
     unhealthy_seconds: int = setting("UNHEALTHY_SECONDS", 1800, 300, 86400, "s")
-    """How long a bad condition of a Node, or an impaired status check of EC2, must last before it is unhealthy."""
+    """How long a bad condition of a Node or an impaired status check of EC2 must last before a worker is unhealthy."""
     repair_max_percent: float = setting("REPAIR_MAX", 20.0, 0, 100, "%")
     """With more unhealthy workers than this, and at least two, none is repaired: the cause is likely shared."""
     bake_seconds: int = setting("BAKE_SECONDS", 300, 0, 86400, "s")

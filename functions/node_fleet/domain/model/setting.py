@@ -31,7 +31,7 @@ class Spec:
         """The allowed values in words, such as "1 to 100 %"; empty when every value of its type is allowed."""
         if self.choices:
             return ", ".join(self.choices)
-        return "" if self.low is None else f"{self.low:g} to {self.high:g}{self.unit and ' ' + self.unit}"
+        return "" if self.low is None else f"{self.low:.10g} to {self.high:.10g}{self.unit and ' ' + self.unit}"
 
 
 def setting(

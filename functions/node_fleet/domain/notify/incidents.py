@@ -29,7 +29,7 @@ class Incident:
     @property
     def sentence(self) -> str:
         """The row in one line, for a message."""
-        do = f"What you can do: {self.action}" if self.action != "nothing" else "You need do nothing"
+        do = f"What you can do: {self.action}" if self.action != "nothing" else "You need to do nothing"
         return f"{self.name} ({self.severity}): {self.meaning} Next: {self.next_step}. {do} ({self.link})"
 
     @property
@@ -49,7 +49,7 @@ ALERTS = (
     _row(
         "at_maximum",
         "critical",
-        "The load asks for a worker and the maximum forbids it: pods stay pending.",
+        "The load asks for a worker and the maximum forbids it: pods stay pending, or the load stays high.",
         "every run checks again",
         "raise `max_workers`, or lower the requests of the pods",
     ),
@@ -70,9 +70,10 @@ ALERTS = (
     _row(
         "drain_failed",
         "warning",
-        "A worker could not be drained: a pod or a disruption budget refused. It is uncordoned and keeps its pods.",
+        "A worker could not be drained: a pod or a PodDisruptionBudget refused. It is uncordoned and keeps its pods; "
+        "one that AWS reclaims ends with its pods.",
         _BACK_OFF,
-        "loosen the budget that the alert names, or annotate the node to keep it",
+        "loosen the PodDisruptionBudget that the alert names, or annotate the node to keep it",
     ),
     _row(
         "drain_unknown",
@@ -198,7 +199,7 @@ ALERTS = (
         "warning",
         "The pods of a drained worker found no place, so the drain was rolled back and the worker is uncordoned.",
         _BACK_OFF,
-        "nothing; when it repeats, set headroom so that removals leave more free capacity",
+        "nothing; when it repeats, set `headroom_workers` so that removals leave more free capacity",
     ),
     _row(
         "pod_too_large",
@@ -253,14 +254,14 @@ ALERTS = (
         "replacement_failed",
         "critical",
         "No replacement was launched for a worker that AWS reclaims.",
-        "the next run launches a worker when pods are pending",
+        "the next run does not count the reclaimed worker, and launches one when the minimum or the load asks for it",
         "read the reason in the alert",
     ),
     _row(
         "roll_out_stopped",
         "critical",
-        "A replacement of the new version did not prove itself, so no further worker is replaced.",
-        "new workers are launched from the last version whose workers joined, until a newer one is deployed",
+        "A worker of the new version did not prove itself, so no further drifted or expired worker is replaced.",
+        "new workers are launched from the last good version, if there is one, until a newer one is deployed",
         "read the reason and the console output, then deploy a newer version or `node-fleet resume --roll-out`",
     ),
     _row(
@@ -322,7 +323,7 @@ ERRORS = (
         "critical",
         "Prometheus cannot be read, and no recent reading is cached. Only the minimum is enforced.",
         _NEXT_RUN,
-        'row "Functions cannot reach Prometheus" below',
+        'see the row "Functions cannot reach Prometheus" of docs/operations.md',
     ),
     _row(
         "ServerNotFoundError",
@@ -357,7 +358,7 @@ ERRORS = (
         "critical",
         "A launch cannot succeed with this configuration.",
         "the next run tries again after a back-off",
-        "the message names the template, subnet or permission: fix it and deploy",
+        "fix the template, subnet or permission that the message names, and deploy",
     ),
     _row(
         "QuotaExceededError",
@@ -371,7 +372,7 @@ ERRORS = (
         "critical",
         "None of the launched workers joined.",
         "they are terminated; the next run launches again after a back-off",
-        'row "Workers do not join" below',
+        'see the row "Workers do not join" of docs/operations.md',
     ),
     _row(
         "TerminationRefusedError",
@@ -386,7 +387,7 @@ ERRORS = (
         "warning",
         "A drain did not end with an empty node. No instance was terminated, and the worker is uncordoned.",
         _BACK_OFF,
-        "the message names the pod or budget",
+        "loosen the PodDisruptionBudget that the message names, or annotate the node to keep it",
     ),
     _row(
         "LeaseLostError",
@@ -438,8 +439,8 @@ ERRORS = (
         "still runs, or the server does not respond), or cannot delete the node of a terminated instance yet.",
         'Lambda retries the event after one and three minutes; after the third failure the topic receives "CleanUp '
         'gave up", and one of the next ticks deletes a remaining node',
-        "nothing at first. For a notice see NoticesOpen. For a node run `sudo /usr/local/bin/k3s kubectl delete node "
-        "INSTANCE_ID` on the server",
+        "nothing at first. For a notice see the row NoticesOpen. For a node run `sudo /usr/local/bin/k3s kubectl "
+        "delete node INSTANCE_ID` on the server",
     ),
     _row(
         "NotificationError",

@@ -153,8 +153,9 @@ def stopped_alert(roll_out: RollOut, configured: str) -> Alert:
         else f"New workers are still launched from version {configured} of the launch template"
     )
     text = (
-        f"the roll-out is stopped: {roll_out.stopped}. No further worker is replaced. {launches}. What you can do: "
-        "deploy a newer version, or, when the cause lies elsewhere and is gone: node-fleet resume --roll-out"
+        f"the roll-out is stopped: {roll_out.stopped}. No further drifted or expired worker is replaced. {launches}. "
+        "What you can do: deploy a newer version, or, when the cause lies elsewhere and is fixed: node-fleet resume "
+        "--roll-out"
     )
     return Alert(kind="roll_out_stopped", text=text)
 
