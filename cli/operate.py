@@ -229,7 +229,7 @@ def _protect(target: Target, order: Protection, length: str) -> list[str]:
     if worker not in {one.instance_id for one in services.ec2.instances()}:
         raise CommandError(f"no worker {worker} in {target.place}", hint="node-fleet status lists the workers")
     if worker not in before and len(before) >= MOST_PROTECTIONS:
-        hint = "end one with --end, or pause the fleet: node-fleet pause"
+        hint = "end one with --end, or pause the fleet: node-fleet pause --reason TEXT"
         raise CommandError(f"{len(before)} workers are protected, which is the limit", hint=hint)
     state = services.state.protect(order)
     removal = next((t for t in state.operation.targets if t.instance_id == worker), None) if state.operation else None

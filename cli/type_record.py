@@ -111,7 +111,7 @@ def _ask(
     if not ordered:
         named = f"{len(selected)} types, of which none has a size and prices that node-fleet knows"
         raise CommandError(
-            f"INSTANCE_REQUIREMENTS={written(requirements)}: EC2 in {cluster.region} selects "
+            f"instance_requirements={written(requirements)}: EC2 in {cluster.region} selects "
             f"{named if selected else 'no type'}",
             hint="widen the ranges or exclude less; node-fleet types shows why each type is excluded",
         )
