@@ -23,6 +23,7 @@ from node_fleet.domain.scaling.roll_out import (
     REPLACE_RULES,
     inspected_in_vain,
     removal_order,
+    removed_in_vain,
     replaceable_workers,
     surge,
 )
@@ -60,6 +61,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         rest = _remember_refusal(services, rest, plan)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(lost or rest.get("alerts")))
     if not plan.targets:
+        rest = rest if decision.replace else _after_no_removal(services, rest)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace or lost))
     operation = _begin(services, run, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
@@ -145,6 +147,14 @@ def _remember_refusal(services: Services, event: dict[str, Any], plan: Plan) -> 
     alert = Alert(kind=f"replaced_worker_kept:{decision.replace}", text=text)
     memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
     return add_alerts(put(event, memory=memory), alerts=alerts)
+
+
+def _after_no_removal(services: Services, event: dict[str, Any]) -> dict[str, Any]:
+    """The event after no idle worker could be removed: outdated workers do not wait for such a removal."""
+    if not replaceable_workers(_tick(services, event)):
+        return event
+    memory, policy = take(event, "memory", Memory), services.settings.policy()
+    return put(event, memory=removed_in_vain(memory, policy, services.clock.now()))
 
 
 def _tick(services: Services, event: dict[str, Any]) -> Tick:

@@ -8,14 +8,23 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.budget import Budget
-from node_fleet.domain.model.memory import BackOff, Memory, Replacement, RollOut
+from node_fleet.domain.model.memory import BackOff, Memory, Replacement, RollOut, newest_memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.scaling import roll_out
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
-from node_fleet.domain.scaling.roll_out import join_failure, resumed, stop, stopped_alert
+from node_fleet.domain.scaling.roll_out import (
+    join_failure,
+    removed_in_vain,
+    replaceable_workers,
+    resumed,
+    stop,
+    stopped_alert,
+)
+from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, idle, pods, snapshot, worker, workers
 
 POLICY = Policy(bake_seconds=300)
@@ -129,6 +138,19 @@ class TestTheFirstStep:
         policy = replace(POLICY, disruption_budgets=(Budget(nodes="0", reasons=("drifted",)),))
         assert "at most 0 workers (drifted)" in held(decided(fleet(), policy=policy))
 
+    def test_a_budget_of_drifted_workers_holds_no_expired_one(self) -> None:
+        budget = Budget(nodes="0", reasons=("drifted",))
+        policy = replace(POLICY, expire_after_seconds=900_000, expire_jitter_percent=0, disruption_budgets=(budget,))
+        expired = worker(7, launched_at=START - 900_000)
+        decision = decided((*fleet(), expired), policy=policy)
+        assert (decision.action, decision.rule, decision.replace) == ("replace", "expired", "i-0007")
+
+    def test_each_reason_asks_the_budgets_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        monkeypatch.setattr(roll_out, "budget_hold", lambda tick, reason: asked.append(reason) or "")
+        tick = make_tick(snapshot(workers=fleet(20, 20), template_version="2"), Memory(), POLICY, START)
+        assert len(replaceable_workers(tick)) == 20 and asked == ["drifted"]
+
     def test_a_budget_of_idle_workers_does_not_hold_it(self) -> None:
         policy = replace(POLICY, idle_seconds=0, disruption_budgets=(Budget(nodes="0", reasons=("idle",)),))
         decision = decide(idle(workers=fleet(), template_version="2"), Memory(), policy, START)
@@ -138,6 +160,15 @@ class TestTheFirstStep:
         policy = replace(POLICY, idle_seconds=0, cooldown_down_seconds=0)
         decision = decide(idle(workers=fleet(), template_version="2"), Memory(), policy, START)
         assert (decision.action, decision.rule) == ("scale_down", "idle")
+
+    def test_after_an_inspection_that_allowed_no_idle_removal_the_roll_out_does_not_wait_for_one(self) -> None:
+        policy = replace(POLICY, idle_seconds=0, cooldown_down_seconds=0)
+        memory = removed_in_vain(Memory(), policy, START)
+        assert decide(idle(workers=fleet(), template_version="2"), memory, policy, START).action == "replace"
+        assert decide(idle(workers=fleet(0, 4), template_version="2"), memory, policy, START).rule == "idle"
+        later = START + policy.drain_back_off_seconds
+        seen = idle(workers=fleet(), template_version="2", at=later, read_at=later)
+        assert decide(seen, memory, policy, later).rule == "idle"
 
     @pytest.mark.parametrize("changes", [{"source": "cached"}, {"read_at": START - 300}, {"source": "none"}])
     def test_without_live_data_nothing_is_replaced(self, changes: dict[str, Any]) -> None:
@@ -180,6 +211,11 @@ class TestTheReplacementProvesItself:
             assert words in alert.text
         again = decided(seen, decision.memory)
         assert again.action == "none" and not [a for a in again.alerts if a.kind == "roll_out_stopped"]
+
+    def test_each_stop_is_reported_also_soon_after_another(self) -> None:
+        memory = replace(step(), alerted={"roll_out_stopped": START - 60, f"roll_out_stopped:{START - 60}": START - 60})
+        decision = decided((*fleet(3, 0), worker(50, "not_ready", not_ready_seconds=60, **NEW), *workers(2)), memory)
+        assert [a.kind for a in decision.alerts if a.kind == "roll_out_stopped"] == ["roll_out_stopped"]
 
     def test_when_other_workers_lost_ready_too_it_waits(self) -> None:
         lost = (worker(50, "not_ready", not_ready_seconds=60), worker(51, "not_ready", not_ready_seconds=60))
@@ -238,9 +274,10 @@ class TestTheMaximum:
     def test_a_removal_that_did_not_happen_ends_the_step(self) -> None:
         assert decided(fleet(2, 2), step(replacement="")).action == "replace"
 
-    def test_at_the_maximum_again_it_waits(self) -> None:
+    def test_a_launch_for_another_reason_takes_its_place_and_the_next_worker_follows(self) -> None:
         decision = decided(fleet(2, 2)[1:], step(replacement=""), replace(POLICY, max_workers=3))
-        assert "at its maximum" in held(decision)
+        assert (decision.action, decision.replace) == ("replace", "i-0001")
+        assert decision.memory.roll_out.current is None
 
 
 class TestTheGoodVersion:
@@ -264,6 +301,27 @@ class TestTheGoodVersion:
         newer = decide(snapshot(workers=fleet(), template_version="3"), Memory(roll_out=stopped), POLICY, START)
         assert newer.action == "replace"
         assert decided(fleet(), Memory(roll_out=resumed(stopped))).action == "replace"
+
+    def test_a_stopped_roll_out_replaces_unhealthy_workers_only(self) -> None:
+        stopped = RollOut(stopped="i-9 never joined", stopped_version="2")
+        ill = worker(90, conditions=("StatusCheckImpaired",), **NEW)
+        seen = snapshot(workers=(*fleet(4, 4), ill), template_version="2")
+        assert replaceable_workers(make_tick(seen, Memory(roll_out=stopped), POLICY, START)) == [
+            ("i-0090", "unhealthy")
+        ]
+
+
+class TestAFailedRun:
+    """What is stored when a step fails after it closed its operation: the payload then lacks what it recorded."""
+
+    def test_a_recorded_replacement_is_kept(self) -> None:
+        assert newest_memory(step(), Memory()).roll_out == step().roll_out
+        assert newest_memory(Memory(), step()).roll_out == step().roll_out
+
+    def test_a_stop_is_kept_whoever_recorded_it(self) -> None:
+        stopped = Memory(roll_out=stop(RollOut(), "it failed", "2"))
+        assert newest_memory(stopped, Memory()).roll_out == stopped.roll_out
+        assert newest_memory(step(), stopped).roll_out == stopped.roll_out
 
 
 def launched(outcome: Any, **changes: Any) -> Operation:

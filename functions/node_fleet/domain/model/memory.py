@@ -160,11 +160,13 @@ class RollOut:
     retry_at: until then (epoch) no worker is inspected again, because none could be replaced. good_version: the last
     version of the launch template whose workers joined and stayed Ready. stopped: why no further worker is replaced
     while stopped_version is deployed; empty when nothing is stopped. lost: replacements in a row that ended before they
-    had proved themselves.
+    had proved themselves. first_until: until then (epoch) a step comes before removals of idle workers, because an
+    inspection allowed none of those.
     """
 
     current: Replacement | None = None
     retry_at: int = 0
+    first_until: int = 0
     good_version: str = ""
     stopped: str = ""
     stopped_version: str = ""
@@ -215,12 +217,19 @@ class Memory:
 def newest_memory(stored: Memory, carried: Memory) -> Memory:
     """What a failed run must remember, from the state item and from its payload.
 
-    A step that failed after it had closed its operation has stored a cooldown stamp or a back-off that the payload
-    lacks; the payload must not overwrite it.
+    A step that failed after it had closed its operation has stored a cooldown stamp, a back-off or a replacement that
+    the payload lacks; the payload must not overwrite it.
     """
     if stored.last_action_at > carried.last_action_at:
         return stored
     known = {entry.key: entry for entry in carried.back_offs}
     later = [e for e in stored.back_offs if e.key not in known or known[e.key].failures < e.failures]
     kept = tuple(e for e in carried.back_offs if e.key not in {entry.key for entry in later})
-    return replace(carried, back_offs=(*kept, *later))
+    return replace(carried, back_offs=(*kept, *later), roll_out=_newest_roll_out(stored.roll_out, carried.roll_out))
+
+
+def _newest_roll_out(stored: RollOut, carried: RollOut) -> RollOut:
+    """A stop is kept whoever recorded it; else a step of the state item, which a later run ends when it is over."""
+    if stored.stopped != carried.stopped:
+        return stored if stored.stopped and not carried.stopped else carried
+    return stored if stored.current is not None else carried

@@ -27,7 +27,7 @@ from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimu
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
 from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
-from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, surge
+from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, goes_first, surge
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
 from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
@@ -85,7 +85,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         change.checks.append(many)
     step = evaluate_roll_out(tick, outdated, pending_pods, minimum.workers)
     found = alerts.standing_alerts(tick, pending_pods, change.streaks)
-    found += [(alert.kind, alert) for alert in step.alerts]
+    found += [(f"{alert.kind}:{tick.now}", alert) for alert in step.alerts]  # each stop is reported
     found += [(MANY_UNHEALTHY, many_unhealthy_alert(many_ill))] if many_ill else []
     outcome = (
         _raise_to_minimum(tick, minimum, change, found)
@@ -191,7 +191,7 @@ def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
 def _remove_or_replace(tick: Tick, step: RollOutStep, change: DesiredChange) -> _Outcome | None:
     """Rules 4 and 5. A removal that waits for its cooldown will take an outdated worker, so none is replaced before."""
     removal = _remove(tick, change)
-    if removal is not None and removal.blocked_by != ("budget",):
+    if removal is not None and removal.blocked_by != ("budget",) and not goes_first(tick, step):
         return removal
     return _roll_out(tick, step, change) or removal
 

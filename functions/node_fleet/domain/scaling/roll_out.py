@@ -101,8 +101,9 @@ def surge(tick: Tick) -> int:
 
 def replaceable_workers(tick: Tick) -> list[tuple[str, ReplaceReason]]:
     """Id and reason of each outdated worker that may be replaced now, the first first."""
-    found = (o for o in outdated_workers(tick) if is_replaceable(tick, o) and not budget_hold(tick, o.reason))
-    return [(o.worker.instance_id, o.reason) for o in found]
+    found = [o for o in outdated_workers(tick) if is_replaceable(tick, o)]
+    held = _held_reasons(tick, tick.memory.roll_out, found)
+    return [(o.worker.instance_id, o.reason) for o in found if not held[o.reason]]
 
 
 def removal_order(tick: Tick) -> list[str]:
@@ -116,6 +117,17 @@ def inspected_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
     """The memory after an inspection that allowed no replacement: the next one waits as after a failed drain."""
     retry_at = now + policy.drain_back_off_seconds
     return replace(memory, roll_out=replace(memory.roll_out, retry_at=retry_at))
+
+
+def removed_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
+    """The memory after no idle worker could be removed: until then the roll-out does not wait for such a removal."""
+    first_until = now + policy.drain_back_off_seconds
+    return replace(memory, roll_out=replace(memory.roll_out, first_until=first_until))
+
+
+def goes_first(tick: Tick, step: RollOutStep) -> bool:
+    """Whether this step comes before a removal of idle workers, because the last inspection allowed none of those."""
+    return step.action != "none" and tick.memory.roll_out.first_until > tick.now
 
 
 def stop(roll_out: RollOut, why: str, version: str) -> RollOut:
@@ -188,11 +200,9 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
     replaced = [o for o in facts.outdated if is_replaceable(tick, o)]
     if not replaced:
         return RollOutStep(after=roll_out)
-    first = replaced[0]
-    if first.reason != "unhealthy" and roll_out.is_stopped(tick.snapshot.template_version):
-        text = f"{first.sentence}, not replaced: the roll-out is stopped: {roll_out.stopped}"
-        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
-    if why := _hold(facts) or budget_hold(tick, first.reason):
+    held = _held_reasons(tick, roll_out, replaced)
+    first = next((o for o in replaced if not held[o.reason]), replaced[0])
+    if why := held[first.reason] or _hold(facts):
         text = f"{first.sentence}, not replaced now: {why}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
     if roll_out.retry_at > tick.now:
@@ -220,7 +230,8 @@ def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOut
     worker, launched = workers.get(current.worker), workers.get(current.replacement)
     done = RollOutStep(after=replace(roll_out, current=None))
     if not current.replacement:
-        return done if worker else _launch_removed(facts, roll_out, current)
+        # At the maximum, a launch for another reason has taken its place.
+        return _launch_removed(facts, roll_out, current) if worker is None and tick.headroom else done
     if launched is None:
         return _lost(tick, roll_out, current)
     if launched.under_notice:
@@ -261,9 +272,7 @@ def _remove(facts: _Facts, roll_out: RollOut, outdated: Outdated, current: Repla
 
 def _launch_removed(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOutStep:
     """The worker was removed first, at the maximum: its replacement is launched as soon as a launch is allowed."""
-    tick = facts.tick
-    why = "the fleet is at its maximum" if not tick.headroom else _hold(replace(facts, minimum=0))
-    if why:
+    if why := _hold(replace(facts, minimum=0)):
         text = f"{current.worker} is removed, its replacement is not launched now: {why}"
         return RollOutStep(after=roll_out, check=_check(_reason(current), "hold", text))
     check = _check(_reason(current), "up", f"{current.worker} is removed, its replacement is launched")
@@ -319,6 +328,15 @@ def _hold(facts: _Facts) -> str:
     if len(tick.usable) < minimum:
         return f"{count_of(len(tick.usable), 'usable worker')}, under the effective minimum of {minimum}"
     return ""
+
+
+def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -> dict[Reason, str]:
+    """For each reason of these workers why none is replaced for it now; empty when one may be."""
+    reasons: set[Reason] = {o.reason for o in outdated}
+    stopped = ""
+    if roll_out.is_stopped(tick.snapshot.template_version):
+        stopped = f"the roll-out is stopped: {roll_out.stopped}"
+    return {r: (stopped if r != "unhealthy" else "") or budget_hold(tick, r) for r in reasons}
 
 
 def budget_hold(tick: Tick, reason: Reason) -> str:
