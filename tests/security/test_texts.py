@@ -21,9 +21,10 @@ from cli import output
 from node_fleet.adapters.prometheus.http import MAX_ANSWER_BYTES
 from node_fleet.domain.interruption.announcement import read_announcement
 from node_fleet.domain.model.errors import InvalidInputError, MetricsUnavailableError
+from node_fleet.domain.model.secret_text import redacted
 from node_fleet.domain.model.text import printable
 from node_fleet.domain.notify.alert_input import read_alert
-from node_fleet.domain.notify.slack_blocks import redacted, text_payload
+from node_fleet.domain.notify.slack_blocks import text_payload
 from node_fleet.payload import UNPACKED_BYTES, unpacked
 from tests.support.fake_prometheus import NOW, Bench
 

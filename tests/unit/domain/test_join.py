@@ -230,6 +230,13 @@ def test_a_failure_adds_to_the_back_off_of_what_failed(
     assert back_off_key(found) == key
 
 
+def test_the_end_of_a_console_shows_no_secret_also_where_it_is_cut() -> None:
+    token = f"K10{'ab' * 32}::server:{'c' * 40}"
+    shown = console_end(f"+ k3s agent --token={token}\njoin {token}\nPassword: hunter2 {'x' * 250}")
+    assert "ab" * 8 not in shown and "ccc" not in shown and "hunter2" not in shown
+    assert "join [removed] | [removed]" in shown
+
+
 @pytest.mark.parametrize(
     ("output", "shown"),
     [

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from node_fleet.domain.cost.tariff import Currency
+from node_fleet.domain.model.secret_text import redacted
 from node_fleet.domain.model.text import printable
 from node_fleet.domain.notify.message import Message
 
@@ -25,17 +26,6 @@ UNCOUNTED = ("interruption", "weekly")
 
 _SIGNS = {"info": "ℹ️", "success": "✅", "warning": "⚠️", "error": "🔴"}  # noqa: RUF001 - the sign is meant
 _BROKEN_ENTITY = re.compile(r"&[a-z]{0,3}$")
-_SECRETS = (
-    re.compile(r"https://hooks\.slack\.com/\S+"),
-    re.compile(r"\bK10[0-9a-f]{16,}::\S+"),
-    re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    re.compile(r"(?i)\b(?:basic|bearer)\s+[A-Za-z0-9+/=_.~-]{8,}"),
-    re.compile(r"(?i)\b[\w-]*(?:secret|session)[_-]?(?:access[_-]?)?(?:key|token)\b\"?\s*[=:]\s*\"?[^\s\",;]+"),
-    re.compile(r"(?<![A-Za-z0-9/+=])(?=\S*[A-Z])(?=\S*[a-z])(?=\S*[0-9])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"),
-    re.compile(r"(?i)(?<=authorization: )\S+ \S+"),
-    re.compile(r"(?i)(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
-    re.compile(r"(?i)\b(?:password|passwd|secret|token|api[_-]?key)\b\"?\s*[=:]\s*\"?[^\s\",;]+"),
-)
 
 
 def text_payload(text: str, subject: str) -> dict[str, Any]:
@@ -103,13 +93,6 @@ def dashboard_link(cluster_id: str, region: str) -> str:
 def escaped(text: str) -> str:
     """The text with Slack's three control characters as entities and without secrets."""
     return printable(redacted(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def redacted(text: str) -> str:
-    """The text without strings in the form of a secret: webhook addresses, join tokens, access keys, passwords."""
-    for pattern in _SECRETS:
-        text = pattern.sub("[removed]", text)
-    return text
 
 
 def cut(text: str, limit: int) -> str:

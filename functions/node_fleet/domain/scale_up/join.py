@@ -138,8 +138,10 @@ def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ..
 
 
 def console_end(output: str) -> str:
-    """The last lines of a console in one line, short enough for a message."""
-    lines = [" ".join(line.split()) for line in printable(output).splitlines()]
+    """The last lines of a console in one line, short enough for a message, without what looks like a secret."""
+    from node_fleet.domain.model.secret_text import redacted  # only a worker that failed has a console
+
+    lines = [" ".join(redacted(line).split()) for line in printable(output).splitlines()]
     return " | ".join([line for line in lines if line][-CONSOLE_LINES:])[-CONSOLE_CHARACTERS:]
 
 
