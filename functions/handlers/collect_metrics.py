@@ -75,12 +75,12 @@ def _launch_image(services: Services, known_image: LaunchImage, version: str, no
     """The image of today's launches, asked at most once an hour. A refusal leaves what was known of that version."""
     if not services.settings.launch_template_id or not is_image_due(known_image, version, now):
         return known_image
-    image_id = known_image.image_id if known_image.version == version else ""
+    kept = known_image if known_image.version == version else LaunchImage(version=version)
     try:
-        image_id = services.ec2.launch_image(version)
+        return LaunchImage(version=version, image_id=services.ec2.launch_image(version), at=now, answered_at=now)
     except Ec2Error as error:
         logger.warning("the image of new workers is unknown, so images are not compared", problem=str(error))
-    return LaunchImage(version=version, image_id=image_id, at=now)
+    return replace(kept, at=now)
 
 
 def _read(

@@ -94,7 +94,7 @@ class Ec2Fleet:
             answer = self._client.describe_launch_template_versions(
                 LaunchTemplateId=self._settings.launch_template_id, Versions=[version], ResolveAlias=True
             )
-        image = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("ImageId", "")
+        image = next((one["LaunchTemplateData"].get("ImageId", "") for one in answer["LaunchTemplateVersions"]), "")
         return "" if image.startswith("resolve:") else image
 
     def impaired(self, before: int) -> frozenset[str]:

@@ -67,6 +67,7 @@ def launch_facts(settings: Settings, image: LaunchImage, version: str) -> Launch
         template_id=settings.launch_template_id,
         template_version=version if settings.launch_template_id else "",
         image_id=image.image_id if image.version == version else "",
+        image_at=image.answered_at,
         bootstrap_hash=settings.bootstrap_hash if is_configured else "",
         k3s_version=settings.k3s_version if is_configured else "",
         subnet_ids=tuple(settings.zones.values()),

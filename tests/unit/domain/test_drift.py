@@ -46,6 +46,7 @@ TODAY = LaunchFacts(
     template_id="lt-1",
     template_version="4",
     image_id="ami-2",
+    image_at=START + 1,
     bootstrap_hash="b2",
     k3s_version="v1.35.5+k3s1",
     subnet_ids=("subnet-1", "subnet-2"),
@@ -73,6 +74,12 @@ def test_a_worker_as_it_would_be_launched_today_has_no_difference() -> None:
 )
 def test_each_difference_is_named_with_both_values(change: dict[str, str], words: str) -> None:
     assert differences(replace(CURRENT, **change), TODAY) == (words,)
+
+
+@pytest.mark.parametrize(("launched_at", "differs"), [(START, True), (START + 1, False), (START + 60, False)])
+def test_a_worker_launched_after_the_image_was_named_may_have_a_newer_one(launched_at: int, differs: bool) -> None:
+    own = replace(CURRENT, image_id="ami-3", launched_at=launched_at)
+    assert bool(differences(own, TODAY)) is differs
 
 
 def test_several_differences_are_all_named() -> None:

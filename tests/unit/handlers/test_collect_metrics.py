@@ -287,7 +287,7 @@ def test_a_worker_of_an_older_template_is_shown_with_what_differs(templated: Fak
     (worker,) = snapshot.workers
     assert worker.template_version == "3"
     assert worker.drift == "launch template version 3, today 4; image ami-1, today ami-2"
-    assert snapshot.launch_image == LaunchImage(version="4", image_id="ami-2", at=NOW)
+    assert snapshot.launch_image == LaunchImage(version="4", image_id="ami-2", at=NOW, answered_at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -305,14 +305,15 @@ def test_the_image_that_the_memory_knows_is_not_asked_again_within_the_hour(
     assert snapshot.launch_image.image_id == ("ami-2" if questions else "ami-3")
 
 
-@pytest.mark.parametrize(("version", "image"), [("4", "ami-3"), ("3", "")])
+@pytest.mark.parametrize(("version", "image", "answered_at"), [("4", "ami-3", 7), ("3", "", 0)])
 def test_a_refusal_of_ec2_never_fails_the_reading_and_leaves_what_was_known_of_that_version(
-    templated: FakeServices, version: str, image: str
+    templated: FakeServices, version: str, image: str, answered_at: int
 ) -> None:
     templated.ec2.error = Ec2Error("EC2: cannot read version 4: UnauthorizedOperation")
-    snapshot = collect(memory=to_payload(Memory(launch_image=LaunchImage(version=version, image_id="ami-3"))))
+    known = LaunchImage(version=version, image_id="ami-3", answered_at=7)
+    snapshot = collect(memory=to_payload(Memory(launch_image=known)))
     assert snapshot.source == "live"
-    assert snapshot.launch_image == LaunchImage(version="4", image_id=image, at=NOW)
+    assert snapshot.launch_image == LaunchImage(version="4", image_id=image, at=NOW, answered_at=answered_at)
 
 
 def test_with_drift_off_nothing_is_compared(templated: FakeServices) -> None:

@@ -19,11 +19,16 @@ IMAGE_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFacts:
-    """What a worker would be launched from today. An empty value is unknown and is compared with nothing."""
+    """What a worker would be launched from today. An empty value is unknown and is compared with nothing.
+
+    image_at: when EC2 named the image. A later worker may have a newer one, so its image is compared after the next
+    answer only.
+    """
 
     template_id: str = ""
     template_version: str = ""
     image_id: str = ""
+    image_at: int = 0
     bootstrap_hash: str = ""
     k3s_version: str = ""
     subnet_ids: tuple[str, ...] = ()
@@ -45,7 +50,7 @@ def _differences(instance: Instance, today: LaunchFacts) -> Iterator[str]:
         ("launch template version", instance.template_version, today.template_version if same_template else ""),
         ("K3s", instance.k3s_version, today.k3s_version),
         ("bootstrap", instance.bootstrap_hash, today.bootstrap_hash),
-        ("image", instance.image_id, today.image_id),
+        ("image", instance.image_id, today.image_id if instance.launched_at < today.image_at else ""),
     )
     for name, own, wanted in pairs:
         if own and wanted and own != wanted:

@@ -133,11 +133,15 @@ class Worker(NodeUsage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchImage:
-    """The image that a version of the launch template gives, as EC2 answered at `at`; empty when it is unknown."""
+    """The image that a version of the launch template gives; empty when it is unknown.
+
+    at: when EC2 was asked last. answered_at: when it named this image, before any refusals.
+    """
 
     version: str = ""
     image_id: str = ""
     at: int = 0
+    answered_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
