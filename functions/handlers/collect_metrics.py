@@ -46,7 +46,8 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     image = _launch_image(services, memory.launch_image, version, now)
     snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image)
     if services.settings.launch_template_id:
-        snapshot = replace(snapshot, template_version=configured)
+        template_id = services.settings.launch_template_id
+        snapshot = replace(snapshot, template_id=template_id, template_version=configured)
     if services.settings.repair and is_status_due(memory, now, services.settings.interval_seconds):
         snapshot = with_status_checks(snapshot, _impaired(services, now))
     if lost := lost_replacement(snapshot, memory.roll_out.current):

@@ -53,7 +53,8 @@ def _stop_roll_out(services: Services, memory: Memory, operation: Operation | No
     """
     if operation is None:
         return memory, None
-    why, configured = join_failure(memory.roll_out, operation), services.settings.launch_template_version
+    configured = services.settings.launch_template_version
+    why = join_failure(memory.roll_out, operation, configured)
     if not why:
         now = services.clock.now()
         return record_replacement(memory, operation, now) if operation.replaces else memory, None

@@ -109,6 +109,13 @@ def test_the_snapshot_shows_the_words_and_the_version_of_each_worker() -> None:
     ]
 
 
+@pytest.mark.parametrize(("own", "today", "version"), [("lt-1", "lt-1", "4"), ("lt-0", "lt-1", ""), ("", "lt-1", "4")])
+def test_a_version_of_another_template_is_none_that_can_be_launched(own: str, today: str, version: str) -> None:
+    seen = snapshot(workers=workers(2), template_id=today)
+    shown = with_drift(seen, (replace(CURRENT, template_id=own),), LaunchFacts())
+    assert shown.workers[1].template_version == version
+
+
 @pytest.mark.parametrize(
     ("known", "due"),
     [

@@ -295,6 +295,14 @@ class TestTheGoodVersion:
         stopped = RollOut(good_version="1", stopped="x", stopped_version="2")
         assert decided(fleet(2, 2), Memory(roll_out=stopped)).memory.roll_out.good_version == "1"
 
+    def test_the_versions_of_another_launch_template_are_forgotten(self) -> None:
+        old = RollOut(good_version="12", stopped="x", stopped_version="2", template_id="lt-0")
+        seen, today = fleet(2, 0), {"template_id": "lt-1"}
+        after = decided(seen, Memory(roll_out=old), **today).memory.roll_out
+        assert (after.template_id, after.good_version, after.stopped) == ("lt-1", "1", "")
+        first = decided(seen, Memory(roll_out=replace(old, template_id="")), **today).memory.roll_out
+        assert (first.template_id, first.good_version, first.stopped) == ("lt-1", "12", "x")
+
     def test_a_stopped_roll_out_names_its_cause_and_ends_with_a_newer_version_or_by_hand(self) -> None:
         stopped = RollOut(good_version="1", stopped="i-9 never joined", stopped_version="2")
         assert "the roll-out is stopped: i-9 never joined" in held(decided(fleet(), Memory(roll_out=stopped)))
@@ -387,6 +395,12 @@ class TestTheEndOfALaunch:
         self, operation: Operation, good: str, stops: bool
     ) -> None:
         assert bool(join_failure(RollOut(good_version=good), operation)) is stops
+
+    def test_a_failure_of_the_good_version_does_not_allow_the_stopped_one_again(self) -> None:
+        stopped = RollOut(good_version="1", stopped="x", stopped_version="2")
+        assert not join_failure(stopped, launched("unjoined", template_version="1"), "2")
+        assert join_failure(stopped, launched("unjoined", template_version="2"), "2")
+        assert join_failure(stopped, launched("unjoined", template_version="3"), "3")
 
     def test_the_reason_has_the_end_of_the_console_and_the_kept_worker(self) -> None:
         why = join_failure(RollOut(), launched("unjoined", console="k3s: exit 1"))

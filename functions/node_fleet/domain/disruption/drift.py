@@ -62,7 +62,10 @@ def _differences(instance: Instance, today: LaunchFacts) -> Iterator[str]:
 
 
 def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchFacts) -> Snapshot:
-    """The snapshot with the template version of each worker, and its differences in words."""
+    """The snapshot with the template version of each worker, and its differences in words.
+
+    A version of another launch template than the configured one is none that can be launched.
+    """
     ours: Mapping[str, Instance] = {i.instance_id: i for i in instances}
 
     def drifted(worker: Worker) -> Worker:
@@ -70,7 +73,8 @@ def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchF
         if instance is None:
             return worker
         words = "; ".join(differences(instance, today))
-        return replace(worker, template_version=instance.template_version, drift=words)
+        is_ours = instance.template_id in ("", snapshot.template_id) or not snapshot.template_id
+        return replace(worker, template_version=instance.template_version if is_ours else "", drift=words)
 
     return replace(snapshot, workers=tuple(drifted(w) for w in snapshot.workers))
 

@@ -161,7 +161,7 @@ class RollOut:
     version of the launch template whose workers joined and stayed Ready. stopped: why no further worker is replaced
     while stopped_version is deployed; empty when nothing is stopped. lost: replacements in a row that ended before they
     had proved themselves. first_until: until then (epoch) a step comes before removals of idle workers, because an
-    inspection allowed none of those.
+    inspection allowed none of those. template_id: of the launch template whose versions these are.
     """
 
     current: Replacement | None = None
@@ -171,6 +171,7 @@ class RollOut:
     stopped: str = ""
     stopped_version: str = ""
     lost: int = 0
+    template_id: str = ""
 
     def is_stopped(self, version: str) -> bool:
         """Whether the roll-out of this version is stopped."""

@@ -259,9 +259,9 @@ class Snapshot(FleetLoad):
     unlisted: why the API could not be asked which pods are pending; empty when it was, or when none is. unschedulable:
     the number of pending pods in Prometheus where `pending` is the API's list, which leaves out pods of DaemonSets.
     worker_labels, worker_taints: what all workers of the fleet have in common. set_aside: removals that cannot be
-    finished now; their instances are no workers. launch_image: what new workers are launched from. template_version:
-    the configured version of the launch template, empty when it is unknown. console: the end of the console output of a
-    replacement that lost Ready.
+    finished now; their instances are no workers. launch_image: what new workers are launched from. template_id,
+    template_version: the configured launch template and its version, empty when unknown. console: the end of the console
+    output of a replacement that lost Ready.
     """
 
     at: int
@@ -283,6 +283,7 @@ class Snapshot(FleetLoad):
     worker_labels: dict[str, str] = field(default_factory=dict)
     worker_taints: tuple[dict[str, Any], ...] = ()
     launch_image: LaunchImage = LaunchImage()
+    template_id: str = ""
     template_version: str = ""
     console: str = ""
 

@@ -140,12 +140,15 @@ def resumed(roll_out: RollOut) -> RollOut:
     return replace(roll_out, stopped="", stopped_version="", retry_at=0)
 
 
-def join_failure(roll_out: RollOut, operation: Operation) -> str:
+def join_failure(roll_out: RollOut, operation: Operation, configured: str = "") -> str:
     """Why a failed launch stops the roll-out; empty when it says nothing about the version that was launched.
 
     It does when an instance never joined, and either replaces an outdated worker or is of another version than the last
-    good one. A refusal of EC2, or an instance that AWS ended for lack of capacity, stops nothing.
+    good one. A refusal of EC2, or an instance that AWS ended for lack of capacity, stops nothing. While the configured
+    version is stopped, a failure of another one must not allow it again.
     """
+    if roll_out.is_stopped(configured) and operation.template_version not in ("", configured):
+        return ""
     never_joined = [slot for slot in operation.slots if slot.outcome == "unjoined"]
     is_new = bool(roll_out.good_version) and operation.template_version not in ("", roll_out.good_version)
     if not never_joined or not (operation.replaces or is_new):
@@ -174,7 +177,7 @@ def stopped_alert(roll_out: RollOut, configured: str) -> Alert:
 
 def _with_good_version(tick: Tick) -> RollOut:
     """The roll-out with the configured version as the good one, as soon as one of its workers has proved itself."""
-    roll_out, configured = tick.memory.roll_out, tick.snapshot.template_version
+    roll_out, configured = _of_this_template(tick), tick.snapshot.template_version
     proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
     if not tick.live or not proven:
         return roll_out
@@ -184,6 +187,15 @@ def _with_good_version(tick: Tick) -> RollOut:
     if not roll_out.good_version and older:
         return replace(roll_out, good_version=max(older, key=lambda version: (len(version), version)))
     return roll_out
+
+
+def _of_this_template(tick: Tick) -> RollOut:
+    """The roll-out, without the versions of a launch template that is not the configured one any more."""
+    roll_out, template_id = tick.memory.roll_out, tick.snapshot.template_id
+    if not tick.live or template_id in ("", roll_out.template_id):
+        return roll_out
+    known = replace(resumed(roll_out), good_version="") if roll_out.template_id else roll_out
+    return replace(known, template_id=template_id)
 
 
 def _has_proved_itself(tick: Tick, worker: Worker) -> bool:
