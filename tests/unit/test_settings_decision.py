@@ -35,6 +35,10 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
     ("raw", "expected"),
     [
         (
+            {"expire_after_seconds": 750, "expire_jitter_percent": 20},
+            "expire_after_seconds=750: a replacement would expire before it has proved itself",
+        ),
+        (
             {"cpu_down_percent": 70, "cpu_up_percent": 70},
             "cpu_down_percent=70 must be below cpu_up_percent=70",
         ),
@@ -172,6 +176,10 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
 )
 def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(raw: dict[str, Any], expected: str) -> None:
     assert expected in problem(**raw)
+
+
+def test_a_worker_may_expire_as_soon_as_its_replacement_has_proved_itself() -> None:
+    assert Settings.from_mapping({"expire_after_seconds": 751, "expire_jitter_percent": 20}).expire_after_seconds == 751
 
 
 def test_everything_that_is_wrong_is_reported_at_once() -> None:

@@ -137,6 +137,16 @@ def _decision_problems(s: SettingValues) -> list[str]:
     for w in s.schedules:
         if w.minimum > s.max_workers:
             found.append(f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}")
+    youngest, needed = (
+        s.expire_after_seconds * (1 - s.expire_jitter_percent / 100),
+        s.join_limit_seconds + s.bake_seconds,
+    )
+    if s.expire_after_seconds and youngest <= needed:
+        found.append(
+            f"EXPIRE_AFTER_SECONDS={s.expire_after_seconds}: a replacement would expire before it has proved itself, "
+            f"and workers would be replaced without end: expected over JOIN_LIMIT_SECONDS={s.join_limit_seconds} and "
+            f"BAKE_SECONDS={s.bake_seconds} together, also EXPIRE_JITTER={s.expire_jitter_percent:g} % earlier"
+        )
     thresholds = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
     thresholds += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
     for label, down, up in thresholds:
