@@ -19,11 +19,13 @@ from node_fleet.domain.model.errors import (
     ServerNotFoundError,
     ServerUnreachableError,
 )
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, cordons_to_undo, given_up, may_close
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import Message, Outcome
 from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.domain.scale_up.launch import reservations_to_release
+from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
 from node_fleet.logs import logger
 from node_fleet.payload import to_payload
 from node_fleet.services import Services, load_services
@@ -111,9 +113,19 @@ def _close(services: Services, run: Run, operation: Operation) -> str:
     remaining = [why for target in cordons_to_undo(operation) if (why := _uncordon(services, operation, target))]
     if remaining:
         return f"gave up {operation.operation_id}; the next run rolls back the rest: {'; '.join(remaining)}"
-    services.state.unreserve(reservations_to_release(operation, services.clock.now()))
-    services.state.close_operation(run, services.state.load().memory)
+    now = services.clock.now()
+    services.state.unreserve(reservations_to_release(operation, now))
+    services.state.close_operation(run, _memory(services.state.load().memory, operation, now))
     return f"closed {operation.operation_id}"
+
+
+def _memory(memory: Memory, operation: Operation, now: int) -> Memory:
+    """The memory, with what the operation did for an outdated worker: a later run goes on from there."""
+    if not operation.replaces:
+        return memory
+    if operation.kind == "scale_up":
+        return record_replacement(memory, operation, now)
+    return record_replaced(memory, operation, now) if operation.removed else memory
 
 
 def _uncordon(services: Services, operation: Operation, target: Target) -> str:

@@ -17,6 +17,7 @@ from node_fleet.domain.model.errors import (
     StateStoreError,
 )
 from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target, resume_state
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance
@@ -150,6 +151,26 @@ def test_a_scale_up_is_closed_and_releases_the_reservations_it_did_not_use(fleet
     state = fleet.state()
     assert state.operation is None
     assert [r.key for r in state.reservations] == ["up-1:1"], "EC2 may not list that instance yet"
+
+
+def test_what_a_dead_run_did_for_an_outdated_worker_is_remembered(fleet: Bench) -> None:
+    slot = LaunchSlot(
+        number=1,
+        zone="a",
+        subnet_id="s",
+        instance_type="t3.small",
+        market="spot",
+        outcome="launched",
+        instance_id="i-1",
+    )
+    replacing: dict[str, Any] = {"replaces": "i-00000000", "replace_reason": "drifted"}
+    growth = replace(removal(), operation_id="up-1", kind="scale_up", phase="verify", slots=(slot,), **replacing)
+    for operation, replacement in ((growth, "i-1"), (replace(removal("forgotten"), **replacing), "")):
+        fleet.tools.state.save_operation(held(fleet), operation)
+        assert "closed" in cleaned(number=operation.operation_id)
+        current = fleet.state().memory.roll_out.current
+        assert current is not None and (current.worker, current.replacement) == ("i-00000000", replacement)
+        fleet.tools.state.release(fleet.begin(DEAD), Memory())
 
 
 def test_delivered_twice_or_by_another_event_it_does_its_work_once(fleet: Bench) -> None:

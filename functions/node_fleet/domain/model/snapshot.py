@@ -260,8 +260,8 @@ class Snapshot(FleetLoad):
     the number of pending pods in Prometheus where `pending` is the API's list, which leaves out pods of DaemonSets.
     worker_labels, worker_taints: what all workers of the fleet have in common. set_aside: removals that cannot be
     finished now; their instances are no workers. launch_image: what new workers are launched from. template_id,
-    template_version: the configured launch template and its version, empty when unknown. console: the end of the console
-    output of a replacement that lost Ready.
+    template_version: the configured launch template and its version, empty when unknown. console: the end of the
+    console output of a replacement that lost Ready.
     """
 
     at: int
