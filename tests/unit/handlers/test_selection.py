@@ -132,6 +132,17 @@ def test_a_run_that_removes_no_worker_is_reported_when_it_was_to_replace_one(
     assert select_nodes(payload, None)["selection"]["notify"] is notify
 
 
+@pytest.mark.parametrize(("drift", "first"), [("image", True), ("", False)])
+def test_when_no_idle_worker_can_be_removed_outdated_workers_do_not_wait_for_that(
+    services: FakeServices, drift: str, first: bool
+) -> None:
+    seen = tuple(worker(i, drift=drift) for i in (A, B, C))
+    kept = inspection_text(*(worker_line(i, "RCW", "?") for i in (A, B, C)))
+    answered = select(services, kept, snapshot=Snapshot(at=NOW, source="live", pending=(), workers=seen))
+    assert answered["selection"]["status"] == "none"
+    assert (take(answered, "memory", Memory).roll_out.first_until > NOW) is first
+
+
 def test_a_decision_without_a_count_selects_one_worker(services: FakeServices) -> None:
     services.settings = Settings(min_workers=0, max_targets=3)
     payload = services.payload(inspection=inspected(ALL_FREE))
