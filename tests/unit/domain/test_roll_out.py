@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.scale_down.eligibility import Eligibility
+from node_fleet.domain.scale_down.selection import choose_replaced
 from node_fleet.domain.scaling import roll_out
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
@@ -247,6 +250,14 @@ class TestTheReplacementProvesItself:
         policy = replace(POLICY, min_workers=5)
         assert "effective minimum of 5" in held(decided(fleet(2, 3), step(), policy))
 
+    def test_a_worker_that_accepts_no_pods_does_not_count_for_the_minimum_that_holds_its_removal(self) -> None:
+        ill = worker(7, "unjoined", conditions=("StatusCheckImpaired",), **NEW)
+        decision = decided(
+            (ill, *fleet(0, 4)), step(worker="i-0007", reason="unhealthy"), replace(POLICY, min_workers=4)
+        )
+        assert (decision.action, decision.replace) == ("scale_down", "i-0007")
+        assert "effective minimum of 4" in held(decided(fleet(1, 3), step(), replace(POLICY, min_workers=4)))
+
     def test_a_removal_that_failed_is_tried_again_and_given_up_after_three(self) -> None:
         def failed(times: int) -> Decision:
             back_offs = (BackOff(key="node:i-0000", failures=times, until=START + 60),)
@@ -259,6 +270,13 @@ class TestTheReplacementProvesItself:
         seen = pods(1, cpu_milli=10)
         decision = decided((*fleet(2, 2), worker(70, "joining", launched_at=START)), step(), pending=seen)
         assert decision.action == "none"
+
+    @pytest.mark.parametrize(("usable", "removed"), [(("a", "b"), True), (("a", "i-7"), False), (("a",), False)])
+    def test_the_removal_leaves_the_minimum_of_usable_workers(self, usable: tuple[str, ...], removed: bool) -> None:
+        candidate: Any = SimpleNamespace(instance=SimpleNamespace(instance_id="i-7"))
+        found = Eligibility(candidates=(candidate,), kept=(), usable=usable)
+        plan = choose_replaced(found, [("i-7", "unhealthy")], minimum=2, removed="i-7")
+        assert bool(plan.targets) is removed and ("at_min" in plan.sentence) is not removed
 
 
 class TestTheMaximum:

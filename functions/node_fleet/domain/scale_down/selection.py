@@ -81,7 +81,7 @@ def choose_replaced(
     for instance_id, reason in workers:
         if (removed and instance_id != removed) or instance_id not in eligible:
             continue
-        if len(eligibility.usable) <= minimum and removed:
+        if removed and not stays_above(minimum, eligibility.usable, (instance_id,)):
             text = f"at_min: {len(eligibility.usable)} usable workers, minimum {minimum}"
             return Plan(targets=(), sentence=text)
         targets = (eligible[instance_id],) if removed else ()

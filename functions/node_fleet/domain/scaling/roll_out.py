@@ -272,7 +272,7 @@ def _remove(facts: _Facts, roll_out: RollOut, outdated: Outdated, current: Repla
     why = _hold(facts) or budget_hold(tick, outdated.reason)
     if failed:
         why = f"its removal failed, next try in {failed.until - tick.now} s"
-    elif not why and len(tick.usable) <= minimum:
+    elif not why and sum(w.instance_id != current.worker for w in tick.usable) < minimum:
         why = f"{count_of(len(tick.usable), 'usable worker')}, not above the effective minimum of {minimum}"
     if why:
         text = f"{current.worker} is replaced by {current.replacement}, not removed now: {why}"
