@@ -148,6 +148,11 @@ class TestTheFirstStep:
         decision = decided((*fleet(), expired), policy=policy)
         assert (decision.action, decision.rule, decision.replace) == ("replace", "expired", "i-0007")
 
+    def test_without_budgets_an_unhealthy_worker_is_replaced_although_no_worker_has_joined(self) -> None:
+        ill = worker(7, "unjoined", conditions=("StatusCheckImpaired",), **NEW)
+        tick = make_tick(snapshot(workers=(ill,), template_version="2"), Memory(), POLICY, START)
+        assert replaceable_workers(tick) == [("i-0007", "unhealthy")]
+
     def test_each_reason_asks_the_budgets_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []
         monkeypatch.setattr(roll_out, "budget_hold", lambda tick, reason: asked.append(reason) or "")

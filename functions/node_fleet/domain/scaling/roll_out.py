@@ -353,6 +353,8 @@ def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -
 
 def budget_hold(tick: Tick, reason: Reason) -> str:
     """The budget that allows no disruption for that reason now; empty when one more is allowed."""
+    if not tick.policy.budgets:
+        return ""
     allowance = allowance_for(tick, reason)
     return "" if allowance.number else held_text(tick, allowance, reason)
 
