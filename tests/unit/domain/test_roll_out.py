@@ -149,7 +149,7 @@ class TestTheFirstStep:
         assert (decision.action, decision.rule, decision.replace) == ("replace", "expired", "i-0007")
 
     def test_without_budgets_an_unhealthy_worker_is_replaced_although_no_worker_has_joined(self) -> None:
-        ill = worker(7, "unjoined", conditions=("StatusCheckImpaired",), **NEW)
+        ill = worker(7, "unjoined", node_name="i-0007", conditions=("StatusCheckImpaired",), **NEW)
         tick = make_tick(snapshot(workers=(ill,), template_version="2"), Memory(), POLICY, START)
         assert replaceable_workers(tick) == [("i-0007", "unhealthy")]
 
