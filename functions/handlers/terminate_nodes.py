@@ -21,7 +21,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return the `operation`. A second call terminates the same instance again, which changes nothing.
 
     Raises:
-        DrainFailedError: the worker is not empty, its cordon is missing, or the minimum or the headroom would break.
+        DrainFailedError: the worker is not empty, its cordon is missing, its replacement is lost, or the minimum or the
+            headroom would break.
         PausedError: an operator pauses the fleet or protects the worker. Nothing was done.
         TerminationRefusedError: EC2 refuses for good; the record then says that the termination never began.
     """
@@ -73,6 +74,11 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
     if not stays_above(minimum, judged.usable, leaving):
         left = len(set(judged.usable) - set(leaving))
         raise DrainFailedError(f"at_min: only {left} usable workers would remain, the minimum is {minimum}")
+    current = state.memory.roll_out.current
+    launched = current.replacement if operation.replaces and current and current.worker == target.instance_id else ""
+    if launched and launched not in judged.usable:
+        why = f"its replacement {launched} is not usable any more"
+        raise DrainFailedError(f"worker {target.instance_id} was not terminated: {why}")
     if target.not_ready or operation.budget_reason != "idle":
         return  # a replaced worker takes no capacity away
     if text := missing_headroom(services.settings.policy(), inspection, frozenset(judged.usable) - frozenset(leaving)):

@@ -23,7 +23,7 @@ from node_fleet.domain.model.errors import (
     TerminationRefusedError,
 )
 from node_fleet.domain.model.fleet_state import FleetState
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.payload import from_payload, take
 from node_fleet.settings import Settings
@@ -159,6 +159,27 @@ def test_no_headroom_keeps_a_worker_that_has_its_replacement(drained: FakeServic
     operation = drained.state.item.operation
     assert operation is not None
     drained.state.item = replace(drained.state.item, operation=replace(operation, replace_reason="drifted"))
+    drained.run(terminate_nodes)
+    assert drained.ec2.terminated == [A]
+
+
+@pytest.mark.parametrize(
+    ("reason", "lost", "refused"), [("drifted", True, True), ("drifted", False, False), ("", True, False)]
+)
+def test_a_worker_whose_replacement_is_lost_during_its_drain_is_not_terminated(
+    drained: FakeServices, reason: Any, lost: bool, refused: bool
+) -> None:
+    drained.settings = Settings(min_workers=1)
+    current = Replacement(worker=A, reason="drifted", replacement=B)
+    item, operation = drained.state.item, drained.state.item.operation
+    assert operation is not None
+    operation = replace(operation, replaces=A if reason else "", replace_reason=reason)
+    drained.state.item = replace(item, operation=operation, memory=Memory(roll_out=RollOut(current=current)))
+    if lost:
+        drained.notice(B)
+    if refused:
+        assert_refused(drained, f"its replacement {B} is not usable any more")
+        return
     drained.run(terminate_nodes)
     assert drained.ec2.terminated == [A]
 
