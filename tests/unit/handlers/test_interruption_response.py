@@ -15,6 +15,8 @@ from handlers.notify_response import handler as notify_response
 from handlers.start_deadline_drain import handler as start_drain
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.errors import PausedError, ServerUnreachableError
+from node_fleet.domain.model.memory import Memory, RollOut
+from node_fleet.domain.model.memory import Replacement as Current
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.scale_down.lost_volumes import LostVolume
@@ -168,6 +170,29 @@ def test_a_worker_that_a_scale_down_removes_gets_no_replacement(fleet: Bench) ->
     payload = fleet.interrupted()
     removed(fleet, payload["interruption"]["instance_id"])
     assert no_replacement(fleet, payload, "none") == "a scale-down already removes this worker"
+
+
+@pytest.mark.settings(max_workers=4)
+@pytest.mark.parametrize("case", ["stays", "removed", "ended", "other", "unhealthy"])
+def test_a_reclaimed_replacement_gets_none_while_the_worker_that_it_was_to_replace_runs(
+    fleet: Bench, case: str
+) -> None:
+    old, launched = fleet.running(1), fleet.running(2)
+    other = "i-0ffffffff" if case == "other" else launched.instance_id
+    current = Current(
+        worker=old.instance_id, reason="unhealthy" if case == "unhealthy" else "drifted", replacement=other
+    )
+    run = fleet.begin()
+    fleet.tools.state.release(run, Memory(roll_out=RollOut(current=current)))
+    payload = fleet.interrupted(launched)
+    if case == "removed":
+        removed(fleet, old.instance_id)
+    if case == "ended":
+        fleet.tools.ec2.terminate([old.instance_id])
+    if case == "stays":
+        assert no_replacement(fleet, payload, "none") == f"{old.instance_id}, which it was to replace, still runs"
+    else:
+        assert launch_replacement(payload, None)["replacement"]["status"] == "launched"
 
 
 def test_a_pause_that_comes_while_ec2_refuses_the_first_pool_prevents_the_next_request(
