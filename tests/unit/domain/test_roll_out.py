@@ -194,6 +194,13 @@ class TestTheReplacementProvesItself:
         else:
             assert (decision.rule, decision.replace, decision.workers_after) == ("drifted", "i-0000", 4)
 
+    def test_the_bake_time_counts_from_the_time_at_which_it_was_first_seen_usable(self) -> None:
+        seen = fleet(2, 3, launched_at=START - 320)
+        assert held(decided(seen, step())) == "i-0050 replaces i-0000, Ready 0 of 300 s"
+        known = replace(step(), fresh={"i-0050": START - 299})
+        assert held(decided(seen, known)) == "i-0050 replaces i-0000, Ready 299 of 300 s"
+        assert decided(seen, replace(step(), fresh={"i-0050": START - 300})).replace == "i-0000"
+
     def test_the_surplus_worker_does_not_make_the_fleet_idle_above_its_minimum(self) -> None:
         policy = replace(POLICY, idle_seconds=0, cooldown_down_seconds=0, min_workers=4)
         seen = idle(workers=fleet(2, 3), template_version="2")

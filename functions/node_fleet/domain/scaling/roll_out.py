@@ -25,6 +25,7 @@ from node_fleet.domain.scaling.cooldown import (
     evaluate_set_aside,
 )
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.memory_update import newly_usable
 from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
@@ -250,7 +251,7 @@ def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOut
         return done
     if launched.phase in LOST_PHASES:
         return _failed(tick, roll_out, current, launched)
-    seconds = tick.now - current.since
+    seconds = tick.now - max(current.since, newly_usable(tick).get(current.replacement, 0))
     if launched.phase != "usable" or seconds < tick.policy.bake_seconds:
         text = f"{current.replacement} replaces {current.worker} and is {launched.phase}"
         if launched.phase == "usable":
