@@ -236,5 +236,6 @@ def _code(text: bytes, name: str, compiled: Path) -> types.CodeType:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the simulator, which then ends this process
     with tempfile.TemporaryDirectory(prefix="node-fleet-python-") as folder:
         _Server(int(sys.argv[1]), Path(folder)).serve()

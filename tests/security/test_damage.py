@@ -27,7 +27,6 @@ def test_each_limit_of_the_table_names_a_test_that_exists(row: list[str]) -> Non
 
 
 def test_the_table_names_the_defaults_of_the_settings() -> None:
-    stated = {name: int(value) for name, value in re.findall(r"([A-Z_]{6,}) \((\d+)\)", SECTION)}
-    names = {"MAX_NODES": "max_workers", "MAX_TARGETS": "max_targets", "MAX_ROUNDS": "max_rounds"}
-    names |= {"INTERVAL_SECONDS": "interval_seconds"}
-    assert stated == {env: getattr(Settings(), name) for env, name in names.items()}
+    stated = {name: int(value) for name, value in re.findall(r"([a-z]+_[a-z]+)`? \((\d+)\)", SECTION)}
+    names = ("max_workers", "max_targets", "max_rounds", "interval_seconds")
+    assert stated == {name: getattr(Settings(), name) for name in names}

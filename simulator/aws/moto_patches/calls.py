@@ -17,7 +17,7 @@ from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 from simulator.aws.faults import FaultRule, Faults, connection_error, wire_error
 from simulator.aws.lambdas import InvocationKilledError
 from simulator.aws.moto_patches import expect, swapped
-from simulator.aws.moto_patches.direct import OWNERS, DirectAnswers
+from simulator.aws.moto_patches.direct import DirectAnswers, has_method
 from simulator.aws.moto_patches.ec2 import Ec2Side
 from simulator.aws.moto_patches.speed import json_copy
 from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
@@ -76,8 +76,8 @@ class WatchedCalls:
         return result
 
     def _send_or_answer(self, client: Any, call: AwsCall) -> Any:
-        """Calls of most services have no wire, unless a fault must arrive by it."""
-        if self._faults.may_strike(call) or call.service not in OWNERS:
+        """Calls of most services have no wire, unless a fault must arrive by it or moto has no method for them."""
+        if self._faults.may_strike(call) or not has_method(call.service, call.operation):
             return self._api_call(client, call.operation, call.parameters)
         send = functools.partial(self._answer, functools.partial(self._answer_directly, client, call), "")
         return self._describe(call, send) if call.operation == "DescribeInstances" else send()

@@ -88,6 +88,12 @@ def owner_of(service: str) -> type[Any]:
 
 
 @functools.cache
+def has_method(service: str, operation: str) -> bool:
+    """False for other services, and for an operation that moto lacks."""
+    return service in OWNERS and hasattr(owner_of(service), method_name(operation))
+
+
+@functools.cache
 def method_name(operation: str) -> str:
     """The method of an operation."""
     return str(camelcase_to_underscores(operation))

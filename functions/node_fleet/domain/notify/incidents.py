@@ -185,7 +185,7 @@ ALERTS = (
         "warning",
         "The instance is terminated, but its Node could not be deleted.",
         "one of the next runs deletes it",
-        "nothing at first; later `kubectl delete node NAME` on the server",
+        "nothing at first; later, on the server: `sudo /usr/local/bin/k3s kubectl delete node NAME`",
     ),
     _row(
         "not_ready",
