@@ -73,7 +73,8 @@ def test_a_worker_is_inspected_then_its_replacement_launched_and_after_the_bake_
 def test_every_worker_is_replaced_in_turn(outdated: Stage) -> None:
     outdated.tick_until(lambda run: images(outdated) == ["ami-good"] * 3, limit=20)
     outdated.ticks(2)
-    assert outdated.state().memory.roll_out == RollOut(good_version="2")
+    template_id = outdated.deployment.resources.setting("LAUNCH_TEMPLATE_ID")
+    assert outdated.state().memory.roll_out == RollOut(template_id=template_id, good_version="2")
     nothing_left_behind(outdated)
 
 
