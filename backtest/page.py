@@ -168,12 +168,12 @@ def render(study: Study, said: str = "") -> str:
     """
     script = SCRIPT.replace("charts.need", json.dumps(NEED)).replace("ALPHABET", json.dumps(ALPHABET))
     times = _Times()
-    charts = {"time": _over_time(study, times), "map": _map(study)}
+    charts = {"time": _over_time(study, times), "map": cost_and_waiting(study)}
     packed = json.dumps({"charts": charts, "times": times.lists}, separators=(",", ":"))
     return render_page(
         TEMPLATE.replace("SCRIPT", script),
         trusted=(_library(),),
-        packed={"library": _packed(_library()), "charts": _packed(packed)},
+        packed={"library": compressed(_library()), "charts": compressed(packed)},
         units=UNITS,
         name=study.load.name,
         style=Markup(STYLE),
@@ -185,7 +185,7 @@ def render(study: Study, said: str = "") -> str:
     )
 
 
-def _packed(text: str) -> tuple[str, int]:
+def compressed(text: str) -> tuple[str, int]:
     """The text for the page, compressed and in base 85 without characters that HTML escapes; and the bytes in it."""
     data = gzip.compress(text.encode(), 9, mtime=0)
     return base64.b85encode(data, pad=True).decode().translate(_SAFE), len(data)
@@ -242,14 +242,14 @@ def _need(study: Study, times: _Times) -> dict[str, Any]:
     return {"x": times.place_of(at), "y": needed, "name": NEED, "legendgroup": NEED, "line": line, "fill": "tozeroy"}
 
 
-def _look(number: int) -> tuple[str, str, str]:
+def look_of(number: int) -> tuple[str, str, str]:
     """Colour, dash and symbol of the policy of that place."""
     turn = number // len(COLOURS) % len(DASHES)
     return COLOURS[number % len(COLOURS)], DASHES[turn], SYMBOLS[turn]
 
 
 def _lines(measures: Measures, number: int, visible: bool | str, times: _Times) -> list[dict[str, Any]]:
-    colour, dash, _ = _look(number)
+    colour, dash, _ = look_of(number)
     common = {
         "x": times.place_of([point.at for point in measures.points]),
         "name": measures.policy,
@@ -262,7 +262,7 @@ def _lines(measures: Measures, number: int, visible: bool | str, times: _Times) 
     return [workers, pending]
 
 
-def _map(study: Study) -> dict[str, Any]:
+def cost_and_waiting(study: Study) -> dict[str, Any]:
     """Each policy as a point of cost and waiting, the configuration as a star, and a line through the best of them."""
     every = (*study.results, study.bound)
     best = sorted((study.times_bound(m), m.avoidable_per_day) for m in study.results if not _is_beaten(study, m))
@@ -285,7 +285,7 @@ def _map(study: Study) -> dict[str, Any]:
 
 def _point(study: Study, measures: Measures, number: int) -> dict[str, Any]:
     """The names stand in the legend: beside the points they would cover each other."""
-    colour, _, symbol = _look(number)
+    colour, _, symbol = look_of(number)
     is_configured = measures is study.configured
     return {
         "x": [study.times_bound(measures)],

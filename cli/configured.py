@@ -48,6 +48,23 @@ def clusters_of(raw: Any) -> tuple[ClusterConfig, ...]:
         raise ConfigurationError([str(error)]) from error
 
 
+def cluster_named(cluster_id: str) -> ClusterConfig:
+    """The cluster's entry in cdk.json.
+
+    Raises:
+        CommandError: cdk.json has a mistake, or no such cluster.
+    """
+    try:
+        clusters = configured_clusters()
+    except ConfigurationError as error:
+        raise CommandError(str(error), hint="correct cdk.json") from error
+    found = next((one for one in clusters if one.cluster_id == cluster_id), None)
+    if found is None:
+        known = ", ".join(one.cluster_id for one in clusters)
+        raise CommandError(f"cdk.json has no cluster {cluster_id}", hint=f"give --cluster with one of these: {known}")
+    return found
+
+
 def configured(cluster_id: str) -> ClusterConfig | None:
     """The cluster's entry in cdk.json; None without one, or while cdk.json has a mistake."""
     try:

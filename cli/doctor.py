@@ -56,7 +56,7 @@ def _join_token(target: Target) -> str:
 def checks(target: Target, token_secret: str) -> Iterator[Check]:
     """The checks in the order in which a run needs the things."""
     settings = target.services.settings
-    yield Check("state table", lambda: state(target), "run cdk deploy; the table's name is DYNAMODB_TABLE")
+    yield Check("state table", lambda: state(target), "run cdk deploy; the table is the setting state_table")
     yield Check("history and events", lambda: tables(target), "run cdk deploy")
     yield Check("ticks", lambda: ticks(target), "enable the rule that starts the workflow")
     yield Check("K3s server", lambda: server(target), f"tag the server Role={settings.server_role_tag} and start it")
@@ -226,7 +226,7 @@ def topic(target: Target) -> Finding:
     """The topic exists."""
     arn = target.services.settings.topic_arn
     if not arn:
-        fix = "set SNS_TOPIC_ARN by deploying"
+        fix = "run cdk deploy, which sets the topic"
         return Finding(name="message topic", verdict="warn", saw="none: no message is sent", fix=fix)
     target.client("sns").get_topic_attributes(TopicArn=arn)
     return Finding(name="message topic", verdict="ok", saw=arn.rsplit(":", 1)[-1])

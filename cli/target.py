@@ -98,8 +98,9 @@ def on_cluster(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that name a cluster. Its first argument opens the target: `with opening as target`.
 
-    `at` is the default of --at: the moment of the scenario at which the command has something to show; a function takes
-    the command's own arguments.
+    An option that the command has as a parameter too, such as `cluster`, is given to it as well. `at` is the default of
+    --at: the moment of the scenario at which the command has something to show; a function takes the command's own
+    arguments.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,7 +108,8 @@ def on_cluster(
             chosen = {option.name: given.pop(option.name) for option in options}
             if callable(at):
                 chosen["at"] = chosen["at"] or at(given)
-            command(open_target(**chosen), **given)
+            shared = {name: value for name, value in chosen.items() if name in asked}
+            command(open_target(**chosen), **given, **shared)
 
         options = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -120,7 +122,9 @@ def on_cluster(
             )
         ]
         _, *own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [*own, *options]
+        asked = {one.name for one in own}
+        names = {one.name for one in options}
+        parameters = [*(one for one in own if one.name not in names), *options]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -14,24 +14,10 @@ from typing import Annotated, Any, get_args
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cdk_app.config import ConfigurationError
-from cli.configured import configured_clusters
+from cli.configured import cluster_named
 from cli.live_prices import CurrentPrices, live_prices
-from cli.output import CommandError, WrongUseError, note, print_json, say, table
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    Deployed,
-    JsonOption,
-    LocalOption,
-    RegionOption,
-    ScenarioOption,
-    Target,
-    maker_of_clients,
-    open_target,
-)
+from cli.output import WrongUseError, note, print_json, say, table
+from cli.target import Deployed, JsonOption, Opening, Target, maker_of_clients, on_cluster
 from cli.type_choice import Choice, TypeLine
 from cli.type_lookup import LOOKUP_ACTION, types_of_ec2
 from cli.type_record import Recording, record_types
@@ -66,14 +52,7 @@ class Source:
     @classmethod
     def of_configuration(cls, cluster_id: str, *, local: bool) -> Source:
         """The settings of cdk.json, with prices of the account unless `local`."""
-        try:
-            found = next((one for one in configured_clusters() if one.cluster_id == cluster_id), None)
-        except ConfigurationError as error:
-            raise CommandError(str(error), hint="correct cdk.json") from error
-        if found is None:
-            raise CommandError(
-                f"cdk.json has no cluster {cluster_id}", hint="give --cluster with one of its cluster ids"
-            )
+        found = cluster_named(cluster_id)
         client = None if local else maker_of_clients(found.region)
         return cls(settings=found.settings, zones=found.zones, client=client, now=time.time())
 
@@ -88,9 +67,14 @@ def register(app: typer.Typer) -> None:
     )(types)
 
 
+@on_cluster(at="14m")
 def types(
-    named: Annotated[list[str] | None, typer.Argument(help="Further instance types to list.")] = None,
+    opening: Opening,
     *,
+    cluster: str,
+    region: str,
+    local: bool,
+    named: Annotated[list[str] | None, typer.Argument(help="Further instance types to list.")] = None,
     vcpus: Annotated[str, typer.Option("--vcpus", help="Required vCPUs, such as 2 or 2-4.")] = "",
     memory: Annotated[str, typer.Option("--memory", help="Required memory in GiB, such as 4-16.")] = "",
     architecture: Annotated[str, typer.Option("--architecture", help="x86_64 or arm64.")] = "",
@@ -103,11 +87,6 @@ def types(
     pod_memory: Annotated[int, typer.Option("--pod-memory", min=1, help="Requests of a pod: MiB.")] = 128,
     configured: Annotated[bool, typer.Option("--configured", help="Use cdk.json, not the deployed settings.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Record what EC2 selects for cdk.json.")] = False,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
     """List instance types with size, CPU baseline, prices, the pods that they take, and why a type is excluded."""
@@ -129,7 +108,7 @@ def types(
     if configured:
         show_types(Source.of_configuration(cluster, local=local), given, names, pod, as_json=as_json)
         return
-    with open_target(cluster=cluster, region=region, local=local, scenario=scenario, at=at) as target:
+    with opening as target:
         show_types(Source.of_target(target), given, names, pod, as_json=as_json)
 
 

@@ -13,21 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cdk_app.config import ConfigurationError
-from cli.configured import configured_clusters
-from cli.output import CommandError, print_json, say, table
+from cli.configured import cluster_named
+from cli.output import print_json, say, table
 from cli.status import span
-from cli.target import (
-    DEFAULT_CLUSTER,
-    DEFAULT_SCENARIO,
-    AtOption,
-    ClusterOption,
-    JsonOption,
-    LocalOption,
-    RegionOption,
-    ScenarioOption,
-    open_target,
-)
+from cli.target import JsonOption, on_cluster
+from cli.target import Opening as TargetOpening
 from node_fleet.domain.disruption.budgets import HORIZON_SECONDS, Opening, next_openings
 from node_fleet.domain.model.budget import REASONS, Reason
 from node_fleet.domain.model.local_time import zone
@@ -52,22 +42,20 @@ class Windows:
     openings: tuple[Opening, ...]
 
 
+@on_cluster(at="14m")
 def windows(
+    opening: TargetOpening,
     *,
+    cluster: str,
     configured: Annotated[bool, typer.Option("--configured", help="Use cdk.json, not the deployed settings.")] = False,
-    cluster: ClusterOption = DEFAULT_CLUSTER,
-    region: RegionOption = "",
-    local: LocalOption = False,
-    scenario: ScenarioOption = DEFAULT_SCENARIO,
-    at: AtOption = "14m",
     as_json: JsonOption = False,
 ) -> None:
     """List the next five times at which workers may be removed or replaced, with changes of the clock marked."""
     if configured:
-        policy, now = _configured_policy(cluster), int(time.time())
+        policy, now = cluster_named(cluster).settings.policy(), int(time.time())
         workers = policy.min_workers
     else:
-        with open_target(cluster=cluster, region=region, local=local, scenario=scenario, at=at) as target:
+        with opening as target:
             policy = target.services.settings.policy()
             workers, now = len(target.services.ec2.instances()), target.services.clock.now()
     found = next_windows(policy, now=now, workers=workers)
@@ -152,13 +140,3 @@ def _jump(at: int, timezone: str) -> str:
     skipped = (after.utcoffset() or dt.timedelta()) - (before.utcoffset() or dt.timedelta())
     way = "forward" if skipped > dt.timedelta() else "back"
     return f"{before + dt.timedelta(seconds=1):%a %H:%M} {way} to {after:%H:%M}"
-
-
-def _configured_policy(cluster_id: str) -> Policy:
-    try:
-        found = next((one for one in configured_clusters() if one.cluster_id == cluster_id), None)
-    except ConfigurationError as error:
-        raise CommandError(str(error), hint="correct cdk.json") from error
-    if found is None:
-        raise CommandError(f"cdk.json has no cluster {cluster_id}", hint="give --cluster with one of its cluster ids")
-    return found.settings.policy()

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.interruption.response import DeadlineDrain, Interruption
+from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.operation import Target
-from node_fleet.domain.scale_down.drain import DrainLimits, judge_drain
+from node_fleet.domain.scale_down.drain import judge_drain
 from node_fleet.domain.scale_down.lost_volumes import LostVolume
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services

@@ -14,9 +14,9 @@ from node_fleet.domain.interruption.response import (
     needs_no_replacement,
     replacement_of,
     replacement_operation,
+    worker_to_replace,
 )
 from node_fleet.domain.model.errors import PausedError
-from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.logs import logger
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
@@ -36,7 +36,8 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
     state = services.state.load()
     if needs_no_replacement(state.operation, interruption.instance_id):
         return Replacement(status="none", detail="a scale-down already removes this worker")
-    if worker := _outdated_that_stays(services, state, interruption.instance_id):
+    worker = worker_to_replace(state, interruption.instance_id)
+    if worker and services.ec2.states([worker])[worker] == "running":
         return Replacement(status="none", detail=f"{worker}, which it was to replace, still runs")
     if interruption.slot is None:
         return Replacement(status="failed", detail="every pool is in back-off after a refusal of EC2")
@@ -53,21 +54,6 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
     )
     operation = launcher.launch(launcher.reserve(recover_by_tag(services.ec2, operation)))
     return replacement_of(operation)
-
-
-def _outdated_that_stays(services: Services, state: FleetState, instance_id: str) -> str:
-    """The outdated worker that this instance was launched for, while nothing removes it; else empty.
-
-    No run terminates it without a usable replacement, so the fleet has its size without the reclaimed one.
-    """
-    current = state.memory.roll_out.current
-    if current is None or current.replacement != instance_id or current.reason == "unhealthy":
-        return ""
-    if current.worker in state.ids_under_notice:
-        return ""
-    if needs_no_replacement(state.operation, current.worker):
-        return ""
-    return current.worker if services.ec2.states([current.worker])[current.worker] == "running" else ""
 
 
 def _refuse_when_paused(services: Services) -> None:

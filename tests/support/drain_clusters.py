@@ -9,9 +9,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.model.operation import Target
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.scale_down.drain import CommandResult, DrainLimits, judge_check, judge_drain
+from node_fleet.domain.scale_down.drain import CommandResult, judge_check, judge_drain
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import parse_inspection, parse_node_check
 from node_fleet.domain.scale_down.selection import choose

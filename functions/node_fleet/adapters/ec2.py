@@ -192,7 +192,7 @@ class Ec2Fleet:
         settings = self._settings
         if not settings.launch_template_id:
             raise LaunchConfigurationError(
-                "LAUNCH_TEMPLATE_ID is empty, expected the id of the workers' launch template"
+                "launch_template_id is empty, expected the id of the workers' launch template"
             )
         template = {
             "LaunchTemplateId": settings.launch_template_id,

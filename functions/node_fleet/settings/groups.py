@@ -5,14 +5,14 @@ SettingValues is every setting of one cluster. Secrets are named, never held.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from node_fleet.domain.cost.tariff import CpuCredits
+from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.policy import InterruptionTimes, PlacementOrder, Policy
-from node_fleet.domain.model.setting import setting, spec_of
-from node_fleet.domain.scale_down.drain import DrainLimits
+from node_fleet.domain.model.setting import setting
 
 CpuSource = Literal["node-exporter", "cadvisor"]
 NodeNameRule = Literal["instance-id", "private-dns-name"]
@@ -159,7 +159,3 @@ class SettingValues(Policy, Launches, Timing, InterruptionTimes, Costs, Promethe
     def drain_limits(self) -> DrainLimits:
         """The time limits of the drain in a scale-down."""
         return DrainLimits(drain_seconds=self.drain_timeout_seconds, delivery_seconds=self.delivery_timeout_seconds)
-
-    def env_name(self, name: str) -> str:
-        """The environment name of the field of that name."""
-        return next(spec_of(f).env for f in fields(self) if f.name == name)

@@ -5,7 +5,6 @@ The deployment sets the environment that to_env() gives; the functions read it w
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -29,7 +28,6 @@ _OLD_NAMES |= {spec.old_env.lower(): f.name for f in fields(SettingValues) if (s
 """Earlier name -> name, for names in the environment and names in cdk.json."""
 _FILE_NAMES = {spec_of(f).env: f.name for f in fields(SettingValues)}
 """Name in the environment -> name in cdk.json."""
-NOT_A_SETTING = " is not a setting"
 
 
 class Settings(SettingValues):
@@ -40,7 +38,7 @@ class Settings(SettingValues):
         """Read every setting from environment variables.
 
         Raises:
-            InvalidSettingsError: lists all wrong settings, each with name, value and what is allowed.
+            InvalidSettingsError: lists all wrong settings, each with its name in cdk.json, value and what is allowed.
         """
         return cls._checked(*cls._read_env(env))
 
@@ -51,21 +49,14 @@ class Settings(SettingValues):
         instance_requirements stand for resolved_types, else for the types of the shipped table that meet them.
 
         Raises:
-            InvalidSettingsError: as from_env, with the names of the fields.
+            InvalidSettingsError: as from_env.
         """
-        try:
-            return cls._from_mapping(raw, resolved_types)
-        except InvalidSettingsError as error:
-            raise InvalidSettingsError([_in_file_names(problem) for problem in error.problems]) from None
-
-    @classmethod
-    def _from_mapping(cls, raw: Mapping[str, Any], resolved_types: tuple[str, ...]) -> Settings:
         settings, problems = cls._read(*_with_current_names(raw))
         if settings.instance_requirements is None:
             return cls._checked(settings, problems)
         if "instance_types" in raw:
             problems.append(
-                f"INSTANCE_TYPES={shown(raw['instance_types'])} beside INSTANCE_REQUIREMENTS: keep one of them"
+                f"instance_types={shown(raw['instance_types'])} beside instance_requirements: keep one of them"
             )
             return cls._checked(settings, problems)
         types = resolved_types or types_meeting(
@@ -74,7 +65,7 @@ class Settings(SettingValues):
         if not types:
             text = written(settings.instance_requirements)
             problems.append(
-                f"INSTANCE_REQUIREMENTS={text}: no type with a shipped price in {settings.region} meets it, expected "
+                f"instance_requirements={text}: no type with a shipped price in {settings.region} meets it, expected "
                 "wider ranges, or the answer of EC2 recorded with node-fleet types --record"
             )
         return cls._checked(replace(settings, instance_types=types), problems)
@@ -102,12 +93,12 @@ class Settings(SettingValues):
         values: dict[str, Any] = {}
         for name, value in raw.items():
             if name not in known:
-                problems.append(f"{name}{NOT_A_SETTING}{nearest(name, known)}")
+                problems.append(f"{name} is not a setting{_hint(name)}")
                 continue
             try:
                 values[name] = parsed(known[name], value)
             except ValueError as error:
-                problems.append(f"{spec_of(known[name]).env}={shown(value)}: {error}")
+                problems.append(f"{name}={shown(value)}: {error}")
         preset = values.get("preset", "node-fleet")
         return cls(**{**PRESETS[preset], **values}), problems
 
@@ -153,12 +144,11 @@ class Settings(SettingValues):
         return {name: value for name, value in self.to_env().items() if name in decisive}
 
 
-def _in_file_names(problem: str) -> str:
-    """A problem with the names that settings have in cdk.json, which is where its reader corrects it."""
-    if problem.endswith(NOT_A_SETTING):
-        name = problem.removesuffix(NOT_A_SETTING)
-        return f"{problem} (in cdk.json: {_FILE_NAMES[name]})" if name in _FILE_NAMES else problem
-    return re.sub(r"\b[A-Z][A-Z0-9_]+\b", lambda word: _FILE_NAMES.get(word.group(), word.group()), problem)
+def _hint(name: str) -> str:
+    """The name in cdk.json of a name in the environment, else the nearest setting."""
+    if name in _FILE_NAMES:
+        return f" (in cdk.json: {_FILE_NAMES[name]})"
+    return nearest(name, Settings.__dataclass_fields__)
 
 
 def _with_current_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

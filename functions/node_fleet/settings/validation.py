@@ -52,15 +52,15 @@ def contradictions(s: SettingValues) -> list[str]:
     for low, high, strict in pairs:
         a, b = getattr(s, low), getattr(s, high)
         if a > b or (strict and a == b):
-            found.append(f"{s.env_name(low)}={a:g} must be {'below' if strict else 'at most'} {s.env_name(high)}={b:g}")
+            found.append(f"{low}={a:g} must be {'below' if strict else 'at most'} {high}={b:g}")
     if not is_zone(s.timezone):
         import zoneinfo
 
         near = nearest(s.timezone, zoneinfo.available_timezones())
-        found.append(f"TIMEZONE={s.timezone}: expected an IANA zone such as Asia/Dhaka{near}")
+        found.append(f"timezone={s.timezone}: expected an IANA zone such as Asia/Dhaka{near}")
     if not s.launch_template_version.isdigit():
         found.append(
-            f"LAUNCH_TEMPLATE_VERSION={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
+            f"launch_template_version={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
         )
     found += _address_problems(s)
     found += _decision_problems(s)
@@ -90,10 +90,10 @@ def _history_problems(s: SettingValues) -> list[str]:
     if plain < HISTORY_LIMIT and retried < AWS_HISTORY_LIMIT:
         return []
     return [
-        f"JOIN_POLL_SECONDS={s.join_poll_seconds}, DRAIN_POLL_SECONDS={s.drain_poll_seconds}, "
-        f"TERMINATE_POLL_SECONDS={s.terminate_poll_seconds}: a run could write {plain} history events "
+        f"join_poll_seconds={s.join_poll_seconds}, drain_poll_seconds={s.drain_poll_seconds}, "
+        f"terminate_poll_seconds={s.terminate_poll_seconds}: a run could write {plain} history events "
         f"({retried} with retries), expected under {HISTORY_LIMIT} (under {AWS_HISTORY_LIMIT}): set longer "
-        f"pauses, shorter limits, or lower MAX_ROUNDS={s.max_rounds} or MAX_TARGETS={s.max_targets}"
+        f"pauses, shorter limits, or lower max_rounds={s.max_rounds} or max_targets={s.max_targets}"
     ]
 
 
@@ -104,9 +104,9 @@ def _lease_problems(s: SettingValues) -> list[str]:
     if s.lease_seconds > needed:
         return []
     return [
-        f"LEASE_SECONDS={s.lease_seconds} must be above {needed}, which covers the longest step "
+        f"lease_seconds={s.lease_seconds} must be above {needed}, which covers the longest step "
         f"({LONGEST_STEP_SECONDS} s), the pause between renewals, "
-        f"SCHEDULING_GRACE_SECONDS={s.scheduling_grace_seconds} and LEASE_SKEW_SECONDS={s.lease_skew_seconds}"
+        f"scheduling_grace_seconds={s.scheduling_grace_seconds} and lease_skew_seconds={s.lease_skew_seconds}"
     ]
 
 
@@ -120,8 +120,8 @@ def _address_problems(s: SettingValues) -> list[str]:
         return []
     bare = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
     return [
-        f"PROMETHEUS_URL={bare} contained a user or password, which would be visible in the environment and in logs:"
-        f" store them in the secret that {s.env_name('prometheus_secret')} names"
+        f"prometheus_url={bare} contained a user or password, which would be visible in the environment and in logs:"
+        f" store them in the secret that prometheus_secret names"
     ]
 
 
@@ -130,22 +130,23 @@ def _decision_problems(s: SettingValues) -> list[str]:
     found = [problem for m in s.custom_metrics for problem in _metric_problems(m)]
     names = [m.name for m in s.custom_metrics]
     found += [
-        f"CUSTOM_METRICS {name}: given {names.count(name)} times, expected once"
+        f"custom_metrics {name}: given {names.count(name)} times, expected once"
         for name in sorted(set(names))
         if names.count(name) > 1
     ]
     for w in s.schedules:
         if w.minimum > s.max_workers:
-            found.append(f"SCHEDULES {w.text!r}: minimum {w.minimum} is above MAX_NODES={s.max_workers}")
+            found.append(f"schedules {w.text!r}: minimum {w.minimum} is above max_workers={s.max_workers}")
     youngest, needed = (
         s.expire_after_seconds * (1 - s.expire_jitter_percent / 100),
         s.join_limit_seconds + s.bake_seconds,
     )
     if s.expire_after_seconds and youngest <= needed:
         found.append(
-            f"EXPIRE_AFTER_SECONDS={s.expire_after_seconds}: a replacement would expire before it has proved itself, "
-            f"and workers would be replaced without end: expected over JOIN_LIMIT_SECONDS={s.join_limit_seconds} and "
-            f"BAKE_SECONDS={s.bake_seconds} together, also EXPIRE_JITTER={s.expire_jitter_percent:g} % earlier"
+            f"expire_after_seconds={s.expire_after_seconds}: a replacement would expire before it has proved itself, "
+            "and workers would be replaced without end: expected 0 for no limit, or a time that is, even "
+            f"expire_jitter_percent={s.expire_jitter_percent:g} earlier, above "
+            f"join_limit_seconds={s.join_limit_seconds} and bake_seconds={s.bake_seconds} together"
         )
     thresholds = [("cpu", s.cpu_down_percent, s.cpu_up_percent)]
     thresholds += [("memory", s.memory_down_percent, s.memory_up_percent)] if s.use_memory else []
@@ -153,8 +154,8 @@ def _decision_problems(s: SettingValues) -> list[str]:
         limit = up - s.projection_margin_percent
         if down < up and limit <= 0:
             found.append(
-                f"PROJECTION_MARGIN={s.projection_margin_percent:g}: no worker could ever be removed, "
-                f"expected under SCALE_UP_THRESHOLD_{label.upper()}={up:g}"
+                f"projection_margin_percent={s.projection_margin_percent:g}: no worker could ever be removed, "
+                f"expected under {label}_up_percent={up:g}"
             )
     return found
 
@@ -162,15 +163,15 @@ def _decision_problems(s: SettingValues) -> list[str]:
 def _headroom_problems(s: SettingValues) -> list[str]:
     """Headroom is chosen once, by a strategy that does not learn its own, and for pods that some type holds."""
     pods = s.headroom_pods
-    given = [f"HEADROOM_WORKERS={s.headroom_workers}"] * bool(s.headroom_workers)
-    given += [f"HEADROOM_PODS={pods.text}"] if pods else []
+    given = [f"headroom_workers={s.headroom_workers}"] * bool(s.headroom_workers)
+    given += [f"headroom_pods={pods.text}"] if pods else []
     if not given:
         return []
     found = [f"{' and '.join(given)}: keep one of them"] if len(given) > 1 else []
     if s.strategy == "adaptive":
         found.append(
-            f"{given[0]} with STRATEGY=adaptive: adaptive learns its headroom and removes what is not worth its price: "
-            "expected no headroom beside it (WAIT_COST sets how much adaptive keeps), or STRATEGY=thresholds"
+            f"{given[0]} with strategy=adaptive: adaptive learns its headroom and removes what is not worth its price: "
+            "expected no headroom beside it (wait_cost sets how much adaptive keeps), or strategy=thresholds"
         )
     sizes = [offered(kind) for kind in s.instance_types]
     if (
@@ -179,7 +180,7 @@ def _headroom_problems(s: SettingValues) -> list[str]:
         and not any(size is None or (size[0] >= pods.cpu_milli and size[1] >= pods.memory_mib) for size in sizes)
     ):
         found.append(
-            f"HEADROOM_PODS={pods.text}: no type of INSTANCE_TYPES={','.join(s.instance_types)} holds such a pod, "
+            f"headroom_pods={pods.text}: no type of instance_types={','.join(s.instance_types)} holds such a pod, "
             "expected a smaller pod or a larger type"
         )
     return found
@@ -188,15 +189,15 @@ def _headroom_problems(s: SettingValues) -> list[str]:
 def _metric_problems(m: CustomMetric) -> list[str]:
     found = []
     if not m.name:
-        found.append("CUSTOM_METRICS: name is empty, expected a name")
+        found.append("custom_metrics: name is empty, expected a name")
     if not m.query:
-        found.append(f"CUSTOM_METRICS {m.name}: query is empty, expected a PromQL query")
+        found.append(f"custom_metrics {m.name}: query is empty, expected a PromQL query")
     if not 1 <= m.readings <= 30:
-        found.append(f"CUSTOM_METRICS {m.name}: readings={m.readings}, expected 1 to 30")
+        found.append(f"custom_metrics {m.name}: readings={m.readings}, expected 1 to 30")
     if not m.low < m.high:
-        found.append(f"CUSTOM_METRICS {m.name}: low={m.low:g} must be below high={m.high:g}")
+        found.append(f"custom_metrics {m.name}: low={m.low:g} must be below high={m.high:g}")
     if m.minimum_traffic < 0:
-        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic={m.minimum_traffic:g}, expected 0 or more")
+        found.append(f"custom_metrics {m.name}: minimum_traffic={m.minimum_traffic:g}, expected 0 or more")
     if m.minimum_traffic > 0 and not m.traffic_query:
-        found.append(f"CUSTOM_METRICS {m.name}: minimum_traffic without traffic_query, expected a PromQL query")
+        found.append(f"custom_metrics {m.name}: minimum_traffic without traffic_query, expected a PromQL query")
     return found

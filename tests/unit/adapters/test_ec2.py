@@ -230,7 +230,7 @@ def test_a_lost_answer_is_told_apart_from_a_refusal(fleet: Bench) -> None:
 
 
 def test_a_missing_template_setting_is_named(fleet: Bench) -> None:
-    with pytest.raises(LaunchConfigurationError, match="LAUNCH_TEMPLATE_ID"):
+    with pytest.raises(LaunchConfigurationError, match="launch_template_id is empty"):
         Ec2Fleet(fleet.cloud.client("ec2"), Settings()).launch(wanted(fleet), operation_id="up-1")
 
 

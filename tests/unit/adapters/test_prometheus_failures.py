@@ -72,7 +72,7 @@ def test_a_prometheus_that_used_up_a_budget_is_left_alone_for_20_seconds_so_that
 @pytest.mark.parametrize("url", ["metrics.example.com:9090", "http://", "http://[::1"])
 def test_a_url_that_is_none_is_named_with_its_setting(url: str) -> None:
     sentence = failure(Bench(settings=Settings(prometheus_url=url)))
-    assert sentence == f"PROMETHEUS_URL={url.rstrip('/')} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
+    assert sentence == f"prometheus_url={url.rstrip('/')} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
 
 
 def test_the_budget_is_fresh_for_each_reading() -> None:

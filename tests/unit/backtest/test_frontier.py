@@ -9,7 +9,7 @@ import pytest
 from backtest.compare import Assumptions, Study, study
 from backtest.frontier import CHANGE_COSTS, WAIT_COSTS, frontier_settings, recommendation, recommended
 from backtest.measures import Action
-from backtest.page import _map, render
+from backtest.page import cost_and_waiting, render
 from node_fleet.settings import Settings
 from tests.support.backtest_loads import BY_WORKERS, trace_of
 
@@ -82,5 +82,5 @@ def test_the_recommendation_names_the_effect() -> None:
 def test_the_page_leads_with_the_recommendation_and_marks_the_configuration() -> None:
     found, grid = judged(waiting=7.0, changes=2, hours=40.0)
     assert "set wait_cost=1: the bill is" in render(found, recommendation(found, grid))
-    configured, *others = [point["marker"]["symbol"] for point in _map(found)["data"] if "marker" in point]
+    configured, *others = [point["marker"]["symbol"] for point in cost_and_waiting(found)["data"] if "marker" in point]
     assert configured == "star" and others and "star" not in others

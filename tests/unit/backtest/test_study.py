@@ -14,7 +14,7 @@ from markupsafe import escape
 
 from backtest.compare import CONFIGURED, REFERENCES, Assumptions, policy_names, study
 from backtest.model import Scaling
-from backtest.page import ALPHABET, UNITS, _look, _packed, render
+from backtest.page import ALPHABET, UNITS, compressed, look_of, render
 from backtest.references import FixedFleet
 from backtest.replay import replay
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
@@ -177,7 +177,7 @@ def test_a_page_of_fifteen_policies_with_the_most_points_stays_under_two_megabyt
 
 
 def test_every_policy_has_a_look_of_its_own_and_every_column_a_unit() -> None:
-    looks = [_look(number) for number in range(21)]
+    looks = [look_of(number) for number in range(21)]
     assert (
         len({(colour, dash) for colour, dash, _ in looks}) == len({(colour, sign) for colour, _, sign in looks}) == 21
     )
@@ -186,7 +186,7 @@ def test_every_policy_has_a_look_of_its_own_and_every_column_a_unit() -> None:
 
 @given(st.text(max_size=300))
 def test_what_a_page_carries_compressed_is_the_text_and_needs_no_escape(text: str) -> None:
-    packed, size = _packed(text)
+    packed, size = compressed(text)
     assert packed == str(escape(packed)) and len(packed) % 5 == 0
     values = [ALPHABET.index(digit) for digit in packed]
     groups = (values[place : place + 5] for place in range(0, len(values), 5))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.scale_down.drain import DrainLimits
+from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.scale_down.inspection import (
     CLOCK_TOLERANCE_SECONDS,
     Inspection,

@@ -165,7 +165,7 @@ class PrometheusClient:
             return Request("POST", url, data=form, headers=_HEADERS, auth=auth).prepare()
         except (RequestException, ValueError):
             raise MetricsUnavailableError(
-                f"PROMETHEUS_URL={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
+                f"prometheus_url={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
             ) from None
 
     def _unreachable(self, name: str, failure: str, deadline: float) -> MetricsUnavailableError:

@@ -191,6 +191,18 @@ def needs_no_replacement(operation: Operation | None, instance_id: str) -> bool:
     )
 
 
+def worker_to_replace(state: FleetState, instance_id: str) -> str:
+    """The outdated worker that this instance was launched to replace, while nothing else removes it; else empty.
+
+    While it runs, the fleet has its size without the instance: no run terminates it without a usable replacement.
+    """
+    current = state.memory.roll_out.current
+    if current is None or current.replacement != instance_id or current.reason == "unhealthy":
+        return ""
+    is_leaving = current.worker in state.ids_under_notice or needs_no_replacement(state.operation, current.worker)
+    return "" if is_leaving else current.worker
+
+
 def replacement_operation(
     interruption: Interruption, slot: LaunchSlot, dry: tuple[PoolBackOff, ...], template_version: str = ""
 ) -> Operation:

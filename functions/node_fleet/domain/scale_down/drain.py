@@ -12,11 +12,12 @@ from typing import Literal
 
 from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.model.budget import Budget
+from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.text import count_of
-from node_fleet.domain.scale_down.inspection import CLOCK_TOLERANCE_SECONDS, NodeCheck
+from node_fleet.domain.scale_down.inspection import NodeCheck
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
 
 DrainStatus = Literal["waiting", "drained", "failed", "blocked", "withdrawn", "skipped"]
@@ -96,28 +97,6 @@ class DrainVerdict:
     status: DrainStatus
     detail: str
     alert: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainLimits:
-    """kubectl's timeout < the command's execution timeout < how long the state machine waits for it. In seconds."""
-
-    drain_seconds: int
-    delivery_seconds: int
-
-    @property
-    def execution_seconds(self) -> int:
-        """After this time SSM stops the script."""
-        return self.drain_seconds + 60
-
-    @property
-    def state_seconds(self) -> int:
-        """After this time the command is cancelled."""
-        return self.execution_seconds + self.delivery_seconds + 30
-
-    def not_after(self, now: int) -> int:
-        """Epoch seconds until which a command sent now may begin."""
-        return now + self.delivery_seconds + CLOCK_TOLERANCE_SECONDS
 
 
 def judge_drain(result: CommandResult, target: Target, limits: DrainLimits, now: int) -> DrainVerdict:

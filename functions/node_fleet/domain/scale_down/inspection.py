@@ -10,6 +10,8 @@ import re
 import zlib
 from dataclasses import dataclass
 
+from node_fleet.domain.model.drain_limits import CLOCK_TOLERANCE_SECONDS
+
 _LIST_TAIL = re.compile(r"^end (\d{1,6}) ([0-9a-f]{8})$")
 _COUNT = re.compile(r"^\d{1,9}$")
 _BLOCKER = re.compile(r"^(?P<pod>[A-Za-z0-9._/~?-]+):(?P<letter>[a-z])(=(?P<detail>[A-Za-z0-9._/~?-]+))?$")
@@ -21,10 +23,6 @@ _FIELDS_OF_A_NODE = 8
 
 class UnreadableAnswerError(ValueError):
     """The server's answer is cut, damaged or malformed. Never leaves this module."""
-
-
-CLOCK_TOLERANCE_SECONDS = 30
-"""How far the server's clock may differ: the latest start of a drain, which is a time of that clock, allows for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
