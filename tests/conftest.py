@@ -115,16 +115,17 @@ def handler_coverage(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Save the measurements of each process; the first one, which ends last, judges them if every test passed.
+    """Save the measurements of each process; the first one, which ends last, judges them once every test has run.
 
-    In CI a finding fails the run.
+    In CI a finding fails the run. A test that failed may be the cause of a finding.
     """
     folder = Path(os.environ[FOLDER])
     LEDGER.write(folder / f"{PROCESS}.json")
     session.config.stash[COVERAGE].save()
     if PROCESS == "main" and exitstatus == pytest.ExitCode.OK and is_quick_tier(session.config):
         session.config.stash[QUICK_RUN] = session.testscollected
-    if PROCESS != "main" or exitstatus != pytest.ExitCode.OK or not _everything(session.config):
+    ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    if PROCESS != "main" or exitstatus not in ended or not _everything(session.config):
         return
     from simulator.report.graph import all_edges  # the simulator is loaded only for the whole suite
 

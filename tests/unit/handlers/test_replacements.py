@@ -1,0 +1,199 @@
+"""A worker is replaced: what each handler of the two phases does, records and reports when the decision says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.abandon_unjoined import handler as abandon_unjoined
+from handlers.check_join import handler as check_join
+from handlers.complete_scale_down import handler as complete_scale_down
+from handlers.complete_scale_up import handler as complete_scale_up
+from handlers.fail_scale_up import handler as fail_scale_up
+from handlers.launch_nodes import handler as launch_nodes
+from handlers.select_nodes import handler as select_nodes
+from node_fleet.domain.model.memory import Memory, Replacement, RollOut
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.snapshot import Instance, Snapshot
+from node_fleet.payload import put, take, to_payload
+from node_fleet.settings import Settings
+from simulator.aws.faults import FaultRule
+from tests.support.handlers.bench import ZONES, Bench
+from tests.support.handlers.fakes import (
+    NOW,
+    A,
+    B,
+    C,
+    FakeServices,
+    inspected,
+    inspection_text,
+    scale_down,
+    worker,
+    worker_line,
+)
+
+ONE_KEPT = inspection_text(worker_line(A, "RCW", "?"), worker_line(B), worker_line(C))
+ALL_KEPT = inspection_text(*(worker_line(i, "RCW", "?") for i in (A, B, C)))
+FREE = inspection_text(*(worker_line(i) for i in (A, B, C)))
+
+
+def replacing(
+    services: FakeServices,
+    text: str,
+    action: str,
+    worker_id: str = A,
+    *,
+    outdated: tuple[str, ...] = (A, B),
+    **more: Any,
+) -> dict[str, Any]:
+    """What SelectNodes answers when these workers have drifted and that one is to be replaced."""
+    seen = tuple(worker(i, drift="image" if i in outdated else "") for i in (A, B, C))
+    snapshot = Snapshot(at=NOW, read_at=NOW, source="live", pending=(), workers=seen)
+    payload = services.payload(inspection=inspected(text), snapshot=snapshot, **more)
+    payload["decision"] |= {"action": action, "replace": worker_id, "rule": "drifted"}
+    return select_nodes(payload, None)
+
+
+@pytest.mark.parametrize(("text", "chosen"), [(FREE, A), (ONE_KEPT, B)])
+def test_below_the_maximum_the_first_outdated_worker_whose_pods_may_move_gets_a_replacement_first(
+    services: FakeServices, text: str, chosen: str
+) -> None:
+    selection = replacing(services, text, "replace")["selection"]
+    assert (selection["status"], selection["worker"]) == ("replace", chosen)
+    assert (services.state.item.operation, services.server.commands) == (None, [])
+
+
+def test_the_worker_whose_replacement_runs_is_the_one_that_is_removed(services: FakeServices) -> None:
+    answered = replacing(services, FREE, "scale_down", B)
+    operation = services.state.item.operation
+    assert operation is not None and answered["selection"]["status"] == "selected"
+    assert [t.instance_id for t in operation.targets] == [B]
+    assert (operation.replaces, operation.replace_reason) == (B, "drifted")
+
+
+def test_at_the_maximum_the_outdated_worker_is_removed_first(services: FakeServices) -> None:
+    services.settings = Settings(max_workers=3)
+    figures = {"cpu_allocatable_milli": 2000, "memory_allocatable_mib": 1900, "memory_requested_mib": 100, "pods": 5}
+    seen = tuple(worker(i, drift="image" if i == B else "", **figures) for i in (A, B, C))
+    quiet = Snapshot(
+        at=NOW, read_at=NOW, source="live", pending=(), workers=seen, cpu_percent=10.0, memory_percent=10.0
+    )
+    payload = services.payload(inspection=inspected(FREE), snapshot=quiet)
+    payload["decision"] |= {"action": "replace", "replace": B, "rule": "drifted"}
+    assert select_nodes(payload, None)["selection"]["status"] == "selected"
+    assert [t.instance_id for t in services.state.item.operation.targets] == [B]  # type: ignore[union-attr]
+
+
+def test_when_no_outdated_worker_may_be_replaced_the_next_inspection_waits(services: FakeServices) -> None:
+    answered = replacing(services, ALL_KEPT, "replace")
+    retry_at = take(answered, "memory", Memory).roll_out.retry_at
+    assert retry_at == NOW + services.settings.drain_back_off_seconds
+    assert (answered["selection"]["status"], answered["alerts"]) == ("none", [])
+
+
+def test_a_replaced_worker_that_may_not_be_removed_waits_in_back_off_and_is_reported_once(
+    services: FakeServices,
+) -> None:
+    first = replacing(services, ONE_KEPT, "scale_down")
+    memory = take(first, "memory", Memory)
+    assert [(b.key, b.failures) for b in memory.back_offs] == [(f"node:{A}", 1)]
+    (alert,) = take(first, "alerts", tuple[Alert, ...])
+    assert alert.kind == f"replaced_worker_kept:{A}" and "another user cordoned it" in alert.text
+    assert first["selection"]["notify"] is True
+    second = replacing(services, ONE_KEPT, "scale_down", memory=memory)
+    assert [(b.key, b.failures) for b in take(second, "memory", Memory).back_offs] == [(f"node:{A}", 2)]
+    assert (second["alerts"], second["selection"]["notify"]) == ([], False)
+    assert services.state.item.operation is None
+
+
+def test_the_removal_of_a_replaced_worker_starts_no_cooldown_and_leaves_the_step_to_the_roll_out(
+    services: FakeServices,
+) -> None:
+    gone = scale_down("forgotten", replaces=A, replace_reason="drifted")
+    services.state.item = replace(services.state.item, operation=gone)
+    memory = take(services.run(complete_scale_down), "memory", Memory)
+    assert (memory.last_action, memory.last_action_at) == ("", 0)
+    assert memory.roll_out.current == Replacement(worker=A, reason="drifted", since=NOW)
+    assert services.state.closed == [memory]
+
+
+def replaced_launch(fleet: Bench, old: Instance, memory: Memory | None = None) -> dict[str, Any]:
+    """The payload after the launch of a worker that replaces that one, with the workers' memory."""
+    event = fleet.event(fleet.begin(), 1)
+    event["decision"] |= {"action": "replace", "rule": "drifted"}
+    event["selection"] = {"status": "replace", "detail": "x", "worker": old.instance_id}
+    return launch_nodes(put(event, memory=memory) if memory else event, None)
+
+
+@pytest.mark.parametrize("zone", ZONES[:2])
+def test_a_replacement_is_launched_in_the_zone_of_the_old_worker(fleet: Bench, zone: str) -> None:
+    old = fleet.running(zone=zone)
+    operation = fleet.operation(replaced_launch(fleet, old))
+    assert [slot.zone for slot in operation.slots] == [zone]
+    assert (operation.replaces, operation.replace_reason, operation.workers_before) == (old.instance_id, "drifted", 1)
+
+
+def test_a_worker_that_was_removed_first_is_replaced_without_an_inspection(fleet: Bench) -> None:
+    event = fleet.event(fleet.begin(), 1)
+    event["decision"] |= {"replace": A, "rule": "expired"}
+    operation = fleet.operation(launch_nodes(event, None))
+    assert (operation.replaces, operation.replace_reason) == (A, "expired")
+
+
+def test_without_capacity_in_that_zone_the_replacement_is_launched_in_another(fleet: Bench) -> None:
+    old = fleet.running(zone=ZONES[0])
+    fleet.cloud.ec2.dry_pool(az=ZONES[0])
+    with pytest.raises(Exception, match="no capacity"):
+        replaced_launch(fleet, old)
+    memory = take(
+        fail_scale_up({**fleet.event(fleet.begin(), 1), "failure": {"Error": "x", "Cause": "y"}}, None),
+        "memory",
+        Memory,
+    )
+    operation = fleet.operation(replaced_launch(fleet, old, replace(memory, back_offs=())))
+    assert operation.replaces == old.instance_id and operation.slots[0].zone != ZONES[0]
+
+
+def test_a_replacement_that_joined_is_remembered_and_starts_no_cooldown(fleet: Bench) -> None:
+    old = fleet.running()
+    payload = replaced_launch(fleet, old)
+    (new,) = fleet.operation(payload).instance_ids
+    fleet.clock.advance(60)
+    fleet.ready(new)
+    complete_scale_up(check_join(payload, None), None)
+    memory = fleet.state().memory
+    joined_at = int(fleet.clock.now())
+    expected = Replacement(worker=old.instance_id, reason="drifted", replacement=new, since=joined_at)
+    assert (memory.roll_out.current, memory.last_action_at) == (expected, 0)
+
+
+@pytest.mark.parametrize("good", ["", "1"])
+def test_a_replacement_that_never_joined_stops_the_roll_out(fleet: Bench, good: str) -> None:
+    old = fleet.running()
+    payload = replaced_launch(fleet, old)
+    fleet.clock.advance(300)
+    fleet.listed({old.instance_id: "R"})
+    fleet.cloud.faults.inject(FaultRule(operation="GetConsoleOutput", code="UnauthorizedOperation", count=1))
+    answered = abandon_unjoined(payload, None)
+    assert "UnauthorizedOperation" in fleet.operation(answered).slots[0].console
+    memory = replace(take(answered, "memory", Memory), roll_out=RollOut(good_version=good))
+    answered = fail_scale_up(put(answered, memory=memory), None)
+    roll_out = take(answered, "memory", Memory).roll_out
+    assert (roll_out.stopped_version, roll_out.current) == (
+        "1",
+        None,
+    ) and f"{old.instance_id} is kept" in roll_out.stopped
+    kinds = [alert.kind for alert in take(answered, "alerts", tuple[Alert, ...])]
+    assert "roll_out_stopped" in kinds and fleet.ids() == {old.instance_id}
+
+
+def test_a_replacement_whose_join_is_unknown_is_remembered(fleet: Bench) -> None:
+    old = fleet.running()
+    payload = replaced_launch(fleet, old)
+    (new,) = fleet.operation(payload).instance_ids
+    fail_scale_up({**payload, "failure": {"Error": "States.Timeout", "Cause": "late"}}, None)
+    current = fleet.state().memory.roll_out.current
+    assert current is not None and (current.worker, current.replacement) == (old.instance_id, new)
+    assert to_payload(current)["since"] == int(fleet.clock.now())
