@@ -62,7 +62,7 @@ def _why_waiting(shape: PodShape, pending: PendingPods, decision: Decision) -> s
         until = dict(pending.not_helped)[key]
         end = time.strftime("%H:%M", time.gmtime(until))
         return f"stayed unschedulable after launches for it, so it is not counted until {end} UTC"
-    if key not in (shape_key(one) for one in pending.left_shapes):
+    if key not in (one.key for one in pending.left_shapes):
         return "fits on a worker that is joining or has just joined; it waits for the scheduler"
     if decision.action == "scale_up":
         return f"is counted, and this decision launches {count_of(decision.count, 'worker')}"

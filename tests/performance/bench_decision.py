@@ -1,7 +1,7 @@
 """Times what a run computes: decisions, a year of ticks, the preset `adaptive` under demand, and a plan of launches.
 
 Run: PYTHONPATH=.:functions python tests/performance/bench_decision.py [--ticks 262800]. Prints each figure beside its
-promise; fails when a decision of `adaptive` takes more than 150 ms of processor time or a plan more than 50 ms.
+promise; fails when a decision of `adaptive` takes more than 40 ms of processor time or a plan more than 50 ms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from node_fleet.settings import Settings
 START = 1_767_225_600
 YEAR_TICKS = 262_800
 TICK_SECONDS = 120
-ADAPTIVE_LIMIT_MS, PLAN_LIMIT_MS = 150.0, 50.0
+ADAPTIVE_LIMIT_MS, PLAN_LIMIT_MS = 40.0, 50.0
 SHAPES, WAITING_PODS, RUNNING_PODS = 500, 2000, 8000
 
 
@@ -148,14 +148,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ticks", type=int, default=YEAR_TICKS, help="ticks of the long run")
     ticks = parser.parse_args().ticks
-    print(f"one decision, 10 workers: {single(10, 300):.3f} ms (promised: under 0.3 ms)")
-    print(f"one decision, 1,000 workers: {single(1000, 30):.2f} ms (promised: under 20 ms)")
+    print(f"one decision, 10 workers, 1,000 pods of 20 shapes waiting: {single(10, 300):.2f} ms (promised: under 5 ms)")
+    print(f"one decision, 1,000 workers, 1,000 pods waiting: {single(1000, 30):.2f} ms (promised: under 20 ms)")
     spent, actions = year(ticks)
     print(f"{ticks} decisions: {spent:.1f} s of this process, {actions} actions")
     print(f"a year at this pace: {spent / ticks * YEAR_TICKS:.1f} s (promised: under 30 s)")
     decided, remembered = adaptive()
     pods = RUNNING_PODS + WAITING_PODS
-    print(f"adaptive, 800 workers of 1,000, {pods} pods: {decided:.1f} ms; learned {remembered} characters")
+    print(f"adaptive, 800 workers of 1,000, {pods} pods: {decided:.1f} ms (promised: under 20 ms)")
+    print(f"adaptive remembers {remembered} characters")
     planned = plan()
     print(f"plan of 10 launches beside 1,000 workers: {planned:.2f} ms (promised: under {PLAN_LIMIT_MS:g} ms)")
     return int(decided > ADAPTIVE_LIMIT_MS or planned > PLAN_LIMIT_MS)

@@ -17,10 +17,11 @@ from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.signals.pending_pods import (
     PendingPods,
     evaluate_pending_pods,
+    new_workers_for,
     plain_owners,
     shape_key,
 )
-from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.domain.scaling.tick import Tick, make_tick
 from tests.support.decisions import START, snapshot, worker, workers
 
 POLICY = Policy(subnets=("zone-a=subnet-a", "zone-b=subnet-b"))
@@ -34,11 +35,21 @@ def demand(
     policy: Policy = POLICY,
     **seen: Any,
 ) -> PendingPods:
-    fleet = (*workers(2, **FULL), *joining)
-    view = make_tick(snapshot(pending=shapes, workers=fleet, **seen), memory or Memory(), policy, START)
+    view = view_of(*shapes, joining=joining, memory=memory, policy=policy, **seen)
     found = evaluate_pending_pods(view, view.memory.fresh)
     assert found is not None
     return found
+
+
+def view_of(
+    *shapes: PodShape,
+    joining: tuple[Worker, ...] = (),
+    memory: Memory | None = None,
+    policy: Policy = POLICY,
+    **seen: Any,
+) -> Tick:
+    fleet = (*workers(2, **FULL), *joining)
+    return make_tick(snapshot(pending=shapes, workers=fleet, **seen), memory or Memory(), policy, START)
 
 
 def shape(count: int, cpu: int = 500, memory: int = 256, **changes: Any) -> PodShape:
@@ -192,9 +203,10 @@ def test_a_pod_for_a_market_without_launches_brings_no_launch(market: str, spot_
     expression = {"key": "node-fleet.io/market", "operator": "In", "values": [market]}
     terms = [["affinity", [{"matchExpressions": [expression]}]]]
     pod = shape(1, demand={"requests": {"cpu": 500, "pods": 1}, "terms": terms})
-    found = demand(pod, policy=replace(POLICY, spot_percent=spot_percent))
+    policy = replace(POLICY, spot_percent=spot_percent)
+    found = demand(pod, policy=policy)
     assert [why for _, why in found.unfit] == ([reason] if reason else [])
-    assert len(found.new_workers) == (not reason)
+    assert len(new_workers_for(view_of(pod, policy=policy), found)) == (not reason)
 
 
 def test_a_taint_of_the_workers_refuses_pods_that_do_not_tolerate_it() -> None:
@@ -232,8 +244,9 @@ def test_a_decision_passes_on_the_pools_of_the_workers_that_it_adds(maximum: int
 
 
 def test_what_is_left_names_the_pools_that_its_new_workers_must_be_of() -> None:
-    found = demand(in_zone(4, "zone-b"))
-    assert [new.pools for new in found.new_workers] == [("zone-b/t3.small/spot", "zone-b/t3.small/on-demand")]
+    waiting = in_zone(4, "zone-b")
+    found = new_workers_for(view_of(waiting), demand(waiting))
+    assert [new.pools for new in found] == [("zone-b/t3.small/spot", "zone-b/t3.small/on-demand")]
 
 
 LAUNCHED = ShapeLaunch(shape="500m/256Mi", at=START - 600, count=3, unhelped=1)

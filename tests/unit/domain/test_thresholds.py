@@ -11,14 +11,14 @@ from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NewWorker, PodShape
 from node_fleet.domain.scaling.check import Check, DesiredChange
-from node_fleet.domain.scaling.signals.pending_pods import PendingPods
+from node_fleet.domain.scaling.signals.pending_pods import LeftPods, PendingPods
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, TICK, snapshot, worker, workers
 
 POLICY = Policy(pending_readings=2)
 UNFIT = ((PodShape(cpu_milli=9, memory_mib=9, count=3), "why"),)
-NEW = (NewWorker(), NewWorker())
+SHAPE = PodShape(cpu_milli=1000, memory_mib=9, count=3)
 
 
 def changed(pending: PendingPods | None, policy: Policy = POLICY, *, readings: int = 0, **seen: Any) -> DesiredChange:
@@ -89,9 +89,15 @@ def test_the_check_of_the_pending_pods(pending: PendingPods | None, readings: in
     [(5, 85.0, 1), (6, 50.0, 2), (0, 85.1, 2), (6, None, 2), (1, None, 1), (1, float("nan"), 1)],
 )
 def test_many_pods_or_a_very_high_cpu_take_the_urgent_step(left: int, cpu: float | None, step: int) -> None:
-    pending = PendingPods(waiting=left, left=left, new_workers=NEW)
-    change = changed(pending, readings=1, cpu_percent=cpu)
-    assert (change.add, change.new_workers) == (step, NEW)
+    assert changed(PendingPods(waiting=left, left=left), readings=1, cpu_percent=cpu).add == step
+
+
+def test_whatever_adds_workers_they_are_chosen_for_the_pods_that_are_left() -> None:
+    left = (LeftPods(key="x", shape=SHAPE, count=3),)
+    pending = PendingPods(waiting=5, left=3, left_shapes=left)
+    assert changed(pending, readings=1, cpu_percent=50.0).new_workers == (NewWorker(), NewWorker())
+    assert changed(pending, readings=0, cpu_percent=50.0).new_workers == ()
+    assert changed(PendingPods(), readings=1, cpu_percent=90.0).new_workers == ()
 
 
 def test_joining_workers_take_their_share_before_the_cpu_is_called_very_high() -> None:

@@ -4,6 +4,7 @@ The server's commands judge with it the pods of a worker that may be removed; De
 workers that a launch would add. It calls nothing and needs only the standard library of Python 3.9.
 """
 
+import functools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +16,23 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 class Pod:
-    """One pod with its demand. is_plain: where it may run does not depend on other pods, unless they repel it."""
+    """One pod with its demand.
+
+    place: equal for pods that the same nodes accept, as far as no other pod matters. is_plain: where it may run does
+    not depend on other pods, unless they repel it.
+    """
 
     def __init__(self, name: str, demand: Demand) -> None:
         self.name = name
         self.demand = demand
         self.requests: dict[str, int] = demand["requests"]
-        self.place = json.dumps([demand.get("terms"), demand.get("tolerations")])
-        self.identity = json.dumps([demand.get("namespace"), demand.get("labels")])
+        self.place = repr((demand.get("terms"), demand.get("tolerations")))
         self.is_plain = not demand.keys() & {"ports", "affinity", "anti", "spread"}
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Equal for pods that the same terms of other pods select."""
+        return repr((self.demand.get("namespace"), self.demand.get("labels")))
 
     def matches(self, term: Mapping[str, Any]) -> bool:
         """Whether a term of pod affinity or anti-affinity selects this pod."""
@@ -135,10 +144,14 @@ class Placement:
 
     def fill(self, pod: Pod, node: Node, count: int) -> int:
         """Place as many of `count` equal pods as fit on the node. Returns the number."""
+        for resource, amount in pod.requests.items():
+            free = node.free.get(resource, 0)
+            if free < amount:  # most nodes of a packing are full: the other predicates are not asked
+                return 0
+            count = min(count, free // amount)
         rules = self.rules_for(pod)
         if pod.is_plain and not rules:
-            fits = [max(0, node.free.get(r, 0)) // amount for r, amount in pod.requests.items()]
-            placed = 0 if self._fixed_refusal(pod, node) or not node.is_open else min(count, *fits)
+            placed = 0 if self._fixed_refusal(pod, node) or not node.is_open else count
             if placed:
                 self.add(pod, node, placed)
             return placed

@@ -58,7 +58,7 @@ def keeps_headroom(tick: Tick, removed: int) -> Check | None:
     nodes = [node_of(tick, worker) for worker in staying]
     homeless = sum(_spread(_moved(worker), nodes) for worker in leaving)
     if policy.headroom_pods:
-        unplaced = place(_shape(policy.headroom_pods), policy.headroom_pods.count, Placement(nodes))
+        unplaced = place(pod_of(_shape(policy.headroom_pods)), policy.headroom_pods.count, Placement(nodes))
         fitting = policy.headroom_pods.count - unplaced
         if not unplaced and not homeless:
             return None
@@ -80,7 +80,7 @@ def _nodes_with_pending(tick: Tick, pending_pods: PendingPods | None) -> list[No
     joining = [node_of(tick, worker) for worker in tick.joining]
     placement = Placement(joining)
     for shape in pending_pods.helpful if pending_pods else ():
-        place(shape, shape.count, placement)
+        place(pod_of(shape), shape.count, placement)
     return [*(node_of(tick, worker) for worker in tick.usable), *joining]
 
 

@@ -6,7 +6,7 @@ A new worker has the zone, type and market of its pool, and the labels and taint
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from node_fleet.domain.fit.placement import Node, Placement, Pod
@@ -38,8 +38,9 @@ def templates(tick: Tick, markets: Sequence[Market]) -> list[Node]:
     """An empty node of every configured pool: types in their order, then zones, then markets."""
     zones = tick.policy.zone_names or sorted({w.zone for w in tick.snapshot.workers}) or [""]
     return [
-        _node(tick, "a new worker", (zone, kind, market), _size(tick, kind))
+        _node(tick, "a new worker", (zone, kind, market), size)
         for kind in tick.policy.instance_types
+        for size in [_size(tick, kind)]
         for zone in zones
         for market in markets
     ]
@@ -115,9 +116,8 @@ def pool_name(node: Node) -> str:
     return "/".join(node.labels[key] for key in keys)
 
 
-def place(shape: PodShape, count: int, placement: Placement) -> int:
-    """Place the pods on the first nodes that hold them. Returns the number of pods that do not fit."""
-    pod = pod_of(shape)
+def place(pod: Pod, count: int, placement: Placement) -> int:
+    """Place so many equal pods on the first nodes that hold them. Returns the number that does not fit."""
     for node in placement.nodes:
         if count <= 0:
             break
@@ -141,10 +141,11 @@ def pack(
     Returns the new workers, and the number of pods that fit nowhere. `nodes` hold the placed pods afterwards.
     """
     ordered = sorted(shapes, key=lambda s: (-s.cpu_milli, -s.memory_mib, str(s.demand)))
-    placement, opened, unplaced = Placement(nodes), list[OpenedNode](), 0
+    placement, empty, opened, unplaced = Placement(nodes), empty_workers(kinds), list[OpenedNode](), 0
     for shape in ordered:
-        pod, remaining = pod_of(shape), place(shape, shape.count, placement)
-        accepting = accepting_kinds(pod, kinds) if remaining else []
+        pod = pod_of(shape)
+        remaining = place(pod, shape.count, placement)
+        accepting = list(accepting_kinds(pod, empty)) if remaining else []
         while remaining > 0 and accepting and len(opened) < most_new:
             node = Node(f"new {len(opened)}", accepting[0].labels, accepting[0].allocatable, accepting[0].taints)
             node.labels = {**node.labels, _HOSTNAME: node.name}
@@ -159,6 +160,14 @@ def pack(
     return opened, unplaced
 
 
-def accepting_kinds(pod: Pod, kinds: Sequence[Node]) -> list[Node]:
-    """The kinds of new workers on which such a pod runs when they are empty."""
-    return [kind for kind in kinds if not Placement([kind]).refusal(pod, kind, Placement([kind]).rules_for(pod))]
+def accepting_kinds(pod: Pod, empty: Iterable[Placement]) -> Iterator[Node]:
+    """The kinds of new workers on which such a pod runs. empty: each kind alone, see empty_workers()."""
+    for alone in empty:
+        for kind in alone.nodes:
+            if not alone.refusal(pod, kind, alone.rules_for(pod)):
+                yield kind
+
+
+def empty_workers(kinds: Iterable[Node]) -> list[Placement]:
+    """Each kind of new worker alone and empty, to judge many pods against."""
+    return [Placement([kind]) for kind in kinds]

@@ -11,12 +11,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from node_fleet.domain.fit.placement import Misfit, Node, Placement
+from node_fleet.domain.fit.placement import Misfit, Node, Placement, Pod
 from node_fleet.domain.model.memory import ShapeLaunch
 from node_fleet.domain.model.snapshot import MARKETS, NewWorker, PodShape, Worker
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.signals.new_workers import (
     accepting_kinds,
+    empty_workers,
     launched_markets,
     node_of,
     place,
@@ -30,25 +31,33 @@ OWNERS_KEPT = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftPods:
+    """Pods of one shape for which no joining or newly usable worker has room. key: the name of the shape."""
+
+    key: str
+    shape: PodShape
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPods:
     """The pending pods of one reading.
 
     waiting: pods that a worker would help; helpful: their shapes. left: those of them that no joining or newly usable
-    worker will hold; left_shapes: their shapes. oldest_seconds: the longest wait among `left`, or among `waiting` when
-    nothing is left. unfit: shapes that no new worker could run, each with the reason; stuck: shapes that launches did
-    not help. Both are listed and not counted. new_workers: the workers that would hold what is left.
+    worker will hold; left_shapes: the same by shape. oldest_seconds: the longest wait among `left`, or among `waiting`
+    when nothing is left. unfit: shapes that no new worker could run, each with the reason; stuck: shapes that launches
+    did not help. Both are listed and not counted.
     """
 
     waiting: int = 0
     left: int = 0
     oldest_seconds: int = 0
-    left_shapes: tuple[PodShape, ...] = ()
+    left_shapes: tuple[LeftPods, ...] = ()
     helpful: tuple[PodShape, ...] = ()
     unfit: tuple[tuple[PodShape, str], ...] = ()
     stuck: tuple[PodShape, ...] = ()
     launched_for: tuple[ShapeLaunch, ...] = ()
     not_helped: tuple[tuple[str, int], ...] = ()
-    new_workers: tuple[NewWorker, ...] = ()
 
     @property
     def listed(self) -> int:
@@ -74,27 +83,38 @@ def evaluate_pending_pods(tick: Tick, fresh: dict[str, int]) -> PendingPods | No
         return None
     if not pending:
         return _NONE
-    shapes, kinds = _merged(pending), templates(tick, launched_markets(tick.policy))
-    unfit = tuple((s, reason) for s in shapes if (reason := _unfit_reason(tick, s, kinds)))
-    fitting = [s for s in shapes if s not in [shape for shape, _ in unfit]]
+    shapes, launched = _merged(pending), templates(tick, launched_markets(tick.policy))
+    empty = empty_workers(launched)
+    pods = {key: pod_of(shape) for key, shape in shapes.items()}
+    reasons = {key: _unfit_reason(tick, shape, pods[key], empty) for key, shape in shapes.items()}
+    fitting = {key: shape for key, shape in shapes.items() if not reasons[key]}
     launches = _evaluate_launches(tick, fitting)
     not_helped = _not_helped(tick, launches)
-    helpful = [h for s in fitting if (h := _without_listed(s, launches, not_helped)).count > 0]
+    counted = {key: _without_listed(key, shape, launches, not_helped) for key, shape in fitting.items()}
+    helpful = {key: shape for key, shape in counted.items() if shape.count > 0}
     coming = Placement(_coming_nodes(tick, fresh))
-    left = [(s, count) for s in helpful if (count := place(s, s.count, coming))]
-    new_workers = choose_new_workers([replace(s, count=count) for s, count in left], [], kinds, tick.policy)
+    left = [
+        LeftPods(key=key, shape=shape, count=count)
+        for key, shape in helpful.items()
+        if (count := place(pods[key], shape.count, coming))
+    ]
     return PendingPods(
-        waiting=sum(s.count for s in helpful),
-        left=sum(count for _, count in left),
-        oldest_seconds=max((s.oldest_seconds for s in ([s for s, _ in left] or helpful)), default=0),
-        left_shapes=tuple(shape for shape, _ in left),
-        helpful=tuple(helpful),
-        unfit=unfit,
-        stuck=tuple(s for s in fitting if shape_key(s) in not_helped),
+        waiting=sum(s.count for s in helpful.values()),
+        left=sum(one.count for one in left),
+        oldest_seconds=max((s.oldest_seconds for s in ([one.shape for one in left] or helpful.values())), default=0),
+        left_shapes=tuple(left),
+        helpful=tuple(helpful.values()),
+        unfit=tuple((shape, reasons[key]) for key, shape in shapes.items() if reasons[key]),
+        stuck=tuple(shape for key, shape in fitting.items() if key in not_helped),
         launched_for=tuple(launches.values()),
         not_helped=tuple(sorted(not_helped.items())),
-        new_workers=new_workers,
     )
+
+
+def new_workers_for(tick: Tick, pending_pods: PendingPods) -> tuple[NewWorker, ...]:
+    """The workers that would hold the pods that are left."""
+    left = [replace(one.shape, count=one.count) for one in pending_pods.left_shapes]
+    return choose_new_workers(left, [], templates(tick, launched_markets(tick.policy)), tick.policy)
 
 
 def plain_owners(tick: Tick) -> tuple[str, ...]:
@@ -107,17 +127,17 @@ def plain_owners(tick: Tick) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*sorted(seen), *kept]))[:OWNERS_KEPT]
 
 
-def _unfit_reason(tick: Tick, shape: PodShape, kinds: Sequence[Node]) -> str:
+def _unfit_reason(tick: Tick, shape: PodShape, pod: Pod, empty: Sequence[Placement]) -> str:
     """Why no new worker could run such a pod; empty when one could."""
     if shape.problem:
         return f"no new worker helps: {shape.problem}" if shape.lasting else f"waits: {shape.problem}"
     if tick.snapshot.unlisted and shape.owner not in tick.memory.plain_owners:
         return f"not counted, because what it demands of a worker is not known: {tick.snapshot.unlisted}"
-    pod = pod_of(shape)
-    if accepting_kinds(pod, kinds):
+    if next(accepting_kinds(pod, empty), None):
         return ""
-    if accepting_kinds(pod, templates(tick, MARKETS)):
+    if next(accepting_kinds(pod, empty_workers(templates(tick, MARKETS))), None):
         return "it runs on Spot instances only, and spot_percent is 0"
+    kinds = [kind for alone in empty for kind in alone.nodes]
     return misfit_text(Placement(kinds).explain(pod, kinds))
 
 
@@ -144,11 +164,10 @@ def add_launch(pending_pods: PendingPods, now: int) -> tuple[ShapeLaunch, ...]:
     """The launches to evaluate later, with one more at `now` (epoch) for every shape that is left and not listed."""
     launches = {t.shape: t for t in pending_pods.launched_for}
     listed = dict(pending_pods.not_helped)
-    for shape in pending_pods.left_shapes:
-        key = shape_key(shape)
-        if key not in listed:
-            before = launches.get(key, ShapeLaunch(shape=key, at=0, count=0))
-            launches[key] = replace(before, at=now, count=shape.count)
+    for one in pending_pods.left_shapes:
+        if one.key not in listed:
+            before = launches.get(one.key, ShapeLaunch(shape=one.key, at=0, count=0))
+            launches[one.key] = replace(before, at=now, count=one.shape.count)
     return tuple(launches[key] for key in sorted(launches))
 
 
@@ -173,15 +192,17 @@ def _example(shape: PodShape) -> str:
     return shape.example or shape_key(shape)
 
 
-def _merged(pending: tuple[PodShape, ...]) -> list[PodShape]:
-    """One entry for each shape, the largest first; the example is the pod that waits longest."""
+def _merged(pending: tuple[PodShape, ...]) -> dict[str, PodShape]:
+    """Name -> shape, the largest first; the example is the pod that waits longest."""
     found: dict[str, PodShape] = {}
     for shape in sorted(pending, key=lambda s: (-s.oldest_seconds, s.example)):
         if shape.count > 0:
             key = shape_key(shape)
             first = found.get(key)
             found[key] = replace(first, count=first.count + shape.count) if first else shape
-    return sorted(found.values(), key=lambda s: (s.cpu_milli, s.memory_mib, shape_key(s)), reverse=True)
+    return dict(
+        sorted(found.items(), key=lambda named: (named[1].cpu_milli, named[1].memory_mib, named[0]), reverse=True)
+    )
 
 
 def _coming_nodes(tick: Tick, fresh: dict[str, int]) -> list[Node]:
@@ -191,10 +212,10 @@ def _coming_nodes(tick: Tick, fresh: dict[str, int]) -> list[Node]:
     return [node_of(tick, w) for w in sorted((*tick.joining, *fresh_now), key=lambda w: w.instance_id)]
 
 
-def _evaluate_launches(tick: Tick, shapes: list[PodShape]) -> dict[str, ShapeLaunch]:
+def _evaluate_launches(tick: Tick, shapes: dict[str, PodShape]) -> dict[str, ShapeLaunch]:
     """Shape -> its launch, for shapes that are still pending; a launch that has since succeeded is evaluated."""
     launches = {t.shape: _allow_retry(tick, t) for t in tick.memory.launched_for}
-    return {key: _evaluate_launch(tick, s, launches[key]) for s in shapes if (key := shape_key(s)) in launches}
+    return {key: _evaluate_launch(tick, s, launches[key]) for key, s in shapes.items() if key in launches}
 
 
 def _allow_retry(tick: Tick, launch: ShapeLaunch) -> ShapeLaunch:
@@ -218,7 +239,7 @@ def _has_capacity(tick: Tick, worker: Worker, shape: PodShape) -> bool:
     """Whether the worker could hold one such pod; a worker with unknown requests could."""
     if None in (worker.cpu_requested_milli, worker.memory_requested_mib, worker.cpu_allocatable_milli):
         return True
-    return place(shape, 1, Placement([node_of(tick, worker)])) == 0
+    return place(pod_of(shape), 1, Placement([node_of(tick, worker)])) == 0
 
 
 def _not_helped(tick: Tick, launches: dict[str, ShapeLaunch]) -> dict[str, int]:
@@ -231,6 +252,7 @@ def _not_helped(tick: Tick, launches: dict[str, ShapeLaunch]) -> dict[str, int]:
     return listed
 
 
-def _without_listed(shape: PodShape, launches: dict[str, ShapeLaunch], not_helped: dict[str, int]) -> PodShape:
-    key = shape_key(shape)
+def _without_listed(
+    key: str, shape: PodShape, launches: dict[str, ShapeLaunch], not_helped: dict[str, int]
+) -> PodShape:
     return replace(shape, count=max(0, shape.count - launches[key].count)) if key in not_helped else shape

@@ -10,6 +10,7 @@ import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Tariff
@@ -67,9 +68,13 @@ def _copied(node: Node) -> Node:
 def _mix(opened: Sequence[OpenedNode], unplaced: int, kinds: Sequence[Node], prices: Mapping[str, float]) -> _Mix:
     every = tuple(dict.fromkeys(map(type_of, kinds)))
     workers, usd = [], 0.0
+    known: dict[Any, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     for one in opened:
         configured = [kind for kind in kinds if kind in one.accepting]
-        holding, smaller = _types_in_order(one, configured, prices)
+        alike = (frozenset(Counter(one.node.pods).items()), one.accepting)  # most workers of a burst hold the same pods
+        if alike not in known:
+            known[alike] = _types_in_order(one, configured, prices)
+        holding, smaller = known[alike]
         workers.append(
             NewWorker(
                 pools=() if len(configured) == len(kinds) else tuple(map(pool_name, configured)),
@@ -85,7 +90,10 @@ def _types_in_order(
     one: OpenedNode, accepting: Sequence[Node], prices: Mapping[str, float]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The types that hold every pod of the worker, and those that hold its first pod only; the cheapest come first."""
-    holding = {type_of(kind) for kind in accepting if _holds_all(kind, one.node)}
+    holding = {type_of(one.accepting[0])}  # the worker was packed as one of these
+    for kind in accepting:
+        if type_of(kind) not in holding and _holds_all(kind, one.node):
+            holding.add(type_of(kind))
     order = sorted(dict.fromkeys(map(type_of, accepting)), key=lambda kind: prices.get(kind, 0.0))
     return tuple(k for k in order if k in holding), tuple(k for k in order if k not in holding)
 

@@ -18,7 +18,7 @@ from node_fleet.domain.scaling.signals.load import (
     joining_workers,
     percent_once_joined,
 )
-from node_fleet.domain.scaling.signals.pending_pods import PendingPods
+from node_fleet.domain.scaling.signals.pending_pods import PendingPods, new_workers_for
 from node_fleet.domain.scaling.signals.sustained import advance_streak, is_sustained
 from node_fleet.domain.scaling.tick import Tick, finite
 
@@ -35,7 +35,7 @@ def apply_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int)
     if triggers:
         change.rule = triggers[0].name
         change.add = missing if change.rule == "headroom" else max(_step(tick, pending_pods), missing)
-        change.new_workers = pending_pods.new_workers if pending_pods else ()
+        change.new_workers = new_workers_for(tick, pending_pods) if pending_pods else ()
         change.bypasses_cooldown = change.rule == "pending" and tick.policy.pending_bypasses_cooldown
     customs_low = all(low for _, low in customs)
     remove, checks = evaluate_idle(tick, pending_pods, change.streaks, customs_low=customs_low, minimum=minimum)
