@@ -27,7 +27,7 @@ from tests.support.changed_files import module_of
 FOLDER = "NODE_FLEET_MUTATION_MAP"
 """The environment variable with the folder for the parts of the map: every process of pytest writes one."""
 LONGEST_SECONDS = 60
-"""The limit for the tests of one line."""
+"""The limit for the fast tests of one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CoverageMap:
     failed: list[str]
     """Tests that fail without a mutant: they say nothing about one."""
 
-    def tests_of(self, file: str, line: int) -> list[str]:
+    def tests_of(self, file: str, line: int, most_seconds: float = LONGEST_SECONDS) -> list[str]:
         """The tests that run a line; those of the whole file for a line that runs when the module is loaded.
 
         Files of tests with the fastest tests come first, up to a limit. A file's tests stay together: they share
@@ -57,7 +57,7 @@ class CoverageMap:
         files = sorted(by_file.values(), key=lambda tests: sum(self.seconds[test] for test in tests) / len(tests))
         ordered = [test for tests in files for test in tests]
         taken = itertools.accumulate(self.seconds[test] for test in ordered)
-        return [test for test, until in zip(ordered, taken, strict=True) if until <= LONGEST_SECONDS]
+        return [test for test, until in zip(ordered, taken, strict=True) if until <= most_seconds]
 
     def is_run_by_tests(self, file: str, line: int) -> bool:
         """Whether a test runs the line itself; else it runs when the module is loaded, or in a process of a test."""
@@ -73,9 +73,10 @@ class CoverageMap:
             saved = json.loads(part.read_text(encoding="utf-8"))
             seconds |= saved["seconds"]
             failed += saved["failed"]
+            names = list(saved["seconds"])
             for file, tests in saved["lines"].items():
-                for line, names in tests.items():
-                    lines[file][int(line)] += tuple(names)
+                for line, places in tests.items():
+                    lines[file][int(line)] += tuple(names[place] for place in places)
         return cls(lines, {test: took for test, took in seconds.items() if test not in failed}, failed)
 
 
@@ -141,6 +142,7 @@ class _Recorder:
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
         data, lines = self.coverage.get_data(), dict[str, Any]()
+        self.places = {test: place for place, test in enumerate(self.seconds)}
         for file in data.measured_files():
             found = {line: self._tests(names) for line, names in data.contexts_by_lineno(file).items()}
             lines[Path(file).relative_to(ROOT).as_posix()] = {line: names for line, names in found.items() if names}
@@ -148,8 +150,9 @@ class _Recorder:
         text = json.dumps({"lines": lines, "seconds": self.seconds, "failed": self.failed})
         (Path(os.environ[FOLDER]) / name).write_text(text, encoding="utf-8")
 
-    def _tests(self, contexts: list[str]) -> list[str]:
-        return sorted({test for name in contexts if name for test in self.users.get(name, [name])})
+    def _tests(self, contexts: list[str]) -> list[int]:
+        """The places of the tests in the list of seconds: the names are long, and there are millions."""
+        return sorted({self.places[test] for name in contexts if name for test in self.users.get(name, [name])})
 
 
 def _context(node: pytest.Item | pytest.Collector, fixture: str, parameter: object) -> str:

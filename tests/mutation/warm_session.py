@@ -40,6 +40,7 @@ class Job:
 
     number: int
     file: str
+    line: int
     text: str
     tests: list[str]
     limit_seconds: int

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -333,6 +334,31 @@ def test_what_a_worker_was_launched_from_is_read_from_its_tags_and_from_ec2(flee
     assert found.subnet_id == settings.zones[ZONES[0]] and found.rotate == ""
     ec2.tag([instance_id], {"Rotate": "ana"})
     assert (again := ec2.find_worker(instance_id)) is not None and again.rotate == "ana"
+
+
+@pytest.mark.parametrize(
+    ("tags", "version"),
+    [
+        ({"TemplateVersion": "3"}, "3"),
+        ({"aws:ec2launchtemplate:version": "2"}, "2"),
+        ({"TemplateVersion": "3", "aws:ec2launchtemplate:version": "2"}, "3"),
+        ({}, ""),
+    ],
+)
+def test_the_version_that_was_asked_for_comes_before_the_one_that_ec2_notes(
+    fleet: Bench, tags: dict[str, str], version: str
+) -> None:
+    """EC2 notes the version that a CreateFleet request resolves to only for some requests."""
+    launched = launch(fleet)
+    answer = fleet.cloud.client("ec2").describe_instances(InstanceIds=[launched])
+    instance = answer["Reservations"][0]["Instances"][0]
+    kept = [tag for tag in instance["Tags"] if "emplate" not in tag["Key"]]
+    instance["Tags"] = kept + [{"Key": key, "Value": value} for key, value in tags.items()]
+    client = mock.Mock()
+    client.get_paginator.return_value.paginate.return_value = [answer]
+    client.describe_instances.return_value = answer
+    found = Ec2Fleet(client, fleet.settings).find_worker(launched)
+    assert found is not None and found.template_version == version
 
 
 def test_the_image_of_a_template_version_is_read_and_an_unresolved_parameter_is_unknown(fleet: Bench) -> None:

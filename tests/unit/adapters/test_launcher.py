@@ -13,11 +13,11 @@ import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.adapters.ec2 import Ec2Fleet
-from node_fleet.adapters.launcher import placement_from
+from node_fleet.adapters.launcher import launch_facts, placement_from
 from node_fleet.domain.model.errors import LaunchError, NoCapacityError, NodeFleetError
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchRequest
-from node_fleet.domain.model.snapshot import Instance, Market
+from node_fleet.domain.model.snapshot import Instance, LaunchImage, Market
 from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
@@ -302,3 +302,30 @@ def test_the_wishes_come_from_the_settings() -> None:
     settings = Settings.from_mapping({"placement": "round-robin", "on_demand_minimum": 1, "subnets": "a=subnet-1"})
     placement = placement_from(settings)
     assert (placement.order, placement.on_demand_minimum, placement.zones) == ("round-robin", 1, {"a": "subnet-1"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "version", "expected"),
+    [
+        ({}, "4", ("lt-1", "4", "ami-1", "b1", "v1.35.5+k3s1")),
+        ({}, "5", ("lt-1", "5", "", "", "")),
+        ({"launch_template_version": "5"}, "4", ("lt-1", "4", "ami-1", "", "")),
+        ({"launch_template_id": ""}, "4", ("", "", "ami-1", "b1", "v1.35.5+k3s1")),
+        ({"drift": "off"}, "4", ("", "", "", "", "")),
+    ],
+    ids=["configured", "another version", "an older version", "no template", "off"],
+)
+def test_what_a_worker_would_be_launched_from_is_known_for_the_configured_version(
+    changes: dict[str, str], version: str, expected: tuple[str, ...]
+) -> None:
+    configured = {
+        "launch_template_id": "lt-1", "launch_template_version": "4", "bootstrap_hash": "b1",
+        "k3s_version": "v1.35.5+k3s1", "subnets": "a=subnet-1, b=subnet-2", "instance_types": "t3.small,t3a.small",
+    }  # fmt: skip
+    settings = Settings.from_mapping(configured | changes)
+    today = launch_facts(settings, LaunchImage(version="4", image_id="ami-1", at=9, answered_at=7), version)
+    found = (today.template_id, today.template_version, today.image_id, today.bootstrap_hash, today.k3s_version)
+    assert found == expected
+    is_on = settings.drift != "off"
+    assert (today.image_at, today.subnet_ids) == ((7, ("subnet-1", "subnet-2")) if is_on else (0, ()))
+    assert today.instance_types == (TYPES if is_on else ())

@@ -100,7 +100,9 @@ def test_a_pod_that_must_run_to_completion_keeps_its_worker_until_it_has_finishe
     assert blocker(given) == letter
 
 
-@pytest.mark.parametrize(("ago", "letter"), [(-20, ""), (30, ""), (31, "e=0"), (125, "e=2")])
+@pytest.mark.parametrize(
+    ("ago", "letter"), [(-20, ""), (30, ""), (31, "e=0"), (59, "e=0"), (60, "e=1"), (3600, "e=60")]
+)
 def test_a_pod_that_should_have_ended_keeps_its_worker(ago: int, letter: str) -> None:
     assert blocker(pod(deletionTimestamp=iso(NOW - ago))) == letter
 

@@ -246,6 +246,11 @@ def test_free_capacity_is_what_is_allocatable_less_what_is_requested(
     assert free_capacity(worker(1, **changes)) == FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=count)
 
 
+@pytest.mark.parametrize("least", [0, 3])
+def test_the_fewest_pods_of_earlier_readings_are_kept(least: int) -> None:
+    assert learn_pods(PodSums(workers=1, least=least), [filled(4)], 1.0).least == least
+
+
 def test_the_fewest_pods_of_all_readings_are_kept() -> None:
     sums = learn_pods(PodSums(), [filled(4), filled(8)], 1.0)
     least = [learn_pods(sums, [filled(count)], 1.0).least - sums.least for count in (3, 4, 5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 
 from node_fleet.domain.scaling.strategies.adaptive import headroom, trials
 from node_fleet.settings import Settings
+from node_fleet.settings.presets import PRESETS
 from tests.support.doc_examples import BLOCK, answer_of, examples
 from tests.support.plan_days import after
 
@@ -27,6 +29,18 @@ def test_the_decision_is_what_the_rules_say(example: Any) -> None:
     decision = example.decided()
     assert answer_of(decision) == example.data["answer"]
     assert decision.sentence == example.data["says"]
+
+
+def test_the_page_lists_what_the_preset_sets_beside_the_defaults() -> None:
+    def text(value: object) -> str:
+        return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+    rows = [
+        f"| `{name}` | {text(value)} | {text(getattr(Settings(), name))} |"
+        for name, value in PRESETS["adaptive"].items()
+    ]
+    section = TEXT.partition("## What the preset sets")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `.*$", section, re.MULTILINE) == rows
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if "rises" in b], ids=lambda b: f"holds {b['holds']}")

@@ -239,6 +239,13 @@ class TestWindows:
         assert allowed([past], "idle", now=NOW, workers=1, disrupted=0).next_opening is None
         assert next_openings([past], "idle", now=NOW, workers=1, count=5) == []
 
+    @pytest.mark.parametrize(("days", "is_found"), [(398, True), (399, False)])
+    def test_openings_are_looked_for_over_400_days(self, days: int, is_found: bool) -> None:
+        day = f"{datetime.fromtimestamp(NOW, UTC) + timedelta(days=days):%Y-%m-%d}"
+        budget = Budget(nodes="0", only=windows(f"{day} 00:00-24:00"), timezone="UTC")
+        found = allowed([budget], "idle", now=NOW, workers=1, disrupted=0).next_opening
+        assert found == (at("UTC", day) if is_found else None)
+
     def test_without_windows_one_opening_has_no_end(self) -> None:
         (found,) = next_openings([Budget(nodes="1")], "idle", now=NOW, workers=9, count=5)
         assert (found.start, found.end, found.limit) == (NOW, None, 1)

@@ -148,6 +148,18 @@ class TestRemoval:
             held = [c for c in decision.evidence if c.name == "headroom" and c.verdict == "hold"]
             assert held and held[0].text.startswith("headroom would be ")
 
+    @pytest.mark.parametrize(("moved", "action"), [(None, "none"), (0, "none"), (1, "none"), (2, "scale_down")])
+    def test_the_requests_of_a_worker_are_moved_as_so_many_pods_and_as_one_when_their_number_is_unknown(
+        self, moved: int | None, action: str
+    ) -> None:
+        """600m fit in halves where four workers have 400m free each, and in one piece nowhere."""
+        seen = (
+            worker(0, cpu_requested_milli=600, memory_requested_mib=100, pods=moved),
+            *(loaded(n, 1600) for n in (1, 2, 3, 4)),
+        )
+        chosen = policy(headroom_pods={"count": 2, "cpu_milli": 100, "memory_mib": 1}, cpu_down_percent=60)
+        assert decide(idle(workers=seen), IDLE, chosen, START).action == action
+
     def test_the_text_names_how_much_headroom_would_be_left(self) -> None:
         decision = decide(idle(workers=fleet(800, 800, 800)), IDLE, policy(headroom_pods=PODS), START)
         check = check_of(decision)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
+from node_fleet.domain.model.custom_metric import BUILT_IN, BUILT_IN_PROMQL, CustomMetric
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import CustomReading
 from node_fleet.domain.scaling.decision import decide
 from tests.support.decisions import START, TICK, Fleet, idle, snapshot, worker, workers
+from tests.support.doc_examples import PAGE
 
 QUEUE = CustomMetric(name="queue", query="q", high=1000, low=100, readings=1, unit="jobs")
 ERRORS = CustomMetric(
@@ -27,6 +28,18 @@ def policy(*metrics: CustomMetric) -> Policy:
 
 def custom(**values: float | None) -> tuple[CustomReading, ...]:
     return tuple(CustomReading(name=name, value=value) for name, value in values.items())
+
+
+def test_the_built_in_metrics_have_the_documented_thresholds() -> None:
+    for metric in BUILT_IN:
+        row = f"| `{metric.name}` | {metric.high:g} {metric.unit} | {metric.low:g} {metric.unit} |"
+        assert row in PAGE.read_text(encoding="utf-8").splitlines()
+        assert (metric.readings, metric.when_absent) == (2, "ignore")
+
+
+@pytest.mark.parametrize(("name", "quantile"), [("latency_p95", 0.95), ("latency_p99", 0.99)])
+def test_a_built_in_latency_is_the_quantile_of_its_name_in_milliseconds(name: str, quantile: float) -> None:
+    assert BUILT_IN_PROMQL[name].startswith(f"1000 * histogram_quantile({quantile}, sum by (le) (rate(")
 
 
 @pytest.mark.parametrize(("value", "action"), [(1000.0, "none"), (1000.1, "scale_up")])

@@ -220,6 +220,7 @@ class TestBackOff:
         memory = replace(LONG_IDLE, back_offs=(BackOff(key="removal", failures=1, until=until),))
         decision = decide(idle(), memory, POLICY, START)
         assert (decision.action, decision.blocked_by) == (action, ("removal_back_off",) if action == "none" else ())
+        assert any(c.name == "removal_back_off" for c in decision.evidence) is (action == "none")
         assert decide(snapshot(pending=pods(3)), memory, POLICY, START).action == "scale_up"
 
     def test_the_back_off_of_a_worker_that_no_longer_exists_is_removed(self) -> None:

@@ -312,6 +312,14 @@ def test_a_launch_has_not_helped_when_a_worker_could_hold_a_pod_or_has_unknown_r
     assert found is not None and [one.unhelped for one in found.launched_for] == [unhelped]
 
 
+@pytest.mark.parametrize(("joining", "oldest"), [(0, 300), (1, 100), (2, 300)])
+def test_the_longest_wait_is_that_of_the_pods_that_are_left_or_else_of_all(joining: int, oldest: int) -> None:
+    """A joining worker of 2000m holds the large pods, two of them hold all."""
+    large, small = shape(1, 1800, oldest_seconds=300), shape(1, 400, oldest_seconds=100)
+    coming = tuple(booting(number) for number in range(joining))
+    assert demand(large, small, joining=coming).oldest_seconds == oldest
+
+
 @pytest.mark.parametrize(("until", "launches", "listed"), [(1, 2, True), (0, 1, False), (-1, 1, False)])
 def test_a_listed_shape_gets_one_more_launch_when_its_time_is_over(until: int, launches: int, listed: bool) -> None:
     """Listed pods that wait beside one that was there before do not count, and the new one does."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_fleet.domain.model.budget import Budget
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
@@ -16,6 +20,7 @@ from node_fleet.domain.scale_down.drain import (
     DrainVerdict,
     after_target,
     alert_once,
+    closing_budget,
     describe_own_pods,
     drain_failed_alert,
     judge_check,
@@ -320,3 +325,22 @@ def test_the_sentence_names_every_target_and_the_counts() -> None:
     text = removal_sentence(operation("forgotten", "undone"), 4)
     assert text.startswith("removed 1 of 2 workers; 5 -> 4 workers: i-0")
     assert "i-1 (, on-demand): undone" in text
+
+
+class TestClosingBudget:
+    """At the start of its drain a worker must still be one that the budgets allow."""
+
+    def found(self, nodes: str, *, workers: int = 10, **target: Any) -> str:
+        operation = Operation(
+            operation_id="down-1", kind="scale_down", phase="draining", started_at=SENT, requested=1, reason="idle",
+            execution_id="e", targets=(replace(TARGET, **target),), workers_before=workers, phase_at=SENT,
+        )  # fmt: skip
+        return closing_budget(operation, operation.targets[0], (Budget(nodes=nodes),), SENT)
+
+    @pytest.mark.parametrize(("nodes", "workers"), [("1", 10), ("1", 0), ("10%", 1), ("10%", 0)])
+    def test_one_worker_that_the_budget_allows_is_drained(self, nodes: str, workers: int) -> None:
+        assert self.found(nodes, workers=workers) == ""
+
+    def test_a_budget_of_none_is_named_unless_the_worker_was_not_ready_for_long(self) -> None:
+        assert self.found("0") == "at most 0 workers"
+        assert self.found("0", not_ready=True) == ""

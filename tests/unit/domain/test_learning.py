@@ -142,6 +142,12 @@ def test_the_capacity_that_a_trial_holds_is_counted_over_the_minutes_since_the_l
     assert tried.held == pytest.approx((held,) * 48, abs=1)
 
 
+def test_a_missing_worker_costs_the_waiting_of_its_pods_for_the_alert_and_the_boot() -> None:
+    """Seven pods that wait for 20 s and 90 s, in hundredths of a minute: 1283.33 for each of three missing workers."""
+    learned = replace(EMPTY, read_at=START - 120, demand=3.0, tried=replace(EMPTY.tried, workers=(1,) * 48))
+    assert evaluated(learned, 4.0).learned.tried.waited == pytest.approx((3850,) * 48, abs=4)
+
+
 def test_what_was_needed_within_the_delay_is_kept() -> None:
     needs = (WorkerNeed(at=START - 119, workers=6),)
     assert evaluated(replace(EMPTY, needs=needs), 3.0).keep == 6
@@ -183,6 +189,29 @@ def test_a_joining_worker_and_a_new_one_hold_pods_beside_their_daemon_sets(
     tick = make_tick(snapshot(pending=(shape,), workers=(coming,)), Memory(), policy, START)
     estimate = estimate_capacity(tick, evaluate_pending_pods(tick, {}), SUMS)
     assert estimate is not None and len(estimate.new_workers) == new_workers
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [{"cpu_allocatable_milli": 4600}, {"memory_allocatable_mib": 2300}, {"pods_allocatable": 5}],
+    ids=["cpu", "memory", "pods"],
+)
+def test_an_empty_worker_holds_four_pods_beside_its_daemon_sets_by_its_scarcest_resource(
+    offered: dict[str, int],
+) -> None:
+    large = {"cpu_allocatable_milli": 90_000, "memory_allocatable_mib": 90_000, "pods_allocatable": 110}
+    crew = (worker(1, cpu_requested_milli=600, memory_requested_mib=300, pods=1, **(large | offered)),)
+    estimate = estimate_capacity(make_tick(snapshot(workers=crew), Memory(), POLICY, START), None, SUMS)
+    assert estimate is not None
+    assert (estimate.pods_per_worker, estimate.worker_slots) == (4, ((4, 0),))
+
+
+@pytest.mark.parametrize(("pods", "slots"), [(None, (4, 0)), (0, (4, 0)), (2, (2, 1))])
+def test_pods_that_are_not_known_take_no_slot(pods: int | None, slots: tuple[int, int]) -> None:
+    """A worker that takes four pods, where each has a DaemonSet's pod."""
+    crew = (worker(1, cpu_allocatable_milli=90_000, memory_allocatable_mib=90_000, pods=pods, pods_allocatable=4),)
+    estimate = estimate_capacity(make_tick(snapshot(workers=crew), Memory(), POLICY, START), None, SUMS)
+    assert estimate is not None and estimate.worker_slots == (slots,)
 
 
 def offered_by(*seen: Worker, types: tuple[str, ...] = ("t3.small", "t3.medium")) -> int | None:

@@ -183,6 +183,20 @@ class TestAbstains:
         assert said.abstains == f"{said.calls} of its {said.calls} predictions last week were false alarms"
         assert said.error < said.naive_error and said.calls > 50
 
+    @pytest.mark.parametrize(("hits", "abstains"), [(42, False), (41, True)])
+    def test_when_fewer_than_half_of_its_84_calls_last_week_were_right(self, hits: int, abstains: bool) -> None:
+        """Every second hour was at 75 %. In the last week so many of them are, and the others are at 69 %."""
+        now = MONDAY + 9 * HOUR
+        odd = [hour for hour in range(now - 7 * DAY, now, HOUR) if hour // HOUR % 2]
+        calm = set(odd[hits:])
+        loads = tuple(
+            replace(h, cpu_percent=69.0) if h.hour_epoch in calm else h
+            for h in history(28, lambda hour, _w: 75.0 if hour % 2 else 20.0, until=now, workers=1.0)
+        )
+        said = forecast(loads, now, POLICY)
+        assert (said.calls, said.hits) == (84, hits)
+        assert said.abstains == ("43 of its 84 predictions last week were false alarms" if abstains else "")
+
     def test_when_too_few_hours_of_the_last_week_can_be_checked(self) -> None:
         holes = tuple(h for h in history(21) if h.hour_epoch < MONDAY - 7 * DAY or h.hour_epoch % (2 * HOUR) == 0)
         said = forecast(holes, MONDAY + 8 * HOUR, POLICY)

@@ -290,6 +290,13 @@ class TestTheReplacementProvesItself:
         plan = choose_replaced(found, [("i-7", "unhealthy")], minimum=2, removed="i-7")
         assert bool(plan.targets) is removed and ("at_min" in plan.sentence) is not removed
 
+    @pytest.mark.parametrize("removed", ["", "i-7"])
+    def test_an_outdated_worker_that_is_not_eligible_is_passed_over(self, removed: str) -> None:
+        candidate: Any = SimpleNamespace(instance=SimpleNamespace(instance_id="i-7"))
+        found = Eligibility(candidates=(candidate,), kept=(), usable=("i-1", "i-7"))
+        plan = choose_replaced(found, [("i-1", "drifted"), ("i-7", "expired")], minimum=1, removed=removed)
+        assert (plan.replaces, plan.reason, len(plan.targets)) == ("i-7", "expired", 1 if removed else 0)
+
 
 class TestTheMaximum:
     def test_a_worker_that_was_removed_first_is_replaced_without_another_inspection(self) -> None:

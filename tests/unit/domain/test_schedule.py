@@ -64,6 +64,11 @@ def test_days_may_be_listed_and_may_wrap_around_the_week() -> None:
     assert parse_schedules("Sat-Mon,Wed 00:00-24:00: 3")[0].days == (0, 2, 5, 6)
 
 
+def test_windows_are_one_text_or_a_list() -> None:
+    texts = ["Mon-Sat 09:00-21:00: 4", "2026-11-27 18:00-24:00: 8"]
+    assert parse_schedules(texts) == parse_schedules("; ".join(texts) + ";") and len(parse_schedules(texts)) == 2
+
+
 class TestClockJumps:
     """Berlin: on 29 March 2026 02:00 becomes 03:00; on 25 October 2026 03:00 becomes 02:00."""
 

@@ -93,13 +93,18 @@ def test_several_workers_are_removed_only_when_their_pods_fit_elsewhere_together
     assert first(*(candidate(n, together=n in together) for n in (1, 2, 3)), count=2) == chosen
 
 
-@pytest.mark.parametrize("share", [0, 50, 70, 100])
-def test_the_market_that_goes_brings_the_fleet_nearest_to_its_share(share: int) -> None:
-    spot = [candidate(n, market="spot") for n in range(5)]
-    demand = [candidate(n) for n in range(5, 10)]
-    gone = first(*spot, *demand, spot=share)[0]
-    after_spot, after_demand = abs(400 / 9 - share), abs(500 / 9 - share)
-    assert (gone < 5) is (after_spot < after_demand or (after_spot == after_demand))
+@pytest.mark.parametrize("kept", [(), ("spot",), ("on-demand",), ("spot",) * 4, ("on-demand",) * 4])
+@pytest.mark.parametrize("share", [0, 30, 50, 70, 100])
+@pytest.mark.parametrize(("spots", "others"), [(5, 5), (1, 3), (3, 1), (1, 1)])
+def test_the_market_that_goes_brings_the_fleet_nearest_to_its_share(
+    spots: int, others: int, share: int, kept: tuple[Market, ...]
+) -> None:
+    pool = fleet(*(candidate(n, market="spot" if n < spots else "on-demand") for n in range(spots + others)))
+    pool = replace(pool, kept_places=tuple(("a", market) for market in kept))
+    plan = choose(pool, count=1, minimum=0, order="balance", spot_percent=share)
+    remaining, spot = spots + others + len(kept) - 1, spots + kept.count("spot")
+    after_spot, after_demand = abs(100 * (spot - 1) / remaining - share), abs(100 * spot / remaining - share)
+    assert plan.targets[0].instance.market == ("spot" if after_spot <= after_demand else "on-demand")
 
 
 def test_each_kept_worker_counts_once_for_the_shares_and_the_zones() -> None:

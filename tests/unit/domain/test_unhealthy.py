@@ -41,6 +41,13 @@ def test_a_condition_must_last_for_the_whole_time(seconds: int, action: str) -> 
         assert decision.sentence.startswith("i-0009 unhealthy: DiskPressure for 1800 s -> replace 1")
 
 
+@pytest.mark.parametrize(("source", "reported"), [("live", True), ("cached", False)])
+def test_many_unhealthy_workers_are_reported_from_a_live_reading_alone(source: str, reported: bool) -> None:
+    seen = (*workers(2), ill(8, STATUS_CHECK), ill(9, STATUS_CHECK))
+    decision = decided(seen, Memory(), source=source)
+    assert ("many_unhealthy" in [alert.kind for alert in decision.alerts]) is reported
+
+
 def test_a_condition_that_ended_in_between_begins_again() -> None:
     first = decided((*workers(3), worker(9)), since(1800, 9))
     assert "unhealthy:i-0009" not in first.memory.since

@@ -175,6 +175,21 @@ def test_a_failed_run_ends_red_after_its_release_and_keeps_the_stamp_that_a_step
     assert (fleet.state().lease, fleet.state().memory) == (None, STAMPED)
 
 
+def test_a_failed_run_without_a_memory_releases_the_lock_and_keeps_the_stored_one(fleet: Bench) -> None:
+    run = fleet.begin()
+    fleet.tools.state.close_operation(run, STAMPED)
+    with pytest.raises(RunFailedError):
+        release(run, failure=FAULT)
+    assert (fleet.state().lease, fleet.state().memory) == (None, STAMPED)
+
+
+def test_without_a_failure_the_memory_of_the_payload_is_stored_as_it_is(fleet: Bench) -> None:
+    run = fleet.begin()
+    fleet.tools.state.close_operation(run, STAMPED)
+    release(run, Memory())
+    assert fleet.state().memory == Memory()
+
+
 def test_a_table_that_refuses_the_record_does_not_keep_the_lock(fleet: Bench) -> None:
     run = fleet.begin()
     fleet.records.error = StateStoreError("events: throttled")

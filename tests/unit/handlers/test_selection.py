@@ -129,7 +129,8 @@ def test_a_run_that_removes_no_worker_is_reported_when_it_was_to_replace_one(
 ) -> None:
     payload = services.payload(inspection=inspected(inspection_text(worker_line(A, "RCW", "?"))))
     payload["decision"]["replace"] = replaced
-    assert select_nodes(payload, None)["selection"]["notify"] is notify
+    selection = select_nodes(payload, None)["selection"]
+    assert (selection["notify"], selection["kept"][:1]) == (notify, [f"worker {A}: kept, another user cordoned it"])
 
 
 @pytest.mark.parametrize(("drift", "first"), [("image", True), ("", False)])
@@ -176,7 +177,8 @@ def test_a_worker_under_notice_does_not_hold_the_minimum(services: FakeServices,
 def test_an_unknown_inspection_removes_no_worker_and_is_reported_once(services: FakeServices) -> None:
     unknown = {"known": False, "detail": "server_not_managed: x", "lines": []}
     answered = services.run(select_nodes, inspection=unknown)
-    assert (answered["selection"]["status"], answered["selection"]["notify"]) == ("none", False)
+    assert answered["selection"]["status"] == "none"
+    assert (answered["selection"]["notify"], answered["selection"]["kept"]) == (False, [])
     alerts = (Alert(kind="server_unreachable", text="x"),)
     assert services.run(select_nodes, inspection=unknown, alerts=alerts)["selection"]["notify"] is True
     assert services.state.calls == []
@@ -196,6 +198,52 @@ def test_a_dry_run_names_the_worker_it_would_remove_and_changes_nothing(
     assert answered["selection"]["status"] == "dry_run"
     assert words in answered["outcome"]["text"]
     assert (services.server.commands, services.state.calls) == ([], ["renew"])
+
+
+@pytest.mark.parametrize(("most", "words"), [(4, f"would replace {A}: drifted"), (3, f"would remove {A}: drifted")])
+def test_a_dry_run_replaces_an_outdated_worker_before_its_removal_where_the_maximum_allows(
+    services: FakeServices, most: int, words: str
+) -> None:
+    services.settings = Settings(max_workers=most)
+    seen = tuple(worker(i, drift="image" if i == A else "") for i in (A, B, C))
+    snapshot = Snapshot(at=NOW, read_at=NOW, source="live", pending=(), workers=seen)
+    payload = services.payload(inspection=inspected(ALL_FREE), snapshot=snapshot)
+    payload["run"]["dry_run"] = True
+    payload["decision"] |= {"action": "replace", "replace": A, "rule": "drifted"}
+    assert words in select_nodes(payload, None)["outcome"]["text"]
+
+
+@pytest.mark.parametrize(("most", "status"), [(4, "replace"), (3, "none")])
+def test_pods_that_fit_on_no_other_worker_keep_an_outdated_one_only_at_the_maximum(
+    services: FakeServices, most: int, status: str
+) -> None:
+    services.settings = Settings(max_workers=most)
+    seen = tuple(worker(i, drift="image" if i == A else "") for i in (A, B, C))
+    text = inspection_text(worker_line(A, blockers="shop/web-1:f=500/100//cpu"), worker_line(B), worker_line(C))
+    snapshot = Snapshot(at=NOW, read_at=NOW, source="live", pending=(), workers=seen)
+    payload = services.payload(inspection=inspected(text), snapshot=snapshot)
+    payload["decision"] |= {"action": "replace", "replace": A, "rule": "drifted"}
+    assert select_nodes(payload, None)["selection"]["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "status"),
+    [
+        ({"conditions": ("StatusCheckImpaired",)}, "unhealthy", "selected"),
+        ({"drift": "image"}, "drifted", "none"),
+        ({"drift": "image"}, "not_ready", "selected"),
+    ],
+)
+def test_a_worker_that_accepts_no_pods_is_replaced_when_it_is_unhealthy_or_dead(
+    services: FakeServices, changes: dict[str, Any], rule: str, status: str
+) -> None:
+    services.settings = Settings(max_workers=3, min_workers=1)
+    seen = (worker(A, **changes), worker(B), worker(C))
+    text = inspection_text(worker_line(A, "TW" if rule == "not_ready" else "RTW"), worker_line(B), worker_line(C))
+    snapshot = Snapshot(at=NOW, read_at=NOW, source="live", pending=(), workers=seen)
+    payload = services.payload(inspection=inspected(text), snapshot=snapshot)
+    payload["decision"] |= {"action": "replace", "replace": A, "rule": rule}
+    assert select_nodes(payload, None)["selection"]["status"] == status
 
 
 @pytest.mark.parametrize(("count", "most", "chosen"), [(1, 1, 1), (3, 2, 2), (2, 10, 2), (9, 9, 3)])

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from node_fleet.domain.model.budget import Budget, Reason
 from node_fleet.domain.model.local_time import DailyWindow, zone
 
-HORIZON_SECONDS = 400 * 86_400
+HORIZON_DAYS = 400
 """How far the next opening is searched: a year, and a margin for a window that is a date."""
 CHANGES_SEARCHED = 1_000
 """How many starts and ends of schedules and windows the search passes before it gives up."""
@@ -154,7 +154,7 @@ def _changes(budgets: Sequence[Budget], now: int) -> Iterator[int]:
     timed = [b for b in budgets if not b.is_always_active]
     for _ in range(CHANGES_SEARCHED):
         found = [change for b in timed if (change := _next_change(b, at)) is not None]
-        if not found or min(found) > now + HORIZON_SECONDS:
+        if not found or min(found) > now + HORIZON_DAYS * 86_400:
             return
         at = min(found)
         yield at
@@ -167,7 +167,7 @@ def _next_change(budget: Budget, after: int) -> int | None:
         return min(ends if start is None else [start, *ends], default=None)
     first = datetime.fromtimestamp(after, zone(budget.timezone)).date() - timedelta(days=1)
     found: list[int] = []
-    last = HORIZON_SECONDS // 86_400
+    last = HORIZON_DAYS
     for number in range(last):
         day = first + timedelta(days=number)
         bounds = [at for w in budget.windows if w.starts_on(day) for at in _bounds(w, day, budget.timezone)]
@@ -204,7 +204,7 @@ def _bounds(window: DailyWindow, day: date, timezone: str) -> list[int]:
     end = window.start_minute + window.length_minutes
     walls = [midnight + timedelta(minutes=minute) for minute in (window.start_minute, end)]
     found = [int(wall.replace(tzinfo=tz, fold=fold).astimezone(UTC).timestamp()) for wall in walls for fold in (0, 1)]
-    return [*found, *clock_jumps(timezone, min(found) - 86_400, max(found) + 86_400)]
+    return [*found, *clock_jumps(timezone, min(found), max(found))]
 
 
 def _offset(tz: object, at: int) -> timedelta | None:

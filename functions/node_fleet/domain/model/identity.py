@@ -48,8 +48,7 @@ def identify(instances: Iterable[Instance], nodes: Iterable[Claim]) -> Identitie
     """Compare every Node that names one of the instances with what EC2 shows of that instance."""
     claims: dict[str, list[Claim]] = {}
     for node in nodes:
-        if node.instance_id:
-            claims.setdefault(node.instance_id, []).append(node)
+        claims.setdefault(node.instance_id, []).append(node)
     confirmed: dict[str, Claim] = {}
     disputed: dict[str, Dispute] = {}
     for instance in instances:

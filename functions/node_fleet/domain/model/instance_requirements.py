@@ -49,8 +49,10 @@ class InstanceRequirements:
             ("vCPU", facts.vcpus, self.vcpus),
             ("GiB", facts.memory_mib / MIB_PER_GIB, self.memory_gib),
         ):
-            if not low <= value <= high:
-                return f"{value:g} {unit}, {f'under {low:g}' if value < low else f'over {high:g}'}"
+            if value < low:
+                return f"{value:g} {unit}, under {low:g}"
+            if value > high:
+                return f"{value:g} {unit}, over {high:g}"
         if facts.is_burstable and self.burstable == "excluded":
             return "burstable"
         if not facts.is_burstable and self.burstable == "required":

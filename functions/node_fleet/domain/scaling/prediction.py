@@ -172,7 +172,7 @@ def _why_not_used(f: Forecast, samples: int, scored: int, policy: Policy) -> str
         return f"only {scored} hours of the last week could be checked, 24 are needed"
     if f.error >= f.naive_error:
         return f'last week it was not better than "same as now" (error {f.error:.1f} against {f.naive_error:.1f})'
-    if f.calls and f.hits * 2 < f.calls:
+    if f.hits * 2 < f.calls:
         return f"{f.calls - f.hits} of its {f.calls} predictions last week were false alarms"
     return ""
 

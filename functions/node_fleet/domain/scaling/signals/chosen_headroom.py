@@ -110,7 +110,7 @@ def _placed(node: Node, shape: PodShape) -> int:
 
 def _moved(worker: Worker) -> PodShape:
     """The pods of a worker as equal ones, rounded up."""
-    count = max(1, worker.pods or 1)
+    count = worker.pods or 1
     cpu, memory = -(-_requested(worker) // count), -(-(worker.memory_requested_mib or 0) // count)
     requests = {"cpu": cpu, "memory": memory * _MIB, "pods": 1}
     demand = {"requests": {name: n for name, n in requests.items() if n}, "tolerations": _ANY_TAINT}

@@ -67,7 +67,7 @@ def _evaluate(tick: Tick, load: _Load, streaks: dict[str, Streak]) -> Check:
         threshold=load.low if is_low else load.high,
         readings=readings,
         needed=load.needed,
-        setting=f"{name.lower()}_{'down' if is_low else 'up'}_percent",
+        setting=f"{name}_{'down' if is_low else 'up'}_percent",
     )
 
 
@@ -76,7 +76,7 @@ def _verdict(tick: Tick, load: _Load, streak: Streak | None) -> tuple[Verdict, s
     if value is None:
         return "missing", f"{load.label} missing"
     text = f"{load.label} {value:.1f} %"
-    if value <= load.high and value < load.low:
+    if value < load.low:
         return "down", f"{text} under {load.low:g} %"
     if value <= load.high:
         return "ok", f"{text} {'at' if value == load.high else 'under'} {load.high:g} %"

@@ -23,6 +23,7 @@ from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     free_capacity,
     slots,
     typical_pod,
+    whole_capacity,
 )
 from node_fleet.domain.scaling.tick import Tick
 
@@ -96,12 +97,7 @@ def _new_worker_capacity(tick: Tick, known: list[Worker]) -> FreeCapacity | None
     types = tick.policy.instance_types
     like = [w for w in known if w.instance_type in types[:1]] or known
     if like:
-        sample = max(like, key=lambda w: (w.cpu_allocatable_milli or 0, w.memory_allocatable_mib or 0))
-        return FreeCapacity(
-            cpu_milli=sample.cpu_allocatable_milli or 0,
-            memory_mib=sample.memory_allocatable_mib or 0,
-            pods=PODS_PER_NODE if sample.pods_allocatable is None else sample.pods_allocatable,
-        )
+        return max(map(whole_capacity, like), key=lambda offer: (offer.cpu_milli, offer.memory_mib))
     size = next((found for t in types if (found := offered(t))), None)
     return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
 
@@ -122,21 +118,15 @@ def _slots_per_pod(shape: PodShape, available: FreeCapacity, per_worker: int) ->
 
 def _free_and_total_slots(w: Worker, size: PodSize) -> tuple[int, int]:
     """Slots that are free, and slots of the worker when it is empty; never fewer than are free."""
-    capacity = free_capacity(w)
-    free = slots(capacity, size)
-    empty = FreeCapacity(
-        cpu_milli=w.cpu_allocatable_milli or 0,
-        memory_mib=w.memory_allocatable_mib or 0,
-        pods=capacity.pods + (w.pods or 0),
-    )
-    return free, max(slots(_without_daemons(empty, size), size), free)
+    free = slots(free_capacity(w), size)
+    return free, max(slots(_without_daemons(whole_capacity(w), size), size), free)
 
 
 def _slots_to_move(w: Worker, size: PodSize) -> float:
     """Slots that the pods of a cordoned worker, or of one under interruption notice, will need on other workers."""
     if not (w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)) or not _has_known_requests(w):
         return 0.0
-    requested = (w.cpu_requested_milli or 0) - size.daemon_cpu_milli
+    requested = whole_capacity(w).cpu_milli - free_capacity(w).cpu_milli - size.daemon_cpu_milli
     return max(0.0, requested / size.cpu_milli) if size.cpu_milli > 0 else 0.0
 
 

@@ -124,12 +124,8 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
     if not had[0]:
         had = tuple(start for start in seen.starts for _ in kept)
-    workers = tuple(
-        [
-            start if before < start or most < start else min(most, before)
-            for before, (start, most) in zip(had, itertools.product(seen.starts, kept), strict=True)
-        ]
-    )
+    pairs = itertools.product(seen.starts, kept)
+    workers = tuple([max(start, min(most, before)) for before, (start, most) in zip(had, pairs, strict=True)])
     if workers != had:
         to = [(after > before) - (after < before) for before, after in zip(had, workers, strict=True)]
         turn = round(one)

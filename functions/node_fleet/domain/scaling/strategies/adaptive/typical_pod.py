@@ -26,19 +26,29 @@ class PodSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeCapacity:
-    """The free capacity of one worker."""
+    """What one worker has for pods, in whole or beside what its pods request."""
 
     cpu_milli: float
     memory_mib: float
     pods: int
 
 
+def whole_capacity(worker: Worker) -> FreeCapacity:
+    """What the worker offers when it is empty."""
+    return FreeCapacity(
+        cpu_milli=worker.cpu_allocatable_milli or 0,
+        memory_mib=worker.memory_allocatable_mib or 0,
+        pods=PODS_PER_NODE if worker.pods_allocatable is None else worker.pods_allocatable,
+    )
+
+
 def free_capacity(worker: Worker) -> FreeCapacity:
     """What the worker has free by its requests."""
+    whole = whole_capacity(worker)
     return FreeCapacity(
-        cpu_milli=(worker.cpu_allocatable_milli or 0) - (worker.cpu_requested_milli or 0),
-        memory_mib=(worker.memory_allocatable_mib or 0) - (worker.memory_requested_mib or 0),
-        pods=(PODS_PER_NODE if worker.pods_allocatable is None else worker.pods_allocatable) - (worker.pods or 0),
+        cpu_milli=whole.cpu_milli - (worker.cpu_requested_milli or 0),
+        memory_mib=whole.memory_mib - (worker.memory_requested_mib or 0),
+        pods=whole.pods - (worker.pods or 0),
     )
 
 
