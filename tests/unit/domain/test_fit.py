@@ -326,6 +326,36 @@ def test_a_cordoned_node_counts_for_spread_unless_the_constraint_honors_taints(
     assert refusal(given, first, (pod("web-1"), first), (pod("db"), cordoned)) == refused
 
 
+IN_ZONE_A = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}]
+
+
+@pytest.mark.parametrize(
+    ("policy", "demand", "refused"),
+    [
+        ({}, {}, "spread"),
+        ({}, {"nodeSelector": {ZONE: "a"}}, ""),
+        ({"nodeAffinityPolicy": "Ignore"}, {"nodeSelector": {ZONE: "a"}}, "spread"),
+        ({}, {"volumes": [IN_ZONE_A]}, "spread"),
+    ],
+)
+def test_a_place_that_the_node_affinity_excludes_does_not_count_for_spread_and_one_of_a_volume_does(
+    policy: dict[str, str], demand: dict[str, Any], refused: str
+) -> None:
+    """One pod runs in zone a, none in zone b; the next comes to zone a."""
+    first, second = node("n1"), node("n2", "b")
+    given = pod("web-2", **spread(1, **policy), **demand)
+    assert refusal(given, first, (pod("web-1"), first), (pod("db"), second)) == refused
+
+
+@pytest.mark.parametrize("lacking", ["cpu", "memory", "pods"])
+def test_no_pod_is_placed_on_a_node_that_does_not_state_a_resource(lacking: str) -> None:
+    amounts = {resource: 5 for resource in ("cpu", "memory", "pods") if resource != lacking}
+    given = Pod("web", {"requests": {"cpu": 1, "memory": 1, "pods": 1}})
+    only = node("n1", allocatable=amounts)
+    assert Placement([only]).fill(given, only, 3) == 0
+    assert Placement([node("n2")]).fill(given, node("n2"), 3) == 3
+
+
 def test_pods_that_are_being_deleted_do_not_count_for_spread() -> None:
     first, second = node("n1"), node("n2", "b")
     placement, leaving, given = Placement([first, second]), pod("web-1"), pod("web-2", **spread(1))
