@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import gc
+import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.mutation import __main__ as mutate
 from tests.mutation.coverage_map import CoverageMap, caches_of_product, load_targets
 from tests.mutation.mutants import ROOT, TARGETS, equivalents, mutants_of
-from tests.mutation.warm_session import can_be_replaced, functions_of_targets
+from tests.mutation.warm_session import (
+    KILLED,
+    SURVIVED,
+    TIMED_OUT,
+    Job,
+    Verdict,
+    can_be_replaced,
+    functions_of_targets,
+)
 
 FUNCTION = "def f(a, b):\n    {}\n"
 
@@ -88,6 +100,44 @@ def test_the_tests_of_a_line_start_with_the_fastest_file_and_a_line_without_test
     assert known.tests_of("code.py", 1) == ["other.py::d", "quick.py::b", "quick.py::c", "slow.py::a"]
     assert known.tests_of("unknown.py", 1) == []
     assert [known.is_run_by_tests("code.py", line) for line in (1, 3)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "found", "ends", "expected"),
+    [
+        (SURVIVED, 3, KILLED, math.inf, KILLED),
+        (SURVIVED, 3, SURVIVED, math.inf, SURVIVED),
+        (SURVIVED, 3, TIMED_OUT, math.inf, SURVIVED),
+        (SURVIVED, 3, KILLED, 0, SURVIVED),
+        (KILLED, 3, "not asked", math.inf, KILLED),
+        (TIMED_OUT, 3, "not asked", math.inf, TIMED_OUT),
+    ],
+)
+def test_slow_tests_are_tried_against_what_no_fast_test_notices_and_must_fail_to_notice_it(
+    monkeypatch: pytest.MonkeyPatch, *, before: str, line: int, found: str, ends: float, expected: str
+) -> None:
+    given: list[Job] = []
+
+    def again(job: Job, copy: Path, *words: str) -> Verdict:
+        given.append(job)
+        return Verdict(job.number, found)
+
+    monkeypatch.setattr(mutate, "again", again)
+    known = CoverageMap({"code.py": {3: ("slow.py::a", "slow.py::b")}}, {"slow.py::a": 200.0, "slow.py::b": 200.0}, [])
+    job = Job(0, "code.py", line, "text", ["fast.py::c"], 20)
+    assert [v.status for v in mutate.run_slow_tests([job], [Verdict(0, before)], known, Path(), ends)] == [expected]
+    asked = before == SURVIVED and ends > 0
+    assert [one.tests for one in given] == ([["slow.py::a"]] if asked else []), "as many as the limit allows"
+
+
+def test_the_map_of_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written: dict[str, Any] = {
+        "lines": {"code.py": {"3": [1], "4": [0, 1, 2]}}, "seconds": {"a": 1.0, "b": 2.0, "c": 0.5}, "failed": ["c"],
+    }  # fmt: skip
+    (tmp_path / "gw0.json").write_text(json.dumps(written), encoding="utf-8")
+    known = CoverageMap.read(tmp_path)
+    assert known.lines["code.py"] == {3: ("b",), 4: ("a", "b", "c")}
+    assert (known.seconds, known.failed, known.tests_of("code.py", 4)) == ({"a": 1.0, "b": 2.0}, ["c"], ["a", "b"])
 
 
 def test_a_line_of_a_script_is_met_by_the_tests_of_the_scripts_which_run_it_in_another_process() -> None:

@@ -86,6 +86,38 @@ def test_at_the_maximum_the_outdated_worker_is_removed_first(services: FakeServi
     assert [t.instance_id for t in services.state.item.operation.targets] == [B]  # type: ignore[union-attr]
 
 
+def removing(services: FakeServices, minimum: int, replacement: str) -> tuple[str, list[str]]:
+    """The detail and the targets of an idle removal while B replaces A, and A may not be removed."""
+    services.settings = Settings(min_workers=minimum)
+    current = Replacement(worker=A, reason="drifted", replacement=replacement)
+    seen = tuple(worker(i) for i in (A, B, C))
+    payload = services.payload(
+        inspection=inspected(inspection_text(worker_line(A, blockers="shop/db-0:s"), worker_line(B), worker_line(C))),
+        snapshot=Snapshot(at=NOW, read_at=NOW, source="live", pending=(), workers=seen),
+        memory=Memory(roll_out=RollOut(current=current)),
+    )
+    operation_before = services.state.item.operation
+    detail = select_nodes(payload, None)["selection"]["detail"]
+    operation = services.state.item.operation
+    return detail, [] if operation is operation_before else [t.instance_id for t in operation.targets]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("replacement", "removed"), [(B, C), (C, B), ("i-0notjoined000000", B)])
+def test_an_idle_removal_leaves_a_replacement_that_has_not_proved_itself(
+    services: FakeServices, replacement: str, removed: str
+) -> None:
+    assert removing(services, 1, replacement)[1] == [removed]
+
+
+@pytest.mark.parametrize(("replacement", "least"), [(B, 3), ("i-0notjoined000000", 2)])
+def test_a_worker_that_is_still_to_be_removed_does_not_hold_the_minimum(
+    services: FakeServices, replacement: str, least: int
+) -> None:
+    detail, removed = removing(services, 2, replacement)
+    assert (removed == []) is (least == 3)
+    assert detail.startswith(f"at_min: 3 usable workers, minimum {least}") is (least == 3)
+
+
 def test_when_no_outdated_worker_may_be_replaced_the_next_inspection_waits(services: FakeServices) -> None:
     answered = replacing(services, ALL_KEPT, "replace")
     retry_at = take(answered, "memory", Memory).roll_out.retry_at
