@@ -18,7 +18,7 @@ from cli.output import print_json, say, table
 from cli.status import span
 from cli.target import JsonOption, on_cluster
 from cli.target import Opening as TargetOpening
-from node_fleet.domain.disruption.budgets import HORIZON_SECONDS, Opening, next_openings
+from node_fleet.domain.disruption.budgets import HORIZON_DAYS, Opening, next_openings
 from node_fleet.domain.model.budget import REASONS, Reason
 from node_fleet.domain.model.local_time import zone
 from node_fleet.domain.model.policy import Policy
@@ -103,9 +103,7 @@ def as_data(policy: Policy, found: Iterable[Windows], workers: int) -> dict[str,
 def _show(policy: Policy, group: Windows, workers: int) -> None:
     title = f"{', '.join(group.reasons)} (times in {policy.timezone}, {count_of(workers, 'worker')})"
     if not group.openings:
-        say(
-            f"{title}: no opening within {HORIZON_SECONDS // 86_400} days; these workers stay until a budget is changed"
-        )
+        say(f"{title}: no opening within {HORIZON_DAYS} days; these workers stay until a budget is changed")
         return
     columns = ("opens", "closes", "length", "at most", "clock change")
     table(title, columns, [opening_row(opening, policy.timezone) for opening in group.openings])

@@ -73,6 +73,7 @@ def main(words: Sequence[str]) -> int:
         verdicts = run(jobs, copies, end)
         score = report(mutants, verdicts, jobs, len(drawn) - len(mutants))
         if options.all and any(v.status == SURVIVED for v in verdicts):
+            share_tools(copies[0])
             slow = [f"--ignore={folder}" for folder in (*TARGETS["tests"], *TARGETS["left_out"])]
             others = read_map(copies[0], options.jobs, ["--all", *slow, "tests"])
             verdicts = list(run_slow_tests(jobs, verdicts, others, copies[0], end))
@@ -86,6 +87,15 @@ def main(words: Sequence[str]) -> int:
 def say(text: str) -> None:
     """Print progress."""
     print(f"node-fleet: {text}", file=sys.stderr, flush=True)
+
+
+def share_tools(copy: Path) -> None:
+    """Let the slow tests in a copy find what takes long to install; what belongs to a state of the tree stays apart."""
+    kept = ROOT / ".cache"
+    (copy / ".cache").mkdir(exist_ok=True)
+    for path in kept.iterdir() if kept.is_dir() else ():
+        if path.name in ("asl-tools", "axe", "elk", "layers"):
+            (copy / ".cache" / path.name).symlink_to(path)
 
 
 def read_map(copy: Path, processes: int, words: list[str]) -> CoverageMap:
