@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -221,21 +222,40 @@ def hand_over(module: str, words: list[str]) -> int:
 
 
 def test(words: list[str]) -> int:
-    """Check style, types and layers, then run the tests of the quick tier, all of them, or those that are selected."""
-    checks = (
-        ("ruff", "check", "."),
-        ("ruff", "format", "--check", "."),
-        ("mypy", *types_to_check(words), *(folder for folder in TYPED if (ROOT / folder).is_dir())),
-        ("lint-imports",),
-    )
-    for tool, *rest in checks:
-        say(" ".join([tool, *rest]))
-        if run([str(PYTHON.parent / tool), *rest]):
-            return fail(f"{tool} failed, its findings are above; no test was run")
+    """Check style, types and layers, and run the tests of the quick tier, all of them, or those that are selected.
+
+    Types and layers are checked beside the tests; their findings fail the command too.
+    """
+    for rest in (("check", "."), ("format", "--check", ".")):
+        if run([str(PYTHON.parent / "ruff"), *rest]):
+            return fail("ruff failed, its findings are above; no test was run")
+    failed: list[str] = []
+    typed = [folder for folder in TYPED if (ROOT / folder).is_dir()]
+    checks = threading.Thread(target=check, args=([["mypy", *types_to_check(words), *typed], ["lint-imports"]], failed))
+    checks.start()
     # A file's tests share a worker; tests/support/file_order.py says in which order the files go to the workers.
     workers = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
     selected = [word for given in words for word in PYTEST.get(given, [given])]
-    return run([str(PYTHON), "-m", "pytest", *workers, *selected])
+    status = run([str(PYTHON), "-m", "pytest", *workers, *selected])
+    checks.join()
+    return fail(f"{' and '.join(failed)} failed, as printed above") if failed else status
+
+
+def check(commands: Sequence[Sequence[str]], failed: list[str]) -> None:
+    """Run these tools one after the other; print what those say that find something, and add them to `failed`."""
+    for tool, *rest in commands:
+        done = subprocess.run(
+            [str(PYTHON.parent / tool), *rest],
+            cwd=str(ROOT),
+            env=environment(),
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode:
+            failed.append(tool)
+            say(f"{tool} failed:\n{done.stdout}")
 
 
 def types_to_check(words: list[str]) -> tuple[str, ...]:

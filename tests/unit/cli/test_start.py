@@ -98,3 +98,42 @@ def test_without_words_the_help_is_shown_and_version_names_the_version() -> None
         assert ended.returncode == 0, ended.stderr
         assert expected in " ".join(ended.stdout.split())
         assert ended.stderr == ""
+
+
+TOOLS = ("ruff", "mypy", "lint-imports", "python")
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the tools of `test`; each notes that it ran, and fails when the folder has fail-TOOL."""
+    for tool in TOOLS:
+        lines = f"touch {tmp_path}/ran-{tool}; [ ! -e {tmp_path}/fail-{tool} ] || {{ echo found by {tool}; exit 1; }}"
+        (tmp_path / tool).write_text(f"#!/bin/sh\n{lines}\n", encoding="utf-8")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setattr(start, "PYTHON", tmp_path / "python")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("failing", "ran", "words"),
+    [
+        ((), TOOLS, ()),
+        (("python",), TOOLS, ()),
+        (("ruff",), ("ruff",), ("ruff failed, its findings are above; no test was run",)),
+        (("mypy",), TOOLS, ("mypy failed:\nfound by mypy", "mypy failed, as printed above")),
+        (("mypy", "lint-imports"), TOOLS, ("found by lint-imports", "mypy and lint-imports failed, as printed above")),
+    ],
+)
+def test_types_and_layers_are_checked_beside_the_tests_and_fail_the_command(
+    failing: tuple[str, ...],
+    ran: tuple[str, ...],
+    words: tuple[str, ...],
+    tools: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for tool in failing:
+        (tools / f"fail-{tool}").touch()
+    assert start.test([]) == bool(failing)
+    err = capsys.readouterr().err
+    assert all(text in err for text in words) and bool(words) == bool(err)
+    assert {path.name for path in tools.glob("ran-*")} == {f"ran-{tool}" for tool in ran}
