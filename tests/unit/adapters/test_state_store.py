@@ -505,3 +505,22 @@ def test_a_termination_of_another_operation_is_refused(store: StateStore) -> Non
     store.save_operation(run, removing("down-1"))
     with pytest.raises(LeaseLostError, match="operation down-1 is still open"):
         store.begin_termination(run, removing("down-2", "terminating"), "i-1")
+
+
+def test_without_an_item_and_with_an_empty_one_every_value_is_that_of_a_new_fleet(
+    dynamo: Any, store: StateStore
+) -> None:
+    new = FleetState(cluster_id=SETTINGS.cluster_id)
+    assert store.load() == new
+    dynamo.put_item(TableName=SETTINGS.state_table, Item={"cluster_id": {"S": SETTINGS.cluster_id}})
+    assert store.load() == new
+    assert (new.fence, new.last_tick, new.slots_version, new.node_count) == (0, 0, 0, 0)
+
+
+def test_a_lost_lease_names_the_holder_and_both_fences(store: StateStore) -> None:
+    one, other = replace(a_run(), fence=4), manual("b")
+    with pytest.raises(LeaseLostError, match=r"no execution holds the lock \(fence 0\), not a \(fence 4\)"):
+        store.renew(one)
+    held(store, other)
+    with pytest.raises(LeaseLostError, match=r"b holds the lock \(fence 1\), not a \(fence 4\)"):
+        store.renew(one)

@@ -356,6 +356,22 @@ def test_no_pod_is_placed_on_a_node_that_does_not_state_a_resource(lacking: str)
     assert Placement([node("n2")]).fill(given, node("n2"), 3) == 3
 
 
+def test_a_resource_that_no_node_states_is_missing_in_full() -> None:
+    wanted, gpu = Pod("web", {"requests": {"cpu": 1, "nvidia.com/gpu": 1}}), "nvidia.com/gpu"
+    assert refusal(wanted, node("n1")) == gpu
+    assert described(Placement([node("n1")]).misfit([wanted], [node("n1")])) == ("web", gpu, "1", "0", False)
+
+
+def test_a_pod_that_is_taken_off_a_node_counts_for_nothing_there() -> None:
+    first, second, gone = node("n1"), node("n2", "b"), pod("web-1", "300m", ports=[{"hostPort": 80}])
+    placement = Placement([first, second])
+    placement.add(gone, first)
+    placement.remove(gone, first)
+    assert (first.free, first.pods) == (dict(node("n1").allocatable), [])
+    for other in (pod("web-2", **spread(1)), pod("db", **beside("web", anti=True)), pod("x", ports=[{"hostPort": 80}])):
+        assert placement.refusal(other, first, placement.rules_for(other)) == ""
+
+
 def test_pods_that_are_being_deleted_do_not_count_for_spread() -> None:
     first, second = node("n1"), node("n2", "b")
     placement, leaving, given = Placement([first, second]), pod("web-1"), pod("web-2", **spread(1))

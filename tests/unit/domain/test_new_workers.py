@@ -138,3 +138,20 @@ def test_a_pod_without_a_listed_demand_asks_for_its_cpu_and_memory(
     assert pod_of(PodShape(cpu_milli=cpu, memory_mib=memory, count=1)).demand == {"requests": requests}
     listed = {"requests": {"pods": 1}, "namespace": "shop"}
     assert pod_of(PodShape(cpu_milli=cpu, memory_mib=memory, count=1, demand=listed)).demand == listed
+
+
+@pytest.mark.parametrize(
+    ("changes", "free"),
+    [
+        ({}, (1000, 1100, 102)),
+        ({"cpu_requested_milli": None, "memory_requested_mib": None, "pods": None}, (2000, 1900, 110)),
+        ({"pods_allocatable": None}, (1000, 1100, 102)),
+        ({"pods_allocatable": 12}, (1000, 1100, 4)),
+    ],
+)
+def test_a_worker_has_free_what_its_pods_are_known_to_leave(
+    changes: dict[str, Any], free: tuple[int, int, int]
+) -> None:
+    one = worker(1, **changes)
+    found = node_of(tick(one), one).free
+    assert (found["cpu"], found["memory"], found["pods"]) == (free[0], free[1] * MIB, free[2])

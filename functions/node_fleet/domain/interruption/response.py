@@ -173,10 +173,11 @@ def replacement_slot(
 
 def _types_by_size(instance_type: str, configured: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The configured types that offer pods as much as this one does, and the others; all types when each is smaller."""
-    own = offered(instance_type) or (0, 0)
+    own = offered(instance_type)
 
     def is_smaller(kind: str) -> bool:
-        return any(other < mine for other, mine in zip(offered(kind) or own, own, strict=True))
+        other = offered(kind)
+        return own is not None and other is not None and (other[0] < own[0] or other[1] < own[1])
 
     smaller = tuple(kind for kind in configured if is_smaller(kind))
     if len(smaller) == len(configured):
