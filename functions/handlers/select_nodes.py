@@ -59,7 +59,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(rest, selection=selection)
     if not plan.targets and replacing:
         rest = _remember_refusal(services, rest, plan)
-        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(lost or rest.get("alerts")))
+        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(rest.get("alerts")))
     if not plan.targets:
         rest = rest if decision.replace else _after_no_removal(services, rest)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace or lost))

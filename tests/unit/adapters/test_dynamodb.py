@@ -8,11 +8,19 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.adapters.dynamodb import from_attribute, from_attributes, to_attribute, to_attributes
-from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.adapters.dynamodb import (
+    ConditionFailed,
+    from_attribute,
+    from_attributes,
+    table_errors,
+    to_attribute,
+    to_attributes,
+)
+from node_fleet.domain.model.errors import InvalidInputError, StateStoreError
 
 plain = st.recursive(
     st.none()
@@ -104,3 +112,30 @@ def test_an_attribute_of_no_known_type_is_one_clear_error(attribute: Any) -> Non
 
 def test_sets_are_read_as_lists() -> None:
     assert from_attributes({"a": {"SS": ["x"]}, "b": {"NS": ["1", "2.5"]}}) == {"a": ["x"], "b": [1, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "ResourceNotFoundException",
+            "does not exist: cannot read the state; deploy the stack or set the table's name",
+        ),
+        ("ThrottlingException", "cannot read the state: ThrottlingException: slow down"),
+    ],
+)
+def test_an_error_of_a_table_says_what_could_not_be_done_and_why(code: str, words: str) -> None:
+    refused = ClientError({"Error": {"Code": code, "Message": "slow down"}}, "GetItem")
+    with pytest.raises(StateStoreError) as raised, table_errors("fleet", "read the state"):
+        raise refused
+    assert str(raised.value).startswith("DynamoDB table fleet") and words in str(raised.value)
+
+
+def test_a_failed_condition_carries_the_item_and_a_lost_connection_is_an_error_of_the_table() -> None:
+    item = {"lock_owner": {"S": "b"}}
+    failed: Any = {"Error": {"Code": "ConditionalCheckFailedException"}, "Item": item}
+    with pytest.raises(ConditionFailed) as raised, table_errors("fleet", "renew"):
+        raise ClientError(failed, "UpdateItem")
+    assert raised.value.item == item
+    with pytest.raises(StateStoreError, match="DynamoDB table fleet: cannot renew: "), table_errors("fleet", "renew"):
+        raise EndpointConnectionError(endpoint_url="https://dynamodb")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
 from node_fleet.domain.model.operation import LaunchRequest
-from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.model.snapshot import Instance, Market
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
@@ -336,6 +337,27 @@ def test_what_a_worker_was_launched_from_is_read_from_its_tags_and_from_ec2(flee
     assert (again := ec2.find_worker(instance_id)) is not None and again.rotate == "ana"
 
 
+def shown_with(fleet: Bench, settings: Settings, **changes: Any) -> Instance:
+    """A worker that EC2 describes with these changes."""
+    answer = fleet.cloud.client("ec2").describe_instances(InstanceIds=[launch(fleet)])
+    answer["Reservations"][0]["Instances"][0].update(changes)
+    client = mock.Mock()
+    client.get_paginator.return_value.paginate.return_value = [answer]
+    (found,) = Ec2Fleet(client, settings).instances()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [("", ()), ("ip-10-0-0-1", ("ip-10-0-0-1",)), ("ip-10-0-0-1.x.y", ("ip-10-0-0-1.x.y", "ip-10-0-0-1"))],
+)
+def test_a_node_has_the_private_dns_name_or_its_first_label_once_ec2_knows_it(
+    fleet: Bench, name: str, allowed: tuple[str, ...]
+) -> None:
+    settings = replace(fleet.settings, node_name_rule="private-dns-name")
+    assert shown_with(fleet, settings, PrivateDnsName=name).node_names == allowed
+
+
 @pytest.mark.parametrize(
     ("tags", "version"),
     [
@@ -349,16 +371,8 @@ def test_the_version_that_was_asked_for_comes_before_the_one_that_ec2_notes(
     fleet: Bench, tags: dict[str, str], version: str
 ) -> None:
     """EC2 notes the version that a CreateFleet request resolves to only for some requests."""
-    launched = launch(fleet)
-    answer = fleet.cloud.client("ec2").describe_instances(InstanceIds=[launched])
-    instance = answer["Reservations"][0]["Instances"][0]
-    kept = [tag for tag in instance["Tags"] if "emplate" not in tag["Key"]]
-    instance["Tags"] = kept + [{"Key": key, "Value": value} for key, value in tags.items()]
-    client = mock.Mock()
-    client.get_paginator.return_value.paginate.return_value = [answer]
-    client.describe_instances.return_value = answer
-    found = Ec2Fleet(client, fleet.settings).find_worker(launched)
-    assert found is not None and found.template_version == version
+    every = [{"Key": key, "Value": value} for key, value in tags.items()]
+    assert shown_with(fleet, fleet.settings, Tags=every).template_version == version
 
 
 def test_the_image_of_a_template_version_is_read_and_an_unresolved_parameter_is_unknown(fleet: Bench) -> None:

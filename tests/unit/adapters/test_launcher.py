@@ -13,10 +13,10 @@ import pytest
 
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.adapters.ec2 import Ec2Fleet
-from node_fleet.adapters.launcher import launch_facts, placement_from
+from node_fleet.adapters.launcher import SEARCH_PAUSES_SECONDS, Launcher, launch_facts, placement_from
 from node_fleet.domain.model.errors import LaunchError, NoCapacityError, NodeFleetError
 from node_fleet.domain.model.memory import PoolBackOff
-from node_fleet.domain.model.operation import LaunchRequest
+from node_fleet.domain.model.operation import LaunchRequest, Operation
 from node_fleet.domain.model.snapshot import Instance, LaunchImage, Market
 from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.settings import Settings
@@ -241,14 +241,16 @@ def test_without_any_answer_the_request_keeps_its_token_and_no_other_follows(fle
 def test_a_token_used_before_with_other_parameters_is_looked_up_by_tag(fleet: Bench) -> None:
     run = fleet.begin("mismatch")
     event = fleet.event(run, 1)
-    fleet.cloud.ec2.delays.invisible_seconds = 3.0
+    fleet.cloud.ec2.delays.invisible_seconds = 1.0
     first = launch_nodes(event, None)
     fleet.cloud.ec2.delays.invisible_seconds = 0.0
     operation = fleet.operation(first)
     slot = replace(operation.slots[0], outcome="planned", instance_id="", launched_at=0)
     fleet.tools.state.save_operation(run, operation.with_slot(slot))
     fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="IdempotentParameterMismatch"))
+    begun = fleet.clock.now()
     second = launch_nodes(event, None)
+    assert fleet.clock.now() - begun < sum(SEARCH_PAUSES_SECONDS), "what is found is not searched again"
     assert fleet.operation(second).slots[0].instance_id == operation.slots[0].instance_id
     assert (len(fleet.instances()), second["notes"]) == (1, [])
 
@@ -329,3 +331,38 @@ def test_what_a_worker_would_be_launched_from_is_known_for_the_configured_versio
     is_on = settings.drift != "off"
     assert (today.image_at, today.subnet_ids) == ((7, ("subnet-1", "subnet-2")) if is_on else (0, ()))
     assert today.instance_types == (TYPES if is_on else ())
+
+
+def launcher(made: Bench) -> Launcher:
+    """One that records nothing."""
+
+    def nothing(operation: Operation) -> None: ...
+
+    return Launcher(
+        ec2=made.tools.ec2, state=made.tools.state, clock=made.tools.clock, settings=made.settings, guard=nothing,
+        record=nothing,
+    )  # fmt: skip
+
+
+def test_a_request_whose_instances_are_all_known_is_not_sent_again(fleet: Bench) -> None:
+    operation = fleet.operation(launch(fleet, 2))
+    fleet.cloud.recorder.forget()
+    (first, second) = operation.slots
+    request = LaunchRequest(slots=(1,), zone=first.zone, subnet_id=first.subnet_id, market="spot", types=TYPES)
+    assert launcher(fleet).launch(replace(operation, request=request)) == operation and operation.request is None
+    waiting = replace(operation, slots=(first, replace(second, outcome="planned", instance_id="")))
+    found = launcher(fleet).launch(replace(waiting, request=replace(request, slots=(2,), attempt=9)))
+    assert [call.parameters["TargetCapacitySpecification"]["TotalTargetCapacity"] for call in asked(fleet)] == [1]
+    assert [slot.outcome for slot in found.slots] == ["launched", "launched"]
+
+
+def test_capacity_is_reserved_for_planned_slots_alone(fleet: Bench) -> None:
+    operation = fleet.operation(launch(fleet, 3))
+    slots = tuple(
+        replace(slot, outcome=outcome, instance_id="")
+        for slot, outcome in zip(operation.slots, ("planned", "failed", "planned"), strict=True)
+    )
+    before = {one.key for one in fleet.state().reservations}
+    new = replace(operation, operation_id="up-new", slots=slots)
+    assert launcher(fleet).reserve(new) == new
+    assert {one.key for one in fleet.state().reservations} - before == {"up-new:1", "up-new:3"}

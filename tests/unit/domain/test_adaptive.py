@@ -138,6 +138,16 @@ class TestDown:
         assert decision.action == "none"
         assert "unneeded for 60 of" in decision.sentence
 
+    def test_more_capacity_than_was_ever_needed_stays_with_the_minimum_and_is_unneeded_since_no_known_time(
+        self,
+    ) -> None:
+        """The second worker holds 28 pods, and two workers are the minimum."""
+        large = filled(1, 3, instance_type="m5.xlarge", cpu_allocatable_milli=7020, memory_allocatable_mib=16_000)
+        seen = replace(fleet_of(3), workers=(filled(0, 3), large))
+        checks = {check.name: check for check in decided(seen, steady_memory(3, 3), min_workers=2).evidence}
+        assert checks["idle"].text.startswith("capacity of 3 workers unneeded for 0 of ")
+        assert (checks["idle"].verdict, checks["idle"].value) == ("waiting", 0)
+
     @pytest.mark.parametrize(
         "change",
         [

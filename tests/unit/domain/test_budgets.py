@@ -117,6 +117,23 @@ class TestSchedule:
             number=0, budget=text, next_opening=at(DHAKA, "2026-09-21 17:00"), setting="disruption_budgets"
         )
 
+    def test_openings_end_where_the_schedule_begins_again(self) -> None:
+        found = next_openings([self.OFFICE], "idle", now=at(DHAKA, "2026-09-21 12:00"), workers=4, count=2)
+        assert [(o.start, o.end) for o in found] == [
+            (at(DHAKA, f"2026-09-{day} 17:00"), at(DHAKA, f"2026-09-{day + 1} 09:00")) for day in (21, 22)
+        ]
+
+    def test_a_schedule_that_lasts_until_its_next_time_never_opens(self) -> None:
+        budget = Budget(nodes="0", schedule="0 * * * *", duration_seconds=HOUR)
+        assert allowed([budget], "idle", now=NOW, workers=4, disrupted=0).next_opening is None
+        assert next_openings([budget], "idle", now=NOW, workers=4, count=1) == []
+
+    def test_a_rare_schedule_forbids_nothing_before_its_day(self) -> None:
+        budget = Budget(nodes="0", schedule="0 0 29 2 *", duration_seconds=HOUR)
+        assert number(budget) == 10
+        (found,) = next_openings([budget], "idle", now=NOW, workers=4, count=2)
+        assert (found.start, found.end, found.limit) == (NOW, None, 4)
+
     def test_the_next_opening_must_allow_more_than_is_disrupted(self) -> None:
         budgets = [self.OFFICE, Budget(nodes="1", schedule="0 17 * * *", duration_seconds=HOUR, timezone=DHAKA)]
         noon = at(DHAKA, "2026-09-21 12:00")

@@ -185,6 +185,7 @@ def test_a_scheduled_change_close_at_hand_waits_for_the_replacement_only() -> No
 def test_a_recommendation_is_drained_politely_after_its_replacement_had_time_to_join() -> None:
     found = answer("rebalance")
     assert (found.drain_mode, found.drain_time) == ("voluntary", "2026-09-21T14:18:20Z")
+    assert found.drain_until == NOW + 600, "a join limit each for the replacement and the drain"
     assert found.settle_time == "2026-09-21T14:43:20Z"
 
 

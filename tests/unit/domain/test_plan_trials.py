@@ -220,6 +220,13 @@ class TestTrials:
         found = advance_trials(due, staircase((0, 4)), 0, seen(4, minutes=0), keep=0.5)
         assert found.weight == 1.0 and found.held == before.held
 
+    def test_all_sums_are_divided_alike(self) -> None:
+        sums = {"held": (5121,) * 48, "waited": (7169,) * 48, "turns": (9217,) * 48}
+        due = replace(initial_trials(), **sums, weight=HIGHEST_WEIGHT / 2, demand=2048.0, readings=1024.0)
+        found = advance_trials(replace(due, workers=(4,) * 48), staircase((0, 4)), 0, seen(4, minutes=0), keep=0.5)
+        assert (found.held, found.waited, found.turns) == ((5,) * 48, (7,) * 48, (9,) * 48)
+        assert (found.demand, found.readings) == (2.0 + 4, 1.0 + 1), "with this reading"
+
     @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), min_size=1, max_size=60))
     def test_a_longer_delay_or_more_of_it_holds_no_less_waits_no_more_and_never_keeps_too_little(
         self, moves: list[tuple[int, int]]

@@ -14,7 +14,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Worker
-from node_fleet.domain.scale_down.eligibility import Eligibility
+from node_fleet.domain.scale_down.eligibility import Eligibility, Kept
 from node_fleet.domain.scale_down.selection import choose_replaced
 from node_fleet.domain.scaling import roll_out
 from node_fleet.domain.scaling.decision import Decision, decide
@@ -227,6 +227,16 @@ class TestTheReplacementProvesItself:
         again = decided(seen, decision.memory)
         assert again.action == "none" and not [a for a in again.alerts if a.kind == "roll_out_stopped"]
 
+    @pytest.mark.parametrize(("phase", "words"), [("not_ready", "lost Ready"), ("unjoined", "did not join")])
+    @pytest.mark.parametrize("console", ["", "k3s: exit 1"])
+    def test_a_stop_says_what_became_of_the_replacement_and_ends_with_its_console(
+        self, phase: Any, words: str, console: str
+    ) -> None:
+        seen = (*fleet(3, 0), worker(50, phase, not_ready_seconds=60, **NEW), *workers(2))
+        why = f"i-0050, which replaces i-0000, {words}; i-0000 is kept"
+        stopped = decided(seen, step(), console=console).memory.roll_out.stopped
+        assert stopped == (f"{why}; its console ends with: {console}" if console else why)
+
     def test_each_stop_is_reported_also_soon_after_another(self) -> None:
         memory = replace(step(), alerted={"roll_out_stopped": START - 60, f"roll_out_stopped:{START - 60}": START - 60})
         decision = decided((*fleet(3, 0), worker(50, "not_ready", not_ready_seconds=60, **NEW), *workers(2)), memory)
@@ -289,6 +299,13 @@ class TestTheReplacementProvesItself:
         found = Eligibility(candidates=(candidate,), kept=(), usable=usable)
         plan = choose_replaced(found, [("i-7", "unhealthy")], minimum=2, removed="i-7")
         assert bool(plan.targets) is removed and ("at_min" in plan.sentence) is not removed
+
+    @pytest.mark.parametrize(("removed", "words"), [("", "worker i-7: kept, it is busy"), ("i-8", "it does not exist")])
+    def test_without_an_eligible_worker_the_reason_is_that_of_an_outdated_one(self, removed: str, words: str) -> None:
+        kept = tuple(Kept(instance_id=i, reason=r) for i, r in (("i-1", "it is the server"), ("i-7", "it is busy")))
+        found = Eligibility(candidates=(), kept=kept, usable=("i-1", "i-7"))
+        plan = choose_replaced(found, [("i-7", "expired")], minimum=1, removed=removed)
+        assert plan.sentence == f"no outdated worker can be replaced now: {words}"
 
     @pytest.mark.parametrize("removed", ["", "i-7"])
     def test_an_outdated_worker_that_is_not_eligible_is_passed_over(self, removed: str) -> None:
@@ -367,6 +384,8 @@ class TestAFailedRun:
         stopped = Memory(roll_out=stop(RollOut(), "it failed", "2"))
         assert newest_memory(stopped, Memory()).roll_out == stopped.roll_out
         assert newest_memory(step(), stopped).roll_out == stopped.roll_out
+        later = Memory(roll_out=stop(RollOut(), "it failed again", "3"))
+        assert newest_memory(stopped, later).roll_out == later.roll_out, "of two stops that of the run"
 
 
 def launched(outcome: Any, **changes: Any) -> Operation:

@@ -211,3 +211,13 @@ def test_only_our_own_forgotten_cordons_are_given_back(owner: str, noticed: bool
     seen = inspected(cordoned=True, cordoned_by=owner)
     notices = frozenset({seen.instance_id}) if noticed else frozenset()
     assert bool(stray_cordons(Inspection(known=True, nodes=(seen,)), notices)) is found
+
+
+@pytest.mark.parametrize(
+    ("not_ready", "reason"), [("i-0kept1", "shop/db-0 is a StatefulSet pod"), ("i-0gone", "it does not exist")]
+)
+def test_a_dead_worker_that_may_not_be_replaced_stays_with_its_own_reason(not_ready: str, reason: str) -> None:
+    several = fleet(candidate(1), kept=2)
+    own = replace(several, kept=(replace(several.kept[0], reason="it is the server"), several.kept[1]))
+    plan = choose(own, count=1, minimum=0, order="balance", spot_percent=70, not_ready=not_ready)
+    assert (plan.targets, plan.sentence) == ((), f"{not_ready} cannot be replaced: {reason}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from node_fleet.domain.disruption.status_checks import with_status_checks
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import STATUS_CHECK, Worker
@@ -53,6 +54,12 @@ def test_a_condition_that_ended_in_between_begins_again() -> None:
     assert "unhealthy:i-0009" not in first.memory.since
     again = decided((*workers(3), ill(9)), first.memory)
     assert again.action == "none" and again.memory.since["unhealthy:i-0009"].since == START
+
+
+def test_only_the_workers_that_ec2_names_have_a_failed_status_check() -> None:
+    seen = snapshot(workers=(worker(1), ill(2), ill(3)))
+    found = with_status_checks(seen, frozenset({"i-0002", "i-0009"}))
+    assert [w.conditions for w in found.workers] == [(), ("DiskPressure", STATUS_CHECK), ("DiskPressure",)]
 
 
 def test_an_impaired_status_check_counts_at_once_because_ec2_knows_its_age() -> None:

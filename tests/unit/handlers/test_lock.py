@@ -162,6 +162,7 @@ def test_a_deposed_owner_that_resumes_late_releases_and_stores_nothing(fleet: Be
     fleet.begin("new")
     before = fleet.state()
     assert release(old, STAMPED)["released"] is False
+    assert release(old, STAMPED, later_failure=FAULT)["released"] is False
     with pytest.raises(RunFailedError):
         release(old, STAMPED, failure=FAULT)
     assert fleet.state() == before

@@ -146,7 +146,8 @@ def test_the_message_is_published_and_a_failure_stays_in_the_payload_as_plain_te
     answer = notify.handler(event, None)
     ((subject, sent),) = services.publisher.messages
     assert subject == sent["what"] and (sent["level"] == "error") is failed
-    assert "paused by ana: a sale" in str(answer["failure"]) if failed else answer == event
+    plain = {"Error": "PausedError", "Cause": "paused by ana: a sale"}
+    assert answer == ({**event, "failure": plain} if failed else event)
 
 
 def shown(message: dict[str, Any], subject: str = "") -> dict[str, Any]:
@@ -217,8 +218,8 @@ def lines(services: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
     return found
 
 
-def posted(*texts: str) -> dict[str, Any]:
-    records = [{"Sns": {"Message": text, "MessageId": f"m-{text}"}} for text in texts]
+def posted(*texts: str, **more: str | None) -> dict[str, Any]:
+    records = [{"Sns": {"Message": text, "MessageId": f"m-{text}", **more}} for text in texts]
     return slack_message.handler({"Records": records}, Context())
 
 
@@ -231,6 +232,16 @@ def test_each_message_is_posted_within_the_time_of_the_call_and_counted_in_the_l
         ("sent", 2, 0, "m-first"),
         ("failed", 2, 1, "m-second"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("more", "subject"), [({"Subject": "a budget"}, "a budget"), ({"Subject": None}, ""), ({}, "")]
+)
+def test_a_text_is_posted_with_its_subject(
+    lines: list[dict[str, Any]], more: dict[str, str | None], subject: str
+) -> None:
+    posted("first", **more)
+    assert HOOKS[0].payload == text_payload("first", subject)
 
 
 def test_a_message_without_a_usable_secret_is_counted_as_failed_without_a_try(

@@ -73,17 +73,27 @@ def test_the_worker_whose_replacement_runs_is_the_one_that_is_removed(services: 
     assert (operation.replaces, operation.replace_reason) == (B, "drifted")
 
 
-def test_at_the_maximum_the_outdated_worker_is_removed_first(services: FakeServices) -> None:
-    services.settings = Settings(max_workers=3)
+@pytest.mark.parametrize(
+    ("text", "outdated", "removed"),
+    [(FREE, (B,), B), (FREE, (A, B), A), (ONE_KEPT, (A, B), B), (ONE_KEPT, (A,), ""), (ALL_KEPT, (A, B), "")],
+)
+def test_at_the_maximum_the_first_outdated_worker_that_may_be_removed_is_removed_first(
+    services: FakeServices, text: str, outdated: tuple[str, ...], removed: str
+) -> None:
+    services.settings = Settings(max_workers=3, min_workers=1)
     figures = {"cpu_allocatable_milli": 2000, "memory_allocatable_mib": 1900, "memory_requested_mib": 100, "pods": 5}
-    seen = tuple(worker(i, drift="image" if i == B else "", **figures) for i in (A, B, C))
+    seen = tuple(worker(i, drift="image" if i in outdated else "", **figures) for i in (A, B, C))
     quiet = Snapshot(
         at=NOW, read_at=NOW, source="live", pending=(), workers=seen, cpu_percent=10.0, memory_percent=10.0
     )
-    payload = services.payload(inspection=inspected(FREE), snapshot=quiet)
-    payload["decision"] |= {"action": "replace", "replace": B, "rule": "drifted"}
-    assert select_nodes(payload, None)["selection"]["status"] == "selected"
-    assert [t.instance_id for t in services.state.item.operation.targets] == [B]  # type: ignore[union-attr]
+    payload = services.payload(inspection=inspected(text), snapshot=quiet)
+    payload["decision"] |= {"action": "replace", "replace": outdated[0], "rule": "drifted"}
+    selection = select_nodes(payload, None)["selection"]
+    operation = services.state.item.operation
+    assert selection["status"] == ("selected" if removed else "none")
+    assert ([t.instance_id for t in operation.targets] if operation else []) == ([removed] if removed else [])
+    if not removed:
+        assert f"worker {outdated[0]}: kept, another user cordoned it" in selection["detail"]
 
 
 def removing(services: FakeServices, minimum: int, replacement: str) -> tuple[str, list[str]]:
@@ -120,8 +130,8 @@ def test_a_worker_that_is_still_to_be_removed_does_not_hold_the_minimum(
 
 def test_when_no_outdated_worker_may_be_replaced_the_next_inspection_waits(services: FakeServices) -> None:
     answered = replacing(services, ALL_KEPT, "replace")
-    retry_at = take(answered, "memory", Memory).roll_out.retry_at
-    assert retry_at == NOW + services.settings.drain_back_off_seconds
+    memory = take(answered, "memory", Memory)
+    assert (memory.roll_out.retry_at, memory.back_offs) == (NOW + services.settings.drain_back_off_seconds, ())
     assert (answered["selection"]["status"], answered["alerts"]) == ("none", [])
 
 

@@ -106,6 +106,7 @@ def test_a_worker_that_was_not_ready_for_long_is_terminated_although_it_is_prote
     services.protect(A)
     services.run(terminate_nodes)
     assert services.ec2.terminated == [A]
+    assert (services.state.phases, services.state.calls[-1]) == (["terminating"], "save terminating")
 
 
 def assert_refused(services: FakeServices, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -53,13 +54,18 @@ def test_ends_failures_and_interruptions_are_counted(services: FakeServices) -> 
         decision(NOW - 700, 3, failure={"Error": "E", "Cause": "c"}),
         Event(kind="interruption", at=NOW - 600, key="i", data={"failure": {"Error": "E", "Cause": "c"}}),
         Event(kind="clean_up", at=NOW - 500, key="c", data={}),
+        decision(NOW - 400, 4, outcome={"kind": "scaled_up"}),
     )
-    assert "scale-ups: 1, scale-downs: 1, failed runs: 1, interruptions: 1" in answer["lines"]
+    ((_, message),) = services.publisher.messages
+    assert (message["workers_before"], message["workers_after"]) == (2, 4)
+    assert "scale-ups: 2, scale-downs: 1, failed runs: 1, interruptions: 1" in answer["lines"]
 
 
 def test_a_run_without_a_snapshot_or_with_another_form_is_left_out(services: FakeServices) -> None:
     broken = ({}, {"snapshot": {"at": "soon"}})
     answer = report(services, *(Event(kind="decision", at=NOW - 900, key="a", data=data) for data in broken))
+    ((_, message),) = services.publisher.messages
+    assert (message["workers_before"], message["workers_after"]) == (0, 0)
     assert answer["headline"] == "workers cost 0.00 BDT this week, 0 % less than 5 fixed workers (0.00 BDT)"
 
 
@@ -67,3 +73,10 @@ def test_without_the_right_to_list_volumes_the_report_comes_without_them(service
     services.ec2.error = Ec2Error("EC2 refused to list volumes: UnauthorizedOperation")
     assert not any("volume" in line for line in report(services, decision(NOW - 900, 2))["lines"])
     assert len(services.publisher.messages) == 1
+
+
+def test_the_report_covers_the_seven_days_until_now(services: FakeServices) -> None:
+    counts = Counter(scaled_up=1, scaled_down=2, failed=3, interruption=4)
+    found = weekly_report.inputs_of(services.settings, counts, NOW, ())
+    assert (found.since, found.until) == (NOW - 7 * DAY, NOW)
+    assert (found.scale_ups, found.scale_downs, found.failures, found.interruptions) == (1, 2, 3, 4)

@@ -116,8 +116,7 @@ def clock_jumps(timezone: str, begin: int, end: int) -> list[int]:
 def is_active(budget: Budget, now: int) -> bool:
     """Whether the budget holds at that time."""
     if budget.schedule:
-        start = _next_time(budget, now - budget.duration_seconds)
-        return start is not None and start <= now
+        return _next_time(budget, now - budget.duration_seconds) <= now
     if budget.is_always_active:
         return True
     wall = datetime.fromtimestamp(now, zone(budget.timezone))
@@ -162,9 +161,8 @@ def _changes(budgets: Sequence[Budget], now: int) -> Iterator[int]:
 
 def _next_change(budget: Budget, after: int) -> int | None:
     if budget.schedule:
-        start, last = _next_time(budget, after), _next_time(budget, after - budget.duration_seconds)
-        ends = [] if last is None else [last + budget.duration_seconds]
-        return min(ends if start is None else [start, *ends], default=None)
+        end = _next_time(budget, after - budget.duration_seconds) + budget.duration_seconds
+        return min(_next_time(budget, after), end)
     first = datetime.fromtimestamp(after, zone(budget.timezone)).date() - timedelta(days=1)
     found: list[int] = []
     last = HORIZON_DAYS
@@ -179,7 +177,7 @@ def _next_change(budget: Budget, after: int) -> int | None:
     return min(found, default=None)
 
 
-def _next_time(budget: Budget, after: int) -> int | None:
+def _next_time(budget: Budget, after: int) -> int:
     """The next time of the schedule after that epoch second, in its zone, as Debian's cron would run a job."""
     from cronsim import CronSim  # only schedules need it
 
@@ -187,7 +185,7 @@ def _next_time(budget: Budget, after: int) -> int | None:
     # In an hour that the clock repeats, the search begins with the first pass.
     begin = datetime.fromtimestamp(after, tz).replace(fold=0)
     times = (int(when.timestamp()) for when in CronSim(MACROS.get(budget.schedule, budget.schedule), begin))
-    return next((at for at in times if at > after), None)
+    return next(at for at in times if at > after)
 
 
 def _contains(window: DailyWindow, wall: datetime) -> bool:

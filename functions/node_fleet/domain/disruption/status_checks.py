@@ -25,4 +25,4 @@ def with_status_checks(snapshot: Snapshot, impaired: frozenset[str]) -> Snapshot
             return worker
         return replace(worker, conditions=(*worker.conditions, STATUS_CHECK))
 
-    return replace(snapshot, workers=tuple(checked(w) for w in snapshot.workers)) if impaired else snapshot
+    return replace(snapshot, workers=tuple(checked(w) for w in snapshot.workers))
