@@ -67,6 +67,15 @@ class TestUp:
         decision = decided(fleet_of(7, 7, waiting=waiting), settled)
         assert (decision.action, decision.count, decision.rule) == ("scale_up", workers, "pending")
 
+    @pytest.mark.parametrize(("oldest", "workers"), [(POLICY.scheduling_grace_seconds - 1, 0), (95, 1)])
+    def test_free_capacity_counts_for_pods_that_the_scheduler_had_no_time_to_place(
+        self, oldest: int, workers: int
+    ) -> None:
+        memory = steady_memory(3, 3)
+        settled = replace(memory, learned=replace(memory.learned, read_at=START))
+        seen = fleet_of(3, 3, waiting=4, oldest=oldest)
+        assert decided(seen, settled).count == workers
+
     def test_it_never_passes_the_maximum(self) -> None:
         assert decided(fleet_of(7, 7, waiting=500)).count == 8
 

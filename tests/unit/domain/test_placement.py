@@ -193,6 +193,13 @@ def test_the_workers_beyond_those_that_pending_pods_need_may_be_of_any_pool() ->
     assert [(s.zone, s.pools) for s in slots] == [("b", ("b/t3.small/spot",)), ("a", ())]
 
 
+def test_a_worker_without_a_pool_that_is_open_does_not_keep_the_next_one_from_its_own() -> None:
+    wanted = (NewWorker(pools=("b/t3.small/spot",)), NewWorker(pools=("c/t3.small/spot",)))
+    closed = (PoolBackOff(zone="b", instance_type="t3.small", market="spot", until=NOW + 60),)
+    slots = plan_slots(2, (), placement(), back_offs=closed, now=NOW, wanted=wanted)
+    assert [(slot.number, slot.zone) for slot in slots] == [(2, "c")]
+
+
 def test_the_types_of_a_wanted_worker_are_tried_in_their_order_in_each_market() -> None:
     wanted = (NewWorker(types=("t3a.small", "t3.small")),)
     assert [(s.instance_type, s.types) for s in plan_slots(2, (), placement(), now=NOW, wanted=wanted)] == [

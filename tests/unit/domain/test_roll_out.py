@@ -325,6 +325,18 @@ class TestTheMaximum:
             "i-0000",
         )
 
+    def test_while_launches_are_in_back_off_its_replacement_waits(self) -> None:
+        waiting = replace(step(replacement=""), back_offs=(BackOff(key="scale_up", failures=1, until=START + 60),))
+        decision = decided(fleet(2, 2)[1:], waiting)
+        assert held(decision).startswith(
+            "i-0000 is removed, its replacement is not launched now: scale-up failed 1 time in"
+        )
+        assert decision.memory.roll_out.current == waiting.roll_out.current
+
+    def test_the_replacement_of_the_only_worker_is_launched(self) -> None:
+        decision = decided((), step(replacement=""), replace(POLICY, min_workers=0, max_workers=1))
+        assert (decision.action, decision.rule, decision.count) == ("scale_up", "drifted", 1)
+
     def test_a_removal_that_did_not_happen_ends_the_step(self) -> None:
         assert decided(fleet(2, 2), step(replacement="")).action == "replace"
 
@@ -363,6 +375,8 @@ class TestTheGoodVersion:
         newer = decide(snapshot(workers=fleet(), template_version="3"), Memory(roll_out=stopped), POLICY, START)
         assert newer.action == "replace"
         assert decided(fleet(), Memory(roll_out=resumed(stopped))).action == "replace"
+        waiting = replace(stopped, good_version="1", retry_at=START + 60)
+        assert resumed(waiting) == RollOut(good_version="1")
 
     def test_a_stopped_roll_out_replaces_unhealthy_workers_only(self) -> None:
         stopped = RollOut(stopped="i-9 never joined", stopped_version="2")
@@ -424,6 +438,15 @@ class TestTheEndOfALaunch:
         )
         assert after.last_action == ""
         assert after.fresh == ({"i-0050": START} if outcome == "joined" else {})
+
+    @pytest.mark.parametrize(
+        ("outcome", "left"), [("joined", ["node:i-1"]), ("launched", ["join", "scale_up", "node:i-1"])]
+    )
+    def test_a_replacement_that_joined_ends_the_back_offs_of_launches(self, outcome: str, left: list[str]) -> None:
+        keys = ("join", "scale_up", "node:i-1")
+        memory = Memory(back_offs=tuple(BackOff(key=key, failures=1, until=START + 60) for key in keys))
+        after = record_replacement(memory, launched(outcome), START)
+        assert [b.key for b in after.back_offs] == left
 
     def test_a_launch_without_an_instance_changes_nothing(self) -> None:
         assert record_replacement(Memory(), launched("failed"), START) == Memory()

@@ -221,3 +221,11 @@ def test_a_dead_worker_that_may_not_be_replaced_stays_with_its_own_reason(not_re
     own = replace(several, kept=(replace(several.kept[0], reason="it is the server"), several.kept[1]))
     plan = choose(own, count=1, minimum=0, order="balance", spot_percent=70, not_ready=not_ready)
     assert (plan.targets, plan.sentence) == ((), f"{not_ready} cannot be replaced: {reason}")
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_where_only_the_server_is_kept_there_is_no_worker(kept: int) -> None:
+    empty = replace(fleet(kept=kept), usable=("i-server",))
+    only = replace(empty, kept=tuple(replace(one, reason="it is the server") for one in empty.kept))
+    plan = choose(only, count=1, minimum=0, order="balance", spot_percent=70)
+    assert plan.sentence == "no worker is eligible: there is no worker"

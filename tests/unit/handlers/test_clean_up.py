@@ -171,6 +171,9 @@ def test_what_a_dead_run_did_for_an_outdated_worker_is_remembered(fleet: Bench) 
         current = fleet.state().memory.roll_out.current
         assert current is not None and (current.worker, current.replacement) == ("i-00000000", replacement)
         fleet.tools.state.release(fleet.begin(DEAD), Memory())
+    fleet.tools.state.save_operation(held(fleet), replace(removal("draining"), **replacing))
+    assert "closed" in cleaned(number="down-withdrawn")
+    assert fleet.state().memory.roll_out.current is None, "the worker was not removed"
 
 
 def test_delivered_twice_or_by_another_event_it_does_its_work_once(fleet: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,7 +149,8 @@ def test_every_pool_without_capacity_is_recorded_and_not_asked_while_in_back_off
         handler(fleet.event(run, 1), None)
     operation = fleet.state().operation
     assert operation is not None and len(operation.dry_pools) == 6
-    memory = Memory(dry_pools=operation.dry_pools)
+    ended = replace(operation.dry_pools[0], instance_type="m5.large", until=int(fleet.clock.now()))
+    memory = Memory(dry_pools=(ended, *operation.dry_pools))
     fleet.tools.state.close_operation(run, memory)
     fleet.cloud.recorder.forget()
     with pytest.raises(NoCapacityError, match="asks the first of them again in 600 s"):

@@ -42,7 +42,7 @@ def evaluate_launch_back_off(tick: Tick) -> Check | None:
         return _blocked("circuit_breaker", text, broken.failures, "join_failures_to_open")
     failed = back_off.active(tick.memory.back_offs, back_off.SCALE_UP, tick.now)
     if failed:
-        text = f"scale-up failed {failed.failures} times in a row, next try in {failed.until - tick.now} s"
+        text = f"scale-up failed {count_of(failed.failures, 'time')} in a row, next try in {failed.until - tick.now} s"
         return _blocked("back_off", text, failed.failures, "scale_up_back_off_seconds")
     return None
 
