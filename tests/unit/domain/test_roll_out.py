@@ -283,10 +283,12 @@ class TestTheReplacementProvesItself:
     def test_a_removal_that_failed_is_tried_again_and_given_up_after_three(self) -> None:
         def failed(times: int) -> Decision:
             back_offs = (BackOff(key="node:i-0000", failures=times, until=START + 60),)
-            return decided(fleet(1, 3), replace(step(), back_offs=back_offs))
+            begun = replace(step().roll_out, lost=1)
+            return decided(fleet(1, 3), replace(step(), back_offs=back_offs, roll_out=begun))
 
         assert "next try in 60 s" in held(failed(2))
-        assert failed(3).action == "none" and failed(3).memory.roll_out.current is None
+        assert (failed(3).action, failed(2).memory.roll_out.lost) == ("none", 1)
+        assert (failed(3).memory.roll_out.current, failed(3).memory.roll_out.lost) == (None, 0)
 
     def test_pending_pods_hold_the_removal(self) -> None:
         seen = pods(1, cpu_milli=10)
