@@ -111,7 +111,7 @@ class StateStore:
         state = self._state(item)
         lease = state.lease
         if lease and lease.owner != run.execution_id and lease.expires_at >= now - self._settings.lease_skew_seconds:
-            holder = lease.owner.rsplit(":", 1)[-1]
+            holder = lease.owner.rpartition(":")[2]
             text = f"the lock is held by {holder} (fence {lease.fence}) until {utc(lease.expires_at)}"
             return Acquired(status="held", state=state, detail=text)
         if pause := state.active_pause(now):

@@ -317,7 +317,9 @@ class TestWindows:
 
 def test_a_clock_jump_is_found_to_the_second() -> None:
     jump = at(BERLIN, "2026-03-29 03:00")
-    assert clock_jumps(BERLIN, jump - 86_400, jump + 86_400) == [jump]
+    for before in (86_400, 50_001, 1):
+        assert [str(at) for at in clock_jumps(BERLIN, jump - before, jump + 86_400)] == [str(jump)]
+    assert clock_jumps(BERLIN, jump, jump + 86_400) == [], "a jump at the begin is not in the span"
     assert clock_jumps(DHAKA, jump - 86_400, jump + 86_400) == []
 
 

@@ -115,10 +115,32 @@ class TestHold:
         assert decision.action == "none"
         assert decision.memory.predictive_hold_until == MONDAY + 11 * HOUR
 
+    @pytest.mark.parametrize(("busy", "is_extended"), [(87.5, False), (87.6, True)])
+    def test_a_hold_is_extended_when_one_worker_less_would_be_over_the_threshold(
+        self, busy: float, is_extended: bool
+    ) -> None:
+        """87.5 % of four workers are 70 % of five; six run."""
+        now = MONDAY + 9 * HOUR + 50 * 60
+        loads = history(21, lambda hour, day: busy if busy_from_nine(hour, day) > 20 else 20.0, until=MONDAY + 9 * HOUR)
+        memory = Memory(predictive_hold_until=MONDAY + 10 * HOUR, predictive_hold_workers=6)
+        seen = snapshot(now, cpu_percent=50.0, workers=workers(6), hourly=loads)
+        held_until = decide(seen, memory, POLICY, now).memory.predictive_hold_until
+        assert held_until == MONDAY + (11 if is_extended else 10) * HOUR
+
     @pytest.mark.parametrize(
         ("hour", "held_for", "kept_until"),
-        [(9, 600, 11 * HOUR), (9, -1, 10 * HOUR - 600 - 1), (20, 600, 20 * HOUR + 50 * 60 + 600)],
-        ids=["a busy hour extends it", "it has expired before a busy hour", "a calm hour does not extend it"],
+        [
+            (9, 600, 11 * HOUR),
+            (9, 0, 10 * HOUR - 600),
+            (9, -1, 10 * HOUR - 600 - 1),
+            (20, 600, 20 * HOUR + 50 * 60 + 600),
+        ],
+        ids=[
+            "a busy hour extends it",
+            "it ends at a busy hour",
+            "it has expired before a busy hour",
+            "a calm hour does not extend it",
+        ],
     )
     def test_a_hold_is_extended_only_while_it_runs_and_the_next_hour_needs_it(
         self, hour: int, held_for: int, kept_until: int

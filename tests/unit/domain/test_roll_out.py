@@ -379,6 +379,8 @@ class TestTheGoodVersion:
         assert decided(fleet(), Memory(roll_out=resumed(stopped))).action == "replace"
         waiting = replace(stopped, good_version="1", retry_at=START + 60)
         assert resumed(waiting) == RollOut(good_version="1")
+        begun = replace(step().roll_out, good_version="1", lost=1)
+        assert stop(begun, "x" * 901, "2") == RollOut(good_version="1", stopped="x" * 900, stopped_version="2")
 
     def test_a_stopped_roll_out_replaces_unhealthy_workers_only(self) -> None:
         stopped = RollOut(stopped="i-9 never joined", stopped_version="2")

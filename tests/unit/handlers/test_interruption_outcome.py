@@ -200,6 +200,7 @@ def test_in_a_full_fleet_an_empty_one_under_our_cordon_is_removed_once(fleet: Be
         pytest.param({"owner": LEFT_BEHIND}, id="a scale-down cordoned it"),
         pytest.param({"left": 1}, id="a pod is left"),
         pytest.param({"left": 1, "going": 1}, id="a pod still shuts down"),
+        pytest.param({"left": 1, "going": 1, "ready": "not-ready"}, id="a pod shuts down on a node that lost Ready"),
         pytest.param({"instance_id": "i-0fedcba9876543210"}, id="another node answered"),
     ],
 )
