@@ -181,6 +181,7 @@ CHECK_NODE = command("CheckNode", "checks that the node is still empty and cordo
 DRAIN = send("DrainNode", "starts the drain")
 UNCORDON = command("UncordonNode", "removes the cordon of this operation")
 FORGET = command("ForgetNode", "deletes the Node and its password secret")
+RECORD_EVENTS = send("RecordEvents", "writes Events and the status of the run into the cluster")
 LEASE_AND_STATE = (HOLD_LEASE, READ_STATE)
 
 NEEDS: dict[str, FunctionNeeds] = {
@@ -211,7 +212,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "FailScaleUp": FunctionNeeds(LEASE_AND_STATE),
     "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, *FORGET, TAG_WORKER, TERMINATE)),
     "InspectNodes": FunctionNeeds(INSPECT),
-    "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET)),
+    "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET, *RECORD_EVENTS)),
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
     "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, READ_PROMETHEUS_PASSWORD), prometheus=True),
     "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
@@ -220,7 +221,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
     "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, LIST_INSTANCES)),
     "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),
-    "Notify": FunctionNeeds(PUBLISH_MESSAGE),
+    "Notify": FunctionNeeds((*PUBLISH_MESSAGE, *RECORD_EVENTS)),
     "ReleaseLock": FunctionNeeds((HOLD_LEASE, RECORD_EVENT)),
     "ClaimNotices": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *PUBLISH_MESSAGE)),
     "BeginResponse": FunctionNeeds((READ_STATE, BEGIN_RESPONSE, LIST_INSTANCES)),

@@ -6,6 +6,7 @@
 # DRAIN_TIMEOUT_SECONDS and DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod is annotated as
 # safe to evict), not-ready (the node has been not ready for long: only node-bound volumes, protected and unreadable pods
 # refuse) or deadline (AWS reclaims the instance: nothing refuses, and the last third of the time ignores budgets).
+# CAUSE (none, spot, rebalance or scheduled) is why EC2 ends the instance, for the Event of the node.
 # A deadline drain first prints "volume CLAIM VOLUME POD" for each volume that ends with the node (lost_volumes.py).
 # The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain failed, 64 bad parameter, 65 too late,
 # 66 no such node, 67 cordoned by another user, 68 a pod blocks, 69 the API cannot be read, 70 rolled back, 75 busy.
@@ -15,6 +16,7 @@
 
 # insert: parts/cordon.sh
 NOT_AFTER="${NOT_AFTER:-}" DRAIN_TIMEOUT_SECONDS="${DRAIN_TIMEOUT_SECONDS:-}" DRAIN_MODE="${DRAIN_MODE:-voluntary}"
+CAUSE="${CAUSE:-none}"
 
 check_parameters() {
   check_node_name
@@ -29,6 +31,10 @@ check_parameters() {
     voluntary | not-ready | deadline) ;;
     *) finish 64 "bad-parameter DRAIN_MODE" ;;
   esac
+  case "$CAUSE" in
+    none | spot | rebalance | scheduled) ;;
+    *) finish 64 "bad-parameter CAUSE" ;;
+  esac
 }
 
 check_time() {
@@ -42,7 +48,10 @@ cordon() {
     [ "$CORDONED" != absent ] || finish 66 "no-node $NODE_NAME"
     [ "$UNDONE" != "$OPERATION_ID" ] || finish 70 "undone operation $OPERATION_ID was rolled back"
     if [ "$CORDONED" = yes ]; then
-      [ "$OWNER" != "$OPERATION_ID" ] || return 0
+      [ "$OWNER" != "$OPERATION_ID" ] || {
+        repeated=yes
+        return 0
+      }
       [ "$DRAIN_MODE" != deadline ] || return 0
       finish 67 "foreign-cordon $OWNER"
     fi
@@ -118,6 +127,54 @@ main()
 PYTHON
 }
 
+# report REASON Normal|Warning MESSAGE [BLOCKERS]: an Event on the node, and one on each pod that BLOCKERS names. The drain
+# does not depend on it.
+report() {
+  NODE_FLEET_NOW="$(date +%s)" python3 - "$NODE_NAME" "$@" <<'PYTHON' >&2 || echo "the Event $1 of node $NODE_NAME could not be written" >&2
+# insert: events.py
+# insert: ../../functions/node_fleet/domain/scale_down/blocker_reasons.py
+import sys
+
+
+def blockers_in(words):
+    """(pod, why it blocks) of "blocked POD:LETTER[=BUDGET],... MORE"."""
+    found = []
+    for entry in words[1].split(",") if words[:1] == ["blocked"] else ():
+        name, _, code = entry.rpartition(":")
+        letter, _, budget = code.partition("=")
+        why = REASONS.get(letter, "cannot be judged") + (f" ({budget})" if letter in "ptq" and budget else "")
+        found.append((name, why) if name != "node" else ("", f"the node is annotated {code}"))
+    return found
+
+
+def main(node, reason, kind, message, blockers=""):
+    found = blockers_in(blockers.split())
+    named = "; ".join(f"{pod} {why}" if pod else why for pod, why in found)
+    more = int(blockers.split()[-1]) if found else 0
+    named += f", and {more} more" if more else ""
+    done = record_event(("Node", "", node), reason, f"{message}: {named}" if named else message, kind == "Warning")
+    for pod, why in found:
+        namespace, _, name = pod.partition("/")
+        if name:
+            text = f"it keeps worker {node} from being removed: it {why}"
+            done = record_event(("Pod", namespace, name), reason, text, kind == "Warning") and done
+    return 0 if done else 1
+
+
+sys.exit(main(*sys.argv[1:]))
+PYTHON
+}
+
+report_begin() {
+  until="$(date -u -d "@$((STARTED + DRAIN_TIMEOUT_SECONDS))" +%H:%M:%S) UTC (operation $OPERATION_ID)"
+  case "$CAUSE" in
+    spot) report SpotInterruption Warning "EC2 reclaims this Spot instance: node-fleet evicts its pods until $until" ;;
+    rebalance) report SpotInterruption Warning "EC2 recommends to replace this Spot instance: node-fleet evicts its pods until $until" ;;
+    scheduled) report ScheduledChange Warning "EC2 has scheduled a change of this instance: node-fleet evicts its pods until $until" ;;
+    *) report Draining Normal "node-fleet evicts the pods of this worker until $until, then removes it" ;;
+  esac
+}
+
 # kubectl prints one line for every refused eviction; each line is kept once, so that no limit cuts the end of the output.
 drain() {
   seconds="$1"
@@ -148,7 +205,9 @@ drain_before_deadline() {
 
 # The remaining blockers name the pod and the budget that refused.
 give_up() {
-  finish 1 "drain-failed $(inspect_again blockers)"
+  remaining="$(inspect_again blockers)"
+  report DrainFailed Warning "kubectl drain did not finish in $DRAIN_TIMEOUT_SECONDS s (operation $OPERATION_ID)" "$remaining"
+  finish 1 "drain-failed $remaining"
 }
 
 check_parameters
@@ -156,14 +215,19 @@ check_time
 STARTED="$(date +%s)"
 take_lock "$DRAIN_TIMEOUT_SECONDS"
 check_time
+repeated=no
 cordon
 if [ "$DRAIN_MODE" != deadline ]; then
   verdict="$(inspect_again blockers)" || finish 69 "unreadable the pods of node $NODE_NAME"
   case "$verdict" in
     free | force) ;;
-    *) finish 68 "$verdict" ;;
+    *)
+      report DrainFailed Warning "the worker is not drained (operation $OPERATION_ID)" "$verdict"
+      finish 68 "$verdict"
+      ;;
   esac
 fi
+[ "$repeated" = yes ] || report_begin
 WORK="$(mktemp -d)" || finish 69 "unreadable no temporary directory could be created"
 trap 'rm -rf "$WORK"' EXIT
 left="$(seconds_left)"

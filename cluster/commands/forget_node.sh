@@ -52,6 +52,16 @@ main()
 PYTHON
 }
 
+report_removed() {
+  NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" INSTANCE_ID="$INSTANCE_ID" python3 - <<'PYTHON' >&2 || echo "the Event of node $NODE_NAME could not be written" >&2
+# insert: events.py
+import sys
+
+MESSAGE = f"instance {os.environ['INSTANCE_ID']} has ended, and node-fleet deleted its Node"
+sys.exit(0 if record_event(("Node", "", os.environ["NODE_NAME"]), "Removed", MESSAGE, False) else 1)
+PYTHON
+}
+
 found="$(kubectl get node "$NODE_NAME" --ignore-not-found -o json)" || finish 69 "unreadable node $NODE_NAME"
 if [ -n "$found" ]; then
   facts="$(printf '%s' "$found" | python3 -c '
@@ -74,4 +84,5 @@ if [ -n "$found" ]; then
 fi
 kubectl delete secret "$NODE_NAME.node-password.k3s" -n kube-system --ignore-not-found --wait=false ||
   finish 69 "unreadable the secret of node $NODE_NAME could not be deleted"
+[ -z "$found" ] || report_removed
 finish 0 "forgotten $NODE_NAME"

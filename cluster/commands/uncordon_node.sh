@@ -50,8 +50,19 @@ except (OSError, ValueError, subprocess.CalledProcessError) as error:
 PYTHON
 }
 
+report_uncordoned() {
+  NODE_FLEET_NOW="$(date +%s)" python3 - <<'PYTHON' >&2 || echo "the Event of node $NODE_NAME could not be written" >&2
+# insert: events.py
+import sys
+
+MESSAGE = f"the worker is uncordoned and takes pods again: operation {os.environ['OPERATION_ID']} does not remove it"
+sys.exit(0 if record_event(("Node", "", os.environ["NODE_NAME"]), "Uncordoned", MESSAGE, False) else 1)
+PYTHON
+}
+
 check_node_name
 check_operation_id
+export NODE_NAME
 take_lock 10
 print_own_pods
 
@@ -66,8 +77,10 @@ for attempt in 1 2 3; do
   elif [ "$CORDONED" = yes ]; then
     word="foreign-cordon" detail="$OWNER"
   fi
-  kubectl patch node "$NODE_NAME" --type merge -p '{"metadata":{"resourceVersion":"'"$VERSION"'","annotations":{'"$marks"'}}'"$spec"'}' &&
+  kubectl patch node "$NODE_NAME" --type merge -p '{"metadata":{"resourceVersion":"'"$VERSION"'","annotations":{'"$marks"'}}'"$spec"'}' && {
+    [ "$word" != uncordoned ] || report_uncordoned
     finish 0 "$word $detail"
+  }
   echo "the API refused attempt $attempt of 3 to uncordon node $NODE_NAME" >&2
 done
 finish 69 "unreadable node $NODE_NAME could not be changed"

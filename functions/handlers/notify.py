@@ -1,13 +1,18 @@
-"""Notify: publishes one message for the run. The state machine catches its errors, so the run's result stands."""
+"""Notify: publishes one message for the run, then has the server write its Events and the status.
+
+The state machine catches its errors, so the run's result stands.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.adapters.cluster_report import send_report
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.cluster_report import run_report
 from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take, to_payload
@@ -24,7 +29,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id
     )
     services.publisher.publish(message.what, to_payload(message))
-    return put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
+    answer = put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
+    if not take(event, "run", Run).dry_run:
+        snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
+        now = services.clock.now()
+        report = run_report(message, at=now, snapshot=snapshot, operation=operation, failure=answer.get("failure"))
+        send_report(services.server, report)
+    return answer
 
 
 def message_of(event: dict[str, Any], settings: Settings) -> Message:

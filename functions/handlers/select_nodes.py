@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.adapters.cluster_report import send_report
 from node_fleet.adapters.leftovers import remove_leftover
 from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.fleet_state import FleetState
@@ -11,7 +12,8 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Instance, Snapshot
-from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.notify.cluster_report import kept_due, kept_report
+from node_fleet.domain.notify.message import Message, Outcome
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection
@@ -61,7 +63,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         rest = _remember_refusal(services, rest, plan)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(rest.get("alerts")))
     if not plan.targets:
-        rest = rest if decision.replace else _after_no_removal(services, rest)
+        rest = _report_kept(services, rest if decision.replace else _after_no_removal(services, rest), eligibility)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace or lost))
     operation = _begin(services, run, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
@@ -155,6 +157,29 @@ def _after_no_removal(services: Services, event: dict[str, Any]) -> dict[str, An
         return event
     memory, policy = take(event, "memory", Memory), services.settings.policy()
     return put(event, memory=removed_in_vain(memory, policy, services.clock.now()))
+
+
+def _report_kept(services: Services, event: dict[str, Any], eligibility: Eligibility) -> dict[str, Any]:
+    """The event after the kept workers are reported to the cluster, which is done once in the quiet time of alerts."""
+    now, snapshot = services.clock.now(), take(event, "snapshot", Snapshot)
+    run, decision, workers = take(event, "run", Run), take(event, "decision", Decision), len(eligibility.usable)
+    message = Message(
+        cluster_id=services.settings.cluster_id,
+        level="info",
+        what="no worker was removed",
+        why=decision.sentence,
+        execution_id=run.execution_id,
+        trigger=run.trigger,
+        workers_before=workers,
+        workers_after=workers,
+    )
+    kept = {worker.instance_id: worker.reason for worker in eligibility.kept}
+    report = kept_report(message, kept, at=now, snapshot=snapshot)
+    memory = kept_due(take(event, "memory", Memory), now, services.settings.alert_quiet_seconds)
+    if memory is None or not report.events:
+        return event
+    send_report(services.server, report)
+    return put(event, memory=memory)
 
 
 def _tick(services: Services, event: dict[str, Any]) -> Tick:

@@ -35,6 +35,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         not_after=interruption.drain_until,
         drain_seconds=seconds,
         execution_seconds=seconds + MIN_DRAIN_SECONDS,
+        cause=interruption.kind,
     )
     drain = DeadlineDrain(
         status="waiting",

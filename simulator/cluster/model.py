@@ -242,9 +242,9 @@ class SimulatedCluster:
         if self.store.find("namespaces", "", name) is None:
             self.store.create("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
 
-    def create(self, resource: str, obj: Obj) -> Obj:
+    def create(self, resource: str, obj: Obj, *, actor: str | None = None) -> Obj:
         """Store a new object; a missing namespace is created."""
-        with self.changing():
+        with self.changing(actor):
             namespace = obj["metadata"].get("namespace")
             if namespace:
                 self.ensure_namespace(namespace)

@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
             refused = ApiError(code=500, reason="InternalError", message=f"{type(error).__name__}: {error}")
             self._send(refused.code, refused.status())
 
-    do_POST = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def _answer(self, body: bytes) -> Json:
         verbs, path = self.server.verbs, urlsplit(self.path).path
@@ -81,6 +81,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "POST" and target.subresource == "eviction":
             verbs.evict(target.namespace, target.name)
             return SUCCESS
+        if self.command == "POST":
+            return verbs.create(target.resource, target.namespace, _decoded(body))
+        if self.command == "PUT":
+            return verbs.replace(target.resource, target.namespace, target.name, _decoded(body))
         if self.command == "DELETE":
             return verbs.delete(target.resource, target.namespace, target.name)
         raise bad_request(f"the server of the tests does not answer {self.command} {path}")
@@ -124,7 +128,7 @@ def discovery(path: str) -> Json | None:
 
 
 def _discovery_row(entry: Resource) -> Json:
-    verbs = ["delete", "get", "list", "patch"]
+    verbs = ["create", "delete", "get", "list", "patch", "update"]
     row = {"name": entry.name, "singularName": entry.singular, "namespaced": entry.namespaced, "kind": entry.kind}
     return {**row, "verbs": verbs}
 

@@ -1,4 +1,4 @@
-"""The K3s server through SSM Run Command: inspect, drain, check, uncordon and forget nodes.
+"""The K3s server through SSM Run Command: inspect, drain, check, uncordon and forget nodes, and write Events.
 
 It sends the fleet's own SSM documents only, never free text. ClientError goes no further than this module.
 """
@@ -35,7 +35,9 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "NotAfter": re.compile(r"[0-9]{1,11}"),
     "DrainTimeoutSeconds": re.compile(r"[0-9]{1,5}"),
     "DrainMode": re.compile(r"voluntary|not-ready|deadline"),
+    "Cause": re.compile(r"none|spot|rebalance|scheduled"),
     "ExecutionTimeoutSeconds": re.compile(r"[0-9]{1,4}"),
+    "Report": re.compile(r"[A-Za-z0-9_-]{1,12000}"),
 }
 """The same patterns as in cluster/commands/parameters.json: SSM, this module and the scripts each check them."""
 
@@ -96,8 +98,12 @@ class ServerCommands:
         not_after: int,
         drain_seconds: int,
         execution_seconds: int,
+        cause: str = "",
     ) -> str:
-        """Start a drain and return its command id. The drain does not begin after `not_after` (epoch seconds)."""
+        """Start a drain and return its command id. The drain does not begin after `not_after` (epoch seconds).
+
+        cause: the kind of the notice of EC2 that ends the instance, for the Event of the node.
+        """
         parameters = {
             "NodeName": node_name,
             "OperationId": operation_id,
@@ -106,7 +112,7 @@ class ServerCommands:
             "DrainMode": mode,
             "ExecutionTimeoutSeconds": str(execution_seconds),
         }
-        return self.send("DrainNode", parameters)
+        return self.send("DrainNode", {**parameters, "Cause": cause} if cause else parameters)
 
     def uncordon(self, node_name: str, operation_id: str) -> CommandResult:
         """Remove that operation's cordon; the result may be unknown."""

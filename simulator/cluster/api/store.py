@@ -42,6 +42,8 @@ RESOURCES: Final[dict[str, Resource]] = {
         Resource("namespaces", "Namespace", namespaced=False),
         Resource("pods", "Pod"),
         Resource("secrets", "Secret"),
+        Resource("configmaps", "ConfigMap"),
+        Resource("events", "Event"),
         Resource("persistentvolumes", "PersistentVolume", namespaced=False),
         Resource("persistentvolumeclaims", "PersistentVolumeClaim"),
         Resource("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False),

@@ -44,6 +44,18 @@ def check_update(resource: str, before: Obj, after: Obj) -> None:
         )
 
 
+def check_event(event: Obj) -> None:
+    """An Event about an object without a namespace is in the namespace default, every other one beside its object."""
+    about = event["involvedObject"].get("namespace") or "default"
+    if event["metadata"].get("namespace") != about:
+        raise ApiError(
+            code=422,
+            reason="Invalid",
+            message=f'Event "{event["metadata"]["name"]}" is invalid: involvedObject.namespace: Invalid value: '
+            f'"{about}": does not match event.namespace',
+        )
+
+
 def version_of(text: str) -> int:
     """The number in a resourceVersion. The API server answers 500 when it is none."""
     try:

@@ -1,4 +1,5 @@
-"""The verbs of the Kubernetes API that kubectl uses for node-fleet's scripts: read, patch, delete and evict.
+"""The verbs of the Kubernetes API that kubectl uses for node-fleet's scripts: read, create, replace, patch,
+delete and evict.
 
 Every refusal is an ApiError with the status, the reason and the message of Kubernetes 1.35.
 """
@@ -14,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from simulator.cluster.api.errors import ApiError, bad_request, conflict, not_found
 from simulator.cluster.api.selectors import fields_of, matches_fields
 from simulator.cluster.api.store import RESOURCES, ObjectStore, copy_of
-from simulator.cluster.api.validation import check_update, version_of
+from simulator.cluster.api.validation import check_event, check_update, version_of
 from simulator.cluster.objects import Obj
 
 _READ_ONLY: Final = ("uid", "creationTimestamp", "resourceVersion", "name", "namespace", "deletionTimestamp")
@@ -38,6 +39,8 @@ class Cluster(Protocol):
     def find(self, resource: str, namespace: str, name: str) -> Obj | None: ...
 
     def objects(self, resource: str, namespace: str = "") -> list[Obj]: ...
+
+    def create(self, resource: str, obj: Obj, *, actor: str | None = None) -> Obj: ...
 
     def update(
         self, resource: str, namespace: str, name: str, edit: Callable[[Obj], None], *, actor: str | None = None
@@ -121,12 +124,28 @@ class ApiVerbs:
         found = [obj for obj in self._cluster.objects(resource, namespace) if matches_fields(field_selector, obj)]
         return sorted(found, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
+    def create(self, resource: str, namespace: str, obj: Obj) -> Obj:
+        """Store a new object of a namespace."""
+        if obj["metadata"].get("namespace", "") != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if resource == "events":
+            check_event(obj)
+        return self._cluster.create(resource, obj, actor=self._actor)
+
+    def replace(self, resource: str, namespace: str, name: str, obj: Obj) -> Obj:
+        """Store another content of an object; one that carries a resourceVersion fails when the object has another."""
+        current, wanted = self.get(resource, namespace, name), copy_of(obj)
+        wanted["metadata"].setdefault("resourceVersion", "0")
+        return self._store(resource, namespace, name, current, wanted)
+
     def patch(self, resource: str, namespace: str, name: str, patch: Any) -> Obj:
         """Apply a merge patch; one that carries a resourceVersion fails when the object has another."""
         if not isinstance(patch, dict):
             raise bad_request("a merge patch must be a JSON object")
         current = self.get(resource, namespace, name)
-        wanted = merge_patch(copy_of(current), patch)
+        return self._store(resource, namespace, name, current, merge_patch(copy_of(current), patch))
+
+    def _store(self, resource: str, namespace: str, name: str, current: Obj, wanted: Obj) -> Obj:
         have, want = current["metadata"], wanted["metadata"]
         if version_of(want["resourceVersion"]) not in (0, int(have["resourceVersion"])):  # 0 is no precondition
             why = "the object has been modified; please apply your changes to the latest version and try again"

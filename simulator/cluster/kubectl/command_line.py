@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -38,6 +39,11 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("-n", "--namespace", default="default")
     get.add_argument("-o", "--output", choices=("json", "name"))
     get.add_argument("--ignore-not-found", action="store_true")
+
+    for verb in ("create", "replace"):
+        raw = verbs.add_parser(verb)
+        raw.add_argument("--raw", required=True)
+        raw.add_argument("-f", "--filename", type=Path, required=True)
 
     delete = verbs.add_parser("delete")
     delete.add_argument("resource")

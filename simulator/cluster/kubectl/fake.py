@@ -14,7 +14,7 @@ from typing import Final
 
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.store import RESOURCES, Resource
-from simulator.cluster.api.verbs import ApiVerbs
+from simulator.cluster.api.verbs import ApiVerbs, parse_target
 from simulator.cluster.kubectl.command_line import UsageError, parse_command_line
 from simulator.cluster.kubectl.drain import Drain, DrainFlags
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
@@ -94,6 +94,16 @@ class FakeKubectl:
         output.out += [_printed(entry, obj, line.output) for obj in objects]
         return 0
 
+    def _create(self, line: argparse.Namespace, output: _Output) -> int:
+        target, obj = parse_target(line.raw), json.loads(line.filename.read_text())
+        output.out.append(json.dumps(self._api().create(target.resource, target.namespace, obj)))
+        return 0
+
+    def _replace(self, line: argparse.Namespace, output: _Output) -> int:
+        target, obj = parse_target(line.raw), json.loads(line.filename.read_text())
+        output.out.append(json.dumps(self._api().replace(target.resource, target.namespace, target.name, obj)))
+        return 0
+
     def _delete(self, line: argparse.Namespace, output: _Output) -> int:
         entry = _resource_named(line.resource)
         namespace = line.namespace if entry.namespaced else ""
@@ -135,6 +145,8 @@ class FakeKubectl:
 
 _VERBS: Final[dict[str, Callable[[FakeKubectl, argparse.Namespace, _Output], int]]] = {
     "get": FakeKubectl._get,
+    "create": FakeKubectl._create,
+    "replace": FakeKubectl._replace,
     "delete": FakeKubectl._delete,
     "patch": FakeKubectl._patch,
     "drain": FakeKubectl._drain,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -325,6 +327,13 @@ class FakeServices:
         self.records = Records()
         self.state = State(self.clock)
         self.workflows: Any = None
+
+    def reported(self) -> dict[str, Any]:
+        """The last report that the server was to write into the cluster."""
+        word = next(sent["Report"] for document, sent in reversed(self.server.commands) if document == "RecordEvents")
+        packed = base64.urlsafe_b64decode(word + "=" * (-len(word) % 4))
+        found: dict[str, Any] = json.loads(zlib.decompress(packed))
+        return found
 
     def notice(self, instance_id: str) -> None:
         notice = Notice(instance_id=instance_id, kind="spot", at=NOW)

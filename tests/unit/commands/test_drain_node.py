@@ -25,7 +25,7 @@ def drains(site: Site) -> list[list[str]]:
 
 def test_every_request_to_the_api_has_a_limit(site: Site) -> None:
     site.drain()
-    assert {words[0] for words in site.shell.double.commands} == {"--request-timeout=15s"}
+    assert {words[0] for words in site.shell.double.commands} == {"--request-timeout=15s", "--request-timeout=3s"}
 
 
 def settle(site: Site, *applications: ApplicationSpec) -> None:

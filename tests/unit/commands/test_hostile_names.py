@@ -28,6 +28,8 @@ GOOD = {
     "NotAfter": "99999999999",
     "DrainTimeoutSeconds": "30",
     "DrainMode": "voluntary",
+    "Cause": "none",
+    "Report": "eJw",
     "ExecutionTimeoutSeconds": "60",
 }
 PARTS = ["'", '"', ";", "$(touch canary)", "`touch canary`", "\n", "\\", "|", "&", "touch canary", " ", "-", "--all"]

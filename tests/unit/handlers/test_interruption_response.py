@@ -83,9 +83,10 @@ def test_the_drain_has_exactly_the_time_that_is_left_or_is_skipped(fleet: Bench,
     fleet.server.says("DrainNode")
     fleet.clock.advance(late)
     assert start_drain(payload, None)["drain"]["status"] == status
-    sent = [(p["DrainTimeoutSeconds"], p["DrainMode"], p["OperationId"]) for _, p in fleet.server.commands]
+    names = ("DrainTimeoutSeconds", "DrainMode", "OperationId", "Cause")
+    sent = [tuple(parameters[name] for name in names) for _, parameters in fleet.server.commands]
     operation_id = f"int-{payload['interruption']['instance_id']}"
-    assert sent == ([("85", "deadline", operation_id)] if status == "waiting" else [])
+    assert sent == ([("85", "deadline", operation_id, "spot")] if status == "waiting" else [])
 
 
 def removed(fleet: Bench, instance_id: str) -> None:

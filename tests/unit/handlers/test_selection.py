@@ -168,6 +168,29 @@ def test_at_the_minimum_no_worker_is_disturbed(services: FakeServices, minimum: 
     assert (services.server.commands, services.state.item.operation) == ([], None)
 
 
+def test_kept_workers_are_shown_in_the_cluster_once_in_the_quiet_time_of_alerts(services: FakeServices) -> None:
+    kept = inspection_text(*(worker_line(one, blockers="shop/orders-db-0:s") for one in (A, B, C)))
+    answered = select(services, kept)
+    assert services.server.documents() == ["RecordEvents"]
+    events = services.reported()["events"]
+    reason = "kept: shop/orders-db-0 is a StatefulSet pod"
+    assert events == [["Node", "", one, "NotEligible", reason, False] for one in (A, B, C)]
+    assert "no worker was removed" in services.reported()["status"]
+    again = {"memory": take(answered, "memory", Memory)}
+    services.clock.time += 3599
+    select(services, kept, **again)
+    assert services.server.documents() == ["RecordEvents"]
+    services.clock.time += 1
+    select(services, kept, **again)
+    assert services.server.documents() == ["RecordEvents"] * 2
+
+
+def test_a_server_that_cannot_be_reached_keeps_no_run_from_its_selection(services: FakeServices) -> None:
+    services.server.unreachable = True
+    kept = inspection_text(*(worker_line(one, blockers="shop/orders-db-0:s") for one in (A, B, C)))
+    assert select(services, kept)["selection"]["status"] == "none"
+
+
 @pytest.mark.parametrize("reclaimed", [A, B, C])
 def test_a_worker_under_notice_does_not_hold_the_minimum(services: FakeServices, reclaimed: str) -> None:
     services.notice(reclaimed)
@@ -292,7 +315,8 @@ def test_a_worker_in_back_off_is_not_selected(services: FakeServices) -> None:
 @pytest.mark.parametrize("operation_id", ["down-3-1", "down-1-9", "x"])
 def test_a_cordon_left_by_a_dead_run_is_removed(services: FakeServices, operation_id: str) -> None:
     select(services, inspection_text(worker_line(A, "RCW", operation_id), worker_line(B), worker_line(C)))
-    assert services.server.commands == [("UncordonNode", {"NodeName": A, "OperationId": operation_id})]
+    assert services.server.commands[0] == ("UncordonNode", {"NodeName": A, "OperationId": operation_id})
+    assert services.server.documents() == ["UncordonNode", "RecordEvents"]
 
 
 @pytest.mark.parametrize(("left_alone", "uncordoned"), [("", A), ("notice", B), ("set aside", B)])
@@ -304,7 +328,8 @@ def test_one_cordon_a_run_is_removed_and_none_of_a_worker_under_notice_or_set_as
     if left_alone == "set aside":
         services.set_aside(A)
     select(services, inspection_text(*(worker_line(i, "RCW", "down-3-1") for i in (A, B)), worker_line(C)))
-    assert services.server.commands == [("UncordonNode", {"NodeName": uncordoned, "OperationId": "down-3-1"})]
+    assert services.server.commands[0] == ("UncordonNode", {"NodeName": uncordoned, "OperationId": "down-3-1"})
+    assert services.server.documents() == ["UncordonNode", "RecordEvents"]
 
 
 @pytest.mark.parametrize(

@@ -14,27 +14,8 @@ from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Dispute, Instance
+from node_fleet.domain.scale_down.blocker_reasons import REASONS
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
-
-REASONS: dict[str, str] = {
-    "k": "is a kube-system pod of no DaemonSet",
-    "s": "is a StatefulSet pod",
-    "d": "is the only replica of its Deployment",
-    "c": "has no controller that would start it again",
-    "g": "belongs to a controller that does not exist",
-    "v": "uses a volume that exists on this node only",
-    "b": "is bound to a volume that no other node can attach",
-    "n": 'is annotated safe-to-evict "false"',
-    "x": "is annotated karpenter.sh/do-not-disrupt",
-    "p": "is under a PodDisruptionBudget that allows no disruption now",
-    "t": "is under two PodDisruptionBudgets, which makes eviction impossible",
-    "q": "is under a PodDisruptionBudget that shares pods with another, so that its status may be out of date",
-    "w": 'is annotated safe-to-evict "on-completion" and has not finished',
-    "e": "is being deleted and does not end",
-    "o": "tolerates a cordon, so that the scheduler may place it on this worker again",
-    "u": "cannot be judged",
-}
-"""The meaning of each letter of cluster/commands/rules.py."""
 
 MISFITS: dict[str, str] = {
     "affinity": "is accepted by no other worker: its node selector or required node affinity",
