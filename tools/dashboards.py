@@ -1,7 +1,8 @@
-"""The four Grafana dashboards as code: `python -m tools.dashboards` writes their JSON.
+"""The five Grafana dashboards as code: `python -m tools.dashboards` writes their JSON.
 
 Values of the cluster come from Prometheus. Values of the autoscaler and of AWS (events, durations, reasons, cost) come
-from CloudWatch, because the functions run outside the cluster and Prometheus does not scrape them.
+from CloudWatch, because the functions run outside the cluster and Prometheus does not scrape them. The dashboard
+node-fleet shows what the state item has of them, without CloudWatch.
 """
 
 from __future__ import annotations
@@ -351,7 +352,101 @@ def cost_tracking() -> Json:
     )
 
 
-DASHBOARDS = (cluster_overview, autoscaler_performance, application_metrics, cost_tracking)
+OWN = 'job="node-fleet"'
+
+
+def own_metrics() -> Json:
+    return dashboard(
+        uid="node-fleet",
+        title="node-fleet",
+        description="node-fleet itself from Prometheus alone: runs, decisions, workers, launches, removals and cost.",
+        variables=[],
+        panels=[*_own_state(), *_own_counts()],
+    )
+
+
+def _own_state() -> list[Panel]:
+    held, age = f"node_fleet_lock_held{{{OWN}}}", "node_fleet_{}_age_seconds{{" + OWN + "}}"
+    names = ("wanted", "actual", "usable", "min", "max")
+    return [
+        Panel(
+            "Since the last successful run",
+            "Runs start every two minutes; a long operation holds the lock. Above 10 minutes the fleet is not scaled.",
+            kind="stat",
+            unit="s",
+            width=6,
+            marks=(("yellow", 300), ("red", 600)),
+            targets=(query(f"time() - node_fleet_last_success_timestamp_seconds{{{OWN}}}", "seconds"),),
+        ),
+        Panel(
+            "Pending pods seen",
+            "Unschedulable pods that the last run saw.",
+            kind="stat",
+            width=6,
+            marks=(("yellow", 1), ("red", 6)),
+            targets=(query(f"node_fleet_pending_pods{{{OWN}}}", "pods"),),
+        ),
+        Panel(
+            "Cost per hour",
+            "Estimate of the last run, of the known prices.",
+            kind="stat",
+            unit="currencyUSD",
+            width=6,
+            targets=(query(f"node_fleet_cost_usd_per_hour{{{OWN}}}", "fleet"),),
+        ),
+        Panel(
+            "Paused",
+            "1 while an operator has paused the fleet.",
+            kind="stat",
+            width=6,
+            marks=(("yellow", 1),),
+            targets=(query(f"node_fleet_paused{{{OWN}}}", "paused"),),
+        ),
+        Panel(
+            "Workers",
+            "Wanted by the last decision, actual, usable, and the limits.",
+            targets=tuple(query(f"node_fleet_workers_{name}{{{OWN}}}", name) for name in names),
+        ),
+        Panel(
+            "Age of lock and operation",
+            "0 while no run holds the lock and no operation is open.",
+            unit="s",
+            targets=(
+                query(f"{age.format('lock')} or 0 * {held}", "lock"),
+                query(f"sum without (kind) ({age.format('operation')}) or 0 * {held}", "operation"),
+            ),
+        ),
+    ]
+
+
+def _own_counts() -> list[Panel]:
+    hourly = "sum by ({}) (increase(node_fleet_{}_total{{" + OWN + "}}[1h]))"
+    return [
+        Panel(
+            "Decisions per hour",
+            "By action; none means that nothing had to change.",
+            targets=(query(hourly.format("action", "decisions"), "{{action}}"),),
+        ),
+        Panel(
+            "Runs per hour",
+            "By result.",
+            targets=(query(hourly.format("result", "runs"), "{{result}}"),),
+            colours=(("failed", "red"), ("succeeded", "green")),
+        ),
+        Panel(
+            "Launches per hour",
+            "By result and reason: joined, not_joined, refused (no instance), unknown.",
+            targets=(query(hourly.format("result, reason", "launches"), "{{result}}: {{reason}}"),),
+        ),
+        Panel(
+            "Removals per hour",
+            "By the last phase of the removal and reason: forgotten is complete, undone and skipped keep the worker.",
+            targets=(query(hourly.format("result, reason", "removals"), "{{result}}: {{reason}}"),),
+        ),
+    ]
+
+
+DASHBOARDS = (cluster_overview, autoscaler_performance, application_metrics, cost_tracking, own_metrics)
 
 
 def files() -> dict[str, str]:

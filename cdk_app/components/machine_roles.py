@@ -38,6 +38,10 @@ DASHBOARD_ACTIONS = (
 DISCOVERY_ACTIONS = ("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones")
 
 
+EXPORTED_ATTRIBUTES = ("exposition", "lock_acquired_at", "operation", "pause")
+"""The attributes of the state item that cluster/server/state_metrics.py reads."""
+
+
 def dashboards_parameter(config: ClusterConfig) -> str:
     """The name of the SSM parameter with the S3 URL of the dashboards; cluster/server/monitoring.sh reads it."""
     return f"/node-fleet/{config.cluster_id}/dashboards"
@@ -58,6 +62,7 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_
     logins = (config.settings.prometheus_secret, config.server.grafana_secret)
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, login) for login in logins])
     _publish_alerts(role, stack, config)
+    _read_metrics(role, stack, config)
     _allow(role, ["ssm:GetParameter"], [arn(stack, "ssm", f"parameter{dashboards_parameter(config)}")])
     _allow(role, ["s3:GetObject"], [f"{one.bucket.bucket_arn}/{one.s3_object_key}" for one in downloads])
     _report_own_error(role, stack)
@@ -92,6 +97,23 @@ def _publish_alerts(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> 
             conditions={
                 "StringEquals": through_sns(stack),
                 "ForAnyValue:StringEquals": {"kms:ResourceAliases": config.topic_key_alias},
+            },
+        )
+    )
+
+
+def _read_metrics(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> None:
+    """The metrics of node-fleet for Prometheus: four attributes of the item of this cluster, and no others."""
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["dynamodb:GetItem"],
+            resources=[arn(stack, "dynamodb", f"table/{config.settings.state_table}")],
+            conditions={
+                "ForAllValues:StringEquals": {
+                    "dynamodb:LeadingKeys": [config.cluster_id],
+                    "dynamodb:Attributes": ["cluster_id", *EXPORTED_ATTRIBUTES],
+                },
+                "StringEquals": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
             },
         )
     )

@@ -183,6 +183,7 @@ class ClusterStack(cdk.Stack):
                 "PROMETHEUS_SECRET_ID": config.settings.prometheus_secret,
                 "GRAFANA_SECRET_ID": config.server.grafana_secret,
                 "ALERT_TOPIC_ARN": topic,
+                "STATE_TABLE": config.settings.state_table,
                 "FLUX_GIT_URL": config.server.flux_git_url,
             },
         )

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Server bootstrap, second part: K3s, monitoring, add-ons, join token. The token is published last, so no worker joins
-# before the add-ons are pinned to the server. It is safe to run again. It needs the environment that user_data.sh exports.
+# Server bootstrap, second part: K3s, monitoring, metrics of node-fleet, add-ons, join token. The token is published last,
+# so no worker joins before the add-ons are pinned to the server. It is safe to run again. It needs the environment that
+# user_data.sh exports.
 set -euo pipefail
 umask 077
 
@@ -25,5 +26,6 @@ bash "$BUNDLE/server/install_k3s.sh"
 export PATH="$ROOT/usr/local/bin:$PATH"
 wait_for_api
 bash "$BUNDLE/server/monitoring.sh"
+bash "$BUNDLE/server/state_metrics.sh"
 bash "$BUNDLE/server/pin_add_ons.sh"
 bash "$BUNDLE/server/publish_token.sh"

@@ -13,6 +13,7 @@
 #   PROMETHEUS_SECRET_ID  secret with username and password (node-fleet/prometheus-auth)
 #   GRAFANA_SECRET_ID     secret with username and password (node-fleet/grafana-auth)
 #   ALERT_TOPIC_ARN       SNS topic whose subscriber starts the workflow
+#   STATE_TABLE           DynamoDB table with the state item, for the metrics of node-fleet
 #   FLUX_GIT_URL          Git repository that Flux follows, or empty for no Flux
 set -Eeuo pipefail
 umask 077
@@ -33,6 +34,8 @@ PROMETHEUS_SECRET_ID="${PROMETHEUS_SECRET_ID}"
 GRAFANA_SECRET_ID="${GRAFANA_SECRET_ID}"
 # shellcheck disable=SC2269
 ALERT_TOPIC_ARN="${ALERT_TOPIC_ARN}"
+# shellcheck disable=SC2269
+STATE_TABLE="${STATE_TABLE}"
 # shellcheck disable=SC2269
 FLUX_GIT_URL="${FLUX_GIT_URL}"
 
@@ -108,7 +111,8 @@ trap start_boot_unit_after_failure EXIT
 retry 10 3 read_identity || fail "$PROBLEM; K3s was not started"
 say "this is $INSTANCE_ID in $ZONE"
 retry 6 10 fetch_bundle || fail "$PROBLEM"
-export CLUSTER_ID AWS_REGION TOKEN_SECRET_ID PROMETHEUS_SECRET_ID GRAFANA_SECRET_ID ALERT_TOPIC_ARN FLUX_GIT_URL
+export CLUSTER_ID AWS_REGION TOKEN_SECRET_ID PROMETHEUS_SECRET_ID GRAFANA_SECRET_ID ALERT_TOPIC_ARN STATE_TABLE
+export FLUX_GIT_URL
 export INSTANCE_ID ZONE PRIVATE_ADDRESS NODE_FLEET_ROOT="$ROOT" NODE_FLEET_BUNDLE="$BUNDLE"
 trap - ERR
 bash "$BUNDLE/server/install.sh" || fail "server/install.sh ended with status $?; the console output above this line gives the reason"

@@ -8,6 +8,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_down.termination import removal_sentence
 from node_fleet.domain.scaling.memory_update import record_replaced, record_success
 from node_fleet.payload import put, take
@@ -26,6 +27,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         memory = record_replaced(memory, operation, now)
     elif operation.removed:
         memory = record_success(memory, "scale_down", operation.reason, now)
+    memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
     if state.operation is not None:
         services.state.close_operation(run, memory, node_count=left)
     kind = "scaled_down" if operation.removed else "none"

@@ -11,6 +11,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.message import Outcome
+from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
 from node_fleet.domain.scaling.memory_update import record_replacement, record_success
@@ -25,6 +26,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
     memory = _memory(services, take(event, "memory", Memory), operation)
+    memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
     workers = len({i.instance_id for i in services.ec2.instances()} - state.ids_under_notice)
     services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, memory, node_count=workers)

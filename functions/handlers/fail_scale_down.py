@@ -12,6 +12,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.notify.message import Outcome, plain_failure
+from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.set_aside import set_aside
 from node_fleet.domain.scale_down.termination import must_stay_open, removal_sentence
@@ -35,6 +36,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     rollback = _rollback(event, operation, now)
     memory, alerts = alert_once(memory, rollback.alert, now, quiet_seconds) if rollback else (memory, ())
     if not stays_open:
+        memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
         services.state.close_operation(run, memory, set_aside=rollback)
     status = event.get("drain", {}).get("status", "failed")
     is_planned_end = "failure" not in event and "later_failure" not in event and status in NO_FAILURE

@@ -9,6 +9,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import Outcome, plain_failure
+from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_up.join import back_off_key, scale_up_failure
 from node_fleet.domain.scale_up.launch import (
     circuit_breaker_alert,
@@ -37,6 +38,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         services.state.unreserve(reservations_to_release(operation, now))
     memory = record_failure(memory, key, now, policy) if key else memory
     memory, stopped = _stop_roll_out(services, memory, operation)
+    memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
     services.state.close_operation(run, memory)
     alerts = [stopped, failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
     answer = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])

@@ -18,6 +18,7 @@ from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack, 
 from cdk_app.stacks.network import NetworkStack
 from cdk_app.synth import project_context
 from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.support.shipped_scripts import load_server
 
 STACK = f"{NEW}-cluster"
 
@@ -209,3 +210,15 @@ def test_the_server_changes_nothing_of_aws_but_the_token_and_its_own_mark(app: A
     }
     publishing = {"sns:Publish", "kms:GenerateDataKey", "kms:Decrypt"}
     assert changing == {"secretsmanager:PutSecretValue", "ec2:CreateTags", *publishing}
+
+
+def test_the_server_may_read_of_the_state_item_only_what_its_metrics_show(app: App) -> None:
+    policies = app.resources(STACK, "AWS::IAM::Policy").values()
+    (policy,) = [p for p in policies if p["PolicyName"].startswith("ServerRole")]
+    (statement,) = [s for s in policy["PolicyDocument"]["Statement"] if "dynamodb:" in str(s["Action"])]
+    assert statement["Action"] == "dynamodb:GetItem"
+    assert "table/k3s-autoscaler-state" in json.dumps(statement["Resource"])
+    assert statement["Condition"]["StringEquals"] == {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"}
+    limits = statement["Condition"]["ForAllValues:StringEquals"]
+    assert limits["dynamodb:LeadingKeys"] == [NEW]
+    assert limits["dynamodb:Attributes"] == ["cluster_id", *load_server("state_metrics").ATTRIBUTES.split(", ")]

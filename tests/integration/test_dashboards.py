@@ -1,4 +1,4 @@
-"""The four Grafana dashboards: their addresses and panels, and every Prometheus query run for its answer.
+"""The five Grafana dashboards: their addresses and panels, and every Prometheus query run for its answer.
 
 The real Prometheus has received nothing but the simulated world's exposition.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +17,21 @@ import pytest
 import yaml
 
 from node_fleet.adapters.prometheus import queries
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.exposition import exposition
 from node_fleet.logs import NAMESPACE, UNITS
 from simulator.clock import VirtualClock
 from simulator.cluster.load.curves import flash_sale
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
 from simulator.cluster.workloads import pod_object
-from tests.support.prometheus_fixture import History, RealPrometheus, real_prometheus
+from tests.support.prometheus_fixture import SCRAPE_SECONDS, History, RealPrometheus, real_prometheus
 from tests.support.real_servers import CLUSTER
+from tests.support.shipped_scripts import load_server
 from tools.dashboards import files
 
+METRICS = load_server("state_metrics")
 SPOT, ON_DEMAND = ("i-0aaa", "i-0bbb", "i-0ccc"), ("i-0ddd",)
 SEED_PANELS = {
     "cluster-overview": {
@@ -36,6 +43,7 @@ SEED_PANELS = {
     },
     "app-metrics": {"Request rate", "Latency", "Error rate", "Queue depth"},
     "cost-tracking": {"Hourly cost", "Daily projection", "Savings against the baseline", "Spot share"},
+    "node-fleet": set(),
 }
 
 
@@ -87,6 +95,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         curve = flash_sale(base=40, peak=900, start_seconds=300, ramp_seconds=60, hold_seconds=600, fall_seconds=60)
         cluster.add_application(ApplicationSpec(name="checkout", replicas=6, queues=True, curve=curve))
         history = History(cluster, clock)
+        clock.every(SCRAPE_SECONDS, lambda: add_own_metrics(history), first=clock.now() + 1)
         clock.advance(420)
         for name in ("too-big-1", "too-big-2"):
             cluster.create("pods", pod_object(name, cpu_milli=8000))
@@ -95,6 +104,25 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         clock.advance(180)
         server.write(history)
         yield Recorded(server=server, cluster=cluster, at=history_end(history))
+
+
+def add_own_metrics(history: History) -> None:
+    """What cluster/server/state_metrics.py gives: a fleet that removes a worker, and counts that grow."""
+    now = int(history.clock.now())
+    keys = ("decisions/none/", "runs/succeeded/", "launches/joined/cpu", "removals/forgotten/idle")
+    counts = dict.fromkeys(keys, now)
+    memory, snapshot = Memory(succeeded_at=now - 60, totals=counts), Snapshot(at=now, source="live", pending=())
+    text = exposition(memory, snapshot, Policy(), now=now, change=0, usd_per_hour=0.2, node_count=4)
+    operation = {"M": {"started_at": {"N": str(now - 90)}, "kind": {"S": "scale_down"}}}
+    item = {"exposition": {"S": text}, "lock_acquired_at": {"N": str(now)}, "operation": operation}
+    served = METRICS.metrics(item, now)
+    for line in served.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            labels = dict(re.findall(r'([a-z]+)="([^"]*)"', name))
+            named = {"__name__": name.partition("{")[0], "job": "node-fleet", "instance": "s", **labels}
+            sample = (history.clock.now(), struct.pack("<d", float(value)))
+            history.series.setdefault(tuple(sorted(named.items())), []).append(sample)
 
 
 def history_end(history: History) -> float:

@@ -27,6 +27,7 @@ VALUES = {
     "PROMETHEUS_SECRET_ID": "node-fleet/prometheus-auth",
     "GRAFANA_SECRET_ID": "node-fleet/grafana-auth",
     "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",
+    "STATE_TABLE": "k3s-autoscaler-state",
     "FLUX_GIT_URL": "",
 }
 K3S_BINARY = '#!/bin/sh\nexec "$STUB_HOME/bin/kubectl" "$@"\n'

@@ -16,8 +16,13 @@ def script(name: str) -> str:
     return read_script(COMMANDS / f"{name}.sh")
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"shipped_{name}", COMMANDS / f"{name}.py")
+def load_server(name: str) -> ModuleType:
+    """A Python file of the server's bootstrap."""
+    return load(name, COMMANDS.parent / "server")
+
+
+def load(name: str, folder: Path = COMMANDS) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"shipped_{name}", folder / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

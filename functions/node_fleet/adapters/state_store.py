@@ -134,9 +134,14 @@ class StateStore:
             raise PausedError(pause.sentence)
         return state
 
-    def release(self, run: Run, memory: Memory | None = None, *, node_count: int | None = None) -> bool:
-        """Free the lock and store the memory; False when the lock is another run's."""
-        sets, values = _memory_sets(memory, node_count)
+    def release(
+        self, run: Run, memory: Memory | None = None, *, node_count: int | None = None, exposition: str | None = None
+    ) -> bool:
+        """Free the lock and store the memory; False when the lock is another run's.
+
+        exposition: the metrics of the run, which the server gives to Prometheus.
+        """
+        sets, values = _memory_sets(memory, node_count, exposition)
         expression = f"{sets} REMOVE {_LOCK_ATTRIBUTES}"
         try:
             self._owned(run, expression, values, action="release the lock")
@@ -442,12 +447,16 @@ def _memory(text: Any) -> Memory:
     return from_payload(Memory, json.loads(text)) if text else Memory()
 
 
-def _memory_sets(memory: Memory | None, node_count: int | None) -> tuple[str, dict[str, Any]]:
+def _memory_sets(
+    memory: Memory | None, node_count: int | None, exposition: str | None = None
+) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {}
     if memory is not None:
         values[":memory"] = json.dumps(to_payload(memory))
     if node_count is not None:
         values[":node_count"] = node_count
+    if exposition is not None:
+        values[":exposition"] = exposition
     sets = ", ".join(f"{name[1:]} = {name}" for name in values)
     return (f"SET {sets}" if sets else ""), values
 

@@ -118,7 +118,7 @@ def test_the_real_kubectl_makes_every_config_map_and_secret_that_the_manifests_m
     assert mounted | in_environment == {k for k in applied if k[0] in ("ConfigMap", "Secret")}
     assert set(applied["ConfigMap", "prometheus-config"]["data"]) == {"prometheus.yml", "rules.yml"}
     assert set(applied["ConfigMap", "grafana-dashboards"]["data"]) == {
-        f"{name}.json" for name in ("cluster-overview", "autoscaler-perf", "app-metrics", "cost-tracking")
+        f"{name}.json" for name in ("cluster-overview", "autoscaler-perf", "app-metrics", "cost-tracking", "node-fleet")
     }
     assert set(applied["ConfigMap", "grafana-provisioning"]["data"]) == {"datasources.yml", "providers.yml"}
     assert VALUES["ALERT_TOPIC_ARN"] in applied["ConfigMap", "alertmanager-config"]["data"]["alertmanager.yml"]
@@ -225,3 +225,15 @@ def test_the_header_lists_exactly_the_placeholders(cluster: Path) -> None:
     text = (cluster / "server/user_data.sh").read_text()
     used = set(re.findall(r'^[A-Z0-9_]+="\$\{([A-Z0-9_]+)\}"$', text, re.M))
     assert used == set(re.findall(r"^#   ([A-Z0-9_]+) ", text, re.M)) == set(VALUES)
+
+
+def test_the_metrics_of_node_fleet_are_a_service_without_rights_on_the_machine(
+    run: Run, stubs: Stubs, root: Path, cluster: Path
+) -> None:
+    assert run().returncode == 0
+    unit = (root / "etc/systemd/system/node-fleet-metrics.service").read_text()
+    assert f"AWS_REGION=ap-southeast-1 STATE_TABLE=k3s-autoscaler-state CLUSTER_ID={VALUES['CLUSTER_ID']}\n" in unit
+    assert {"DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes"} <= set(unit.splitlines())
+    shipped = (cluster / "server/state_metrics.py").read_text()
+    assert (root / "opt/node-fleet/state_metrics.py").read_text() == shipped
+    assert stubs.calls("systemctl", "restart --no-block node-fleet-metrics")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,7 +174,7 @@ def test_a_failed_run_ends_red_after_its_release_and_keeps_the_stamp_that_a_step
     fleet.tools.state.close_operation(run, STAMPED)
     with pytest.raises(RunFailedError, match="ChaosError: it broke"):
         release(run, Memory(), failure=FAULT)
-    assert (fleet.state().lease, fleet.state().memory) == (None, STAMPED)
+    assert (fleet.state().lease, fleet.state().memory) == (None, replace(STAMPED, totals={"runs/failed/": 1}))
 
 
 def test_a_failed_run_without_a_memory_releases_the_lock_and_keeps_the_stored_one(fleet: Bench) -> None:
@@ -188,7 +189,30 @@ def test_without_a_failure_the_memory_of_the_payload_is_stored_as_it_is(fleet: B
     run = fleet.begin()
     fleet.tools.state.close_operation(run, STAMPED)
     release(run, Memory())
-    assert fleet.state().memory == Memory()
+    assert fleet.state().memory == Memory(totals={"runs/succeeded/": 1}, succeeded_at=fleet.clock.now())
+
+
+def stored_exposition(fleet: Bench) -> str:
+    key = {"cluster_id": {"S": fleet.settings.cluster_id}}
+    found = fleet.cloud.client("dynamodb").get_item(TableName=fleet.settings.state_table, Key=key)["Item"]
+    return str(found.get("exposition", {}).get("S", ""))
+
+
+def test_the_metrics_for_prometheus_are_stored_with_the_release(fleet: Bench) -> None:
+    decided = {"action": "scale_up", "count": 2, "sentence": "two more", "rule": "cpu"}
+    release(fleet.begin("exec-1"), Memory(), decision=decided, rounds=[{"kind": "scale_up"}])
+    lines = stored_exposition(fleet).splitlines()
+    assert 'node_fleet_runs_total{result="succeeded"} 1' in lines
+    assert 'node_fleet_decisions_total{action="scale_up"} 2' in lines
+    assert f"node_fleet_last_success_timestamp_seconds {int(fleet.clock.now())}" in lines
+    with pytest.raises(RunFailedError):
+        release(fleet.begin("exec-2"), fleet.state().memory, failure=FAULT)
+    assert 'node_fleet_runs_total{result="failed"} 1' in stored_exposition(fleet).splitlines()
+
+
+def test_a_dry_run_stores_no_metrics(fleet: Bench) -> None:
+    release(replace(fleet.begin("exec-1"), dry_run=True), Memory())
+    assert stored_exposition(fleet) == ""
 
 
 def test_a_table_that_refuses_the_record_does_not_keep_the_lock(fleet: Bench) -> None:
