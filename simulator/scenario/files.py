@@ -91,6 +91,8 @@ def parse_scenario(text: str, *, source: str = "scenario", directory: Path = SCE
     if root is None:
         raise ScenarioError(source, [Problem(line=1, key="(file)", message="is empty")])
     document = _Document(root)
+    if isinstance(document.data, dict):
+        document.data.pop("$schema", None)  # for editors
     try:
         scenario = Scenario.model_validate(
             document.data, context={"directory": directory}, by_alias=True, by_name=False
