@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 from typer._click.exceptions import ClickException
 
-from cli import build, cost, demo, doctor, explain, operate, preflight, rotate, status, type_table, windows
+from cli import (
+    build,
+    cost,
+    demo,
+    doctor,
+    explain,
+    import_settings,
+    operate,
+    preflight,
+    rotate,
+    status,
+    type_table,
+    windows,
+)
 from cli.installed import version
 from cli.output import CommandError, ExitCode, StoppedError, WrongUseError, refuse, say
 
@@ -27,6 +40,7 @@ COMMANDS = (
     doctor.register,
     cost.register,
     type_table.register,
+    import_settings.register,
     build.register,
 )
 OPTIONAL = ("cli.backtest",)
