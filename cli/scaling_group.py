@@ -8,6 +8,8 @@ from typing import Any
 from cli.proposal import Line, Proposal
 
 OLDEST = frozenset({"OldestInstance", "OldestLaunchTemplate", "OldestLaunchConfiguration"})
+LEAST_CPU_PERCENT = 20.0
+"""Below it no worker could be removed by the default projection_margin_percent."""
 Group = Mapping[str, Any]
 
 
@@ -20,7 +22,8 @@ def propose(group: Group, policies: Iterable[Group], *, template: Group, zones: 
     lines = [*_size(group), *_types(group, template, problems), *_markets(group, template), *_behaviour(group)]
     for policy in policies:
         lines.append(_policy(policy))
-    return Proposal(lines=tuple(lines), problems=tuple(problems), attach=_attachment(group, zones, problems))
+    attach = _attachment(group, zones, problems)
+    return Proposal(lines=tuple(lines), problems=tuple(problems), attach=attach)
 
 
 def _size(group: Group) -> Iterable[Line]:
@@ -107,7 +110,7 @@ def _policy(policy: Group) -> Line:
     metric = (target.get("PredefinedMetricSpecification") or {}).get("PredefinedMetricType", "")
     source = f"scaling policy {policy['PolicyName']} ({policy['PolicyType']})"
     if metric == "ASGAverageCPUUtilization":
-        value = min(max(float(target["TargetValue"]), 1.0), 100.0)
+        value = min(max(float(target["TargetValue"]), LEAST_CPU_PERCENT), 100.0)
         why = "node-fleet adds workers above it and removes them below cpu_down_percent; it does not hold the value"
         settings = {"cpu_up_percent": value, "cpu_down_percent": min(30.0, value / 2)}
         if value >= 85:

@@ -168,24 +168,6 @@ def test_a_server_that_cannot_be_reached_changes_nothing_of_the_run(services: Fa
     assert len(services.publisher.messages) == 1
 
 
-def test_the_server_writes_the_run_into_the_cluster_after_the_message(services: FakeServices) -> None:
-    notify.handler(payload(snapshot=snapshot(), operation=scale_up("joined")), None)
-    assert services.server.documents() == ["RecordEvents"]
-    assert [row[2:4] for row in services.reported()["events"]] == [["i-new1", "ScaleUp"]]
-
-
-def test_a_dry_run_writes_nothing_into_the_cluster(services: FakeServices) -> None:
-    notify.handler({"run": {**to_payload(RUN), "dry_run": True}}, None)
-    assert (services.server.commands, len(services.publisher.messages)) == ([], 1)
-
-
-def test_a_server_that_cannot_be_reached_changes_nothing_of_the_run(services: FakeServices) -> None:
-    services.server.unreachable = True
-    event = payload(snapshot=snapshot())
-    assert notify.handler(event, None) == event
-    assert len(services.publisher.messages) == 1
-
-
 def shown(message: dict[str, Any], subject: str = "") -> dict[str, Any]:
     return slack_message.payload_of(json.dumps(message), subject, SETTINGS)
 
