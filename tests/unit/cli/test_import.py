@@ -321,7 +321,10 @@ def test_requirements_of_a_group_become_those_of_node_fleet() -> None:
         ({"VPCZoneIdentifier": "subnet-a,subnet-c"}, "subnet-c is left out: eu-west-1a has subnet-a"),
         ({"VPCZoneIdentifier": "subnet-x"}, "the zone of subnet subnet-x is unknown"),
         ({"MixedInstancesPolicy": None, "LaunchConfigurationName": "old"}, "the group has no launch template"),
-        ({"MixedInstancesPolicy": None, "LaunchTemplate": {"LaunchTemplateId": "lt-1"}}, "the version of the launch template is $Default"),
+        (
+            {"MixedInstancesPolicy": None, "LaunchTemplate": {"LaunchTemplateId": "lt-1"}},
+            "the version of the launch template is $Default",
+        ),
         ({"MixedInstancesPolicy": None}, "the group names no instance type"),
     ],
 )
