@@ -100,7 +100,9 @@ def _behaviour(group: Group) -> Iterable[Line]:
     yield Line(source=f"termination policies {', '.join(sorted(order))}", settings=settings, difference=why)
     for suspended in group.get("SuspendedProcesses") or ():
         name = suspended.get("ProcessName", "")
-        yield Line(source=f"suspended process {name}", difference="no equivalent; node-fleet pause stops all changes")
+        yield Line(
+            source=f"suspended process {name}", difference="no equivalent; to stop all changes use node-fleet pause"
+        )
     if group.get("NewInstancesProtectedFromScaleIn"):
         yield Line(source="protection from scale-in", difference="use node-fleet protect, or annotations of the Node")
 
