@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import typer
@@ -23,6 +24,7 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.disruption import local_text
+from node_fleet.domain.scaling.roll_out import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
@@ -54,6 +56,14 @@ class ClusterStatus:
     last: Event | None
     settings: Settings
     cpu_percent: float | None = None
+    kubelets: dict[str, str] = field(default_factory=dict)
+    """The version of K3s that each worker's node states, in the last reading."""
+
+    @property
+    def launch_version(self) -> str:
+        """The version of the launch template that new workers get."""
+        settings = self.settings
+        return self.state.memory.roll_out.launch_version(settings.launch_template_version, settings.k3s_version)
 
     @property
     def hourly_cost(self) -> Cost:
@@ -84,6 +94,7 @@ def read_status(target: Target) -> ClusterStatus:
     now = services.clock.now()
     decisions = services.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
     readings = services.records.readings(now - LOOK_BACK_SECONDS, now + 1)
+    snapshot = services.records.latest_snapshot(now - LOOK_BACK_SECONDS)
     return ClusterStatus(
         place=target.place,
         now=now,
@@ -92,6 +103,7 @@ def read_status(target: Target) -> ClusterStatus:
         last=decisions[-1] if decisions else None,
         settings=services.settings,
         cpu_percent=readings[-1].get("cpu_percent") if readings else None,
+        kubelets={w.instance_id: w.kubelet_version for w in snapshot.workers} if snapshot else {},
     )
 
 
@@ -133,6 +145,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     for pool in state.memory.dry_pools:
         if pool.until > now:
             yield "pool in back-off", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
+    yield from _k3s_rows(found)
     yield from _roll_out_rows(found)
     for removal in state.set_aside:
         yield "set aside", f"{removal.instance_id}: {removal.kind}, {ago(now - removal.since)}: {removal.detail}"
@@ -151,6 +164,26 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
         yield "problem", problem
 
 
+def _k3s_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    """The versions of K3s of the server and the workers, and what new workers wait for."""
+    roll_out, settings = found.state.memory.roll_out, found.settings
+    if not roll_out.server_version:
+        return
+    versions = worker_versions(found.instances, found.kubelets)
+    counts = Counter(versions.values())
+    shown = ", ".join(f"{count_of(counts[version], 'worker')} {version or 'unknown'}" for version in sorted(counts))
+    wanted = settings.k3s_version
+    target = f"; configured {wanted}, {counts[wanted]} of {count_of(len(versions), 'worker')} have it" if wanted else ""
+    yield "K3s", f"server {roll_out.server_version}; {shown or 'no worker'}{target}"
+    if hold := launch_hold(roll_out, settings.launch_template_version, settings.k3s_version):
+        yield "K3s upgrade", f"workers are launched from version {found.launch_version}: {hold}"
+
+
+def worker_versions(instances: Iterable[Instance], kubelets: Mapping[str, str]) -> dict[str, str]:
+    """The version of K3s of each worker: what its node states, else the tag of its launch, else empty."""
+    return {one.instance_id: kubelets.get(one.instance_id) or one.k3s_version for one in instances}
+
+
 def _roll_out_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     """The replacement in progress, why it is stopped, and how many workers are outdated."""
     state, settings = found.state, found.settings
@@ -158,8 +191,8 @@ def _roll_out_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
         by = replacing.replacement or "a worker that is still to be launched"
         yield "roll-out", f"{replacing.worker} ({replacing.reason}) is replaced by {by}"
     if state.memory.roll_out.is_stopped(settings.launch_template_version):
-        version = state.memory.roll_out.launch_version(settings.launch_template_version)
-        yield "roll-out stopped", f"workers are launched from version {version}: {state.memory.roll_out.stopped}"
+        stopped = state.memory.roll_out.stopped
+        yield "roll-out stopped", f"workers are launched from version {found.launch_version}: {stopped}"
     if outdated := [words for one in found.instances if (words := outdated_words(found, one))]:
         yield "outdated", f"{len(outdated)} of {count_of(len(found.instances), 'worker')}, listed below"
 
@@ -266,9 +299,8 @@ def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
 
 def outdated_words(found: ClusterStatus, instance: Instance) -> str:
     """Why the worker is to be replaced; empty for a current one."""
-    memory, configured = found.state.memory, found.settings.launch_template_version
-    today = launch_facts(found.settings, memory.launch_image, memory.roll_out.launch_version(configured))
-    words = "; ".join(differences(instance, today))
+    today = launch_facts(found.settings, found.state.memory.launch_image, found.launch_version)
+    words = "; ".join(differences(instance, today, found.kubelets.get(instance.instance_id, "")))
     if words:
         return f"drifted: {words}"
     at = expires_at(instance.instance_id, instance.launched_at, found.settings.policy())

@@ -169,6 +169,7 @@ def launch_worker(deployment: LocalDeployment, *, instance_type: str, market: st
         "Operation": "scenario-start",
         "Name": "k3s-worker",
         "TemplateVersion": deployment.resources.setting("LAUNCH_TEMPLATE_VERSION", "1"),
+        "K3sVersion": deployment.resources.setting("K3S_VERSION"),
     }
     request: dict[str, Any] = {
         "ImageId": "ami-12345678",

@@ -19,7 +19,7 @@ from node_fleet.domain.scale_up.join import console_end
 from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
-from node_fleet.domain.scaling.roll_out import lost_replacement
+from node_fleet.domain.scaling.roll_out import launch_hold, lost_replacement, with_server_version
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take
 from node_fleet.services import Services, load_services
@@ -42,9 +42,11 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     listed, state = services.ec2.instances(), services.state.load()
     snapshot = _read(services, event, with_promised(listed, state, now), state.due_notices, now)
     memory, configured = take(event, "memory", Memory, default=state.memory), services.settings.launch_template_version
-    version = memory.roll_out.launch_version(configured)
+    roll_out, k3s_version = with_server_version(memory.roll_out, snapshot), services.settings.k3s_version
+    version = roll_out.launch_version(configured, k3s_version)
     image = _launch_image(services, memory.launch_image, version, now)
     snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image)
+    snapshot = replace(snapshot, launch_hold=launch_hold(roll_out, configured, k3s_version))
     if services.settings.launch_template_id:
         template_id = services.settings.launch_template_id
         snapshot = replace(snapshot, template_id=template_id, template_version=configured)

@@ -21,6 +21,7 @@ from node_fleet.domain.scale_up.launch import (
 )
 from node_fleet.domain.scale_up.placement import plan_slots, pools_of_zone
 from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
+from node_fleet.domain.scaling.roll_out import version_to_launch
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, from_payload, put, take
 from node_fleet.services import Services, load_services
@@ -68,7 +69,9 @@ def _begin_operation(services: Services, run: Run, event: dict[str, Any], instan
         workers_before=sum(not i.under_notice for i in instances),
         phase_at=now,
         dry_pools=memory.dry_pools,
-        template_version=memory.roll_out.launch_version(services.settings.launch_template_version),
+        template_version=version_to_launch(
+            memory.roll_out, services.settings.launch_template_version, services.settings.k3s_version
+        ),
         replaces=replaced,
         replace_reason=decision["rule"] if replaced else "",
     )

@@ -17,6 +17,7 @@ from node_fleet.domain.interruption.response import (
     worker_to_replace,
 )
 from node_fleet.domain.model.errors import PausedError
+from node_fleet.domain.scaling.roll_out import version_to_launch
 from node_fleet.logs import logger
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
@@ -41,7 +42,8 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
         return Replacement(status="none", detail=f"{worker}, which it was to replace, still runs")
     if interruption.slot is None:
         return Replacement(status="failed", detail="every pool is in back-off after a refusal of EC2")
-    version = state.memory.roll_out.launch_version(services.settings.launch_template_version)
+    settings = services.settings
+    version = version_to_launch(state.memory.roll_out, settings.launch_template_version, settings.k3s_version)
     operation = replacement_operation(interruption, interruption.slot, state.memory.dry_pools, version)
     launcher = Launcher(
         ec2=services.ec2,

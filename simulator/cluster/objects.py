@@ -114,6 +114,11 @@ def internal_address(node: Obj) -> str:
     return str(stated[-1]) if stated else ""
 
 
+def kubelet_version(node: Obj) -> str:
+    """The version that a Node states."""
+    return str(node["status"].get("nodeInfo", {}).get("kubeletVersion", ""))
+
+
 def set_condition(obj: Obj, now: float, kind: str, status: str, *why: str) -> None:
     """Set one condition in place, `why` being reason and message; lastTransitionTime moves with the status."""
     entries = obj.setdefault("status", {}).setdefault("conditions", [])

@@ -24,6 +24,7 @@ from simulator.cluster.objects import (
     epoch_of,
     internal_address,
     is_gated,
+    kubelet_version,
     memory_mib,
     node_of,
 )
@@ -118,7 +119,11 @@ def kube_state_metrics(cluster: SimulatedCluster) -> Iterator[Sample]:
 def _node_samples(node: Obj) -> Iterator[Sample]:
     metadata, spec = node["metadata"], node["spec"]
     name, labels = metadata["name"], metadata.get("labels", {})
-    identity = {"provider_id": spec.get("providerID", ""), "internal_ip": internal_address(node)}
+    identity = {
+        "provider_id": spec.get("providerID", ""),
+        "internal_ip": internal_address(node),
+        "kubelet_version": kubelet_version(node),
+    }
     yield Sample("kube_node_info", {"node": name, **identity}, 1.0)
     yield Sample("kube_node_created", {"node": name}, epoch_of(metadata["creationTimestamp"]))
     if LABEL_CONTROL_PLANE in labels:

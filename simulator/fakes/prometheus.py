@@ -23,6 +23,7 @@ from simulator.cluster.objects import (
     cpu_milli,
     epoch_of,
     internal_address,
+    kubelet_version,
     memory_mib,
     node_of,
     pod_requests,
@@ -94,6 +95,7 @@ class FakePrometheus:
         figures: dict[str, Answer] = {
             "nodes_known": self._nodes_known,
             "node": self._node,
+            "version": self._version,
             "ready": self._ready,
             "unschedulable": self._unschedulable,
             "taint": self._taint,
@@ -157,6 +159,9 @@ class FakePrometheus:
                 stated = {"provider_id": node["spec"].get("providerID", ""), "internal_ip": internal_address(node)}
                 rows.append(({"node": _name(node), **{name: text for name, text in stated.items() if text}}, 1.0))
         return rows
+
+    def _version(self, _at: float) -> list[Row]:
+        return [({"node": _name(node), "kubelet_version": kubelet_version(node)}, 1.0) for node in self._nodes()]
 
     def _ready(self, _at: float) -> list[Row]:
         return [({"node": _name(node)}, float(condition_is_true(node, "Ready"))) for node in self._nodes()]

@@ -311,3 +311,27 @@ def test_more_than_twenty_sizes_are_merged_visibly() -> None:
     assert shapes[-1].count == 6
     assert shapes[-1].example == "shop/p5 and others of 6 sizes"
     assert shapes[-1].cpu_milli == 6000
+
+
+def versions(*rows: tuple[str, str]) -> Rows:
+    return [({"node": node, "kubelet_version": version}, 1) for node, version in rows]
+
+
+def test_the_version_of_each_kubelet_and_of_the_server_is_read() -> None:
+    reading = bench(
+        version=versions(("i-a", "v1.34.1+k3s1"), ("server", "v1.35.5+k3s1"), ("i-b", "nonsense"))
+    ).reader.read(NOW)
+    assert [node.kubelet_version for node in reading.nodes] == ["v1.34.1+k3s1", ""]
+    assert reading.server_version == "v1.35.5+k3s1"
+
+
+def test_of_two_versions_of_one_node_or_of_two_servers_the_older_counts() -> None:
+    twice = versions(("i-a", "v1.35.10+k3s1"), ("i-a", "v1.35.5+k3s1"), ("server", "v1.36.2+k3s1"))
+    reading = bench(version=[*twice, *versions(("server-2", "v1.35.10+k3s1"))]).reader.read(NOW)
+    assert reading.nodes[0].kubelet_version == "v1.35.5+k3s1"
+    assert reading.server_version == "v1.35.10+k3s1"
+
+
+def test_versions_that_are_not_exported_are_unknown() -> None:
+    reading = bench().reader.read(NOW)
+    assert reading.server_version == "" and {node.kubelet_version for node in reading.nodes} == {""}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 
 from cli.status import ClusterStatus, status_rows
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.memory import Memory, RollOut
 from node_fleet.settings import Settings
 from tests.support.decisions import START
 from tests.support.handlers.fakes import NOW, A, B, C, aside, instance
@@ -48,3 +50,40 @@ def test_status_names_the_budget_that_holds_idle_workers(settings: dict[str, Any
         settings=Settings.from_mapping(settings),
     )
     assert dict(status_rows(found))["budgets"] == expected
+
+
+def shown(server: str, configured: str, kubelets: dict[str, str]) -> dict[str, str]:
+    roll_out = RollOut(server_version=server, good_version="3")
+    state = FleetState(cluster_id="c", memory=Memory(roll_out=roll_out))
+    found = ClusterStatus(
+        place="here",
+        now=START,
+        state=state,
+        instances=tuple(replace(instance(one), k3s_version="v1.35.5+k3s1") for one in (A, B, C)),
+        last=None,
+        settings=Settings(k3s_version=configured, launch_template_version="4"),
+        kubelets=kubelets,
+    )
+    return dict(status_rows(found))
+
+
+def test_status_shows_how_far_an_upgrade_has_come() -> None:
+    rows = shown("v1.36.2+k3s1", "v1.36.2+k3s1", {A: "v1.36.2+k3s1", B: ""})
+    assert rows["K3s"] == (
+        "server v1.36.2+k3s1; 2 workers v1.35.5+k3s1, 1 worker v1.36.2+k3s1; configured v1.36.2+k3s1, "
+        "1 of 3 workers have it"
+    )
+    assert "K3s upgrade" not in rows
+
+
+def test_status_says_that_workers_wait_for_the_server() -> None:
+    rows = shown("v1.35.5+k3s1", "v1.36.2+k3s1", {})
+    assert rows["K3s"].endswith("configured v1.36.2+k3s1, 0 of 3 workers have it")
+    assert rows["K3s upgrade"] == (
+        "workers are launched from version 3: version 4 of the launch template waits: it installs K3s v1.36.2+k3s1, "
+        "which is newer than v1.35.5+k3s1 of the server. What you can do: node-fleet upgrade"
+    )
+
+
+def test_without_a_known_version_of_the_server_status_says_nothing_about_k3s() -> None:
+    assert not {"K3s", "K3s upgrade"} & shown("", "v1.36.2+k3s1", {}).keys()

@@ -196,3 +196,21 @@ def test_the_words_of_a_thousand_drifted_workers_hardly_lengthen_the_payload() -
     half = tuple(old if n % 2 else new for n, (old, new) in enumerate(zip(drifted, current, strict=True)))
     plain, *others = (len(json.dumps(to_payload(snapshot(workers=seen)))) for seen in (current, drifted, half))
     assert max(others) < plain + 2000
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "tag", "words"),
+    [
+        ("v1.34.1+k3s1", "v1.35.5+k3s1", ("K3s v1.34.1+k3s1, today v1.35.5+k3s1",)),
+        ("v1.35.5+k3s1", "v1.34.1+k3s1", ()),
+        ("", "v1.34.1+k3s1", ("K3s v1.34.1+k3s1, today v1.35.5+k3s1",)),
+        ("v1.34.1+k3s1", "", ("K3s v1.34.1+k3s1, today v1.35.5+k3s1",)),
+    ],
+)
+def test_the_version_that_the_node_states_counts_before_the_tag_of_its_launch(
+    kubelet: str, tag: str, words: tuple[str, ...]
+) -> None:
+    own = replace(CURRENT, k3s_version=tag)
+    assert differences(own, TODAY, kubelet) == words
+    seen = snapshot(workers=(worker(1, kubelet_version=kubelet),))
+    assert with_drift(seen, (own,), TODAY).workers[0].drift == "; ".join(words)

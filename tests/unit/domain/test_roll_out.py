@@ -7,8 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from node_fleet.domain.model.budget import Budget
+from node_fleet.domain.model.errors import LaunchConfigurationError
+from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.memory import BackOff, Memory, Replacement, RollOut, newest_memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
@@ -21,11 +25,13 @@ from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
 from node_fleet.domain.scaling.roll_out import (
     join_failure,
+    launch_hold,
     removed_in_vain,
     replaceable_workers,
     resumed,
     stop,
     stopped_alert,
+    version_to_launch,
 )
 from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, idle, pods, snapshot, worker, workers
@@ -33,6 +39,7 @@ from tests.support.decisions import START, idle, pods, snapshot, worker, workers
 POLICY = Policy(bake_seconds=300)
 OLD = "launch template version 1, today 2"
 NEW = {"template_version": "2"}
+RISING = ["v1.35.5+k3s1", "v1.36.1+k3s1", "v1.36.2+k3s1", "v1.36.2+k3s2", "v1.37.0+k3s1"]
 
 
 def fleet(outdated: int = 2, current: int = 2, **changes: Any) -> tuple[Worker, ...]:
@@ -496,3 +503,52 @@ class TestTheEndOfALaunch:
         assert "from version 1 of the launch template, whose workers joined" in stopped_alert(after, "2").text
         same = stop(RollOut(good_version="2"), "it failed", "2")
         assert "still launched from version 2" in stopped_alert(same, "2").text
+
+
+class TestTheServerComesFirst:
+    """The configured version of the launch template installs v1.36.2+k3s1."""
+
+    NEWER = "v1.36.2+k3s1"
+
+    @pytest.mark.parametrize(
+        ("server", "version"),
+        [("v1.35.5+k3s1", "1"), ("v1.36.2+k3s1", "2"), ("v1.36.4+k3s1", "2"), ("v1.36.1+k3s1", "1"), ("", "2")],
+    )
+    def test_workers_are_launched_from_the_last_good_version_until_the_server_has_theirs(
+        self, server: str, version: str
+    ) -> None:
+        known = RollOut(good_version="1", server_version=server)
+        assert known.launch_version("2", self.NEWER) == version == version_to_launch(known, "2", self.NEWER)
+        assert bool(launch_hold(known, "2", self.NEWER)) is (version == "1")
+
+    def test_without_an_earlier_version_no_newer_worker_is_launched(self) -> None:
+        with pytest.raises(LaunchConfigurationError, match=r"v1\.36\.2\+k3s1, which is newer than v1\.35\.5\+k3s1"):
+            version_to_launch(RollOut(server_version="v1.35.5+k3s1"), "2", self.NEWER)
+
+    def test_a_version_that_waits_becomes_no_good_one(self) -> None:
+        seen = (*fleet(1, 1), *workers(2, template_version="1", launched_at=START - 9000))
+        assert decided(seen, launch_hold="version 2 waits").memory.roll_out.good_version == "1"
+        assert decided(seen).memory.roll_out.good_version == "2"
+
+    def test_the_decision_says_what_the_launches_wait_for(self) -> None:
+        (check,) = [c for c in decided(fleet(0, 3), launch_hold="version 2 waits").evidence if c.name == "k3s"]
+        assert (check.text, check.setting, check.aside) == ("version 2 waits", "k3s_version", True)
+        assert not [c for c in decided(fleet(0, 3)).evidence if c.name == "k3s"]
+
+    def test_the_server_version_is_remembered_when_a_reading_does_not_show_it(self) -> None:
+        first = decided(fleet(0, 3), server_version="v1.35.5+k3s1").memory
+        assert first.roll_out.server_version == "v1.35.5+k3s1"
+        assert decided(fleet(0, 3), first).memory.roll_out.server_version == "v1.35.5+k3s1"
+        assert decided(fleet(0, 3), first, server_version="v1.36.2+k3s1").memory.roll_out.server_version == self.NEWER
+
+    @given(server=st.sampled_from(RISING), wanted=st.sampled_from(RISING), good=st.sampled_from(["", "1"]))
+    def test_no_launch_from_the_configured_version_is_newer_than_the_server(
+        self, server: str, wanted: str, good: str
+    ) -> None:
+        known = RollOut(good_version=good, server_version=server)
+        try:
+            version = version_to_launch(known, "2", wanted)
+        except LaunchConfigurationError:
+            assert not good and is_newer(wanted, server)
+        else:
+            assert version == "1" or not is_newer(wanted, server)

@@ -360,3 +360,25 @@ def test_the_console_of_a_replacement_that_lost_ready_is_read(
     one.prometheus.reading = replace(reading, nodes=(replace(reading.nodes[0], ready=False),))
     one.ec2.fleet = (replace(one.ec2.fleet[0], launched_at=NOW - 3600),)
     assert collect(memory=to_payload(ready)).console.endswith(shown)
+
+
+@pytest.mark.parametrize(
+    ("read", "known", "version"),
+    [
+        ("v1.35.5+k3s1", "", "3"),
+        ("", "v1.35.5+k3s1", "3"),
+        ("v1.36.2+k3s1", "v1.35.5+k3s1", "4"),
+        ("", "", "4"),
+    ],
+)
+def test_no_worker_drifts_to_a_version_newer_than_the_server(
+    templated: FakeServices, read: str, known: str, version: str
+) -> None:
+    templated.settings = replace(templated.settings, k3s_version="v1.36.2+k3s1")
+    templated.ec2.images["3"] = "ami-1"
+    templated.prometheus.reading = replace(templated.prometheus.reading, server_version=read)
+    snapshot = collect(memory=to_payload(Memory(roll_out=RollOut(good_version="3", server_version=known))))
+    assert snapshot.server_version == read
+    assert snapshot.launch_image.version == version
+    assert bool(snapshot.workers[0].drift) is (version == "4")
+    assert ("node-fleet upgrade" in snapshot.launch_hold) is (version == "3")

@@ -263,3 +263,16 @@ def test_two_executions_about_one_worker_in_the_same_second_leave_two_events_of_
     keys = {(event.at, event.kind, event.key) for event in fleet.records.stored}
     assert len(keys) == 4, "one of each kind for each execution; a retry overwrites"
     assert all(key.endswith(("rebalance-1", "spot-2")) for _, _, key in keys)
+
+
+@pytest.mark.settings(k3s_version="v1.36.2+k3s1", launch_template_version="2")
+def test_a_replacement_is_not_newer_than_the_server(fleet: Bench) -> None:
+    fleet.cloud.client("ec2").create_launch_template_version(
+        LaunchTemplateId=fleet.settings.launch_template_id, SourceVersion="1", LaunchTemplateData={}
+    )
+    worker = fleet.running()
+    older = RollOut(server_version="v1.35.5+k3s1", good_version="1")
+    fleet.tools.state.release(fleet.begin(), Memory(roll_out=older))
+    assert launch_replacement(fleet.interrupted(worker), None)["replacement"]["status"] == "launched"
+    (call,) = fleet.cloud.recorder.of("CreateFleet")[-1:]
+    assert call.parameters["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["Version"] == "1"

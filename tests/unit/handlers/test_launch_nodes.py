@@ -18,7 +18,7 @@ from node_fleet.domain.model.errors import (
     PausedError,
     QuotaExceededError,
 )
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import Memory, RollOut
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.payload import to_payload
@@ -173,3 +173,16 @@ def test_ten_launches_beside_a_fleet_take_one_listing_of_instances(fleet: Bench)
     handler(fleet.event(run, 10), None)
     assert len(fleet.instances()) == 10
     assert len(fleet.cloud.recorder.of("DescribeInstances")) == 2, "one by the handler, one by this test"
+
+
+@pytest.mark.settings(k3s_version="v1.36.2+k3s1", launch_template_version="2")
+def test_no_worker_is_launched_with_a_newer_k3s_than_the_server_has(fleet: Bench) -> None:
+    run = fleet.begin()
+    older = RollOut(server_version="v1.35.5+k3s1")
+    with pytest.raises(LaunchConfigurationError, match="node-fleet upgrade"):
+        handler({**fleet.event(run, 1), "memory": to_payload(Memory(roll_out=older))}, None)
+    assert fleet.cloud.recorder.of("CreateFleet") == [] and fleet.state().operation is None
+    known = Memory(roll_out=replace(older, good_version="1"))
+    handler({**fleet.event(run, 1), "memory": to_payload(known)}, None)
+    operation = fleet.state().operation
+    assert operation is not None and operation.template_version == "1"

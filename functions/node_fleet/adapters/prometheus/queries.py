@@ -81,6 +81,10 @@ NODES_KNOWN = f"count(max by (node) ({_exported('kube_node_info')}))"
 _SERVER = _exported("kube_node_role", 'role=~"control-plane|master"')
 NODE = f"max by (node, provider_id, internal_ip) ({_exported('kube_node_info')}) unless on (node) ({_SERVER})"
 
+# Returns: 1 for each node, the server included, with labels node and kubelet_version. Unit: none.
+# Empty for a node: its version is not known.
+NODE_VERSION = f"max by (node, kubelet_version) ({_exported('kube_node_info')})"
+
 # Returns: 1 or 0 for each node. Unit: none. Empty for a node: its readiness is not known, it counts as not ready.
 _READY = _exported("kube_node_status_condition", 'condition="Ready",status="true"')
 NODE_READY = f"max by (node) ({_READY})"
@@ -188,6 +192,7 @@ NODES: Final = Batch(
     parts={
         "nodes_known": NODES_KNOWN,
         "node": NODE,
+        "version": NODE_VERSION,
         "ready": NODE_READY,
         "unschedulable": NODE_UNSCHEDULABLE,
         "taint": NODE_TAINT,

@@ -26,6 +26,7 @@ from node_fleet.domain.model.bounds import (
 )
 from node_fleet.domain.model.custom_metric import BUILT_IN_PROMQL, CustomMetric, built_in_name
 from node_fleet.domain.model.errors import MetricsUnavailableError
+from node_fleet.domain.model.k3s_version import lowest_version
 from node_fleet.domain.model.snapshot import CustomReading, NodeReading, PodShape, Reading
 from node_fleet.settings import Settings
 
@@ -53,7 +54,7 @@ class PrometheusReader:
             MetricsUnavailableError: Prometheus gives no usable answer. Single missing values do not raise.
         """
         deadline, bounds = self._client.deadline(), Bounds()
-        nodes, missing = self._nodes(now, deadline, bounds, with_load=True)
+        nodes, missing, server_version = self._nodes(now, deadline, bounds, with_load=True)
         pending = self._pending(now, deadline)
         custom, custom_missing = self._custom(now, deadline, bounds)
         load = total_load(node for node in nodes if node.usable or not node.node_name)
@@ -70,6 +71,7 @@ class PrometheusReader:
             custom=custom,
             missing=tuple(missing + custom_missing),
             refused=tuple(bounds.refused),
+            server_version=server_version,
         )
 
     def nodes(self, now: int) -> tuple[NodeReading, ...]:
@@ -78,7 +80,7 @@ class PrometheusReader:
         Raises:
             MetricsUnavailableError: also when kube-state-metrics lists no node at all.
         """
-        nodes, missing = self._nodes(now, self._client.deadline(), Bounds(), with_load=False)
+        nodes, missing, _ = self._nodes(now, self._client.deadline(), Bounds(), with_load=False)
         if missing:
             absent = ", ".join(name for name in missing if name in queries.NODE_SERIES) or "no node is known"
             raise MetricsUnavailableError(f"Prometheus has no data of kube-state-metrics: {absent}")
@@ -90,8 +92,10 @@ class PrometheusReader:
 
     def _nodes(
         self, now: int, deadline: float, bounds: Bounds, *, with_load: bool
-    ) -> tuple[tuple[NodeReading, ...], list[str]]:
-        """Nodes and missing values. Live workers that kube-state-metrics does not list have an empty name.
+    ) -> tuple[tuple[NodeReading, ...], list[str], str]:
+        """Nodes, missing values, and the server's version.
+
+        Live workers that kube-state-metrics does not list have an empty name.
 
         A series that no node has, the server included, is not exported: then the nodes are unknown. A default value
         would make every worker unusable, and node-fleet would launch a second fleet.
@@ -107,15 +111,14 @@ class PrometheusReader:
                 for name, load in loads.items()
             )
             series = absent if shown.get("nodes_known") else []
-            return tuple(unnamed), [
-                "nodes",
-                *series,
-                *([] if pods.get("pods_known") or not with_load else ["requested"]),
-            ]
+            missing = ["nodes", *series, *([] if pods.get("pods_known") or not with_load else ["requested"])]
+            return tuple(unnamed), missing, ""
         cpu = self._cadvisor(now, deadline) if with_load and self._settings.cpu_source == "cadvisor" else {}
-        nodes = _node_readings(shown, pods, loads, cpu, bounds)
+        versions = _versions(shown.get("version", ()))
+        nodes = _node_readings(shown, pods, loads, bounds, cpu=cpu, versions=versions)
         missing = [] if pods.get("pods_known") or not with_load else ["requested"]
-        return self._with_not_ready(nodes, now, deadline), missing
+        server = lowest_version([versions[name] for name in versions.keys() - {node["node_name"] for node in nodes}])
+        return self._with_not_ready(nodes, now, deadline), missing, server
 
     def _cadvisor(self, now: int, deadline: float) -> dict[str, float]:
         """CPU in percent by node name."""
@@ -240,7 +243,13 @@ def _by(figures: Figures, label: str) -> Resources:
 
 
 def _node_readings(
-    shown: Figures, pods: Figures, loads: Resources, cpu: dict[str, float], bounds: Bounds
+    shown: Figures,
+    pods: Figures,
+    loads: Resources,
+    bounds: Bounds,
+    *,
+    cpu: dict[str, float],
+    versions: dict[str, str],
 ) -> list[dict[str, Any]]:
     """The fields of a NodeReading for each worker's node. `cpu` by node name takes precedence over `loads`."""
     flags = _by({name: shown.get(name, []) for name in ("ready", "unschedulable")}, "node")
@@ -263,6 +272,7 @@ def _node_readings(
             "unschedulable": flags[name].get("unschedulable", 1) == 1,
             "taints": taints[name],
             "conditions": conditions.get(name, ()),
+            "kubelet_version": versions.get(name, ""),
             "blocking_taints": blocking(taints[name]),
             **_sizes(name, allocatable.get(name, {}), held, bounds),
             "pods": _pod_count(name, counts[name].get("pods", 0) if pods_known else None, bounds),
@@ -278,6 +288,14 @@ def _conditions(series: Iterable[Series]) -> dict[str, tuple[str, ...]]:
     for one in series:
         found[one.labels.get("node", "")].add(one.labels.get("condition", ""))
     return {node: tuple(sorted(names & BAD_CONDITIONS)) for node, names in found.items()}
+
+
+def _versions(series: Iterable[Series]) -> dict[str, str]:
+    """The version of each node's kubelet; of two, as after a restart, the older. What is no version is unknown."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in series:
+        found[one.labels.get("node", "")[:MAX_LABEL_CHARACTERS]].append(one.labels.get("kubelet_version", ""))
+    return {node: lowest_version(versions) for node, versions in found.items()}
 
 
 def _resources(series: Iterable[Series]) -> Resources:

@@ -35,12 +35,15 @@ class LaunchFacts:
     instance_types: tuple[str, ...] = ()
 
 
-def differences(instance: Instance, today: LaunchFacts) -> tuple[str, ...]:
-    """Each difference in words, for example "launch template version 3, today 4"; empty for a current worker."""
-    return tuple(_differences(instance, today))
+def differences(instance: Instance, today: LaunchFacts, kubelet_version: str = "") -> tuple[str, ...]:
+    """Each difference in words, for example "launch template version 3, today 4"; empty for a current worker.
+
+    kubelet_version: what the worker's Node states; without it, the tag of its launch counts.
+    """
+    return tuple(_differences(instance, today, kubelet_version or instance.k3s_version))
 
 
-def _differences(instance: Instance, today: LaunchFacts) -> Iterator[str]:
+def _differences(instance: Instance, today: LaunchFacts, k3s_version: str) -> Iterator[str]:
     if instance.rotate:
         yield f"{MARKED} {instance.rotate}"
     same_template = not instance.template_id or not today.template_id or instance.template_id == today.template_id
@@ -48,7 +51,7 @@ def _differences(instance: Instance, today: LaunchFacts) -> Iterator[str]:
         yield f"launch template {instance.template_id}, today {today.template_id}"
     pairs = (
         ("launch template version", instance.template_version, today.template_version if same_template else ""),
-        ("K3s", instance.k3s_version, today.k3s_version),
+        ("K3s", k3s_version, today.k3s_version),
         ("bootstrap", instance.bootstrap_hash, today.bootstrap_hash),
         ("image", instance.image_id, today.image_id if instance.launched_at < today.image_at else ""),
     )
@@ -64,7 +67,8 @@ def _differences(instance: Instance, today: LaunchFacts) -> Iterator[str]:
 def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchFacts) -> Snapshot:
     """The snapshot with the template version of each worker, and its differences in words.
 
-    A version of another launch template than the configured one is none that can be launched.
+    A version of another launch template than the configured one is none that can be launched. The version of a kubelet
+    stays only where it is not that of the worker's tag: the payload is small.
     """
     ours: Mapping[str, Instance] = {i.instance_id: i for i in instances}
 
@@ -72,9 +76,11 @@ def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchF
         instance = ours.get(worker.instance_id)
         if instance is None:
             return worker
-        words = "; ".join(differences(instance, today))
+        words = "; ".join(differences(instance, today, worker.kubelet_version))
         is_ours = instance.template_id in ("", snapshot.template_id) or not snapshot.template_id
-        return replace(worker, template_version=instance.template_version if is_ours else "", drift=words)
+        version = instance.template_version if is_ours else ""
+        kubelet = worker.kubelet_version if worker.kubelet_version != instance.k3s_version else ""
+        return replace(worker, template_version=version, drift=words, kubelet_version=kubelet)
 
     return replace(snapshot, workers=tuple(drifted(w) for w in snapshot.workers))
 

@@ -106,6 +106,7 @@ def assemble(
         hourly=hourly,
         read_at=reading.at,
         problem=problem,
+        server_version=reading.server_version,
         **_values(load, FleetLoad),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.snapshot import LaunchImage, Market
 
 
@@ -161,7 +162,8 @@ class RollOut:
     version of the launch template whose workers joined and stayed Ready. stopped: why no further worker is replaced
     while stopped_version is deployed; empty when nothing is stopped. lost: replacements in a row that ended before they
     had proved themselves. first_until: until then (epoch) a step comes before removals of idle workers, because an
-    inspection allowed none of those. template_id: of the launch template whose versions these are.
+    inspection allowed none of those. template_id: of the launch template whose versions these are. server_version: of
+    K3s on the server, as last read; empty when unknown.
     """
 
     current: Replacement | None = None
@@ -172,14 +174,23 @@ class RollOut:
     stopped_version: str = ""
     lost: int = 0
     template_id: str = ""
+    server_version: str = ""
 
     def is_stopped(self, version: str) -> bool:
         """Whether the roll-out of this version is stopped."""
         return bool(self.stopped) and self.stopped_version == version
 
-    def launch_version(self, configured: str) -> str:
-        """The version from which workers are launched: the last good one while the configured one is stopped."""
-        return self.good_version if self.good_version and self.is_stopped(configured) else configured
+    def waits_for_server(self, k3s_version: str) -> bool:
+        """Whether the configured launch template installs a newer K3s than the server has."""
+        return is_newer(k3s_version, self.server_version)
+
+    def launch_version(self, configured: str, k3s_version: str = "") -> str:
+        """The version from which workers are launched. k3s_version: what the configured one installs.
+
+        The last good one, where it is known, while the configured one is stopped or waits for the server.
+        """
+        is_held = self.is_stopped(configured) or self.waits_for_server(k3s_version)
+        return self.good_version if self.good_version and is_held else configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

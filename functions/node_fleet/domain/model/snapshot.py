@@ -52,7 +52,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """Capacity, requests and use of one node. None means missing, never zero. conditions: the bad ones that hold."""
+    """Capacity, requests and use of one node. None means missing, never zero. conditions: the bad ones that hold.
+
+    kubelet_version: for example v1.35.5+k3s1; empty when unknown.
+    """
 
     not_ready_seconds: int = 0
     cores: float | None = None
@@ -67,6 +70,7 @@ class NodeUsage:
     pods_allocatable: int | None = None
     taints: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
+    kubelet_version: str = ""
 
     @property
     def cpu(self) -> tuple[float, float] | None:
@@ -116,6 +120,7 @@ class Worker(NodeUsage):
     """One worker: the EC2 instance joined with its node by provider id.
 
     drift: how it differs from a worker that would be launched today, in words; empty when it does not.
+    kubelet_version: empty also when it is that of the tag of the launch.
     """
 
     instance_id: str
@@ -241,7 +246,8 @@ class FleetLoad:
 class Reading(FleetLoad):
     """One answer of Prometheus, de-duplicated and checked; every value covers workers only, never the server.
 
-    refused: a sentence about each of the first figures that are beyond their bounds.
+    refused: a sentence about each of the first figures that are beyond their bounds. server_version: the oldest version
+    of a server's kubelet, which is that of its API; empty when unknown.
     """
 
     at: int
@@ -250,6 +256,7 @@ class Reading(FleetLoad):
     custom: tuple[CustomReading, ...] = ()
     missing: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    server_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +268,8 @@ class Snapshot(FleetLoad):
     worker_labels, worker_taints: what all workers of the fleet have in common. set_aside: removals that cannot be
     finished now; their instances are no workers. launch_image: what new workers are launched from. template_id,
     template_version: the configured launch template and its version, empty when unknown. console: the end of the
-    console output of a replacement that lost Ready.
+    console output of a replacement that lost Ready. server_version: of K3s on the server, empty when unknown.
+    launch_hold: why workers are not launched from the configured version of the template; empty when they are.
     """
 
     at: int
@@ -286,6 +294,8 @@ class Snapshot(FleetLoad):
     template_id: str = ""
     template_version: str = ""
     console: str = ""
+    server_version: str = ""
+    launch_hold: str = ""
 
     @property
     def has_values(self) -> bool:

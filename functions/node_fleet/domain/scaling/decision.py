@@ -27,7 +27,7 @@ from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimu
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
 from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
-from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, goes_first, surge
+from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, goes_first, launch_checks, surge
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
 from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
@@ -79,7 +79,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     track_conditions(tick, change.streaks)
     many_ill = many_unhealthy(tick, change.streaks) if tick.live else ""
     outdated = outdated_workers(tick, change.streaks)
-    change.checks += outdated_checks(tick, outdated)
+    change.checks += outdated_checks(tick, outdated) + launch_checks(tick)
     track_missing_metrics(tick, change.streaks)
     if many := evaluate_many_not_ready(tick, change.streaks):
         change.checks.append(many)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from node_fleet.domain.disruption.drift import MARKED
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.budget import Reason
+from node_fleet.domain.model.errors import LaunchConfigurationError
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.operation import Operation, ReplaceReason
 from node_fleet.domain.model.policy import Policy
@@ -107,6 +108,36 @@ def replaceable_workers(tick: Tick) -> list[tuple[str, ReplaceReason]]:
     return [(o.worker.instance_id, o.reason) for o in found if not held[o.reason]]
 
 
+def version_to_launch(roll_out: RollOut, configured: str, k3s_version: str) -> str:
+    """The version of the launch template for a launch now.
+
+    Raises:
+        LaunchConfigurationError: it would install a newer K3s than the server has, and no earlier version is known.
+    """
+    if roll_out.waits_for_server(k3s_version) and not roll_out.good_version:
+        raise LaunchConfigurationError(
+            f"no worker was launched: {launch_hold(roll_out, configured, k3s_version)}, and no earlier version is known"
+        )
+    return roll_out.launch_version(configured, k3s_version)
+
+
+def launch_hold(roll_out: RollOut, configured: str, k3s_version: str) -> str:
+    """Why workers are not launched from the configured version before the server is upgraded; empty when they are."""
+    if not roll_out.waits_for_server(k3s_version):
+        return ""
+    return (
+        f"version {configured} of the launch template waits: it installs K3s {k3s_version}, which is newer than "
+        f"{roll_out.server_version} of the server. What you can do: node-fleet upgrade"
+    )
+
+
+def launch_checks(tick: Tick) -> list[Check]:
+    """One check while the configured version of the launch template waits for the server."""
+    if not tick.snapshot.launch_hold:
+        return []
+    return [Check(name="k3s", verdict="ok", text=tick.snapshot.launch_hold, setting="k3s_version", aside=True)]
+
+
 def removal_order(tick: Tick) -> list[str]:
     """The workers that any removal takes first: the one whose replacement runs, then the other outdated ones."""
     current = tick.memory.roll_out.current
@@ -182,7 +213,7 @@ def _with_good_version(tick: Tick) -> RollOut:
     proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
     if not tick.live or not proven:
         return roll_out
-    if configured in proven and not roll_out.is_stopped(configured):
+    if configured in proven and not roll_out.is_stopped(configured) and not tick.snapshot.launch_hold:
         return replace(roll_out, good_version=configured)
     older = proven - {configured}
     if not roll_out.good_version and older:
@@ -191,12 +222,17 @@ def _with_good_version(tick: Tick) -> RollOut:
 
 
 def _of_this_template(tick: Tick) -> RollOut:
-    """The roll-out, without the versions of a launch template that is not the configured one any more."""
-    roll_out, template_id = tick.memory.roll_out, tick.snapshot.template_id
+    """The roll-out with the server's version, without those of a launch template that is not configured any more."""
+    roll_out, template_id = with_server_version(tick.memory.roll_out, tick.snapshot), tick.snapshot.template_id
     if not tick.live or template_id in ("", roll_out.template_id):
         return roll_out
     known = replace(resumed(roll_out), good_version="") if roll_out.template_id else roll_out
     return replace(known, template_id=template_id)
+
+
+def with_server_version(roll_out: RollOut, snapshot: Snapshot) -> RollOut:
+    """The roll-out with the version of the server that was read now; the last known one when none was."""
+    return replace(roll_out, server_version=snapshot.server_version or roll_out.server_version)
 
 
 def _has_proved_itself(tick: Tick, worker: Worker) -> bool:
