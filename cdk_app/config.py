@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema, field_validator
 
 from cdk_app.endpoints import services_without_ipv6
+from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.recorded_types import RecordError, recorded_types
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
@@ -178,6 +179,14 @@ class ClusterConfig(_Section):
     network: NewNetwork = NewNetwork()
     server: NewServer = NewServer()
     workers: NewWorkers = NewWorkers()
+    k3s_version: str = Field(
+        default=shipped_version(),
+        pattern=r"^v1\.\d{1,3}\.\d{1,3}(-rc\d{1,3})?\+k3s\d{1,3}$",
+        description="a release of K3s such as v1.35.5+k3s1",
+    )
+    k3s_sha256_amd64: str = Field(
+        default="", pattern=r"^([0-9a-f]{64})?$", description="the SHA-256 of the release's k3s for amd64, or nothing"
+    )
     attach: Attachment | None = None
 
     @property
@@ -198,6 +207,11 @@ class ClusterConfig(_Section):
         return f"alias/{self.cluster_id}-topics"
 
     @property
+    def k3s_checksum(self) -> str:
+        """The SHA-256 that K3s for amd64 must have."""
+        return self.k3s_sha256_amd64 or checksums()[self.k3s_version]
+
+    @property
     def worker_architecture(self) -> str:
         """The one architecture of all worker types: x86_64 or arm64."""
         return architecture_of(self.settings.instance_types[0])
@@ -209,7 +223,10 @@ SECTIONS: dict[str, type[_Section]] = {
     "workers": NewWorkers,
     "attach": Attachment,
 }
-FOREIGN_SECTIONS = {"new": ("attach",), "attach": ("network", "server", "workers")}
+FOREIGN_SECTIONS = {
+    "new": ("attach",),
+    "attach": ("network", "server", "workers", "k3s_version", "k3s_sha256_amd64"),
+}
 
 
 def read_clusters(raw: Any, records: Any = None) -> tuple[ClusterConfig, ...]:
@@ -259,7 +276,7 @@ def _cluster(raw: Any, path: str, problems: list[str], records: Any) -> ClusterC
         problems += _model_problems(error, raw, path)
     else:
         path = f"clusters[{cluster.cluster_id}]"
-        problems += _network_problems(cluster, path)
+        problems += [*_network_problems(cluster, path), *_release_problems(cluster, path)]
     problems += _section_problems(raw, path)
     identity = {"cluster_id": "x" if "cluster_id" in wrong else raw["cluster_id"]}
     identity["region"] = "" if "region" in wrong else raw.get("region", ClusterConfig.model_fields["region"].default)
@@ -320,6 +337,19 @@ def _network_problems(cluster: ClusterConfig, path: str) -> list[str]:
         f"{path}.region={cluster.region}: AWS publishes no name of {', '.join(missing)} that answers over IPv6 there: "
         "expected another region, or mode attach with function_egress existing"
     ]
+
+
+def _release_problems(cluster: ClusterConfig, path: str) -> list[str]:
+    """A release of K3s that nothing but its download page vouches for."""
+    version, given, known = cluster.k3s_version, cluster.k3s_sha256_amd64, checksums()
+    if not given and version not in known:
+        return [
+            f"{path}.k3s_version={version}: node-fleet ships no checksum of it: expected one of {', '.join(known)}, or"
+            " its checksum from a second source in k3s_sha256_amd64"
+        ]
+    if given and known.get(version, given) != given:
+        return [f"{path}.k3s_sha256_amd64={_shown(given)}: {version} has another checksum, {known[version]}: remove it"]
+    return []
 
 
 def _settings(

@@ -47,6 +47,11 @@ def dashboards_parameter(config: ClusterConfig) -> str:
     return f"/node-fleet/{config.cluster_id}/dashboards"
 
 
+def k3s_parameter(config: ClusterConfig) -> str:
+    """The name of the SSM parameter with version and checksum of K3s; cluster/server/install_k3s.sh reads it."""
+    return f"/node-fleet/{config.cluster_id}/k3s"
+
+
 def server_role(stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_assets.Asset]) -> iam.Role:
     """The K3s server: runs commands, finds workers, stores the join token, sends alerts."""
     token = secret_arn(stack, config.server.token_secret)
@@ -63,7 +68,8 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, login) for login in logins])
     _publish_alerts(role, stack, config)
     _read_metrics(role, stack, config)
-    _allow(role, ["ssm:GetParameter"], [arn(stack, "ssm", f"parameter{dashboards_parameter(config)}")])
+    parameters = (dashboards_parameter(config), k3s_parameter(config))
+    _allow(role, ["ssm:GetParameter"], [arn(stack, "ssm", f"parameter{name}") for name in parameters])
     _allow(role, ["s3:GetObject"], [f"{one.bucket.bucket_arn}/{one.s3_object_key}" for one in downloads])
     _report_own_error(role, stack)
     return role

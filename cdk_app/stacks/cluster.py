@@ -22,7 +22,7 @@ from constructs import Construct
 
 from cdk_app.components.facts import ClusterFacts
 from cdk_app.components.findings import accept
-from cdk_app.components.machine_roles import dashboards_parameter, server_role, worker_role
+from cdk_app.components.machine_roles import dashboards_parameter, k3s_parameter, server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.components.server_backup import BACKUP_TAG, back_up_server
 from cdk_app.config import ClusterConfig
@@ -131,6 +131,14 @@ class ClusterStack(cdk.Stack):
             value=self.dashboards.s3_object_url,
             description="node-fleet: zip of Grafana's dashboards, which the server reads at every bootstrap",
         )
+        release = ssm.CfnParameter(
+            self,
+            "K3sRelease",
+            name=k3s_parameter(config),
+            type="String",
+            value=f"{config.k3s_version} {config.k3s_checksum}",
+            description="node-fleet: release of K3s and the SHA-256 of its binary for amd64, for a new server and upgrades",
+        )
         instance = ec2.CfnInstance(
             self,
             "Server",
@@ -157,6 +165,7 @@ class ClusterStack(cdk.Stack):
         # It holds the state of the cluster. Only the failure of its first deployment removes it again.
         instance.apply_removal_policy(cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         instance.add_dependency(location)
+        instance.add_dependency(release)
         accept(instance, "EC28", "Prometheus scrapes the server every 15 s; one-minute CloudWatch metrics cost extra")
         for key, value in {
             "Name": f"{config.cluster_id}-server",
@@ -230,7 +239,7 @@ class ClusterStack(cdk.Stack):
             launch_template_digest=self._digest(template),
             worker_role_arn=self.worker_role.role_arn,
             bootstrap_hash=hashlib.sha256(self._worker_user_data().encode()).hexdigest()[:12],
-            k3s_version=_k3s_version(),
+            k3s_version=config.k3s_version,
         )
 
     def _worker_user_data(self) -> str:
@@ -240,6 +249,8 @@ class ClusterStack(cdk.Stack):
                 "SERVER_ADDRESS": self.config.network.server_address,
                 "AWS_REGION": self.config.region,
                 "TOKEN_SECRET_ID": self.config.server.token_secret,
+                "K3S_VERSION": self.config.k3s_version,
+                "K3S_SHA256_AMD64": self.config.k3s_checksum,
             },
         )
         if len(text.encode()) > USER_DATA_LIMIT_BYTES:
@@ -256,12 +267,6 @@ def _filled(machine: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         text = text.replace(f"${{{name}}}", value)
     return text
-
-
-def _k3s_version() -> str:
-    """The version that the workers' user data installs."""
-    versions = (line.partition("=") for line in (BUNDLE / "versions.env").read_text().splitlines())
-    return next(value for name, _, value in versions if name == "K3S_VERSION")
 
 
 def _image(image: str, architecture: str) -> str:

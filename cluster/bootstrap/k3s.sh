@@ -1,11 +1,11 @@
-# Shared by worker/user_data.sh and server/install_k3s.sh, which set K3S_VERSION and ROOT first.
+# Shared by worker/user_data.sh, server/install_k3s.sh and commands/upgrade_server.sh, which set first: ROOT, K3S_VERSION,
+# and K3S_SHA256_AMD64, the SHA-256 of this version's k3s for amd64 from a second source. For arm64 the published checksum
+# is the only one.
 # GitHub has no IPv6 address: a machine without IPv4 egress needs a mirror here.
 K3S_DOWNLOAD_BASE="https://github.com/k3s-io/k3s/releases/download"
-# The SHA-256 of this version's k3s for amd64, as independent public repositories pin it. For arm64 none does, so there
-# the published checksum is the only one.
-K3S_SHA256_AMD64="267d18da7b3c837d82283f0588fb9031a8a6ff3c0dac772c260c40852ce515f6"
 
-# download_k3s TIME_LIMIT_SECONDS RETRIES: installs the pinned K3s if its checksums are right, or sets PROBLEM.
+# download_k3s TIME_LIMIT_SECONDS RETRIES [FILE]: installs K3s, by default where it runs from, if its checksums are right,
+# or sets PROBLEM.
 download_k3s() {
   local suffix="" sums="sha256sum-amd64.txt" release="$K3S_DOWNLOAD_BASE/${K3S_VERSION/+/%2B}" folder
   if [ "$(uname -m)" = "aarch64" ]; then suffix="-arm64" sums="sha256sum-arm64.txt"; fi
@@ -17,7 +17,7 @@ download_k3s() {
   grep " k3s$suffix\$" "$folder/sums" >"$folder/sum" || return 1
   if [ -z "$suffix" ]; then echo "$K3S_SHA256_AMD64  k3s" >>"$folder/sum"; fi
   (cd "$folder" && sha256sum -c --status sum) || return 1
-  install -D -m 0755 "$folder/k3s$suffix" "$ROOT/usr/local/bin/k3s" || return 1
+  install -D -m 0755 "$folder/k3s$suffix" "${3:-$ROOT/usr/local/bin/k3s}" || return 1
   rm -rf "$folder"
 }
 

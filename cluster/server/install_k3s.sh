@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs the pinned K3s and its configuration, and starts it. It replaces an older binary and keeps the data of the cluster.
+# Installs K3s on a new server, and on each the configuration, and starts it. It never changes the version of an installed
+# K3s, which "node-fleet upgrade" does, and keeps the data of the cluster.
 set -euo pipefail
 umask 077
 
@@ -11,6 +12,21 @@ installed_version() {
   if [ -x "$ROOT/usr/local/bin/k3s" ]; then
     "$ROOT/usr/local/bin/k3s" --version | sed -n 's/^k3s version \([^ ]*\).*/\1/p'
   fi
+}
+
+# Version and checksum are in a parameter, not in the user data or the bundle: a change of those restarts the server.
+read_release() {
+  local attempt release parameter="/node-fleet/$CLUSTER_ID/k3s" form='^(v[0-9][^ ]*) ([0-9a-f]{64})$'
+  for ((attempt = 1; attempt <= 6; attempt++)); do
+    if release="$(aws ssm get-parameter --region "$AWS_REGION" --name "$parameter" --query Parameter.Value --output text)" &&
+      [[ "$release" =~ $form ]]; then
+      K3S_VERSION="${BASH_REMATCH[1]}" K3S_SHA256_AMD64="${BASH_REMATCH[2]}"
+      return 0
+    fi
+    sleep 10
+  done
+  echo "the parameter $parameter does not give version and checksum of K3s, so K3s was not installed; check the route to SSM and the role of the server" >&2
+  return 1
 }
 
 # Workers get a token of their own: a token stolen from a worker cannot add a second server.
@@ -53,7 +69,8 @@ start_input() {
 
 mkdir -p "$ROOT/etc/rancher/k3s"
 before="$(start_input)"
-if [ "$(installed_version)" != "$K3S_VERSION" ]; then
+if [ -z "$(installed_version)" ]; then
+  read_release
   download_k3s 300 5 || {
     echo "$PROBLEM" >&2
     exit 1

@@ -7,6 +7,8 @@
 #   SERVER_ADDRESS   private address of the K3s server
 #   AWS_REGION       region of the secret
 #   TOKEN_SECRET_ID  name or ARN of the secret that holds the join token (node-fleet/k3s-token)
+#   K3S_VERSION      release of K3s
+#   K3S_SHA256_AMD64 checksum of its binary for amd64
 set -Eeuo pipefail
 umask 077
 
@@ -16,8 +18,11 @@ SERVER_ADDRESS="${SERVER_ADDRESS}"
 AWS_REGION="${AWS_REGION}"
 # shellcheck disable=SC2269
 TOKEN_SECRET_ID="${TOKEN_SECRET_ID}"
+# shellcheck disable=SC2269
+K3S_VERSION="${K3S_VERSION}"
+# shellcheck disable=SC2269
+K3S_SHA256_AMD64="${K3S_SHA256_AMD64}"
 MACHINE="worker"
-K3S_VERSION="v1.35.5+k3s1"
 TOKEN_ATTEMPTS=18
 TOKEN_PAUSE_SECONDS=10
 AGENT_ATTEMPTS=20

@@ -36,6 +36,10 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "DrainTimeoutSeconds": re.compile(r"[0-9]{1,5}"),
     "DrainMode": re.compile(r"voluntary|not-ready|deadline"),
     "Cause": re.compile(r"none|spot|rebalance|scheduled"),
+    "Mode": re.compile(r"check|upgrade"),
+    "FromRelease": re.compile(r"(v1[.][0-9]{1,3}[.][0-9]{1,3}(-rc[0-9]{1,3})?[+]k3s[0-9]{1,3})?"),
+    "ToRelease": re.compile(r"(v1[.][0-9]{1,3}[.][0-9]{1,3}(-rc[0-9]{1,3})?[+]k3s[0-9]{1,3})?"),
+    "Checksum": re.compile(r"([0-9a-f]{64})?"),
     "ExecutionTimeoutSeconds": re.compile(r"[0-9]{1,4}"),
     "Report": re.compile(r"[A-Za-z0-9_-]{1,12000}"),
 }
