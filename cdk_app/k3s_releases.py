@@ -1,6 +1,6 @@
 """The releases of K3s whose checksum node-fleet ships, from k3s_releases.json.
 
-Independent public repositories pin each of these checksums of the binary for amd64. For arm64 the release alone states it.
+Independent public repositories pin each checksum of the binary for amd64. For arm64 the release alone has one.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from cli import (
     rotate,
     status,
     type_table,
+    upgrade,
     windows,
 )
 from cli.installed import version
@@ -36,6 +37,7 @@ COMMANDS = (
     windows.register,
     operate.register,
     rotate.register,
+    upgrade.register,
     preflight.register,
     doctor.register,
     cost.register,

@@ -176,7 +176,9 @@ def _k3s_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     target = f"; configured {wanted}, {counts[wanted]} of {count_of(len(versions), 'worker')} have it" if wanted else ""
     yield "K3s", f"server {roll_out.server_version}; {shown or 'no worker'}{target}"
     if hold := launch_hold(roll_out, settings.launch_template_version, settings.k3s_version):
-        yield "K3s upgrade", f"workers are launched from version {found.launch_version}: {hold}"
+        version = found.launch_version
+        now = f"workers are launched from version {version}" if version else "no worker is launched"
+        yield "K3s upgrade", f"{now}: {hold}"
 
 
 def worker_versions(instances: Iterable[Instance], kubelets: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ Answer = TypeVar("Answer")
 
 DEFAULT_SCENARIO = "flash-sale"
 DEFAULT_CLUSTER = "node-fleet-prod"
+CALL_SECONDS = 3600
 DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 ClusterOption = Annotated[
@@ -242,11 +243,11 @@ class LocalTarget:
                 errors.append(error)
 
         self.clock.spawn(run, name="command line")
-        self._simulation.deployment.run_until(lambda: bool(answers or errors), limit_seconds=600)
+        self._simulation.deployment.run_until(lambda: bool(answers or errors), limit_seconds=CALL_SECONDS)
         if errors:
             raise errors[0]
         if not answers:
-            raise CommandError("the simulator did not answer within 10 virtual minutes")
+            raise CommandError(f"the simulator did not answer within {CALL_SECONDS // 60} virtual minutes")
         return answers[0]
 
     def client(self, service: str, region: str = "") -> Any:

@@ -6,6 +6,7 @@ It composes; the workflow that runs is the shipped one, and nothing here decides
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -78,6 +79,7 @@ class Simulation:
             stack.enter_context(self.deployment)
             stack.callback(self._close_shells)
             self.cluster.image_of = lambda instance_id: str(self.deployment.cloud.ec2.instance(instance_id).image_id)
+            self.cluster.version_of = self._version_of
             self._place_workers()
             clock = self.deployment.clock
             self.events = EventInjector(self.deployment, self.cluster, self.shells)
@@ -134,6 +136,11 @@ class Simulation:
             return CommandResult(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
 
         return run
+
+    def _version_of(self, instance_id: str) -> str:
+        """The version of K3s that the user data of an instance installs; empty when it has none."""
+        found = re.search(r'^K3S_VERSION="(.+)"$', self.deployment.cloud.ec2.user_data(instance_id), re.MULTILINE)
+        return found[1] if found else ""
 
     def _place_workers(self) -> None:
         """The workers that are there at the start: launched as the fleet would have, and already joined."""

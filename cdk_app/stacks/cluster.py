@@ -137,7 +137,7 @@ class ClusterStack(cdk.Stack):
             name=k3s_parameter(config),
             type="String",
             value=f"{config.k3s_version} {config.k3s_checksum}",
-            description="node-fleet: release of K3s and the SHA-256 of its binary for amd64, for a new server and upgrades",
+            description="node-fleet: release of K3s and SHA-256 of its binary for amd64, for a new server and upgrades",
         )
         instance = ec2.CfnInstance(
             self,

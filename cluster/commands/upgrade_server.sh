@@ -13,11 +13,9 @@
 #   broken                                               neither release became healthy
 # insert: parts/environment.sh
 
-# insert: parts/node.sh
-
 ROOT="${NODE_FLEET_ROOT:-}"
 K3S_VERSION="$TO_RELEASE" K3S_SHA256_AMD64="$CHECKSUM"
-# insert: ../bootstrap/k3s.sh
+# insert: ../bootstrap/download_k3s.sh
 
 HEALTH_SECONDS=240
 LOCK_DIRECTORY="${NODE_FLEET_LOCK_DIRECTORY:-/run/lock}"
@@ -26,6 +24,15 @@ DATASTORE="$ROOT/var/lib/rancher/k3s/server/db"
 # The earlier binary and datastore, kept until the next upgrade.
 KEPT="$ROOT/var/lib/rancher/k3s/before-upgrade"
 STOPPED_AT="" READY_AT=""
+
+finish() {
+  echo "result: $2"
+  exit "$1"
+}
+
+kubectl() {
+  command kubectl --request-timeout="$REQUEST_TIMEOUT" "$@"
+}
 
 version_of() {
   if [ -x "$1" ]; then "$1" --version 2>/dev/null | sed -n 's/^k3s version \([^ ]*\).*/\1/p'; fi
@@ -36,7 +43,7 @@ is_ready() {
 }
 
 list_nodes() {
-  kubectl get nodes -o json | python3 -c '
+  kubectl get --raw /api/v1/nodes | python3 -c '
 import json, sys
 for node in json.load(sys.stdin)["items"]:
     role = (node["metadata"].get("labels") or {}).get("node-role.kubernetes.io/control-plane")

@@ -6,6 +6,8 @@ umask 077
 
 ROOT="$NODE_FLEET_ROOT"
 # shellcheck source=/dev/null
+. "$NODE_FLEET_BUNDLE/bootstrap/download_k3s.sh"
+# shellcheck source=/dev/null
 . "$NODE_FLEET_BUNDLE/bootstrap/k3s.sh"
 
 installed_version() {

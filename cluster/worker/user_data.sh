@@ -30,6 +30,8 @@ AGENT_PAUSE_SECONDS=5
 
 # insert: ../bootstrap/report.sh
 
+# insert: ../bootstrap/download_k3s.sh
+
 # insert: ../bootstrap/k3s.sh
 
 read_identity() {

@@ -76,7 +76,7 @@ def _impaired(services: Services, now: int) -> frozenset[str]:
 
 def _launch_image(services: Services, known_image: LaunchImage, version: str, now: int) -> LaunchImage:
     """The image of today's launches, asked at most once an hour. A refusal leaves what was known of that version."""
-    if not services.settings.launch_template_id or not is_image_due(known_image, version, now):
+    if not services.settings.launch_template_id or not version or not is_image_due(known_image, version, now):
         return known_image
     kept = known_image if known_image.version == version else LaunchImage(version=version)
     try:

@@ -25,7 +25,7 @@ from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
 from simulator.cluster.load.usage import Usage
 from simulator.cluster.machines import machine_type
-from simulator.cluster.objects import Obj, is_unschedulable, node_of, set_condition
+from simulator.cluster.objects import K3S_VERSION, Obj, is_unschedulable, node_of, set_condition
 from simulator.cluster.reading import Reader
 from simulator.cluster.state import Clock, ClusterSettings, ClusterState, Machine
 from simulator.cluster.views import NodeView, PodView, SnapshotLine, Truth
@@ -76,6 +76,8 @@ class SimulatedCluster:
         self.store = self.state.store
         self.boot_rules = list(boot_rules)
         self.image_of: Callable[[str], str] = lambda instance_id: ""
+        self.version_of: Callable[[str], str] = lambda instance_id: ""
+        """The version of K3s that the user data of an instance installs; empty: the usual one."""
         self._launches = 0
         self.kubelets = Kubelets(self.state)
         self.controllers = Controllers(self.state, self.kubelets.delete_pod)
@@ -173,6 +175,18 @@ class SimulatedCluster:
                 listener(machine, voluntary)
             self.kubelets.stop(machine, power_off=True)
 
+    @property
+    def server_version(self) -> str:
+        """The version of K3s on the server."""
+        return next(one.k3s_version for one in self.state.machines.values() if one.role == "server")
+
+    def restart_server(self, version: str) -> None:
+        """K3s on the server runs again, with this version."""
+        with self.changing():
+            for machine in self.state.machines.values():
+                if machine.role == "server":
+                    self.kubelets.change_version(machine, version)
+
     def fail_node(self, instance_id: str) -> None:
         """The kubelet stops while EC2 still reports the instance as running."""
         with self.changing():
@@ -226,6 +240,7 @@ class SimulatedCluster:
             started_at=self.now(),
             password=hashlib.sha256(instance_id.encode()).hexdigest()[:32],
             address=address or private_address(instance_id),
+            k3s_version=(self.version_of(instance_id) if role == "worker" else "") or K3S_VERSION,
         )
         self.state.machines[instance_id] = machine
         self.usage.start_meter(machine)

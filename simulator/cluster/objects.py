@@ -19,6 +19,8 @@ LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 LABEL_REGION: Final = "topology.kubernetes.io/region"
 LABEL_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
+K3S_VERSION: Final = "v1.35.5+k3s1"
+"""What machines run that state no other version."""
 LABEL_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 

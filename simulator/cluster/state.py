@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from simulator.cluster.api.store import Change, ObjectStore
 from simulator.cluster.machines import MachineType
-from simulator.cluster.objects import Obj, PodFacts, is_finished, is_gated, key_of, node_of, pod_facts
+from simulator.cluster.objects import K3S_VERSION, Obj, PodFacts, is_finished, is_gated, key_of, node_of, pod_facts
 
 PodKey = tuple[str, str]
 
@@ -64,6 +64,7 @@ class Machine:
     powered: bool = True
     kubelet_alive: bool = False
     exporter_up: bool = True
+    k3s_version: str = K3S_VERSION
 
     @property
     def serves(self) -> bool:

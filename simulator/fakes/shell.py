@@ -23,6 +23,7 @@ from typing import Any, Final
 from simulator.cluster.kubectl.fake import CommandResult, FakeKubectl
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.fakes.forking_python import SHIM, forking_python
+from simulator.fakes.server_machine import ServerMachine
 
 Sleep = Callable[[float], None]
 
@@ -46,6 +47,11 @@ exit "$code"
 """
 _SLEEP: Final = """
 ask sleep "$@"
+"""
+_MACHINE: Final = """
+ask {name} "$@"
+cat "$call.err" >&2
+exit "$code"
 """
 _FREE_LOCK: Final = """#!/bin/sh
 if [ $# = 3 ] && [ "$1" = -w ] && {flock} -n "$3"; then exit 0; fi
@@ -110,6 +116,7 @@ class ServerShell:
         self.directory = Path(self._home.name)
         self._write_shims(self.directory / "bin")
         (self.directory / "lock").mkdir()
+        self.machine = ServerMachine(cluster, self.double, self.directory / "root")
 
     def close(self) -> None:
         self._home.cleanup()
@@ -121,6 +128,7 @@ class ServerShell:
         texts = {
             "kubectl": ask + _KUBECTL,
             "sleep": ask + _SLEEP,
+            **{name: ask + _MACHINE.replace("{name}", name) for name in ("curl", "systemctl")},
             "flock": _FLOCK.replace("{python}", sys.executable),
             "date": _DATE.replace("{date}", shutil.which("date") or "/bin/date"),
         }
@@ -181,12 +189,16 @@ class _Run:
     def _start(self, script: str, environment: Mapping[str, str], shell: str, *, port: int) -> subprocess.Popen[bytes]:
         path = self._directory / "script"
         path.write_text(script)
+        if script.startswith("#!/bin/bash"):
+            shell = "bash"
+            self._shell.machine.prepare()
         shims = self._shell.directory / "bin"
         variables = {
             "PATH": f"{shims}:{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(self._directory),
             "TMPDIR": str(self._directory),
             "NODE_FLEET_LOCK_DIRECTORY": str(self._shell.directory / "lock"),
+            "NODE_FLEET_ROOT": str(self._shell.machine.root),
             **environment,
             "NODE_FLEET_SHELL_PORT": str(port),
             "NODE_FLEET_SHELL_CALLS": str(self._calls),
@@ -236,6 +248,8 @@ class _Run:
         if words[0] == "sleep":
             self._wait(sum(float(word.rstrip("s")) for word in words[1:]))
             return CommandResult(exit_code=0, stdout="", stderr="")
+        if words[0] in ("curl", "systemctl"):
+            return self._shell.machine.run(words, self._shell.cluster.state.after)
         self._double.reachable = self._shell.double.reachable
         self._shell.double.commands.append(words[1:])
         return self._double.run(words[1:])

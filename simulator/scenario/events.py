@@ -5,6 +5,9 @@ Each event takes the path of the real one: EC2's own events, a fault of an API, 
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,6 +18,7 @@ from simulator.aws.faults import FaultRule
 from simulator.cluster.load.curves import constant
 from simulator.cluster.machines import machine_type
 from simulator.cluster.model import SimulatedCluster
+from simulator.fakes.server_machine import checksum
 from simulator.fakes.shell import ServerShell
 from simulator.local_deployment import LocalDeployment
 from simulator.scenario.model import Event
@@ -55,6 +59,9 @@ class EventInjector:
             "load": self._change_load,
             "alert": lambda event: deployment.start_workflow({"trigger": "alert"}),
             "new_image": self._deploy_image,
+            "new_k3s": self._deploy_k3s,
+            "upgrade_server": lambda event: self._upgrade_server(),
+            "broken_k3s": lambda event: self._break_k3s(event.k3s),
         }
 
     def schedule(self, events: tuple[Event, ...], start: float) -> None:
@@ -155,7 +162,7 @@ class EventInjector:
         settings = Settings.from_mapping(
             {
                 "cluster_id": resources.setting("CLUSTER_ID", "node-fleet-prod"),
-                "state_table": resources.setting("DYNAMODB_TABLE"),
+                "state_table": resources.setting("DYNAMODB_TABLE", Settings().state_table),
             }
         )
         return StateStore(self._deployment.cloud.client("dynamodb"), settings, self._deployment.clock)
@@ -169,14 +176,55 @@ class EventInjector:
 
     def _deploy_image(self, event: Event) -> None:
         """A deployment with a new version of the launch template, which differs by its image."""
+        self._deploy_template({"ImageId": event.image})
+
+    def _deploy_k3s(self, event: Event) -> None:
+        """A deployment with another k3s_version: the parameter of the server, and the user data of the workers."""
+        resources, client = self._deployment.resources, self._deployment.cloud.client
+        name = f"/node-fleet/{resources.setting('CLUSTER_ID')}/k3s"
+        value = f"{event.k3s} {checksum(event.k3s)}"
+        client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+        answer = client("ec2").describe_launch_template_versions(
+            LaunchTemplateId=resources.setting("LAUNCH_TEMPLATE_ID"),
+            Versions=[resources.setting("LAUNCH_TEMPLATE_VERSION")],
+        )
+        before = base64.b64decode(answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]["UserData"]).decode()
+        text = re.sub(r'(?m)^K3S_VERSION=".*"$', f'K3S_VERSION="{event.k3s}"', before)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        user_data = base64.b64encode(text.encode()).decode()
+        self._deploy_template({"UserData": user_data}, {"K3S_VERSION": event.k3s, "BOOTSTRAP_HASH": digest})
+
+    def _deploy_template(self, change: dict[str, Any], environment: Mapping[str, str] | None = None) -> None:
         resources = self._deployment.resources
         answer = self._deployment.cloud.client("ec2").create_launch_template_version(
             LaunchTemplateId=resources.setting("LAUNCH_TEMPLATE_ID"),
             SourceVersion=resources.setting("LAUNCH_TEMPLATE_VERSION"),
-            LaunchTemplateData={"ImageId": event.image},
+            LaunchTemplateData=change,
         )
         version = str(answer["LaunchTemplateVersion"]["VersionNumber"])
-        resources.override_environment({"LAUNCH_TEMPLATE_VERSION": version})
+        resources.override_environment({"LAUNCH_TEMPLATE_VERSION": version, **(environment or {})})
+
+    def _break_k3s(self, release: str) -> None:
+        for shell in self._shells:
+            shell.machine.broken.add(release)
+
+    def _upgrade_server(self) -> None:
+        """What `node-fleet upgrade` sends to the server."""
+        resources, client = self._deployment.resources, self._deployment.cloud.client
+        name = f"/node-fleet/{resources.setting('CLUSTER_ID')}/k3s"
+        release, digest = client("ssm").get_parameter(Name=name)["Parameter"]["Value"].split()
+        values = {
+            "Mode": "upgrade",
+            "FromRelease": self._cluster.server_version,
+            "ToRelease": release,
+            "Checksum": digest,
+            "ExecutionTimeoutSeconds": "1800",
+        }
+        client("ssm").send_command(
+            InstanceIds=[self._deployment.server_id],
+            DocumentName=resources.setting("DOCUMENT_PREFIX", "node-fleet-") + "UpgradeServer",
+            Parameters={key: [value] for key, value in values.items()},
+        )
 
     def _cordon(self, event: Event) -> None:
         for name in self._node_names(event):

@@ -61,9 +61,12 @@ EVENT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "load": ("application", "load"),
     "alert": (),
     "new_image": ("image",),
+    "new_k3s": ("k3s",),
+    "upgrade_server": (),
+    "broken_k3s": ("k3s",),
 }
 """What each event may carry besides `at` and `do`. `for` ends it; without it, it lasts until its opposite."""
-REQUIRED_EVENT_KEYS: Final = ("limit", "reason", "application", "load", "image")
+REQUIRED_EVENT_KEYS: Final = ("limit", "reason", "application", "load", "image", "k3s")
 DEFAULT_AZS: Final = ("ap-southeast-1a", "ap-southeast-1b", "ap-southeast-1c")
 _DURATION: Final = r"^(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?$"
 _PART_SECONDS: Final = (86_400.0, 3_600.0, 60.0, 1.0)
@@ -141,6 +144,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 Az = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 InstanceType = Annotated[str, _one_of(MACHINE_TYPES), Field(json_schema_extra={"enum": list(MACHINE_TYPES)})]
 ImageId = Annotated[str, Field(pattern=r"^ami-[a-z0-9]+$")]
+K3sRelease = Annotated[str, Field(pattern=r"^v1\.\d{1,3}\.\d{1,3}(-rc\d{1,3})?\+k3s\d{1,3}$")]
 Market = Literal["on-demand", "spot"]
 
 
@@ -361,6 +365,7 @@ class Event(Model):
     application: str = ""
     load: Load | None = None
     image: ImageId | None = None
+    k3s: K3sRelease = "v1.35.5+k3s1"
 
 
 class Scenario(Model):

@@ -32,6 +32,7 @@ VALUES = {
 }
 K3S_BINARY = '#!/bin/sh\nexec "$STUB_HOME/bin/kubectl" "$@"\n'
 """The download makes kubectl a name of K3s; in these tests both names lead to the stub."""
+K3S_CHECKSUM = hashlib.sha256(K3S_BINARY.encode()).hexdigest()
 NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
 DENIED = Reply(exit=254, stderr="AccessDeniedException\n")
 
@@ -54,12 +55,6 @@ def k3s_config(root: Path) -> dict[str, object]:
     loaded = yaml.safe_load((root / "etc/rancher/k3s/config.yaml").read_text())
     assert isinstance(loaded, dict)
     return loaded
-
-
-def pin_k3s(text: str) -> str:
-    """The bootstrap with the checksum of the binary of these tests in place of the real one."""
-    checksum = hashlib.sha256(K3S_BINARY.encode()).hexdigest()
-    return re.sub('(?m)^K3S_SHA256_AMD64=".*"$', f'K3S_SHA256_AMD64="{checksum}"', text)
 
 
 def pin_flux(stubs: Stubs, bundle: Path, folder: Path, checksum: str) -> None:

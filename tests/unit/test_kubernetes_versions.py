@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simulator.cluster.control.kubelets import K3S_VERSION
+from cdk_app.k3s_releases import shipped_version
+from simulator.cluster.objects import K3S_VERSION
 from tests.support.real_plane.build import CONTROL_PLANE, KUBE_STATE_METRICS
 
 ROOT = Path(__file__).parents[2]
 
 
-def installed(name: str = "K3S_VERSION") -> str:
+def installed(name: str = "") -> str:
+    if not name:
+        return shipped_version()
     found = re.search(rf"^{name}=(\S+)$", (ROOT / "cluster/versions.env").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]

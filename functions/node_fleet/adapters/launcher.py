@@ -56,11 +56,11 @@ def placement_from(settings: Settings) -> Placement:
 
 
 def launch_facts(settings: Settings, image: LaunchImage, version: str) -> LaunchFacts:
-    """What a worker would be launched from today; nothing is compared where drift is off.
+    """What a worker would be launched from today; nothing is compared where drift is off or no version may be launched.
 
     version: of the launch template. What another version than the configured one installs is unknown here.
     """
-    if settings.drift == "off":
+    if settings.drift == "off" or not version:
         return LaunchFacts()
     is_configured = version == settings.launch_template_version
     return LaunchFacts(

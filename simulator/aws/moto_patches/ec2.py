@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import datetime as dt
@@ -92,6 +93,16 @@ class Ec2Side:
             if instance.id == instance_id:
                 return instance
         raise LookupError(f"no instance {instance_id!r}")
+
+    def user_data(self, instance_id: str) -> str:
+        """The text of the launch template from which the instance was launched; empty without one."""
+        tags = {tag["key"]: tag["value"] for tag in self.instance(instance_id).get_tags()}
+        template = tags.get("aws:ec2launchtemplate:id")
+        if template is None:
+            return ""
+        args = {"LaunchTemplateId": template, "Version": tags["aws:ec2launchtemplate:version"]}
+        data = self._backend()._get_template_from_args(args).data.get("UserData", "")
+        return base64.b64decode(data if isinstance(data, str) else data.as_bytes()).decode()
 
     def live_ids(self) -> list[str]:
         return [instance.id for instance in self.instances() if instance.state in ("pending", "running")]

@@ -6,6 +6,7 @@ controller (50 s), and its pods are evicted after the toleration of the not-read
 
 from __future__ import annotations
 
+from node_fleet.domain.model.k3s_version import is_newer
 from simulator.cluster.api.store import Change
 from simulator.cluster.machines import MAX_PODS
 from simulator.cluster.objects import (
@@ -34,7 +35,6 @@ from simulator.cluster.objects import (
 )
 from simulator.cluster.state import ClusterState, Machine
 
-K3S_VERSION = "v1.35.5+k3s1"
 NETWORK_NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
 
 
@@ -49,6 +49,8 @@ class Kubelets:
         self._state = state
         self._store = state.store
         self.rejected_joins: list[str] = []
+        self.newer_joins: list[str] = []
+        """Workers that joined with a newer K3s than the server's, which Kubernetes does not support."""
         self._store.listeners.append(self._on_change)
 
     def join(self, machine: Machine, *, ready: bool = True, initialized: bool = True) -> None:
@@ -57,6 +59,8 @@ class Kubelets:
             return
         machine.kubelet_alive = True
         machine.joined_at = self._state.now()
+        if any(is_newer(machine.k3s_version, one.k3s_version) for one in self._servers()):
+            self.newer_joins.append(machine.instance_id)
         self._state.machine_of_node[machine.node_name] = machine
         if self._store.find("nodes", "", machine.node_name) is None:
             node = node_object(machine, self._state.now(), ready, initialized)
@@ -64,6 +68,18 @@ class Kubelets:
                 taint = {"key": LABEL_CONTROL_PLANE, "value": "true", "effect": "NoSchedule"}
                 node["spec"].setdefault("taints", []).append(taint)
             self._store.create("nodes", node)
+
+    def change_version(self, machine: Machine, version: str) -> None:
+        """The kubelet runs again with another version, and its Node states it."""
+        machine.k3s_version = version
+
+        def state(node: Obj) -> None:
+            node["status"]["nodeInfo"]["kubeletVersion"] = version
+
+        self._store.update("nodes", "", machine.node_name, state)
+
+    def _servers(self) -> list[Machine]:
+        return [one for one in self._state.machines.values() if one.role == "server" and one.powered]
 
     def _password_accepted(self, machine: Machine) -> bool:
         name = password_secret_name(machine.node_name)
@@ -332,7 +348,7 @@ def _node_status(machine: Machine) -> Obj:
             {"type": "Hostname", "address": machine.node_name},
         ],
         "nodeInfo": {
-            "kubeletVersion": K3S_VERSION,
+            "kubeletVersion": machine.k3s_version,
             "osImage": "Ubuntu 24.04.3 LTS",
             "kernelVersion": "6.8.0-1040-aws",
             "containerRuntimeVersion": "containerd://2.1.4-k3s1",

@@ -75,6 +75,10 @@ class FakeKubectl:
         return self._verbs
 
     def _get(self, line: argparse.Namespace, output: _Output) -> int:
+        if line.raw == "/readyz":
+            self._api()
+            output.out.append("ok")
+            return 0
         if line.raw:
             output.out.append(json.dumps(self._api().read(line.raw)))
             return 0

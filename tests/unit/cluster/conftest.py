@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import zipfile
@@ -18,11 +17,11 @@ from tests.support.server_bootstrap import (
     GRAFANA_PASSWORD,
     INSTANCE,
     K3S_BINARY,
+    K3S_CHECKSUM,
     PASSWORD,
     VALUES,
     Run,
     boot_unit,
-    pin_k3s,
 )
 from tests.support.stub_commands import SESSION, Reply, Stubs
 
@@ -39,7 +38,7 @@ def filled(tmp_path: Path) -> Callable[[Path, dict[str, str]], Path]:
     """Fills a user data file as the deployment does: plain text replacement, nothing else."""
 
     def fill(template: Path, values: dict[str, str]) -> Path:
-        text = pin_k3s(read_script(template))
+        text = read_script(template)
         for name, value in values.items():
             assert f"${{{name}}}" in text, f"{template.name} has no placeholder {name}"
             text = text.replace(f"${{{name}}}", value)
@@ -58,9 +57,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
         for file in sorted(cluster.rglob("*")):
             name = str(file.relative_to(cluster))
             left_out = "__pycache__" in file.parts or name.startswith(tuple(f"{part}/" for part in NOT_IN_BUNDLE))
-            if name == "bootstrap/k3s.sh":
-                archive.writestr(name, pin_k3s(file.read_text()))
-            elif file.is_file() and not left_out:
+            if file.is_file() and not left_out:
                 archive.write(file, name)
     return target
 
@@ -93,11 +90,12 @@ def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
         {"instance-id": INSTANCE, "placement/availability-zone": "ap-southeast-1b", "local-ipv4": "10.0.1.10"}
     )
     stubs.on("curl", "k3s-io.*/k3s$", K3S_BINARY)
-    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(K3S_BINARY.encode()).hexdigest()}  k3s\n")
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{K3S_CHECKSUM}  k3s\n")
     stubs.on("kubectl", ".*", "kind: Fake\n")
     stubs.on("kubectl", "--version", "k3s version v1.35.5+k3s1 (abc)\n")
     stubs.on("aws", "s3 cp .*s3://assets/cluster.zip", Reply(copy=str(bundle)))
     stubs.on("aws", "ssm get-parameter .*/node-fleet/node-fleet-prod/dashboards ", "s3://assets/dashboards.zip\n")
+    stubs.on("aws", "ssm get-parameter .*/node-fleet/node-fleet-prod/k3s ", f"v1.35.5+k3s1 {K3S_CHECKSUM}\n")
     stubs.on("aws", "s3 cp .*s3://assets/dashboards.zip", Reply(copy=str(dashboards)))
     stubs.on("aws", "ec2 create-tags")
     stubs.on("aws", "get-secret-value .*k3s-token", "set-by-the-server-at-first-boot")

@@ -15,6 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from cdk_app.k3s_releases import shipped_version
 from cdk_app.scripts import read_script
 from cluster.render import placeholders, render
 
@@ -29,7 +30,8 @@ FLUX_KINDS = {
 
 def versions() -> dict[str, str]:
     lines = (CLUSTER / "versions.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    pinned = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return {"K3S_VERSION": shipped_version(), **pinned}
 
 
 def values() -> dict[str, str]:
@@ -250,8 +252,7 @@ def test_the_demo_app_never_runs_as_a_single_replica_and_its_budget_lets_one_go(
 
 
 def test_each_version_has_one_home() -> None:
-    worker = (CLUSTER / "worker/user_data.sh").read_text()
-    assert f'K3S_VERSION="{versions()["K3S_VERSION"]}"' in worker
+    assert not [f for f in CLUSTER.rglob("*") if f.is_file() and re.search(r"v1\.\d+\.\d+\+k3s", f.read_text())]
     deployment = next(o for _, o in WORKLOADS if o["metadata"]["name"] == "demo-app")
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == versions()["DEMO_APP_IMAGE"]

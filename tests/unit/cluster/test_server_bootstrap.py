@@ -19,6 +19,7 @@ import yaml
 
 from tests.support.server_bootstrap import (
     AGENT_TOKEN,
+    DENIED,
     GRAFANA_PASSWORD,
     INSTANCE,
     PASSWORD,
@@ -148,17 +149,36 @@ def test_a_second_run_keeps_the_agents_token_and_the_configuration_hash(run: Run
     assert manifest.read_text() == first
 
 
-def test_an_installed_k3s_of_the_pinned_version_is_not_fetched_again(run: Run, stubs: Stubs) -> None:
+@pytest.mark.parametrize("version", ["v1.35.5+k3s1", "v1.34.1+k3s1", "v1.36.2+k3s1"])
+def test_a_later_run_never_changes_the_version_of_an_installed_k3s(run: Run, stubs: Stubs, version: str) -> None:
     run()
-    run()
+    stubs.on("kubectl", "--version", f"k3s version {version} (abc)\n")
+    assert run().returncode == 0
     assert len(stubs.calls("curl", "k3s-io.*/k3s$")) == 1
 
 
-def test_an_installed_k3s_of_another_version_is_replaced(run: Run, stubs: Stubs) -> None:
+def test_a_binary_that_does_not_run_is_replaced(run: Run, stubs: Stubs) -> None:
     run()
-    stubs.on("kubectl", "--version", "k3s version v1.34.1+k3s1 (abc)\n")
+    stubs.on("kubectl", "--version", Reply(exit=126))
     assert run().returncode == 0
     assert len(stubs.calls("curl", "k3s-io.*/k3s$")) == 2
+
+
+def test_an_installed_k3s_needs_no_parameter(run: Run, stubs: Stubs) -> None:
+    run()
+    stubs.on("aws", "ssm get-parameter .*/k3s ", DENIED)
+    assert run().returncode == 0
+
+
+@pytest.mark.parametrize(
+    "answer", [DENIED, "v1.35.5+k3s1\n", f"latest {'a' * 64}\n"], ids=["denied", "short", "no version"]
+)
+def test_without_version_and_checksum_no_k3s_is_installed(run: Run, stubs: Stubs, answer: Reply | str) -> None:
+    stubs.on("aws", "ssm get-parameter .*/node-fleet/node-fleet-prod/k3s ", answer)
+    result = run()
+    assert result.returncode != 0
+    assert "/node-fleet/node-fleet-prod/k3s does not give version and checksum of K3s" in result.stderr
+    assert not stubs.calls("curl", "k3s-io") and not stubs.calls("systemctl", " k3s$")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The server's upgrade command, run for real with stub commands around it: what is replaced, restored and left alone."""
+"""The server's upgrade command, run for real with stub commands: what is replaced, restored and left alone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stubs(tmp_path: Path) -> Stubs:
     stubs.on("curl", "v1.36.2%2Bk3s1/k3s$", binary(NEW))
     stubs.on("curl", "v1.36.2%2Bk3s1/sha256sum-amd64.txt$", f"{checksum(NEW)}  k3s\n")
     stubs.on("kubectl", "--raw /readyz", "ok")
-    stubs.on("kubectl", "get nodes", nodes(NEW))
+    stubs.on("kubectl", "--raw /api/v1/nodes", nodes(NEW))
     return stubs
 
 
@@ -111,7 +111,7 @@ def test_the_earlier_binary_and_datastore_are_kept(run: Run, root: Path) -> None
 def test_the_api_is_not_enough_the_node_of_the_server_must_state_the_new_release(
     run: Run, stubs: Stubs, root: Path
 ) -> None:
-    stubs.on("kubectl", "get nodes", *[nodes(OLD)] * 60)
+    stubs.on("kubectl", "--raw /api/v1/nodes", *[nodes(OLD)] * 60)
     assert result(run()).startswith("restored")
 
 
@@ -119,7 +119,7 @@ def test_a_release_that_does_not_become_healthy_is_replaced_by_the_earlier_one_w
     run: Run, stubs: Stubs, root: Path
 ) -> None:
     stubs.on("kubectl", "--raw /readyz", *[Reply(exit=1)] * 25, Reply(stdout="ok"))
-    stubs.on("kubectl", "get nodes", nodes(OLD))
+    stubs.on("kubectl", "--raw /api/v1/nodes", nodes(OLD))
     stubs.on("systemctl", "start --no-block k3s", Reply(run=str(_breaks_the_datastore(stubs, root))), "")
     done = run()
     assert (done.returncode, result(done).split()[0]) == (70, "restored"), done.stderr
@@ -162,9 +162,7 @@ def test_what_fails_before_the_stop_changes_nothing(
     assert installed(root) == binary(OLD) and not orders(stubs)
 
 
-def test_a_binary_with_the_published_but_not_the_pinned_checksum_is_refused(
-    run: Run, stubs: Stubs, root: Path
-) -> None:
+def test_a_binary_with_the_published_but_not_the_pinned_checksum_is_refused(run: Run, stubs: Stubs, root: Path) -> None:
     assert "or not the one that is pinned" in result(run(CHECKSUM="0" * 64))
     assert installed(root) == binary(OLD) and not orders(stubs)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server_bootstrap import K3S_BINARY
+from tests.support.server_bootstrap import K3S_BINARY, K3S_CHECKSUM
 from tests.support.stub_commands import UNAUTHORIZED, Reply, Stubs
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -24,6 +24,8 @@ VALUES = {
     "SERVER_ADDRESS": "10.0.1.10",
     "AWS_REGION": "ap-southeast-1",
     "TOKEN_SECRET_ID": "node-fleet/k3s-token",
+    "K3S_VERSION": "v1.35.5+k3s1",
+    "K3S_SHA256_AMD64": K3S_CHECKSUM,
 }
 NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
 MISSING = Reply(exit=254, stderr="ResourceNotFoundException\n")
@@ -46,7 +48,7 @@ def stubs(tmp_path: Path) -> Stubs:
         }
     )
     stubs.on("curl", "/k3s$", K3S_BINARY)
-    stubs.on("curl", "sha256sum-amd64.txt$", f"{hashlib.sha256(K3S_BINARY.encode()).hexdigest()}  k3s\n")
+    stubs.on("curl", "sha256sum-amd64.txt$", f"{K3S_CHECKSUM}  k3s\n")
     stubs.on("curl", "10.0.1.10:6443/cacerts", CERTIFICATE)
     stubs.on("aws", "secretsmanager get-secret-value", TOKEN)
     stubs.on("aws", "ec2 create-tags")

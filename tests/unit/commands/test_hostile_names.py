@@ -65,7 +65,12 @@ def run_script(folder: Path, text: str, environment: dict[str, str]) -> subproce
         "NODE_FLEET_LOCK_DIRECTORY": str(folder),
     }
     return subprocess.run(
-        [text.partition("\n")[0].removeprefix("#!"), "-c", text], cwd=folder, env={**basic, **environment}, capture_output=True, timeout=60, check=False
+        [text.partition("\n")[0].removeprefix("#!"), "-c", text],
+        cwd=folder,
+        env={**basic, **environment},
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
 
 

@@ -522,6 +522,7 @@ class TestTheServerComesFirst:
         assert bool(launch_hold(known, "2", self.NEWER)) is (version == "1")
 
     def test_without_an_earlier_version_no_newer_worker_is_launched(self) -> None:
+        assert RollOut(server_version="v1.35.5+k3s1").launch_version("2", self.NEWER) == ""
         with pytest.raises(LaunchConfigurationError, match=r"v1\.36\.2\+k3s1, which is newer than v1\.35\.5\+k3s1"):
             version_to_launch(RollOut(server_version="v1.35.5+k3s1"), "2", self.NEWER)
 

@@ -382,3 +382,13 @@ def test_no_worker_drifts_to_a_version_newer_than_the_server(
     assert snapshot.launch_image.version == version
     assert bool(snapshot.workers[0].drift) is (version == "4")
     assert ("node-fleet upgrade" in snapshot.launch_hold) is (version == "3")
+
+
+def test_no_worker_drifts_while_the_configured_version_waits_and_no_earlier_one_is_known(
+    templated: FakeServices,
+) -> None:
+    templated.settings = replace(templated.settings, k3s_version="v1.36.2+k3s1")
+    templated.prometheus.reading = replace(templated.prometheus.reading, server_version="v1.35.5+k3s1")
+    snapshot = collect()
+    assert [w.drift for w in snapshot.workers] == [""]
+    assert templated.ec2.image_questions == 0

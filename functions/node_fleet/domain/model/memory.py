@@ -187,10 +187,12 @@ class RollOut:
     def launch_version(self, configured: str, k3s_version: str = "") -> str:
         """The version from which workers are launched. k3s_version: what the configured one installs.
 
-        The last good one, where it is known, while the configured one is stopped or waits for the server.
+        The last good one while the configured one is stopped or waits for the server. Without a good one it is the
+        configured one in the first case, and none (empty) in the second.
         """
-        is_held = self.is_stopped(configured) or self.waits_for_server(k3s_version)
-        return self.good_version if self.good_version and is_held else configured
+        if self.waits_for_server(k3s_version):
+            return self.good_version
+        return self.good_version if self.good_version and self.is_stopped(configured) else configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

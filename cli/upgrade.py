@@ -1,0 +1,361 @@
+"""upgrade: replaces K3s on the server by the release that cdk.json names, and shows before what follows from it.
+
+The workers follow by themselves: they drift, and the runs replace them. docs/upgrades.md has the whole procedure.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cli.output import CommandError, ExitCode, facts, leaving, print_json, say, working
+from cli.status import span
+from cli.target import JsonOption, Opening, Target, on_cluster
+from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.k3s_version import OLDEST_MINORS, upgrade_problems
+from node_fleet.domain.model.text import count_of
+from node_fleet.domain.scale_down.drain import CommandResult
+from node_fleet.settings import Settings
+
+DOCUMENT = "UpgradeServer"
+COMMAND_SECONDS = 1800
+"""More than the script may take: download, two starts and their health checks."""
+PAUSE_SECONDS = COMMAND_SECONDS + 300
+RUN_SECONDS = 300
+"""How long a run in progress may take to stop at the pause."""
+BACKUP_SECONDS = 3600
+POLL_SECONDS = 5.0
+USUAL_OUTAGE, LONGEST_OUTAGE = "about 1 min", "10 min"
+UNKNOWN = "the upgrade on the server continues if it had begun; see node-fleet upgrade --dry-run in some minutes"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog="Examples: node-fleet upgrade --dry-run | node-fleet upgrade | node-fleet upgrade --local --scenario"
+        " k3s-upgrade --at 10m"
+    )(upgrade)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerVersions:
+    """What the server's own check prints. workers: the version of each other node by its name."""
+
+    installed: str
+    is_ready: bool
+    workers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an upgrade changes. problems: why it must not be done; empty when it may."""
+
+    server: str
+    target: str
+    checksum: str
+    workers: dict[str, str]
+    problems: tuple[str, ...]
+    replaced: int
+    budgets: tuple[str, ...]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has the release already."""
+        return self.server == self.target
+
+
+@on_cluster(at="10m")
+def upgrade(
+    opening: Opening,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Upgrade K3s on the server to the deployed k3s_version: plan, backup, upgrade, health check; workers follow."""
+    with opening as target:
+        with working("reading the versions of the server and the workers"):
+            plan = target.call(lambda: read_plan(target))
+        if not as_json:
+            facts(plan_rows(plan, target.services.settings), title=f"K3s upgrade of {target.place}")
+        if plan.problems:
+            raise CommandError(
+                plan.problems[0], hint="nothing was changed; docs/upgrades.md has the rules and the way back"
+            )
+        if plan.is_done or dry_run:
+            _end_without_change(plan, dry_run=dry_run, as_json=as_json)
+            return
+        _refuse_open_operation(target)
+        question = f"Upgrade the server now? The API does not answer for {USUAL_OUTAGE}"
+        if not yes and not typer.confirm(question, default=False):
+            raise CommandError("the server was not upgraded", code=ExitCode.NOTHING_DONE)
+        with leaving(UNKNOWN), working(f"upgrading the server to {plan.target}"):
+            backup, seconds = target.call(lambda: perform(target, plan))
+    if as_json:
+        print_json({**asdict(plan), "backup": backup, "seconds_without_api": seconds})
+        return
+    say(f"the server runs {plan.target}; the API did not answer for {seconds} s; the backup is {', '.join(backup)}")
+    say(f"the next runs replace {count_of(plan.replaced, 'worker')}; follow with node-fleet status")
+
+
+def _end_without_change(plan: Plan, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(plan))
+    if dry_run:
+        return
+    hint = f"nothing was changed; {count_of(plan.replaced, 'worker')} of another version: node-fleet status"
+    raise CommandError(f"the server runs {plan.target} already", hint=hint, code=ExitCode.NOTHING_DONE)
+
+
+def read_plan(target: Target) -> Plan:
+    """What the deployed release changes.
+
+    Raises:
+        CommandError: the server is not this deployment's, or the versions or the release cannot be read.
+    """
+    settings = target.services.settings
+    release, checksum = _release(target)
+    try:
+        found = versions_of(target.services.server.run(DOCUMENT, {"Mode": "check"}))
+    except NodeFleetError as error:
+        hint = "nothing was changed; node-fleet doctor checks the way to the server"
+        raise CommandError(f"the versions on the server cannot be read: {error}", hint=hint) from error
+    return plan_of(found, release, checksum, settings)
+
+
+def plan_of(found: ServerVersions, release: str, checksum: str, settings: Settings) -> Plan:
+    """The plan for these versions."""
+    problems = upgrade_problems(found.installed, release, found.workers)
+    if not found.is_ready:
+        problems.insert(
+            0, "the API of the server is not ready: repair it before an upgrade, see journalctl -u k3s there"
+        )
+    return Plan(
+        server=found.installed,
+        target=release,
+        checksum=checksum,
+        workers=found.workers,
+        problems=tuple(problems),
+        replaced=sum(version != release for version in found.workers.values()),
+        budgets=tuple(budget.text for budget in settings.policy().budgets),
+    )
+
+
+def versions_of(result: CommandResult) -> ServerVersions:
+    """The answer of the check.
+
+    Raises:
+        CommandError: the command did not run to its end.
+    """
+    lines = [line.split() for line in result.stdout.splitlines()]
+    servers = [words for words in lines if words[:1] == ["server"] and len(words) == 3]
+    if not result.succeeded or not servers:
+        text = f"the versions on the server cannot be read: {result.answer} {result.stderr.strip()[:300]}".rstrip()
+        raise CommandError(text, hint="nothing was changed; on the server: journalctl -u k3s")
+    _, installed, status = servers[0]
+    nodes = [words for words in lines if words[:1] == ["n"] and len(words) == 4]
+    workers = {name: version for _, name, version, role in nodes if role == "worker"}
+    return ServerVersions(installed=installed, is_ready=status == "ready", workers=workers)
+
+
+def _release(target: Target) -> tuple[str, str]:
+    """The deployed release and its checksum."""
+    settings = target.services.settings
+    if not settings.k3s_version:
+        hint = "upgrade it as you installed it, the server before the workers: docs/upgrades.md"
+        raise CommandError("the K3s server of this cluster is not node-fleet's (mode attach)", hint=hint)
+    name = f"/node-fleet/{settings.cluster_id}/k3s"
+    try:
+        value = target.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+    except (ClientError, BotoCoreError) as error:
+        hint = "run cdk deploy, which writes it; your credentials need ssm:GetParameter"
+        raise CommandError(f"the parameter {name} cannot be read: {error}", hint=hint) from error
+    release, _, checksum = str(value).partition(" ")
+    if release != settings.k3s_version:
+        text = f"the parameter {name} names {release}, and the functions have {settings.k3s_version}"
+        raise CommandError(text, hint="end the deployment first: node-fleet cdk deploy --all")
+    return release, checksum
+
+
+def plan_rows(plan: Plan, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Names and sentences of the plan, in the order in which things happen."""
+    counts = Counter(plan.workers.values())
+    workers = ", ".join(f"{number} {version}" for version, number in sorted(counts.items()))
+    yield "server", f"{plan.server}, configured {plan.target}"
+    yield "workers", f"{len(plan.workers)}: {workers}" if workers else "none"
+    rule = f"a worker is never newer than the server, and at most {OLDEST_MINORS} minor versions older"
+    yield "version skew", f"{rule}: {'; '.join(plan.problems) or 'kept'}"
+    if plan.problems:
+        return
+    if not plan.is_done:
+        yield "1. backup", "a snapshot of the server's volume, complete before anything is changed"
+        yield "2. pause", f"scaling is paused for at most {span(PAUSE_SECONDS)}, until the server is healthy"
+        yield (
+            "3. server",
+            f"K3s {plan.server} is replaced by {plan.target}, whose checksum is verified; pods keep running",
+        )
+        yield (
+            "time without API",
+            f"{USUAL_OUTAGE}; at most {LONGEST_OUTAGE}, when {plan.server} and its datastore must be restored",
+        )
+        yield "4. health", f"/readyz answers and the server's node states {plan.target}; else {plan.server} is restored"
+    yield "5. workers" if not plan.is_done else "workers to replace", _workers_row(plan, settings)
+    yield "budgets", "; ".join(plan.budgets) or "none"
+
+
+def _workers_row(plan: Plan, settings: Settings) -> str:
+    if not plan.replaced:
+        return "none is to be replaced"
+    if settings.drift != "replace":
+        return (
+            f"{count_of(plan.replaced, 'worker')} stay, because drift is {settings.drift}: node-fleet rotate marks them"
+        )
+    pace = f"one after the other, each when its replacement has been Ready for {settings.bake_seconds} s"
+    return f"{count_of(plan.replaced, 'worker')} replaced, {pace}"
+
+
+def _refuse_open_operation(target: Target) -> None:
+    operation = target.services.state.load().operation
+    if operation is not None:
+        text = f"an operation is open: {operation.kind} {operation.operation_id}, phase {operation.phase}"
+        hint = "nothing was changed; try again when node-fleet status shows none"
+        raise CommandError(text, hint=hint, code=ExitCode.NOTHING_DONE)
+
+
+def perform(target: Target, plan: Plan) -> tuple[list[str], int]:
+    """Take a backup, pause, upgrade the server, and end the pause. The ids of the backup, and the seconds without API.
+
+    Raises:
+        CommandError: the server has its earlier release, or its state is unknown; the text says which.
+    """
+    services, person = target.services, getpass.getuser()
+    backup = back_up(target, plan)
+    order = _pause(target, plan, person)
+    try:
+        result = _run(target, plan)
+    finally:
+        if order is not None and services.state.load().pause == order:
+            services.state.clear_pause()
+    now = services.clock.now()
+    if result.word not in ("upgraded", "unchanged"):
+        services.records.put_event("upgrade", now, {"text": f"{person}: K3s {plan.target} failed: {result.answer}"})
+        raise _failure(plan, result, backup)
+    services.records.put_event(
+        "upgrade", now, {"text": f"{person} upgraded the server, {plan.server} to {plan.target}"}
+    )
+    return backup, int(result.detail) if result.detail.isdigit() else 0
+
+
+def _failure(plan: Plan, result: CommandResult, backup: list[str]) -> CommandError:
+    kept = f"the backup is {', '.join(backup)}"
+    if result.word == "restored":
+        text = f"{plan.target} did not become healthy; {plan.server} runs again, with the datastore as it was before"
+        return CommandError(text, hint=f"read journalctl -u k3s on the server; {kept}")
+    if result.word == "broken":
+        return CommandError(f"the server is {result.answer}", hint=f"docs/cluster.md#backup-and-restore; {kept}")
+    if result.known:
+        text = f"the server was not upgraded: {result.answer} {result.stderr.strip()[:300]}".rstrip()
+        return CommandError(text, hint=f"the server still runs {plan.server}; {kept}")
+    text = f"the end of the upgrade is unknown: SSM status {result.status}"
+    return CommandError(text, hint=f"see node-fleet upgrade --dry-run, and journalctl -u k3s on the server; {kept}")
+
+
+def back_up(target: Target, plan: Plan) -> list[str]:
+    """Snapshots of every volume of the server, when they are complete."""
+    ec2, settings, clock = target.client("ec2"), target.services.settings, target.services.clock
+    tags = {
+        "Project": "node-fleet",
+        "Cluster": settings.cluster_id,
+        "Name": f"{settings.cluster_id} before {plan.target}",
+    }
+    try:
+        answer = ec2.create_snapshots(
+            InstanceSpecification={"InstanceId": target.services.ec2.server().instance_id},
+            Description=f"node-fleet {settings.cluster_id}: server with K3s {plan.server}, before {plan.target}",
+            TagSpecifications=[
+                {"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+            ],
+        )
+        ids = [str(one["SnapshotId"]) for one in answer["Snapshots"]]
+
+        def states() -> set[str]:
+            return {one["State"] for one in ec2.describe_snapshots(SnapshotIds=ids)["Snapshots"]}
+
+        if not ids or not _wait(clock, lambda: "pending" not in states(), BACKUP_SECONDS) or "error" in states():
+            text = f"the backup {', '.join(ids)} did not complete"
+            raise CommandError(text, hint="nothing was changed; look at the snapshot in EC2, and try again")
+    except (ClientError, BotoCoreError, NodeFleetError) as error:
+        hint = (
+            "nothing was changed; your credentials need ec2:CreateSnapshots, ec2:CreateTags and ec2:DescribeSnapshots"
+        )
+        raise CommandError(f"no backup of the server could be taken: {error}", hint=hint) from error
+    return ids
+
+
+def _pause(target: Target, plan: Plan, person: str) -> Pause | None:
+    """Pause scaling and wait until no run is in progress; None when someone has paused it already."""
+    state, clock = target.services.state, target.services.clock
+    now = clock.now()
+    order = None
+    if state.load().active_pause(now) is None:
+        order = Pause(reason=f"K3s upgrade to {plan.target}", by=person, since=now, until=now + PAUSE_SECONDS)
+        state.set_pause(order)
+
+    def is_idle() -> bool:
+        lease = state.load().lease
+        return lease is None or lease.expires_at <= clock.now()
+
+    if not _wait(clock, is_idle, RUN_SECONDS):
+        if order is not None:
+            state.clear_pause()
+        text = f"a run is still in progress after {span(RUN_SECONDS)}"
+        raise CommandError(
+            text, hint="the server was not changed; try again when it has ended", code=ExitCode.NOTHING_DONE
+        )
+    return order
+
+
+def _run(target: Target, plan: Plan) -> CommandResult:
+    """The upgrade on the server, to its end. An answer that SSM refuses for a moment is asked for again."""
+    server, clock = target.services.server, target.services.clock
+    parameters = {
+        "Mode": "upgrade",
+        "FromRelease": plan.server,
+        "ToRelease": plan.target,
+        "Checksum": plan.checksum,
+        "ExecutionTimeoutSeconds": str(COMMAND_SECONDS),
+    }
+    try:
+        command = server.send(DOCUMENT, parameters)
+    except NodeFleetError as error:
+        hint = "nothing was changed; node-fleet doctor checks the way to the server"
+        raise CommandError(f"the server cannot be upgraded: {error}", hint=hint) from error
+    last = CommandResult(status="no answer", command_id=command)
+
+    def has_ended() -> bool:
+        nonlocal last
+        try:
+            last = server.result(command)
+        except NodeFleetError:
+            return False
+        return last.final
+
+    _wait(clock, has_ended, COMMAND_SECONDS + 120)
+    return last
+
+
+def _wait(clock: Any, condition: Callable[[], bool], seconds: int) -> bool:
+    """Whether the condition holds within the time."""
+    until = clock.now() + seconds
+    while not condition():
+        if clock.now() >= until:
+            return False
+        clock.sleep(POLL_SECONDS)
+    return True

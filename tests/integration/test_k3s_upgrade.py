@@ -1,0 +1,239 @@
+"""The upgrade of K3s in the simulator: the server first, then the workers, and the way back; and the command itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cli import target as targets
+from cli.main import main
+from cli.output import ExitCode
+from simulator.aws.faults import FaultRule
+from simulator.scenario.files import load_scenario
+from simulator.scenario.model import Event
+from simulator.simulation import Simulation
+from tests.support.scenario_watch import FleetWatch, watched
+
+OLD, NEW = "v1.35.5+k3s1", "v1.36.2+k3s1"
+MINUTE = 60
+
+
+def versions(sim: Simulation) -> set[str]:
+    """Of the workers that run."""
+    machines = sim.cluster.state.machines.values()
+    return {one.k3s_version for one in machines if one.powered and one.role == "worker"}
+
+
+def launches(watch: FleetWatch) -> list[float]:
+    """Minutes of the scenario at which workers were launched."""
+    return sorted((at - watch.sim.scenario.start_at) / MINUTE for at in watch.launched.values())
+
+
+def never_fewer_and_never_newer(watch: FleetWatch) -> None:
+    start = watch.sim.scenario.worker_count
+    assert min(point.workers_usable for point in watch.sim.points) == start
+    assert max(point.workers_usable for point in watch.sim.points) <= start + 1
+    assert max(point.unschedulable_pods for point in watch.sim.points) == 0
+    assert watch.sim.cluster.kubelets.newer_joins == []
+    watch.checker.assert_only_safe_removals()
+
+
+def test_the_workers_wait_for_the_server_and_are_then_replaced_within_the_budget() -> None:
+    with watched("k3s-upgrade") as watch:
+        assert watch.sim.cluster.server_version == NEW and versions(watch.sim) == {NEW}
+        assert not set(watch.sim.starting_ids) & watch.workers
+        assert len(launches(watch)) == 6 and launches(watch)[0] > 15
+        never_fewer_and_never_newer(watch)
+
+
+@pytest.mark.whole
+def test_the_way_back_within_a_minor_version_takes_the_workers_first() -> None:
+    with watched("k3s-rollback") as watch:
+        assert watch.sim.cluster.server_version == OLD and versions(watch.sim) == {OLD}
+        times = launches(watch)
+        assert len(times) == 6 and times[2] < 50 < times[3] and times[5] < 100
+        never_fewer_and_never_newer(watch)
+
+
+# the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sim(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulation]:
+    """The scenario at minute 10: the new K3s is deployed, and the server has the old one."""
+    scenario = load_scenario("k3s-upgrade")
+    with Simulation(without_upgrade(scenario)) as made:
+        made.deployment.run_until(made.scenario.start_at + 10 * MINUTE)
+        monkeypatch.setattr("cli.target.simulated", lambda name, at: contextlib.nullcontext(local(made)))
+        yield made
+
+
+def without_upgrade(scenario: Any) -> Any:
+    return scenario.model_copy(update={"events": scenario.events[:1]})
+
+
+def local(sim: Simulation) -> targets.LocalTarget:
+    """What a command opens: its settings are those of the functions at that moment."""
+    return targets.LocalTarget(sim, "the simulator")
+
+
+def upgrade(*words: str) -> int:
+    return main(["upgrade", "--local", *words])
+
+
+def deploy(sim: Simulation, release: str) -> None:
+    sim.events.inject(Event.model_validate({"at": "0s", "do": "new_k3s", "k3s": release}))
+
+
+def pause_of(sim: Simulation) -> Any:
+    return local(sim).services.state.load().pause
+
+
+def snapshots(sim: Simulation) -> list[dict[str, Any]]:
+    client = sim.deployment.cloud.client("ec2")
+    return [
+        one
+        for one in client.describe_snapshots(OwnerIds=["self"])["Snapshots"]
+        if {"Key": "Project", "Value": "node-fleet"} in one.get("Tags", ())
+    ]
+
+
+def one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert upgrade("--dry-run") == ExitCode.OK
+    shown = one_line(capsys.readouterr().out)
+    for part in (
+        f"{OLD}, configured {NEW}",
+        f"6: 6 {OLD}",
+        "a worker is never newer than the server, and at most 3 minor versions older: kept",
+        "about 1 min; at most 10 min",
+        "6 workers replaced, one after the other, each when its replacement has been Ready for 180 s",
+        "at most 1 worker",
+    ):
+        assert part in shown
+    assert sim.cluster.server_version == OLD and not snapshots(sim) and pause_of(sim) is None
+
+
+def test_the_server_is_backed_up_upgraded_and_checked_while_scaling_is_paused(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert upgrade("--yes", "--json") == ExitCode.OK
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["server"], answer["target"], answer["replaced"]) == (OLD, NEW, 6)
+    assert answer["seconds_without_api"] == 20
+    assert answer["backup"] == [one["SnapshotId"] for one in snapshots(sim)] != []
+    assert sim.cluster.server_version == NEW and pause_of(sim) is None
+    state = local(sim).services
+    now = state.clock.now()
+    (event,) = [one for one in state.records.events(now - 3600, now + 1) if one.kind == "upgrade"]
+    assert f"upgraded the server, {OLD} to {NEW}" in event.data["text"]
+    sim.deployment.run_until(sim.deployment.clock.now() + 20 * MINUTE)
+    assert NEW in versions(sim) and sim.cluster.kubelets.newer_joins == []
+
+
+def test_without_confirmation_nothing_is_changed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    assert upgrade() == ExitCode.NOTHING_DONE
+    assert sim.cluster.server_version == OLD and not snapshots(sim)
+
+
+def test_a_second_upgrade_does_nothing(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert upgrade("--yes") == ExitCode.OK
+    assert upgrade("--yes") == ExitCode.NOTHING_DONE
+    assert f"the server runs {NEW} already" in one_line(capsys.readouterr().err)
+    assert len(snapshots(sim)) == 1
+
+
+@pytest.mark.parametrize(
+    ("release", "reason"),
+    [
+        ("v1.37.0+k3s1", "leaves out minor versions"),
+        ("v1.34.1+k3s1", "an earlier minor version than v1.35.5+k3s1"),
+        ("v1.35.4+k3s1", "v1.35.5+k3s1 is newer than v1.35.4+k3s1 of the server"),
+    ],
+)
+def test_a_release_that_breaks_the_rules_is_refused(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], release: str, reason: str
+) -> None:
+    deploy(sim, release)
+    for words in ((), ("--dry-run",), ("--yes",)):
+        assert upgrade(*words) == ExitCode.FAILED
+        found = capsys.readouterr()
+        assert reason in one_line(found.err) and "nothing was changed" in one_line(found.err)
+    assert sim.cluster.server_version == OLD and not snapshots(sim)
+
+
+def test_a_release_that_does_not_become_healthy_leaves_the_old_one_and_the_workers(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.events.inject(Event.model_validate({"at": "0s", "do": "broken_k3s", "k3s": NEW}))
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert f"{NEW} did not become healthy; {OLD} runs again, with the datastore as it was before" in text
+    assert "the backup is snap-" in text
+    assert sim.cluster.server_version == OLD and pause_of(sim) is None
+    sim.deployment.run_until(sim.deployment.clock.now() + 20 * MINUTE)
+    assert versions(sim) == {OLD}
+
+
+def test_a_binary_without_the_deployed_checksum_is_not_installed(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = sim.deployment.cloud.client("ssm")
+    name = "/node-fleet/node-fleet-prod/k3s"
+    client.put_parameter(Name=name, Value=f"{NEW} {'0' * 64}", Type="String", Overwrite=True)
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert "does not have its published checksum, or not the one that is pinned" in text
+    assert f"the server still runs {OLD}" in text
+    assert sim.cluster.server_version == OLD and pause_of(sim) is None
+
+
+def test_a_server_that_ssm_cannot_reach_is_named(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    sim.deployment.cloud.commands.lost.add(sim.deployment.server_id)
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert "the versions on the server cannot be read" in text and sim.deployment.server_id in text
+
+
+def test_an_api_that_does_not_answer_is_no_start_of_an_upgrade(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.shells[0].double.reachable = False
+    assert upgrade("--yes") == ExitCode.FAILED
+    assert "the API of the server does not list its nodes" in one_line(capsys.readouterr().err)
+    assert not snapshots(sim)
+
+
+def test_without_a_backup_nothing_is_changed(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    sim.deployment.cloud.faults.inject(FaultRule(operation="CreateSnapshots", code="UnauthorizedOperation"))
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert "no backup of the server could be taken" in text and "ec2:CreateSnapshots" in text
+    assert sim.cluster.server_version == OLD and pause_of(sim) is None
+
+
+def test_a_deployment_that_has_not_ended_is_no_basis(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    sim.deployment.resources.override_environment({"K3S_VERSION": "v1.36.4+k3s1"})
+    assert upgrade("--yes") == ExitCode.FAILED
+    assert "end the deployment first" in one_line(capsys.readouterr().err)
+
+
+def test_a_cluster_of_mode_attach_is_left_to_its_owner(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    sim.deployment.resources.override_environment({"K3S_VERSION": ""})
+    assert upgrade("--dry-run") == ExitCode.FAILED
+    assert "not node-fleet's (mode attach)" in one_line(capsys.readouterr().err)
+
+
+def test_a_pause_of_someone_else_stays(sim: Simulation) -> None:
+    sim.events.inject(Event.model_validate({"at": "0s", "do": "pause", "reason": "holiday", "for": "2h"}))
+    assert upgrade("--yes") == ExitCode.OK
+    assert pause_of(sim).reason == "holiday" and sim.cluster.server_version == NEW
