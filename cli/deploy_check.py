@@ -15,9 +15,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cdk_app.config import ClusterConfig, ConfigurationError
 from cli.configured import clusters_of, configured_clusters
 from cli.launch_template import image_problems, template_problems
+from node_fleet.adapters.clock import SystemClock
+from node_fleet.adapters.state_store import StateStore
+from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.instance_types import architecture_of
+from node_fleet.domain.model.k3s_version import deploy_problem
 
 Client = Callable[..., Any]
+K3S_RULES = "docs/upgrades.md has the rules; after each deployment: node-fleet upgrade"
 WHERE = "docs/deployment.md#settings-that-are-fixed describes what to do instead"
 
 
@@ -27,8 +32,19 @@ def refusals(cluster: ClusterConfig, client: Client) -> Iterator[str]:
         yield from _template_refusals(cluster, client("ec2"))
         return
     yield from changed_fixed_settings(cluster, client("cloudformation"))
+    yield from k3s_refusals(cluster, client("dynamodb"))
     for problem, fix in image_problems(client("ec2"), cluster.workers.image, cluster.settings.instance_types):
         yield f"clusters[{cluster.cluster_id}].workers.image: {problem}. Fix: {fix}"
+
+
+def k3s_refusals(cluster: ClusterConfig, dynamodb: Any) -> Iterator[str]:
+    """A release of K3s that the server, as the last run saw it, cannot be upgraded to. Without a record nothing."""
+    try:
+        memory = StateStore(dynamodb, cluster.settings, SystemClock()).load().memory
+    except StateStoreError:
+        return
+    if problem := deploy_problem(memory.roll_out.server_version, cluster.k3s_version):
+        yield f"clusters[{cluster.cluster_id}].k3s_version={cluster.k3s_version}: {problem}. {K3S_RULES}"
 
 
 def changed_fixed_settings(cluster: ClusterConfig, cloudformation: Any) -> Iterator[str]:

@@ -18,11 +18,12 @@ from cli.findings import Check, Finding, Verdict, report
 from cli.launch_template import template_finding
 from cli.observation import observe
 from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
-from cli.status import ago, short
+from cli.status import ago, short, worker_versions
 from cli.target import Deployed, JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import address_in
 from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.domain.model.k3s_version import skew_problem
 
 LATE_TICKS = 3
 AGENT_TOKEN = "file:///var/lib/rancher/k3s/server/agent-token"
@@ -66,6 +67,7 @@ def checks(target: Target, token_secret: str) -> Iterator[Check]:
     yield Check("Prometheus login", lambda: credentials(target), login)
     reach = f"allow port {settings.prometheus_port} from the functions to the server; check that Prometheus runs"
     yield Check("Prometheus queries", lambda: prometheus(target), reach)
+    yield Check("K3s versions", lambda: k3s_versions(target), reach)
     join = f"run on the server: sudo {put_secret(token_secret, AGENT_TOKEN)} --region {settings.region}"
     if token_secret:
         yield Check("join token", lambda: token(target, token_secret), join)
@@ -176,6 +178,24 @@ def prometheus(target: Target) -> Finding:
         saw = f"no value for {', '.join(snapshot.missing)}"
         return Finding(name=name, verdict=verdict, saw=saw, fix="see docs/cluster.md for what exports each series")
     return Finding(name=name, verdict="ok", saw=f"all answered, {len(snapshot.usable)} usable workers")
+
+
+def k3s_versions(target: Target) -> Finding:
+    """No worker is newer than the server or more than three minor versions older, and none waits for an upgrade."""
+    name, snapshot = "K3s versions", observe(target).snapshot
+    server = snapshot.server_version
+    if not server:
+        fix = "let Prometheus keep kube_node_info with its label kubelet_version"
+        return Finding(name=name, verdict="warn", saw="the version of the server is not known", fix=fix)
+    kubelets = {worker.instance_id: worker.kubelet_version for worker in snapshot.workers}
+    versions = worker_versions(target.services.ec2.instances(), kubelets)
+    wrong = [f"{one}: {problem}" for one, version in versions.items() if (problem := skew_problem(version, server))]
+    if wrong:
+        fix = "upgrade the server first (node-fleet upgrade), or replace these workers: node-fleet rotate"
+        return Finding(name=name, verdict="fail", saw="; ".join(wrong), fix=fix)
+    if snapshot.launch_hold:
+        return Finding(name=name, verdict="warn", saw=snapshot.launch_hold, fix="node-fleet upgrade --dry-run")
+    return Finding(name=name, verdict="ok", saw=f"server {server}, no worker is newer")
 
 
 def token(target: Target, name: str) -> Finding:

@@ -13,6 +13,7 @@ import pytest
 
 from cdk_app.components.machine_roles import AGENT_ACTIONS
 from cdk_app.config import read_clusters
+from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.stacks import cluster
 from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack, credit_specification
 from cdk_app.stacks.network import NetworkStack
@@ -106,8 +107,9 @@ def test_a_changed_ssm_script_or_dashboard_does_not_restart_the_server(
 
 
 def test_the_server_reads_the_location_of_the_dashboards_from_a_parameter(app: App) -> None:
-    (parameter,) = app.resources(STACK, "AWS::SSM::Parameter").values()
-    assert parameter["Name"] == f"/node-fleet/{NEW}/dashboards"
+    parameters = {p["Name"]: p for p in app.resources(STACK, "AWS::SSM::Parameter").values()}
+    assert parameters.keys() == {f"/node-fleet/{NEW}/dashboards", f"/node-fleet/{NEW}/k3s"}
+    parameter = parameters[f"/node-fleet/{NEW}/dashboards"]
     assert re.search(r"s3://.*\.zip", json.dumps(parameter["Value"]))
     script = (BUNDLE / "server/monitoring.sh").read_text(encoding="utf-8")
     assert "/node-fleet/$CLUSTER_ID/dashboards" in script
@@ -116,6 +118,20 @@ def test_the_server_reads_the_location_of_the_dashboards_from_a_parameter(app: A
     allowed = {str(s["Action"]): json.dumps(s["Resource"]) for s in policy["PolicyDocument"]["Statement"]}
     assert f"parameter/node-fleet/{NEW}/dashboards" in allowed["ssm:GetParameter"]
     assert allowed["s3:GetObject"].count(".zip") == 2
+
+
+def test_the_release_of_k3s_reaches_the_workers_by_user_data_and_the_server_by_a_parameter(app: App) -> None:
+    release, checksum = shipped_version(), checksums()[shipped_version()]
+    (value,) = [p["Value"] for p in app.resources(STACK, "AWS::SSM::Parameter").values() if p["Name"].endswith("/k3s")]
+    assert value == f"{release} {checksum}"
+    assert f'K3S_VERSION="{release}"\n' in text_of(workers(app)["UserData"])
+    assert f'K3S_SHA256_AMD64="{checksum}"\n' in text_of(workers(app)["UserData"])
+    assert release not in json.dumps(server(app)), "a new release must not restart the server"
+    script = (BUNDLE / "server/install_k3s.sh").read_text(encoding="utf-8")
+    assert "/node-fleet/$CLUSTER_ID/k3s" in script
+    policies = app.resources(STACK, "AWS::IAM::Policy").values()
+    (policy,) = [p for p in policies if p["PolicyName"].startswith("ServerRole")]
+    assert f"parameter/node-fleet/{NEW}/k3s" in json.dumps(policy)
 
 
 @pytest.mark.parametrize(

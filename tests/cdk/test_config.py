@@ -9,6 +9,7 @@ import pytest
 
 from cdk_app.config import ConfigurationError, read_clusters
 from cdk_app.endpoints import endpoint_names
+from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.synth import attach_context, project_context
 
 
@@ -214,3 +215,48 @@ def test_mode_new_is_accepted_in_every_other_region_of_the_table() -> None:
     assert len(others) == 22
     for region in others:
         assert read_clusters([{**cluster, "region": region}])[0].region == region
+
+
+CHECKSUM = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"k3s_version": "1.36"}, "k3s_version=1.36: expected a release of K3s such as v1.35.5+k3s1"),
+        ({"k3s_version": "v1.36.99+k3s1"}, "node-fleet ships no checksum of it: expected one of v1.35.5+k3s1, "),
+        ({"k3s_sha256_amd64": "abc"}, "k3s_sha256_amd64=abc: expected the SHA-256"),
+        ({"k3s_sha256_amd64": CHECKSUM}, "v1.35.5+k3s1 has another checksum, 267d18da"),
+    ],
+)
+def test_a_release_of_k3s_without_a_checksum_of_a_second_source_is_refused(
+    change: dict[str, str], problem: str
+) -> None:
+    (raw,) = project_context()["clusters"]
+    (found,) = problems_of([{**raw, **change}])
+    assert problem in found
+
+
+def test_a_release_of_k3s_with_its_checksum_is_accepted() -> None:
+    (raw,) = project_context()["clusters"]
+    (shipped,) = read_clusters([raw])
+    assert (shipped.k3s_version, shipped.k3s_checksum) == (shipped_version(), checksums()[shipped_version()])
+    for version, given in {"v1.36.99+k3s1": CHECKSUM, "v1.36.4+k3s1": checksums()["v1.36.4+k3s1"]}.items():
+        (cluster,) = read_clusters([{**raw, "k3s_version": version, "k3s_sha256_amd64": given}])
+        assert (cluster.k3s_version, cluster.k3s_checksum) == (version, given)
+    (known,) = read_clusters([{**raw, "k3s_version": "v1.36.4+k3s1"}])
+    assert known.k3s_checksum == checksums()["v1.36.4+k3s1"]
+
+
+@pytest.mark.parametrize("key", ["k3s_version", "k3s_sha256_amd64"])
+def test_the_k3s_of_an_attached_cluster_is_not_configured_here(key: str) -> None:
+    (raw,) = attach_context()["clusters"]
+    value = shipped_version() if key == "k3s_version" else checksums()[shipped_version()]
+    (found,) = problems_of([{**raw, key: value}])
+    assert f"{key} does not belong to mode attach" in found
+
+
+def test_the_release_beside_the_mode_is_no_setting() -> None:
+    (raw,) = project_context()["clusters"]
+    (found,) = problems_of([{**raw, "settings": {**raw["settings"], "k3s_version": "v1.36.4+k3s1"}}])
+    assert "k3s_version stands beside settings" in found

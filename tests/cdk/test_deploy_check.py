@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -13,9 +15,13 @@ from moto import mock_aws
 from cdk_app.config import ClusterConfig, read_clusters
 from cdk_app.synth import attach_context, project_context
 from cli import deploy_check, start
-from cli.deploy_check import changed_fixed_settings, main, refusals
+from cli.deploy_check import changed_fixed_settings, k3s_refusals, main, refusals
 from cli.doctor import fixed_settings
 from cli.launch_template import image_problems, template_problems
+from node_fleet.adapters.clock import SystemClock
+from node_fleet.adapters.state_store import StateStore
+from node_fleet.domain.model.memory import Memory, RollOut
+from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
 from tests.cdk.conftest import NEW, App
 
@@ -226,3 +232,36 @@ def test_the_start_script_runs_the_check_before_a_deployment_and_stops_when_it_r
     expected = [["-m", "cli.deploy_check", *words]] if checked else []
     assert commands == expected + ([] if checked and refused else [words])
     assert ended == (refused if checked else 0)
+
+
+@mock_aws
+@pytest.mark.parametrize(
+    ("server", "version", "reason"),
+    [
+        ("v1.34.9+k3s1", "v1.35.5+k3s1", ""),
+        ("v1.34.9+k3s1", "v1.36.2+k3s1", "v1.36.2+k3s1 leaves out minor versions"),
+        ("v1.36.2+k3s1", "v1.35.5+k3s1", ""),
+        ("", "v1.36.2+k3s1", ""),
+    ],
+)
+def test_a_release_of_k3s_that_leaves_out_a_minor_version_of_the_server_is_refused(
+    server: str, version: str, reason: str
+) -> None:
+    (raw,) = project_context()["clusters"]
+    (cluster,) = read_clusters([{**raw, "k3s_version": version}])
+    client = boto3.client("dynamodb", cluster.region)
+    assert not list(k3s_refusals(cluster, client)), "without a table"
+    client.create_table(
+        TableName=cluster.settings.state_table,
+        KeySchema=[{"AttributeName": "cluster_id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "cluster_id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    store = StateStore(client, cluster.settings, SystemClock())
+    run = Run(execution_id="e", trigger="manual", scheduled_at=0, started_at=int(time.time()))
+    held = replace(run, fence=store.acquire(run).state.fence)
+    store.release(held, Memory(roll_out=RollOut(server_version=server)))
+    found = list(k3s_refusals(cluster, client))
+    assert [reason in one for one in found] == ([True] if reason else [])
+    if found:
+        assert found[0].startswith(f"clusters[{NEW}].k3s_version={version}: ") and "node-fleet upgrade" in found[0]

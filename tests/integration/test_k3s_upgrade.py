@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli import target as targets
+from cli.doctor import k3s_versions
 from cli.main import main
 from cli.output import ExitCode
 from simulator.aws.faults import FaultRule
@@ -237,3 +238,21 @@ def test_a_pause_of_someone_else_stays(sim: Simulation) -> None:
     sim.events.inject(Event.model_validate({"at": "0s", "do": "pause", "reason": "holiday", "for": "2h"}))
     assert upgrade("--yes") == ExitCode.OK
     assert pause_of(sim).reason == "holiday" and sim.cluster.server_version == NEW
+
+
+# what doctor says ----------------------------------------------------------------------------------------------------
+
+
+def test_doctor_names_what_waits_and_a_worker_that_is_newer_than_the_server(sim: Simulation) -> None:
+    found = k3s_versions(local(sim))
+    assert found.verdict == "warn" and NEW in found.saw and found.fix == "node-fleet upgrade --dry-run"
+    worker = next(one for one in sim.cluster.state.machines.values() if one.role == "worker")
+    with sim.cluster.changing():
+        sim.cluster.kubelets.change_version(worker, NEW)
+    sim.deployment.run_until(sim.deployment.clock.now() + MINUTE)
+    found = k3s_versions(local(sim))
+    assert found.verdict == "fail" and found.saw == f"{worker.instance_id}: {NEW} is newer than {OLD} of the server"
+    assert upgrade("--yes") == ExitCode.OK
+    sim.deployment.run_until(sim.deployment.clock.now() + MINUTE)
+    found = k3s_versions(local(sim))
+    assert (found.verdict, found.saw) == ("ok", f"server {NEW}, no worker is newer")

@@ -83,7 +83,7 @@ class Launches:
     bootstrap_hash: str = setting("BOOTSTRAP_HASH", "")
     """The hash of the workers' bootstrap, set by the deployment in mode new; drift names it."""
     k3s_version: str = setting("K3S_VERSION", "")
-    """The version of K3s that the bootstrap installs, set by the deployment in mode new; drift names it."""
+    """The release of K3s that the bootstrap installs, which the deployment takes from k3s_version beside mode."""
     instance_requirements: InstanceRequirements | None = setting("INSTANCE_REQUIREMENTS", None)
     """Instead of instance_types: what a type must meet, as a JSON object. The deployment decides the list from it."""
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))

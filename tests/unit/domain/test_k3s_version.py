@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.k3s_version import (
+    deploy_problem,
     is_newer,
     lowest_version,
     minors_behind,
@@ -120,3 +121,21 @@ def test_minor_versions_are_counted_within_one_major_version() -> None:
     assert minors_behind("v1.33.9+k3s1", "v1.35.0+k3s1") == 2
     assert minors_behind("v1.36.0+k3s1", "v1.35.0+k3s1") == -1
     assert minors_behind("v1.33.9+k3s1", "v2.35.0+k3s1") == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("v1.36.9+k3s1", ""),
+        ("v1.37.0+k3s1", "leaves out minor versions"),
+        ("v2.35.5+k3s1", "leaves out minor versions"),
+        ("v1.34.1+k3s1", ""),
+        ("v1.32.0+k3s1", ""),
+        ("v1.31.9+k3s1", "more than 3 minor versions older"),
+        ("", ""),
+    ],
+)
+def test_a_deployment_names_a_version_that_the_server_or_its_workers_can_have(target: str, problem: str) -> None:
+    found = deploy_problem("v1.35.5+k3s1", target)
+    assert problem in found and bool(found) is bool(problem)
+    assert deploy_problem("", target) == ""

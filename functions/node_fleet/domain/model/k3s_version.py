@@ -66,6 +66,17 @@ def skew_problem(kubelet: str, server: str) -> str:
     return ""
 
 
+def deploy_problem(server: str, target: str) -> str:
+    """Why workers of the target can follow no upgrade of this server; empty when they can, or one is unknown.
+
+    An earlier version may be deployed: the way back takes the workers first.
+    """
+    one, wanted = parse_version(server), parse_version(target)
+    if one and wanted and (wanted.major != one.major or wanted.minor > one.minor + 1):
+        return f"{target} leaves out minor versions: K3s is upgraded one minor version at a time, {server} to the next"
+    return "" if is_newer(target, server) else skew_problem(target, server)
+
+
 def upgrade_problems(server: str, target: str, workers: dict[str, str]) -> list[str]:
     """Why the server must not change from its version to the target; empty when it may.
 
@@ -74,10 +85,8 @@ def upgrade_problems(server: str, target: str, workers: dict[str, str]) -> list[
     one, wanted = parse_version(server), parse_version(target)
     if one is None or wanted is None:
         return [f"the version {(server if one is None else target) or 'of the server'} cannot be read"]
-    if wanted.major != one.major or wanted.minor > one.minor + 1:
-        return [
-            f"{target} leaves out minor versions: K3s is upgraded one minor version at a time, {server} to the next"
-        ]
+    if problem := deploy_problem(server, target):
+        return [problem]
     if wanted.minor < one.minor:
         return [
             f"{target} is an earlier minor version than {server}: the datastore cannot go back, only a backup of that"
