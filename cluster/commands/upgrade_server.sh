@@ -74,6 +74,7 @@ seconds_without_api() {
 }
 
 # A script that ends early must leave neither the download nor a stopped server behind.
+# shellcheck disable=SC2317
 clean_up() {
   rm -f "$BINARY.new"
   if [ -n "$STOPPED_AT" ]; then systemctl start --no-block k3s; fi

@@ -22,6 +22,7 @@ read_release() {
   for ((attempt = 1; attempt <= 6; attempt++)); do
     if release="$(aws ssm get-parameter --region "$AWS_REGION" --name "$parameter" --query Parameter.Value --output text)" &&
       [[ "$release" =~ $form ]]; then
+      # shellcheck disable=SC2034
       K3S_VERSION="${BASH_REMATCH[1]}" K3S_SHA256_AMD64="${BASH_REMATCH[2]}"
       return 0
     fi

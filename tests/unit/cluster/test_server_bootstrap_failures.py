@@ -154,7 +154,7 @@ def test_a_flux_manifest_without_the_pinned_checksum_is_never_applied(run: Run, 
 
 @pytest.mark.parametrize(
     ("match", "reply"),
-    [("ssm get-parameter", DENIED), ("s3 cp .*dashboards.zip", DENIED)],
+    [("ssm get-parameter .*dashboards ", DENIED), ("s3 cp .*dashboards.zip", DENIED)],
     ids=["parameter", "archive"],
 )
 def test_dashboards_that_cannot_be_fetched_are_reported(run: Run, stubs: Stubs, match: str, reply: Reply) -> None:
