@@ -34,6 +34,8 @@ SHIPPED = {
     "image-rollout",
     "image-rollout-bad",
     "expiry-storm",
+    "k3s-upgrade",
+    "k3s-rollback",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 
@@ -82,6 +84,7 @@ def test_every_event_can_be_written_with_all_its_keys() -> None:
         "for": "5m", "workers": "1", "share_percent": "50", "notice": "2m", "az": "ap-southeast-1a", "how": "kubelet",
         "instance_type": "t3.small", "market": "spot", "kind": "spot", "limit": "4", "call": "RunInstances",
         "reason": "maintenance", "application": "shop/web", "load": "{constant: 3}", "image": "ami-new",
+        "k3s": "v1.36.2+k3s1",
     }  # fmt: skip
     lines = [
         f"  - {{at: 1m, do: {action}{''.join(f', {key}: {values[key]}' for key in keys)}}}"
