@@ -33,7 +33,10 @@ RUN_SECONDS = 300
 BACKUP_SECONDS = 3600
 POLL_SECONDS = 5.0
 USUAL_OUTAGE, LONGEST_OUTAGE = "about 1 min", "10 min"
-UNKNOWN = "the upgrade on the server continues if it had begun; see node-fleet upgrade --dry-run in some minutes"
+UNKNOWN = (
+    f"the upgrade on the server continues if it had begun, and scaling may stay paused for {PAUSE_SECONDS // 60} min; "
+    "see node-fleet upgrade --dry-run in some minutes"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -232,6 +235,8 @@ def _refuse_open_operation(target: Target) -> None:
 def perform(target: Target, plan: Plan) -> tuple[list[str], int]:
     """Take a backup, pause, upgrade the server, and end the pause. The ids of the backup, and the seconds without API.
 
+    The pause stays, and ends by itself, while it is unknown whether the upgrade has ended.
+
     Raises:
         CommandError: the server has its earlier release, or its state is unknown; the text says which.
     """
@@ -240,9 +245,11 @@ def perform(target: Target, plan: Plan) -> tuple[list[str], int]:
     order = _pause(target, plan, person)
     try:
         result = _run(target, plan)
-    finally:
-        if order is not None and services.state.load().pause == order:
-            services.state.clear_pause()
+    except CommandError:
+        _end_pause(target, order)
+        raise
+    if result.known:
+        _end_pause(target, order)
     now = services.clock.now()
     if result.word not in ("upgraded", "unchanged"):
         services.records.put_event("upgrade", now, {"text": f"{person}: K3s {plan.target} failed: {result.answer}"})
@@ -263,7 +270,7 @@ def _failure(plan: Plan, result: CommandResult, backup: list[str]) -> CommandErr
     if result.known:
         text = f"the server was not upgraded: {result.answer} {result.stderr.strip()[:300]}".rstrip()
         return CommandError(text, hint=f"the server still runs {plan.server}; {kept}")
-    text = f"the end of the upgrade is unknown: SSM status {result.status}"
+    text = f"the end of the upgrade is unknown: SSM status {result.status}; scaling stays paused for a while"
     return CommandError(text, hint=f"see node-fleet upgrade --dry-run, and journalctl -u k3s on the server; {kept}")
 
 
@@ -320,6 +327,13 @@ def _pause(target: Target, plan: Plan, person: str) -> Pause | None:
             text, hint="the server was not changed; try again when it has ended", code=ExitCode.NOTHING_DONE
         )
     return order
+
+
+def _end_pause(target: Target, order: Pause | None) -> None:
+    """End the command's own pause; one that someone has set meanwhile stays."""
+    state = target.services.state
+    if order is not None and state.load().pause == order:
+        state.clear_pause()
 
 
 def _run(target: Target, plan: Plan) -> CommandResult:

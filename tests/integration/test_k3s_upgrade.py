@@ -214,6 +214,21 @@ def test_an_api_that_does_not_answer_is_no_start_of_an_upgrade(
     assert not snapshots(sim)
 
 
+def test_an_upgrade_whose_end_is_unknown_leaves_scaling_paused(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.upgrade.back_up", lambda *_: sim.events.inject(ssm_down()) or ["snap-1"])
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert "the end of the upgrade is unknown: SSM status DeliveryTimedOut" in text and "the backup is snap-1" in text
+    assert sim.cluster.server_version == OLD
+    assert pause_of(sim).reason == f"K3s upgrade to {NEW}"
+
+
+def ssm_down() -> Event:
+    return Event.model_validate({"at": "0s", "do": "ssm_down"})
+
+
 def test_without_a_backup_nothing_is_changed(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
     sim.deployment.cloud.faults.inject(FaultRule(operation="CreateSnapshots", code="UnauthorizedOperation"))
     assert upgrade("--yes") == ExitCode.FAILED
