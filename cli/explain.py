@@ -104,6 +104,7 @@ def explain(
     with opening as target:
         if html is not None:
             write_page(last_execution(target) if about_now else target.execution(subject), html)
+            say(f"Page: {html}")
             return
         with working("reading the cluster" if about_now else "reading the recorded runs"):
             found = explain_now(target, subject) if about_now else explain_past(target, subject)
@@ -268,7 +269,6 @@ def write_page(execution: Execution, path: Path) -> None:
         path.write_text(render(execution_report(execution)), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}", hint="name another file with --html") from error
-    say(f"Page: {path}")
 
 
 def execution_report(execution: Execution) -> Report:

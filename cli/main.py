@@ -23,6 +23,7 @@ from cli import (
     preflight,
     rotate,
     status,
+    top,
     type_table,
     upgrade,
     windows,
@@ -33,6 +34,7 @@ from cli.output import CommandError, ExitCode, StoppedError, WrongUseError, refu
 COMMANDS = (
     demo.register,
     status.register,
+    top.register,
     explain.register,
     windows.register,
     operate.register,

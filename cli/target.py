@@ -78,6 +78,9 @@ class Target(Protocol):
     def client(self, service: str, region: str = "") -> Any:
         """A boto3 client; by default in the region of the cluster."""
 
+    def advance(self, seconds: float) -> bool:
+        """Let virtual time pass; False when the scenario is over. The time of a deployed cluster passes by itself."""
+
 
 @contextlib.contextmanager
 def open_target(
@@ -164,6 +167,9 @@ class Deployed:
 
     def call(self, work: Callable[[], Answer]) -> Answer:
         return work()
+
+    def advance(self, seconds: float) -> bool:
+        return True
 
     def client(self, service: str, region: str = "") -> Any:
         return self._session.client(service, region_name=region or None)
@@ -252,6 +258,12 @@ class LocalTarget:
 
     def client(self, service: str, region: str = "") -> Any:
         return self._simulation.deployment.cloud.client(service)
+
+    def advance(self, seconds: float) -> bool:
+        scenario = self._simulation.scenario
+        until = min(self.clock.now() + seconds, scenario.start_at + scenario.duration_seconds)
+        self._simulation.deployment.run_until(until)
+        return bool(until < scenario.start_at + scenario.duration_seconds)
 
     def start(self, name: str, data: dict[str, Any]) -> str:
         deployment = self._simulation.deployment

@@ -1,4 +1,4 @@
-"""Takes the pictures of the pages in docs/screenshots with a real browser: the demo's report and a back-test.
+"""Takes the pictures in docs/screenshots: the demo's report and a back-test in a real browser, and `top`.
 
     python -m tools.screenshots
 
@@ -7,15 +7,24 @@ It needs Chromium (Debian: chromium) and runs both commands that write the pages
 
 from __future__ import annotations
 
+import io
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "screenshots"
+TOP_WIDTHS, TOP_AT = (80, 120), "13m30s"
 TRACE = ROOT / "tests" / "fixtures" / "day_and_night.csv"
 
 
@@ -68,9 +77,28 @@ def take(shot: Shot, pages: Path, into: Path) -> Path:
     return path
 
 
+def take_top(widths: Sequence[int], into: Path) -> list[Path]:
+    """Draw the screen of `top --local` in terminals of these widths."""
+    own_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # loads none from elsewhere
+    paths = []
+    for width in widths:
+        size = {"COLUMNS": str(width), "LINES": "24", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+        command = [sys.executable, "-m", "cli.main", "top", "--local", "--at", TOP_AT, "--once"]
+        screen = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **size}, check=True, capture_output=True, text=True
+        ).stdout
+        stage = Console(record=True, width=width, file=io.StringIO())
+        stage.print(Text.from_ansi(screen.rstrip()))
+        paths.append(into / f"top-{width}.svg")
+        stage.save_svg(str(paths[-1]), title="node-fleet top --local", unique_id="top", code_format=own_fonts)
+    return paths
+
+
 def main() -> None:
     """Take every picture."""
     FOLDER.mkdir(exist_ok=True)
+    for path in take_top(TOP_WIDTHS, FOLDER):
+        print(f"written: {path.relative_to(ROOT)}")
     with tempfile.TemporaryDirectory() as folder:
         pages = Path(folder)
         write_pages(pages)

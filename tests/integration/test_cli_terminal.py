@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,41 @@ def test_ctrl_c_ends_a_simulation_at_once_and_leaves_a_usable_terminal(desk: Ter
     assert "Traceback" not in shown
     desk.command("echo still here")
     desk.wait_for(r"^still here")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_top_shows_the_fleet_while_it_changes_and_obeys_its_keys(width: int, tmp_path: Path) -> None:
+    (tmp_path / "small-rush.yaml").write_text(SCENARIO.replace("duration: 12m", "duration: 7m"))
+    with terminal(f"top-{width}", tmp_path, width=width, height=30) as screen:
+        screen.wait_for(r"^> ")
+        screen.command("node-fleet top --local --scenario small-rush.yaml --at 3m --speed 30")
+        shown = screen.wait_for(r"^i-\w{17} .* ready")
+        assert bool(re.search(r"an hour +state", shown)) == (width == 120)
+        assert len([line for line in shown.splitlines() if re.match(r"i-\w{17} ", line)]) == 2
+        screen.wait_for(r"^i-\w{17} .* joining", limit_seconds=120)
+        screen.press("Space")
+        paused = screen.wait_for(r"^paused; ")
+        screen.press("e")
+        assert "Evidence" in screen.wait_for(r"^any key goes back")
+        screen.press("x")
+        again = screen.wait_for(r"^paused; ")
+        assert clock_on(again) == clock_on(paused), "virtual time stood still"
+        screen.press("r")
+        screen.wait_for(r"\.html is written")
+        assert [path.suffix for path in tmp_path.glob("*.html")] == [".html"]
+        screen.press("Space")
+        screen.wait_for(r"^paused; the scenario has ended", limit_seconds=240)
+        screen.press("q")
+        screen.wait_for(r"^code=0")
+
+
+def test_top_prints_its_picture_once_into_a_pipe(desk: Terminal) -> None:
+    desk.command("node-fleet top --local --scenario small-rush.yaml --at 4m | cat")
+    shown = desk.wait_for(r"code=0")
+    assert "q leaves" not in shown and re.search(r"^i-\w{17} ", shown, re.MULTILINE)
+
+
+def clock_on(screen: str) -> str:
+    found = re.search(r"(\d\d:\d\d:\d\d) UTC", screen)
+    assert found
+    return found[1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from pathlib import Path
+from xml.etree import ElementTree
 
 from simulator.report.page import render
 from tests.support.browser import programs
 from tests.support.report_pages import report
-from tools.screenshots import FOLDER, SHOTS, Shot, take
+from tools.screenshots import FOLDER, SHOTS, TOP_WIDTHS, Shot, take, take_top
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +29,25 @@ def test_every_picture_is_there_in_its_size_and_a_document_shows_it() -> None:
     for shot in SHOTS:
         assert size_of(FOLDER / f"{shot.name}.png") == (shot.width, shot.height)
         assert f"screenshots/{shot.name}.png" in shown, f"no document shows {shot.name}"
+
+
+def test_the_screen_of_top_is_drawn_for_both_widths_and_a_document_shows_it(tmp_path: Path) -> None:
+    shown = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for drawn in take_top(TOP_WIDTHS, tmp_path):
+        assert f"screenshots/{drawn.name}" in shown
+        kept, today = (texts_of(path) for path in (FOLDER / drawn.name, drawn))
+        for word in ("worker", "market", "pending pods", "last decision", "ready", "joining"):
+            assert any(word in text for text in kept) and any(word in text for text in today), word
+        assert any("an hour" in text and "state" in text for text in kept) == (drawn.stem == "top-120")
+
+
+def texts_of(drawing: Path) -> list[str]:
+    """The texts of an SVG file, line by line."""
+    root = ElementTree.parse(drawing).getroot()
+    lines = defaultdict[str, str](str)
+    for element in root.iter("{http://www.w3.org/2000/svg}text"):
+        lines[element.get("y", "")] += element.text or ""
+    return [line.replace("\xa0", " ") for line in lines.values()]
 
 
 def test_a_picture_of_a_page_is_taken_in_the_light_and_in_the_dark(tmp_path: Path) -> None:

@@ -1,0 +1,177 @@
+"""top: what each worker's state says, which pods wait, and a screen that fits the terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.status import ClusterStatus
+from cli.top import WIDE, picture, states_of, worker_rows
+from node_fleet.adapters.records import Event
+from node_fleet.domain.model.fleet_state import FleetState, Notice, Protection
+from node_fleet.domain.model.memory import BackOff, Memory, Replacement, RollOut
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.snapshot import PodShape, Snapshot
+from node_fleet.payload import to_payload
+from node_fleet.settings import Settings
+from tests.support.handlers.fakes import NOW, A, B, C, aside, instance, scale_down, worker
+from tests.support.launches import slot
+
+
+def seen(**changes: Any) -> Snapshot:
+    workers = tuple(worker(i, cpu_percent=41.7, memory_used_mib=500, memory_total_mib=2000, pods=7) for i in (A, B))
+    fields: dict[str, Any] = {"at": NOW - 60, "source": "live", "pending": (), "workers": workers, **changes}
+    return Snapshot(**fields)
+
+
+def status_of(snapshot: Snapshot | None = None, ids: tuple[str, ...] = (A, B), **state: Any) -> ClusterStatus:
+    data = {"snapshot": to_payload(snapshot or seen()), "decision": {"sentence": "idle -> no change"}}
+    return ClusterStatus(
+        place="here, after 14m",
+        now=NOW,
+        state=FleetState(cluster_id="c", **state),
+        instances=tuple(instance(one) for one in ids),
+        last=Event(kind="decision", at=NOW - 60, key="run-1", data=data),
+        settings=Settings(),
+    )
+
+
+def screen(found: ClusterStatus, width: int = 120, height: int = 30) -> list[str]:
+    stage = Console(width=width, height=height, file=io.StringIO(), color_system=None)
+    stage.print(picture(found, width, height))
+    shown: str = stage.file.getvalue()  # type: ignore[attr-defined]
+    return shown.splitlines()
+
+
+def failed(instance_id: str, until: int) -> Memory:
+    """The memory after the worker's drain has failed."""
+    return Memory(back_offs=(BackOff(key=f"node:{instance_id}", failures=1, until=until),))
+
+
+def launching(instance_id: str) -> Operation:
+    return Operation(
+        operation_id="up-1", kind="scale_up", phase="verify", started_at=NOW, requested=1, reason="x",
+        execution_id="run-1", slots=(slot(1, outcome="launched", instance_id=instance_id),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({}, ["ready"]),
+        ({"operation": scale_down("selected")}, ["to be drained"]),
+        ({"operation": scale_down("draining")}, ["draining"]),
+        ({"operation": scale_down("terminating")}, ["terminating"]),
+        ({"operation": scale_down("skipped")}, ["ready"]),
+        ({"operation": scale_down("undone")}, ["ready"]),
+        ({"set_aside": (aside(A),)}, ["ready", "set aside"]),
+        ({"memory": failed(A, NOW + 1)}, ["ready", "in back-off for 1 s"]),
+        ({"memory": failed(A, NOW)}, ["ready"]),
+        ({"memory": failed(B, NOW + 9)}, ["ready"]),
+        (
+            {"memory": Memory(roll_out=RollOut(current=Replacement(worker=B, reason="drifted", replacement=A)))},
+            ["ready", "replacement"],
+        ),
+        ({"operation": launching(A)}, ["joining"]),
+        ({"operation": launching(B)}, ["ready"]),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_worker_names_its_phase_and_everything_that_holds_for_it(
+    state: dict[str, Any], words: list[str]
+) -> None:
+    found = status_of(**state)
+    assert states_of(found, found.instances[0], worker(A)) == words
+
+
+@pytest.mark.parametrize(
+    ("phase", "ec2_state", "words"),
+    [
+        ("usable", "running", ["ready"]),
+        ("not_ready", "running", ["NotReady"]),
+        ("cordoned", "running", ["cordoned"]),
+        ("unjoined", "running", ["did not join"]),
+        ("usable", "shutting-down", ["shutting-down"]),
+        ("usable", "pending", ["joining"]),
+    ],
+)
+def test_the_phase_is_that_of_the_last_run_unless_ec2_says_otherwise(
+    phase: Any, ec2_state: str, words: list[str]
+) -> None:
+    found = status_of()
+    assert states_of(found, replace(found.instances[0], state=ec2_state), worker(A, phase=phase)) == words
+
+
+def test_a_worker_that_no_run_has_seen_joins_and_has_no_figures() -> None:
+    (_, _, row) = worker_rows(status_of(ids=(A, B, C)), seen())
+    assert (row.instance_id, row.cpu, row.memory, row.pods, row.state) == (C, "", "", "", "joining")
+    assert row.price.startswith("$0.0"), "the price without CPU credits"
+
+
+def test_a_worker_is_shown_with_its_figures_and_its_price() -> None:
+    row = worker_rows(status_of(), seen())[0]
+    assert (row.cpu, row.memory, row.pods, row.market, row.instance_type) == ("42 %", "25 %", "7", "spot", "t3.small")
+    assert row.price.startswith("$0.0") and row.age == "83 min"
+
+
+def test_an_expired_a_noticed_and_a_protected_worker_are_named_so() -> None:
+    notice = Notice(instance_id=A, kind="spot", at=NOW)
+    protection = Protection(instance_id=A, by="ana", since=NOW, until=NOW + 1, reason="")
+    found = status_of(notices=(notice,), protections=(protection,))
+    found = replace(found, settings=Settings(expire_after_seconds=3600))
+    assert states_of(found, found.instances[0], worker(A)) == ["ready", "spot notice", "protected", "expired"]
+    over = replace(found, now=NOW + 1, settings=Settings())
+    assert states_of(over, over.instances[0], worker(A)) == ["ready", "spot notice"]
+
+
+def test_a_drifted_worker_is_named_so() -> None:
+    found = status_of()
+    found = replace(found, settings=Settings(subnets=("zone-b=subnet-b",)))
+    assert states_of(found, replace(found.instances[0], subnet_id="subnet-a"), worker(A)) == ["ready", "drifted"]
+
+
+def pending(count: int, example: str, oldest: int) -> PodShape:
+    return PodShape(cpu_milli=500, memory_mib=256, count=count, oldest_seconds=oldest, example=example)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        (None, "not known"),
+        ((), "none (60 s ago)"),
+        ((pending(3, "shop/web-1", 95),), "3 (60 s ago), the oldest waits for 95 s: 3 x 500m/256Mi shop/web-1"),
+        (
+            tuple(pending(1, f"shop/p{n}", 10 * n) for n in range(5)),
+            "5 (60 s ago), the oldest waits for 40 s: 1 x 500m/256Mi shop/p0, 1 x 500m/256Mi shop/p1, 1 x 500m/256Mi"
+            " shop/p2, and 2 other shapes",
+        ),
+    ],
+)
+def test_the_pods_that_wait_are_named_with_their_number_and_age(shapes: Any, text: str) -> None:
+    shown = screen(status_of(seen(pending=shapes)), width=300)
+    (line,) = [line for line in shown if line.startswith("pending pods")]
+    assert line.removeprefix("pending pods").strip() == text
+
+
+def test_without_a_recorded_run_the_workers_are_shown_all_the_same() -> None:
+    shown = screen(replace(status_of(), last=None))
+    assert any(line.startswith("pending pods   not known") for line in shown)
+    assert sum(line.startswith("i-") for line in shown) == 2
+
+
+@pytest.mark.parametrize("width", [80, WIDE - 1, WIDE, 200])
+@pytest.mark.parametrize(("workers", "height"), [(0, 24), (2, 24), (100, 24), (100, 60), (10, 5)])
+def test_the_screen_fits_the_terminal_and_says_how_many_workers_it_leaves_out(
+    width: int, workers: int, height: int
+) -> None:
+    ids = tuple(f"i-{n:017x}" for n in range(1, workers + 1))
+    shown = screen(status_of(ids=ids), width=width, height=height)
+    listed = sum(line.startswith("i-") for line in shown)
+    assert max(map(len, shown)) <= width and len(shown) <= max(height, 15)
+    assert any("an hour" in line for line in shown if line.startswith("worker ")) == (width >= WIDE and workers > 0)
+    assert any("no worker runs" in line for line in shown) == (workers == 0)
+    left = f"and {workers - listed} more workers" if listed < workers else None
+    assert (left in shown) if left else not any("more worker" in line for line in shown)
