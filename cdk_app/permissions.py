@@ -64,7 +64,13 @@ LIST_VOLUMES = Grant(("ec2:DescribeVolumes",), "anything", "finds volumes of the
 READ_PROMETHEUS_PASSWORD = Grant(
     ("secretsmanager:GetSecretValue",), "prometheus_secret", "Prometheus requires a password"
 )
-READ_SLACK_WEBHOOK = Grant(("secretsmanager:GetSecretValue",), "slack_secret", "the address of the webhook is a secret")
+READ_SLACK_SECRET = Grant(
+    ("secretsmanager:GetSecretValue",), "slack_secret", "the address of the webhook or the token of the bot is a secret"
+)
+INCIDENT_THREADS = (
+    Grant(("dynamodb:GetItem",), "events_table", "finds the thread of an incident in Slack", condition=OWN),
+    Grant(("dynamodb:PutItem",), "events_table", "remembers the thread of an incident in Slack", condition=OWN),
+)
 PUBLISH_MESSAGE = (
     Grant(("sns:Publish",), "topic", "publishes the message of a run"),
     Grant(
@@ -77,7 +83,7 @@ PUBLISH_MESSAGE = (
 )
 """The second one only where the topics have a key."""
 PUBLISH_FAILURE = Grant(
-    ("sns:Publish",), "topic", "Lambda publishes the event when the last retry has failed", by_aws=True
+    ("sns:Publish",), "messages_topic", "Lambda publishes the event when the last retry has failed", by_aws=True
 )
 START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the workflow")
 READ_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads the outcome of a command")
@@ -238,6 +244,6 @@ NEEDS: dict[str, FunctionNeeds] = {
         timeout_seconds=120,
     ),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
-    "SlackMessage": FunctionNeeds((READ_SLACK_WEBHOOK,)),
+    "SlackMessage": FunctionNeeds((READ_SLACK_SECRET, *INCIDENT_THREADS)),
     "WeeklyReport": FunctionNeeds((READ_EVENTS, LIST_VOLUMES, *PUBLISH_MESSAGE), timeout_seconds=120),
 }

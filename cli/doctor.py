@@ -21,7 +21,7 @@ from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
 from cli.status import ago, short, worker_versions
 from cli.target import Deployed, JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
-from node_fleet.adapters.slack import address_in
+from node_fleet.adapters.slack import access_in
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.k3s_version import skew_problem
 
@@ -205,11 +205,11 @@ def token(target: Target, name: str) -> Finding:
 
 
 def slack(target: Target) -> Finding:
-    """Without a webhook there are no Slack messages; scaling is not affected."""
+    """Without a webhook or a bot token there are no Slack messages; scaling is not affected."""
     name = target.services.settings.slack_secret
     fix = f"write the URL https://hooks.slack.com/... to FILE: {put_secret(name)}"
     try:
-        address_in(target.services.secrets.text(name))
+        access_in(target.services.secrets.text(name))
     except (SecretError, NodeFleetError) as error:
         return Finding(name="Slack webhook", verdict="warn", saw=str(error), fix=fix)
     return Finding(name="Slack webhook", verdict="ok", saw=name)

@@ -15,7 +15,7 @@ from pathlib import Path
 from cdk_app.alarms import ALARMS, AlarmRule
 from cdk_app.permissions import NEEDS, Grant
 from cdk_app.workflow import ROOT, definitions, handlers
-from node_fleet.domain.notify.incidents import ALERTS, ERRORS
+from node_fleet.domain.notify.incidents import ALERTS, ERRORS, OF_ALARM
 from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
 from node_fleet.settings import Settings, spec_of
 from node_fleet.settings.parsing import written
@@ -71,6 +71,7 @@ def _block(name: str) -> str:
     tables = {
         "permissions": _permissions,
         "incidents": _incidents,
+        "incident-alarms": _incident_alarms,
         "refusals": _refusals,
         "settings": settings_tables,
         "bills": bills,
@@ -107,6 +108,12 @@ def _incidents() -> str:
     return _table(
         ("name", "kind", "severity", "meaning and consequence", "next automatic step", "what you can do"), rows
     )
+
+
+def _incident_alarms() -> str:
+    """The incident that each alarm belongs to."""
+    rows = [(r.name, OF_ALARM.get(r.name, "its own"), r.severity) for r in ALARMS]
+    return _table(("alarm", "incident", "severity"), rows)
 
 
 def _condition(rule: AlarmRule) -> str:

@@ -40,7 +40,7 @@ class FleetResources:
     config: ClusterConfig
     stack: cdk.Stack
     tables: FleetTables
-    topic_arn: str
+    topic_arns: list[str]
     topic_key_arn: str | None
     facts: ClusterFacts
 
@@ -62,7 +62,8 @@ class FleetResources:
             "state_table": [self.tables.state.table_arn],
             "history_table": [self.tables.history.table_arn],
             "events_table": [self.tables.events.table_arn],
-            "topic": [self.topic_arn],
+            "topic": self.topic_arns,
+            "messages_topic": self.topic_arns[:1],
             "topic_key": [self.topic_key_arn] if self.topic_key_arn else [],
             "autoscaler": [self.autoscaler_arn],
             "prometheus_secret": [secret_arn(self.stack, settings.prometheus_secret)],

@@ -113,7 +113,7 @@ class AutoscalerStack(cdk.Stack):
             config=self.config,
             stack=self,
             tables=self.tables,
-            topic_arn=self.topics.messages.topic_arn,
+            topic_arns=self.topics.publish_arns,
             topic_key_arn=self.topics.key.key_arn if self.topics.key else None,
             facts=self.facts,
         )
@@ -145,7 +145,8 @@ class AutoscalerStack(cdk.Stack):
         environment.pop("AWS_REGION", None)
         return {
             **environment,
-            "SNS_TOPIC_ARN": resources.topic_arn,
+            "SNS_TOPIC_ARN": self.topics.messages.topic_arn,
+            **({"ALERT_TOPIC_CRITICAL": self.topics.critical.topic_arn} if self.topics.critical else {}),
             "ALERT_TOPIC_ARN": self.topics.alerts.topic_arn,
             "STATE_MACHINE_ARN": resources.autoscaler_arn,
             "LAUNCH_TEMPLATE_ID": self.facts.launch_template_id,

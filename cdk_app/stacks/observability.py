@@ -34,13 +34,15 @@ class ObservabilityStack(cdk.Stack):
         cdk.CrossStackReferences.of(self).consume(cdk.ReferenceStrength.WEAK)
         self.config = config
         self.autoscaler = autoscaler
-        notify = actions.SnsAction(autoscaler.topics.messages)
-        self.alarms = {rule.name: self._alarm(rule, notify) for rule in ALARMS}
+        topics = autoscaler.topics
+        notify = [actions.SnsAction(topics.messages)]
+        page = [*notify, *([actions.SnsAction(topics.critical)] if topics.critical else [])]
+        self.alarms = {rule.name: self._alarm(rule, page if rule.severity == "critical" else notify) for rule in ALARMS}
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=config.cluster_id)
         for row in rows(config, autoscaler.state_machines, list(self.alarms.values())):
             dashboard.add_widgets(*row)
 
-    def _alarm(self, rule: AlarmRule, notify: actions.SnsAction) -> cloudwatch.Alarm:
+    def _alarm(self, rule: AlarmRule, receivers: list[actions.SnsAction]) -> cloudwatch.Alarm:
         settings = self.config.settings
         alarm = cloudwatch.Alarm(
             self,
@@ -54,8 +56,8 @@ class ObservabilityStack(cdk.Stack):
             datapoints_to_alarm=rule.periods,
             treat_missing_data=rule.missing,
         )
-        alarm.add_alarm_action(notify)
-        alarm.add_ok_action(notify)
+        alarm.add_alarm_action(*receivers)
+        alarm.add_ok_action(*receivers)
         return alarm
 
     def _metric(self, rule: AlarmRule) -> cloudwatch.IMetric:

@@ -101,7 +101,7 @@ def _begin(services: Services, announcement: Announcement, instance: Instance, p
     if planned.path == "wait":
         text = waiting_sentence(planned, announcement.deadline)
         message = interruption_message(planned, services.settings.cluster_id, text, ())
-        services.publisher.publish(planned.why, to_payload(message))
+        services.publisher.publish(message)
     if planned.path != "respond":
         return planned
     placement, now = placement_from(services.settings), services.clock.now()

@@ -22,6 +22,7 @@ from node_fleet.domain.model.errors import (
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, cordons_to_undo, given_up, may_close
 from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.notify.incident_state import incident_keys
 from node_fleet.domain.notify.message import Message, Outcome
 from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.domain.scale_up.launch import reservations_to_release
@@ -102,8 +103,9 @@ def _report(services: Services, dead: str, alerts: tuple[Alert, ...]) -> None:
             execution_id=dead,
             trigger="clean-up",
             alerts=alerts,
+            incidents=incident_keys((alert,)),
         )
-        services.publisher.publish(alert.text, to_payload(message))
+        services.publisher.publish(message)
 
 
 def _close(services: Services, run: Run, operation: Operation) -> str:

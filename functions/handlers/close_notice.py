@@ -8,7 +8,7 @@ from node_fleet.domain.interruption.closing import closing_alerts, closing_sente
 from node_fleet.domain.interruption.response import Interruption, interruption_message
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.lost_volumes import LostVolume
-from node_fleet.payload import take, to_payload
+from node_fleet.payload import take
 from node_fleet.services import Services, load_services
 
 
@@ -28,14 +28,20 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         volumes = ()
     alerts = closing_alerts(interruption, status, text, failed=failure is not None, volumes=volumes)
     is_kept = failure is not None or status == "kept"
+    is_open = interruption.path == "respond" or _has_notice(services, interruption)
     if not is_kept:
         _lift(services, interruption)
     data = {"interruption": event["interruption"], "settle": settle, "text": text}
     services.records.put_event("interruption_end", services.clock.now(), data, key=interruption.event_key)
-    if alerts:
-        message = interruption_message(interruption, services.settings.cluster_id, text, alerts)
-        services.publisher.publish(interruption.why, to_payload(message))
+    if alerts or is_open:
+        cluster_id = services.settings.cluster_id
+        services.publisher.publish(interruption_message(interruption, cluster_id, text, alerts, is_end=not is_kept))
     return {"status": "kept" if is_kept else "closed", "sentence": text}
+
+
+def _has_notice(services: Services, interruption: Interruption) -> bool:
+    """Whether an execution has reported a notice of this worker: its end belongs to that incident."""
+    return services.state.load().notice_of(interruption.instance_id) is not None
 
 
 def _lift(services: Services, interruption: Interruption) -> None:

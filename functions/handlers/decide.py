@@ -7,9 +7,10 @@ from typing import Any
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.incident_state import EndedIncident, ended_incidents
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.logs import logger
-from node_fleet.payload import from_payload, packed, to_payload
+from node_fleet.payload import from_payload, packed, take, to_payload
 from node_fleet.services import load_services
 
 LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
@@ -20,8 +21,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     The time is the snapshot's, so a retry decides the same.
 
-    `memory_before` keeps the old memory, packed, in the record: with it the decision can be repeated. notify: also true
-    when an earlier round or the lock left notes, so that no note is lost.
+    `memory_before` keeps the old memory, packed, in the record: with it the decision can be repeated. `ended`: the
+    incidents that are over. notify: also true when an earlier round or the lock left notes, so that no note is lost.
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
@@ -34,6 +35,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    notify = decision.notify or bool(event.get("notes"))
+    ended, alerted = ended_incidents(
+        memory.alerted, decision.memory.alerted, snapshot, settings.policy().alert_quiet_seconds
+    )
+    notify = decision.notify or bool(event.get("notes")) or bool(ended)
     answer = {**event, "decision": shown, "notify": notify, "dead_nodes": bool(snapshot.dead_nodes)}
-    return {**answer, "memory": after, "memory_before": packed(event["memory"])}
+    if ended:
+        earlier = take(event, "ended", tuple[EndedIncident, ...], default=())
+        answer["ended"] = to_payload((*earlier, *ended))
+    return {**answer, "memory": {**after, "alerted": alerted}, "memory_before": packed(event["memory"])}

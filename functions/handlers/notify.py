@@ -1,41 +1,73 @@
-"""Notify: publishes one message for the run, then has the server write its Events and the status.
+"""Notify: publishes the run's news and the ends of incidents, then has the server write its Events and the status.
+
+A run that only repeats known incidents has no news.
 
 The state machine catches its errors, so the run's result stands.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.cluster_report import send_report
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.cluster_report import run_report
-from node_fleet.domain.notify.message import Message, Outcome, compose, plain_failure
+from node_fleet.domain.notify.incident_state import EndedIncident, News, news_of, remembered
+from node_fleet.domain.notify.message import Message, Outcome, compose, end_message, plain_failure
 from node_fleet.logs import logger
-from node_fleet.payload import known, put, take, to_payload
-from node_fleet.services import load_services
+from node_fleet.payload import known, put, take
+from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Publish the message; return the payload with its failure in plain words."""
+    """Publish the messages; return the payload with its failure in plain words, and the incidents in its memory."""
     services = load_services()
-    message = message_of(event, services.settings)
+    message, memory = message_of(event, services.settings), known(event, "memory", Memory)
+    news = _news(event, memory, services)
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
     logger.info(
         message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id
     )
-    services.publisher.publish(message.what, to_payload(message))
+    ended = [one for one in known(event, "ended", tuple[EndedIncident, ...]) or () if one.key not in news.keys]
+    if _is_worth_sending(event, news, has_ended=bool(ended)):
+        services.publisher.publish(message)
+    for one in ended:
+        services.publisher.publish(end_message(one, message.cluster_id, message.execution_id))
+    now, error = services.clock.now(), event.get("failure", {}).get("Error", "")
+    if memory is not None and news.keys:
+        event = put(event, memory=replace(memory, alerted=remembered(memory.alerted, news.keys, error, now)))
     answer = put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
     if not take(event, "run", Run).dry_run:
         snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
-        now = services.clock.now()
         report = run_report(message, at=now, snapshot=snapshot, operation=operation, failure=answer.get("failure"))
         send_report(services.server, report)
     return answer
+
+
+def _news(event: dict[str, Any], memory: Memory | None, services: Services) -> News:
+    return news_of(
+        _alerts(event.get("decision", {})),
+        _alerts(event),
+        event.get("failure", {}).get("Error", ""),
+        alerted=memory.alerted if memory else {},
+        started_at=take(event, "run", Run).started_at,
+        now=services.clock.now(),
+        quiet_seconds=services.settings.alert_quiet_seconds,
+    )
+
+
+def _is_worth_sending(event: dict[str, Any], news: News, *, has_ended: bool) -> bool:
+    """False when the run only repeats known incidents, or has nothing to report but the end of others."""
+    changed = event.get("outcome", {}).get("kind") in ("scaled_up", "scaled_down", "dry_run")
+    if changed or news.is_new:
+        return True
+    return not (news.keys or (has_ended and not event.get("outcome") and not event.get("notes")))
 
 
 def message_of(event: dict[str, Any], settings: Settings) -> Message:

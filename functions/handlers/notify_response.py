@@ -12,7 +12,7 @@ from node_fleet.domain.interruption.response import (
     interruption_message,
     response_sentence,
 )
-from node_fleet.payload import take, to_payload
+from node_fleet.payload import take
 from node_fleet.services import load_services
 
 
@@ -26,7 +26,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     data = {"interruption": event["interruption"], **response, "text": text}
     services.records.put_event("interruption", interruption.at, data, key=interruption.event_key)
     message = interruption_message(interruption, services.settings.cluster_id, text, alerts)
-    services.publisher.publish(interruption.why, to_payload(message))
+    services.publisher.publish(message)
     if drain.volumes:
         services.state.record_lost_volumes(interruption.instance_id)
     return event

@@ -9,6 +9,7 @@ import requests
 
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import Sent, SlackHook
+from node_fleet.adapters.slack_threads import IncidentThreads
 from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.notify.slack_blocks import (
@@ -17,6 +18,7 @@ from node_fleet.domain.notify.slack_blocks import (
     message_payload,
     text_payload,
 )
+from node_fleet.domain.notify.threads import Notice, notice_of_alarm, notice_of_message
 from node_fleet.logs import logger
 from node_fleet.payload import from_payload
 from node_fleet.services import Services, load_services
@@ -35,8 +37,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 def _send(services: Services, message: dict[str, Any], context: Any) -> Sent:
     try:
-        payload = payload_of(message["Message"], message.get("Subject") or "", services.settings)
-        sent = _hook(services, context).send(payload)
+        payload, notice = payload_of(message["Message"], message.get("Subject") or "", services.settings)
+        sent = _threads(services, context).show(payload, notice)
     except (SecretError, NodeFleetError) as error:
         sent = Sent(outcome="failed", tries=0, detail=f"{SECRET_UNUSABLE}: {error}")
     logger.info(
@@ -50,27 +52,29 @@ def _send(services: Services, message: dict[str, Any], context: Any) -> Sent:
     return sent
 
 
-def payload_of(text: str, subject: str, settings: Settings) -> dict[str, Any]:
-    """The webhook body for one message of the topic: of a run, an alarm, an event that Lambda dropped, or any text."""
+def payload_of(text: str, subject: str, settings: Settings) -> tuple[dict[str, Any], Notice | None]:
+    """The body and the incident of one message: of a run, an alarm, an event that Lambda dropped, or any text."""
     try:
         data = json.loads(text)
     except ValueError:
-        return text_payload(text, subject)
+        return text_payload(text, subject), None
     if isinstance(data, dict) and "AlarmName" in data:
-        return alarm_payload(data)
+        return alarm_payload(data), notice_of_alarm(data, settings.cluster_id)
     if isinstance(data, dict) and "requestContext" in data:
-        return dropped_event_payload(data)
+        return dropped_event_payload(data), None
     try:
         message: Message = from_payload(Message, data)
     except InvalidInputError:
-        return text_payload(text, subject)
-    return message_payload(message, region=settings.region, money=settings.money)
+        return text_payload(text, subject), None
+    return message_payload(message, region=settings.region, money=settings.money), notice_of_message(message)
 
 
-def _hook(services: Services, context: Any) -> SlackHook:
-    return SlackHook(
+def _threads(services: Services, context: Any) -> IncidentThreads:
+    hook = SlackHook(
         requests.Session(),
         services.secrets.text(services.settings.slack_secret),
         sleep=services.clock.sleep,
         time_left=lambda: context.get_remaining_time_in_millis() / 1000 - MARGIN_SECONDS,
     )
+    quiet_seconds = services.settings.alert_quiet_seconds
+    return IncidentThreads(hook, services.records, now=services.clock.now(), quiet_seconds=quiet_seconds)

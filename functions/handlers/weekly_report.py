@@ -19,7 +19,7 @@ from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.notify.message import Message
 from node_fleet.logs import logger
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import from_payload
 from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
@@ -44,7 +44,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     week = summarise(recorded.samples, inputs)
     message = message_of(week, inputs, services.settings, recorded)
     logger.info("weekly report", what=message.what, details=message.details)
-    services.publisher.publish("weekly cost report", to_payload(message))
+    services.publisher.publish(message)
     return {"headline": message.what, "lines": list(message.details)}
 
 

@@ -40,16 +40,23 @@ def app(both_context: dict[str, Any]) -> App:
 
 @pytest.fixture(scope="session")
 def variants() -> App:
-    """Both modes with cluster ids of the greatest length; the attached one over IPv6, its topics without encryption."""
+    """Both modes with cluster ids of the greatest length; the attached one over IPv6, its topics without encryption.
+
+    Critical messages go to a topic of the stack, and to one that exists.
+    """
     (new,), (attached,) = project_context()["clusters"], _own_names(attach_context()["clusters"])
     clusters = [
-        {**new, "cluster_id": LONG_NEW, "settings": {**new["settings"], "handle_rebalance": True}},
+        {
+            **new,
+            "cluster_id": LONG_NEW,
+            "settings": {**new["settings"], "handle_rebalance": True, "alert_topic_critical": "create"},
+        },
         {
             **attached,
             "cluster_id": LONG_ATTACHED,
             "attach": {**attached["attach"], "function_egress": "ipv6"},
             "topic_encryption": "none",
-            "settings": {**attached["settings"], "handle_rebalance": True},
+            "settings": {**attached["settings"], "handle_rebalance": True, "alert_topic_critical": ON_CALL},
         },
     ]
     return _synthesised({"clusters": clusters})
@@ -83,6 +90,7 @@ def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 NEW = "node-fleet-prod"
 ATTACHED = "shop-k3s"
 LONGEST = 40
+ON_CALL = "arn:aws:sns:ap-southeast-1:123456789012:on-call"
 LONG_NEW, LONG_ATTACHED = NEW.ljust(LONGEST, "n"), ATTACHED.ljust(LONGEST, "a")
 RECORD = {
     "region": "ap-southeast-1",

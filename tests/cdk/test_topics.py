@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from tests.cdk.conftest import ATTACHED, LONG_ATTACHED, NEW, App
+from tests.cdk.conftest import ATTACHED, LONG_ATTACHED, LONG_NEW, NEW, ON_CALL, App
 from tests.cdk.test_permissions import listed, statements, with_action
 from tests.support.iam_reference import text
 
@@ -89,3 +89,56 @@ def test_without_encryption_there_is_no_key_and_no_permission_for_one(variants: 
     texts = [json.dumps(found) for name, found in variants.templates.items() if name.startswith(LONG_ATTACHED)]
     assert len(texts) == 2
     assert not any("kms:" in text or "AWS::KMS" in text or "KmsMasterKeyId" in text for text in texts)
+
+
+def publishing(app: App, cluster: str) -> list[dict[str, Any]]:
+    """The statements with which the functions publish messages."""
+    found = with_action(list(statements(app, f"{cluster}-autoscaler")), "sns:Publish")
+    return [s for s in found if len(listed(s["Resource"])) > 1]
+
+
+def critical_topics(app: App, cluster: str, topic: Any) -> None:
+    """Functions and critical alarms publish to it beside the general topic, and every function knows it."""
+    assert publishing(app, cluster)
+    for statement in publishing(app, cluster):
+        assert topic in listed(statement["Resource"])
+    for function in app.resources(f"{cluster}-autoscaler", "AWS::Lambda::Function").values():
+        variables = function.get("Environment", {}).get("Variables", {})
+        assert "SNS_TOPIC_ARN" not in variables or variables["ALERT_TOPIC_CRITICAL"] == topic
+
+
+def test_the_stack_creates_a_topic_for_critical_messages_with_the_key_and_lets_alarms_publish(variants: App) -> None:
+    stack = f"{LONG_NEW}-autoscaler"
+    topics = variants.resources(stack, "AWS::SNS::Topic")
+    ((logical, topic),) = [(n, t) for n, t in topics.items() if t["TopicName"] == f"{LONG_NEW}-critical"]
+    name, _ = key_of(variants, LONG_NEW)
+    assert topic["KmsMasterKeyId"] == {"Fn::GetAtt": [name, "Arn"]}
+    critical_topics(variants, LONG_NEW, {"Ref": logical})
+    (policy,) = [
+        p for p in variants.resources(stack, "AWS::SNS::TopicPolicy").values() if {"Ref": logical} in p["Topics"]
+    ]
+    alarms, ssl = policy["PolicyDocument"]["Statement"]
+    alarms, ssl = (alarms, ssl) if alarms["Effect"] == "Allow" else (ssl, alarms)
+    assert alarms["Principal"] == {"Service": "cloudwatch.amazonaws.com"} and alarms["Resource"] == {"Ref": logical}
+    assert ssl["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert any("CriticalTopicArn" in output for output in variants.templates[stack]["Outputs"])
+
+
+def test_a_topic_that_exists_is_used_as_it_is(variants: App) -> None:
+    topics = variants.resources(f"{LONG_ATTACHED}-autoscaler", "AWS::SNS::Topic").values()
+    assert len(topics) == 2
+    critical_topics(variants, LONG_ATTACHED, ON_CALL)
+
+
+@pytest.mark.parametrize("cluster", [LONG_NEW, LONG_ATTACHED])
+def test_critical_alarms_go_to_both_topics_and_the_others_to_the_general_one(variants: App, cluster: str) -> None:
+    for alarm in variants.resources(f"{cluster}-observability", "AWS::CloudWatch::Alarm").values():
+        is_critical = "Severity: critical." in alarm["AlarmDescription"]
+        assert len(alarm["AlarmActions"]) == (2 if is_critical else 1), alarm["AlarmName"]
+        assert alarm["AlarmActions"] == alarm["OKActions"]
+
+
+def test_without_the_setting_there_is_no_topic_for_critical_messages(app: App) -> None:
+    assert not publishing(app, NEW) and not publishing(app, ATTACHED)
+    alarms = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values()
+    assert all(len(alarm["AlarmActions"]) == 1 for alarm in alarms)

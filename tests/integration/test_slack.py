@@ -15,9 +15,12 @@ import pytest
 from handlers import slack_message
 from node_fleet.adapters import slack as slack_adapter
 from node_fleet.adapters.secrets import SecretError
+from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.run import Alert
-from node_fleet.domain.notify.message import Message
+from node_fleet.domain.notify.incident_state import EndedIncident
+from node_fleet.domain.notify.message import Message, end_message
 from node_fleet.domain.notify.slack_blocks import FALLBACK_LIMIT
+from node_fleet.domain.notify.threads import Thread
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
@@ -45,6 +48,10 @@ class Clock:
     """Counts the waiting instead of doing it."""
 
     slept: list[float] = field(default_factory=list)
+    at: int = 1_000_000
+
+    def now(self) -> int:
+        return self.at
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -69,6 +76,26 @@ class Secrets:
         if isinstance(self.value, Exception):
             raise self.value
         return self.value
+
+
+@dataclass(slots=True)
+class Records:
+    """The table of events: the threads of incidents."""
+
+    threads: dict[str, Thread] = field(default_factory=dict)
+    is_down: bool = False
+
+    def thread(self, incident: str) -> Thread | None:
+        self._check()
+        return self.threads.get(incident)
+
+    def put_thread(self, incident: str, thread: Thread) -> None:
+        self._check()
+        self.threads[incident] = thread
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise StateStoreError("DynamoDB table events does not answer")
 
 
 @pytest.fixture
@@ -108,6 +135,7 @@ class Bench:
     context: Context
     secrets: Secrets
     capture: pytest.CaptureFixture[str]
+    records: Records
 
     def send(self, text: str, subject: str = "subject") -> str:
         event = {"Records": [{"Sns": {"Message": text, "Subject": subject, "MessageId": "m1"}}]}
@@ -121,8 +149,15 @@ class Bench:
 @pytest.fixture
 def bench(slack: Slack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
     clock = Clock()
-    found = Bench(slack=slack, clock=clock, context=Context(clock), secrets=Secrets(f" {slack.url}\n"), capture=capsys)
-    tools = SimpleNamespace(settings=Settings(), secrets=found.secrets, clock=clock)
+    found = Bench(
+        slack=slack,
+        clock=clock,
+        context=Context(clock),
+        secrets=Secrets(f" {slack.url}\n"),
+        capture=capsys,
+        records=Records(),
+    )
+    tools = SimpleNamespace(settings=Settings(), secrets=found.secrets, clock=clock, records=found.records)
     monkeypatch.setattr(slack_message, "load_services", lambda: tools)
     return found
 
@@ -260,3 +295,131 @@ def test_whatever_else_comes_over_the_topic_is_shown_as_text(bench: Bench, text:
 def test_the_json_form_of_the_secret_is_understood(bench: Bench) -> None:
     bench.secrets.value = json.dumps({"webhook_url": bench.slack.url})
     assert bench.send(run_message()) == "sent"
+
+
+# One incident is one thread -------------------------------------------------------------------------------------
+
+
+def incident_message(*kinds: str, what: str = "no metrics") -> str:
+    alerts = tuple(Alert(kind=kind, text=what) for kind in kinds)
+    return json.dumps(
+        to_payload(
+            Message(
+                cluster_id="node-fleet-prod",
+                level="error",
+                what=what,
+                why=what,
+                execution_id="run-1",
+                trigger="schedule",
+                alerts=alerts,
+                incidents=kinds,
+            )
+        )
+    )
+
+
+def end_of(key: str, at: int = 1_000_000) -> str:
+    return json.dumps(to_payload(end_message(EndedIncident(key=key, last_seen=at), "node-fleet-prod", "run-9")))
+
+
+def alarm(name: str, state: str = "ALARM") -> str:
+    return json.dumps({"AlarmName": f"node-fleet-prod-{name}", "NewStateValue": state, "AlarmDescription": "d"})
+
+
+@pytest.fixture
+def bot(bench: Bench, slack: Slack, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The same with the token of a bot, whose messages get the ids 1.0, 2.0, ..."""
+    monkeypatch.setattr(slack_adapter, "POST_MESSAGE", slack.url)
+    bench.secrets.value = json.dumps({"bot_token": "xoxb-very-secret", "channel": "C0123"})
+    slack.answers = [(200, {}, json.dumps({"ok": True, "ts": f"{n}.0", "channel": "C0123"})) for n in range(1, 20)]
+    return bench
+
+
+def places(slack: Slack) -> list[tuple[str, bool]]:
+    """The thread of each message, and whether the channel shows it."""
+    return [(body.get("thread_ts", ""), body.get("reply_broadcast", True)) for body in slack.bodies]
+
+
+def test_an_outage_with_its_alarms_and_its_end_is_one_thread_of_a_bot(bot: Bench) -> None:
+    outage = ("metrics_unavailable", "RunFailedError")
+    story = [
+        incident_message(*outage),
+        alarm("ScalingFailures"),
+        alarm("PrometheusUnavailable"),
+        alarm("NoCompletedTick"),
+        alarm("NoCompletedTick", "OK"),
+        end_of("metrics_unavailable"),
+    ]
+    assert [bot.send(text) for text in story] == ["sent"] * 6
+    assert places(bot.slack) == [
+        ("", True),
+        ("1.0", False),
+        ("1.0", False),
+        ("1.0", False),
+        ("1.0", True),
+        ("1.0", True),
+    ]
+    assert {body["channel"] for body in bot.slack.bodies} == {"C0123"}
+    assert bot.records.threads["RunFailedError"].ended_at and bot.records.threads["metrics_unavailable"].ended_at
+
+
+def test_the_same_outage_is_a_beginning_and_an_end_by_a_webhook(bench: Bench) -> None:
+    story = [
+        incident_message("metrics_unavailable", "RunFailedError"),
+        alarm("ScalingFailures"),
+        alarm("PrometheusUnavailable"),
+        alarm("PrometheusUnavailable", "OK"),
+        end_of("metrics_unavailable"),
+    ]
+    assert [bench.send(text) for text in story] == ["sent", "known", "known", "known", "sent"]
+    assert len(bench.slack.bodies) == 2
+
+
+def test_two_incidents_are_two_threads_and_an_alarm_joins_that_of_its_kind(bot: Bench) -> None:
+    for text in (
+        incident_message("drain_failed:i-1"),
+        incident_message("not_ready:i-2"),
+        alarm("DrainFailures"),
+        alarm("LockHeld"),
+        alarm("LockHeld", "OK"),
+    ):
+        bot.send(text)
+    assert [ts for ts, _ in places(bot.slack)] == ["", "", "1.0", "", "4.0"]
+
+
+def test_without_the_table_every_message_arrives_in_the_channel(bot: Bench) -> None:
+    bot.records.is_down = True
+    assert [bot.send(incident_message("at_maximum")), bot.send(end_of("at_maximum"))] == ["sent", "sent"]
+    assert [ts for ts, _ in places(bot.slack)] == ["", ""]
+
+
+@pytest.mark.parametrize(("error", "outcome"), [("channel_not_found", "failed"), ("invalid_blocks", "sent_plain")])
+def test_a_bot_that_slack_refuses_is_logged_without_its_token(bot: Bench, error: str, outcome: str) -> None:
+    bot.slack.answers.insert(0, (200, {}, json.dumps({"ok": False, "error": error})))
+    assert bot.send(incident_message("at_maximum")) == outcome
+    logged = bot.logged()
+    assert error in logged["detail"] and "very-secret" not in json.dumps(logged)
+    assert bool(bot.records.threads) is (outcome != "failed")
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[1]"])
+def test_an_answer_that_is_no_answer_of_slack_is_a_failure(bot: Bench, text: str) -> None:
+    bot.slack.answers.insert(0, (200, {}, text))
+    assert bot.send(incident_message("at_maximum")) == "failed"
+    assert "chat.postMessage" in bot.logged()["detail"]
+
+
+def test_a_first_message_that_takes_no_replies_gets_a_new_thread(bot: Bench) -> None:
+    bot.send(incident_message("at_maximum"))
+    bot.slack.answers.insert(0, (200, {}, json.dumps({"ok": False, "error": "cannot_reply_to_message"})))
+    bot.send(alarm("AtMaximum"))
+    bot.send(end_of("at_maximum"))
+    assert [ts for ts, _ in places(bot.slack)] == ["", "1.0", "", "2.0"]
+
+
+@pytest.mark.parametrize("fields", [{"bot_token": "xoxb-very-secret"}, {"bot_token": "very-secret", "channel": "C1"}])
+def test_an_incomplete_bot_is_named_and_its_token_is_not_shown(bench: Bench, fields: dict[str, str]) -> None:
+    bench.secrets.value = json.dumps(fields)
+    assert bench.send(run_message()) == "failed"
+    logged = bench.logged()["detail"]
+    assert "expected bot_token" in logged and "very-secret" not in logged

@@ -62,6 +62,10 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
             {"timezone": "Asia/Dacca_"},
             "timezone=Asia/Dacca_: expected an IANA zone such as Asia/Dhaka (nearest: Asia/Dacca)",
         ),
+        *(
+            ({"alert_topic_critical": topic}, f"alert_topic_critical={topic}: expected create, nothing, or the ARN of")
+            for topic in ("on-call", "arn:aws:sns:eu-west-1:123456789012:on-call", "arn:aws:sns:ap-southeast-1:1:x")
+        ),
         ({"timezone": "Asia"}, "timezone=Asia: expected an IANA zone"),
         ({"timezone": "../../etc/passwd"}, "timezone=../../etc/passwd: expected an IANA zone"),
         ({"timezone": ""}, "timezone=: expected an IANA zone"),

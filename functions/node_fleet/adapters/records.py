@@ -14,6 +14,7 @@ from typing import Any
 from node_fleet.adapters.dynamodb import from_attributes, table_errors, to_attributes
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
+from node_fleet.domain.notify.threads import Thread
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -107,6 +108,22 @@ class Records:
         found = (Event(kind=i["kind"], at=i["at"], key=i.get("key", ""), data=json.loads(i["data"])) for i in items)
         return tuple(event for event in found if not kind or event.kind == kind)
 
+    def thread(self, incident: str) -> Thread | None:
+        """What Slack shows of an incident; None when nothing is known, or what is stored cannot be read."""
+        table, name = self._settings.events_table, _thread_key(incident)
+        with table_errors(table, f"read {name}"):
+            key = to_attributes({"cluster_id": self._settings.cluster_id, "sk": name})
+            item = self._client.get_item(TableName=table, Key=key).get("Item")
+        try:
+            return from_payload(Thread, json.loads(from_attributes(item)["data"])) if item else None
+        except InvalidInputError:
+            return None
+
+    def put_thread(self, incident: str, thread: Thread) -> None:
+        """Store what Slack shows of an incident; it expires with the events."""
+        fields = {"data": _text(to_payload(thread))}
+        self._put(self._settings.events_table, _thread_key(incident), thread.seen_at, self._settings.event_days, fields)
+
     def _hourly_means(self, begin: int, past: int) -> tuple[HourlyLoad, ...]:
         if begin >= past:
             return ()
@@ -157,6 +174,10 @@ def hourly_means(readings: Iterable[Mapping[str, Any]]) -> tuple[HourlyLoad, ...
         )
         for hour, points in hours.items()
     )
+
+
+def _thread_key(incident: str) -> str:
+    return f"incident#{incident}"
 
 
 def _key(kind: str, at: int) -> str:

@@ -1,4 +1,6 @@
-"""Posts to Slack's incoming webhook. An answer of Slack never raises an error.
+"""Posts to Slack, by an incoming webhook or with a bot token. An answer of Slack never raises an error.
+
+A webhook answers without the id of its message, so that only a bot can reply in a thread (chat.postMessage).
 
 Status 429 is retried after Retry-After when the time left allows it; a message that may have arrived is not sent twice.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -24,22 +26,38 @@ OK = 200
 BAD_REQUEST = 400
 TOO_MANY = 429
 DEFAULT_RETRY_SECONDS = 5.0
+POST_MESSAGE = "https://slack.com/api/chat.postMessage"
+TOKEN_PREFIX = "xoxb-"
+REFUSED_FORM = ("invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long")
+"""Answers to a bot's message that a short plain one does not get."""
+NO_REPLY = "cannot_reply_to_message"
+"""The first message of the thread takes no replies. A reply to a deleted message appears in the channel by itself."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-Outcome = Literal["sent", "sent_plain", "failed"]
+Outcome = Literal["sent", "sent_plain", "known", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """The result. detail never holds the webhook's address."""
+    """The result. detail never holds the webhook's address or the token. ts: Slack's id of a message with a thread."""
 
     outcome: Outcome
     tries: int
     detail: str = ""
+    ts: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackAccess:
+    """Where messages go. token and channel are those of a bot, and empty for a webhook."""
+
+    address: str
+    token: str = ""
+    channel: str = ""
 
 
 class SlackHook:
-    """One webhook. `secret`: the address, or JSON with `webhook_url`. `time_left`: seconds left in this invocation."""
+    """One webhook or one bot. `secret`: see access_in. `time_left`: seconds left in this invocation."""
 
     def __init__(
         self,
@@ -50,17 +68,30 @@ class SlackHook:
         time_left: Callable[[], float],
     ) -> None:
         self._session = session
-        self._address = address_in(secret)
+        self._access = access_in(secret)
         self._sleep = sleep
         self._time_left = time_left
 
-    def send(self, payload: Mapping[str, Any]) -> Sent:
-        """Post the payload; when Slack refuses its blocks, post one short plain message instead."""
-        first = self._post(payload, outcome="sent")
-        if first.outcome == "failed" and first.detail.startswith(f"{BAD_REQUEST} "):
-            second = self._post(fallback_payload(payload), outcome="sent_plain")
-            return Sent(outcome=second.outcome, tries=first.tries + second.tries, detail=first.detail)
-        return first
+    @property
+    def can_reply(self) -> bool:
+        """Whether messages have threads."""
+        return bool(self._access.token)
+
+    def send(self, payload: Mapping[str, Any], *, thread_ts: str = "", broadcast: bool = False) -> Sent:
+        """Post the payload; when Slack refuses its blocks, post one short plain message instead.
+
+        thread_ts: the id of the thread's first message. One that takes no replies begins again.
+        """
+        bot = {"channel": self._access.channel} if self.can_reply else {}
+        reply = {"thread_ts": thread_ts, "reply_broadcast": broadcast} if self.can_reply and thread_ts else {}
+        first = self._post({**payload, **bot, **reply}, outcome="sent")
+        if reply and first.outcome == "failed" and first.detail == NO_REPLY:
+            reply, first = {}, self._post({**payload, **bot}, outcome="sent")
+        is_refused = first.detail.startswith(f"{BAD_REQUEST} ") or first.detail in REFUSED_FORM
+        if first.outcome == "failed" and is_refused:
+            second = self._post({**fallback_payload(payload), **bot, **reply}, outcome="sent_plain")
+            first = replace(second, tries=first.tries + second.tries, detail=first.detail)
+        return replace(first, ts="") if reply else first
 
     def _post(self, payload: Mapping[str, Any], *, outcome: Outcome) -> Sent:
         body = json.dumps(payload).encode()
@@ -70,16 +101,16 @@ class SlackHook:
             tries += 1
             try:
                 answer = self._session.post(
-                    self._address,
+                    self._access.address,
                     data=body,
-                    headers={"Content-Type": "application/json"},
+                    headers=self._headers,
                     timeout=(CONNECT_SECONDS, min(READ_SECONDS, self._time_left())),
                     allow_redirects=False,
                 )
             except requests.RequestException as error:
-                return Sent(outcome="failed", tries=tries, detail=f"{type(error).__name__} from the webhook")
+                return Sent(outcome="failed", tries=tries, detail=f"{type(error).__name__} from Slack")
             if answer.status_code == OK:
-                return Sent(outcome=outcome, tries=tries)
+                return self._answered(answer, outcome, tries)
             detail = _words(answer)
             if answer.status_code != TOO_MANY:
                 break
@@ -89,20 +120,54 @@ class SlackHook:
             self._sleep(pause)
         return Sent(outcome="failed", tries=tries, detail=detail)
 
+    @property
+    def _headers(self) -> dict[str, str]:
+        bot = {"Authorization": f"Bearer {self._access.token}"} if self._access.token else {}
+        return {"Content-Type": "application/json; charset=utf-8", **bot}
 
-def address_in(secret: str) -> str:
-    """The webhook's address. Raises NotificationError, whose text does not show the secret."""
-    text = secret.strip()
+    def _answered(self, answer: requests.Response, outcome: Outcome, tries: int) -> Sent:
+        """A bot's refusal has status 200 as well, and names its error."""
+        if not self._access.token:
+            return Sent(outcome=outcome, tries=tries)
+        data = _fields(answer)
+        if data.get("ok") is True:
+            return Sent(outcome=outcome, tries=tries, ts=str(data.get("ts", "")))
+        return Sent(outcome="failed", tries=tries, detail=str(data.get("error", "no answer of chat.postMessage"))[:80])
+
+
+def access_in(secret: str) -> SlackAccess:
+    """The address of a webhook, or JSON with `webhook_url`, or JSON with `bot_token` and `channel`.
+
+    Raises NotificationError, whose text does not show the secret.
+    """
+    text, data = secret.strip(), {}
     if text.startswith("{"):
         try:
             data = json.loads(text)
         except ValueError:
-            raise NotificationError("the Slack secret is not JSON, expected an address or webhook_url") from None
-        text = str(data.get("webhook_url", "")) if isinstance(data, dict) else ""
+            raise NotificationError(
+                "the Slack secret is not JSON, expected an address, webhook_url, or bot_token and channel"
+            ) from None
+        text = str(data.get("webhook_url", ""))
+    token, channel = str(data.get("bot_token", "")), str(data.get("channel", ""))
+    if token or channel:
+        if not token.startswith(TOKEN_PREFIX) or not channel:
+            raise NotificationError(
+                f"the Slack secret is incomplete, expected bot_token (it begins with {TOKEN_PREFIX}) and channel"
+            )
+        return SlackAccess(address=POST_MESSAGE, token=token, channel=channel)
     parts = urlsplit(text)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
         raise NotificationError("the Slack secret holds no https address, expected one of an incoming webhook")
-    return text
+    return SlackAccess(address=text)
+
+
+def _fields(answer: requests.Response) -> dict[str, Any]:
+    try:
+        data = answer.json()
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def _retry_after(answer: requests.Response) -> float:

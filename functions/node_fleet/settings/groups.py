@@ -41,9 +41,11 @@ class Places:
     server_role_tag: str = setting("SERVER_ROLE_TAG", "k3s-master")
     """The value of the tag Role by which node-fleet finds the K3s server."""
     slack_secret: str = setting("SLACK_SECRET", "node-fleet/slack-webhook")
-    """The secret with the Slack webhook URL."""
+    """The secret with the Slack webhook URL, or with the bot_token and the channel of a Slack bot."""
     topic_arn: str = setting("SNS_TOPIC_ARN", "")
     """The SNS topic for notifications."""
+    alert_topic_critical: str = setting("ALERT_TOPIC_CRITICAL", "")
+    """The SNS topic that also receives critical incidents and alarms: an ARN, "create", or empty for none."""
     alert_topic_arn: str = setting("ALERT_TOPIC_ARN", "")
     """The SNS topic whose messages (alerts of Alertmanager) start a run."""
     state_machine_arn: str = setting("STATE_MACHINE_ARN", "")

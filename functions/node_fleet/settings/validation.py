@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.local_time import is_zone
@@ -29,6 +31,14 @@ UNRENEWED_SECONDS = 135 + NETWORK_RETRIES * NETWORK_RETRY_SECONDS
 """CollectMetrics and Decide do not renew the lease: the same for both and for CheckSetAside before them."""
 
 
+CREATE = "create"
+"""The value of alert_topic_critical with which the deployment creates the topic."""
+
+
+def _is_topic(arn: str, region: str) -> bool:
+    return re.fullmatch(rf"arn:aws[a-z-]*:sns:{region}:\d{{12}}:[\w-]{{1,256}}", arn) is not None
+
+
 def contradictions(s: SettingValues) -> list[str]:
     """One message for each contradiction between settings."""
     found: list[str] = []
@@ -53,6 +63,11 @@ def contradictions(s: SettingValues) -> list[str]:
         a, b = getattr(s, low), getattr(s, high)
         if a > b or (strict and a == b):
             found.append(f"{low}={a:g} must be {'below' if strict else 'at most'} {high}={b:g}")
+    if s.alert_topic_critical not in ("", CREATE) and not _is_topic(s.alert_topic_critical, s.region):
+        found.append(
+            f"alert_topic_critical={s.alert_topic_critical}: expected {CREATE}, nothing, or the ARN of an SNS topic in "
+            f"{s.region} such as arn:aws:sns:{s.region}:123456789012:on-call"
+        )
     if not is_zone(s.timezone):
         import zoneinfo
 

@@ -18,6 +18,7 @@ from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, NodeReading, PodShape, Reading, Snapshot, Worker
+from node_fleet.domain.notify.message import Message
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.payload import put, to_payload
@@ -279,8 +280,8 @@ class Prometheus:
 class Publisher:
     messages: list[tuple[str, Any]] = field(default_factory=list)
 
-    def publish(self, subject: str, message: Any) -> None:
-        self.messages.append((subject, message))
+    def publish(self, message: Message) -> None:
+        self.messages.append((message.subject, to_payload(message)))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from node_fleet.adapters.dynamodb import from_attributes
 from node_fleet.adapters.records import Records
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.snapshot import CustomReading, Snapshot
+from node_fleet.domain.notify.threads import Thread
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from tests.support.decisions import workers
@@ -169,3 +170,25 @@ def test_an_event_that_dynamodb_cannot_hold_is_refused_before_it_is_sent(dynamo:
     with pytest.raises(Exception, match="expected a finite number"):
         Records(client, SETTINGS).put_event("decision", START, {"cpu": float("nan")})
     assert client.calls == []
+
+
+def test_the_thread_of_an_incident_is_found_by_its_key_is_no_event_and_expires(dynamo: Any) -> None:
+    records, key = Records(dynamo, SETTINGS), "drain_failed:i-1"
+    assert records.thread(key) is None
+    thread = Thread(ts="1.0", severity="warning", seen_at=START, by_run=True, alarms=("DrainFailures",))
+    for seen_at in (START, START + 60):
+        records.put_thread(key, replace(thread, seen_at=seen_at))
+    assert records.thread(key) == replace(thread, seen_at=START + 60)
+    assert records.thread("drain_failed:i-2") is None
+    assert records.events(0, START + 3600) == ()
+    (item,) = stored(dynamo, SETTINGS.events_table).values()
+    assert item["expires_at"] == START + 60 + SETTINGS.event_days * 86400
+
+
+def test_a_thread_that_another_version_stored_is_unknown_and_a_missing_table_is_named(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    item = {"cluster_id": {"S": SETTINGS.cluster_id}, "sk": {"S": "incident#k"}, "data": {"S": '{"ts": 1}'}}
+    dynamo.put_item(TableName=SETTINGS.events_table, Item=item)
+    assert records.thread("k") is None
+    with pytest.raises(StateStoreError, match="none-events"):
+        Records(dynamo, replace(SETTINGS, events_table="none-events")).thread("k")

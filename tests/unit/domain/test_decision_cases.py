@@ -166,7 +166,7 @@ class TestPodsThatLaunchesDoNotHelp:
         decisions = self.rounds()
         assert sum(d.count for d in decisions) == 2
         alerts = [a for d in decisions for a in d.alerts]
-        assert [a.kind for a in alerts] == ["pods_not_helped"]
+        assert [a.kind for a in alerts] == ["pods_not_helped:500m/256Mi"]
         assert "batch/exec-5" in alerts[0].text
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -214,7 +214,7 @@ class TestPodsThatLaunchesDoNotHelp:
         assert memory.not_helped == {}
 
 
-@pytest.mark.parametrize(("lasting", "alerts"), [(True, ["pod_unfit"]), (False, [])])
+@pytest.mark.parametrize(("lasting", "alerts"), [(True, ["pod_unfit:500m/256Mi@1e72da24"]), (False, [])])
 def test_a_pod_whose_volume_is_lost_brings_no_launch_and_one_alert(lasting: bool, alerts: list[str]) -> None:
     problem = "its volume pvc-1 (claim data) is bound to node i-0dead, and no such node exists"
     seen = snapshot(pending=pods(1, example="shop/report-1", problem=problem, lasting=lasting))
@@ -239,7 +239,7 @@ class TestPodLargerThanAnyWorker:
     def test_launches_nothing_and_is_named(self) -> None:
         decision = self.decided(8000, 4096)
         assert decision.action == "none"
-        assert [a.kind for a in decision.alerts] == ["pod_too_large"]
+        assert [a.kind for a in decision.alerts] == ["pod_too_large:8000m/4096Mi"]
         assert self.decided(8000, 4096, decision.memory).alerts == (), "it is reported once"
         assert decision.sentence.startswith("pod ml/train-1: requests 8000m CPU, the largest worker offers 1900m")
 

@@ -25,7 +25,7 @@ class TestNotReady:
         decision = self.decided((*workers(3), worker(9, "not_ready", not_ready_seconds=seconds)))
         assert decision.action == action
         assert decision.replace == ("i-0009" if action == "scale_down" else "")
-        assert [a.kind for a in decision.alerts] == (["not_ready"] if action == "scale_down" else [])
+        assert [a.kind for a in decision.alerts] == (["not_ready:i-0009"] if action == "scale_down" else [])
 
     def test_its_replacement_comes_first(self) -> None:
         decision = self.decided((*workers(1), worker(9, "not_ready", not_ready_seconds=5000)))

@@ -149,7 +149,7 @@ def test_the_decision_names_the_type_of_a_pod_that_the_smallest_does_not_fit(str
     assert (found.action, found.count) == ("scale_up", 1)
     assert {pool.split("/")[1] for pool in found.new_workers[0].pools} == {"t3.medium"}
     refused = decide(snapshot(pending=pods(1, 500, 5000)), Memory(), policy, START)
-    assert (refused.action, [a.kind for a in refused.alerts]) == ("none", ["pod_too_large"])
+    assert (refused.action, [a.kind for a in refused.alerts]) == ("none", ["pod_too_large:500m/5000Mi"])
 
 
 class TestWorkersOfSeveralSizes:

@@ -256,7 +256,8 @@ def test_volumes_that_ended_with_an_instance_are_reported_unless_a_message_named
         fleet.tools.state.record_lost_volumes(worker.instance_id)
     clean_up(announced(worker.instance_id), None)
     assert [message["level"] for _, message in fleet.publisher.messages] == ([] if reported else ["error"])
-    assert all("claim shop/data (volume pvc-1, last pod shop/db-0)" in text for text, _ in fleet.publisher.messages)
+    named = "claim shop/data (volume pvc-1, last pod shop/db-0)"
+    assert all(named in message["what"] for _, message in fleet.publisher.messages)
 
 
 def test_the_notices_of_a_dead_execution_are_settled(fleet: Bench) -> None:

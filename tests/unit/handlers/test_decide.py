@@ -11,8 +11,9 @@ import pytest
 from handlers.decide import handler
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.notify.incident_state import EndedIncident
 from node_fleet.domain.scaling.decision import decide
-from node_fleet.payload import from_payload, to_payload, unpacked
+from node_fleet.payload import from_payload, take, to_payload, unpacked
 from node_fleet.settings import Settings
 from tests.support.decisions import START, pods, snapshot, workers
 
@@ -65,6 +66,21 @@ def test_it_obeys_the_settings_of_its_environment() -> None:
 )
 def test_it_says_whether_a_message_is_sent(changes: dict[str, Any], notes: list[str], notify: bool) -> None:
     assert handler({**event(**changes), "notes": notes}, None)["notify"] is notify
+
+
+def keys(answer: dict[str, Any]) -> list[str]:
+    return [one.key for one in take(answer, "ended", tuple[EndedIncident, ...])]
+
+
+def test_the_end_of_an_incident_is_sent_once_and_is_kept_from_an_earlier_round() -> None:
+    given = event(pending=())
+    given["memory"]["alerted"] = {"at_maximum": START - 700, "drain_failed:i-1": START - 700}
+    answer = handler(given, None)
+    assert answer["notify"] and keys(answer) == ["at_maximum"]
+    assert answer["memory"]["alerted"] == {"drain_failed:i-1": START - 700}
+    again = handler({**answer, "memory": {**answer["memory"], "alerted": {"not_ready:i-1": START - 700}}}, None)
+    assert keys(again) == ["at_maximum", "not_ready:i-1"]
+    assert "ended" not in handler(event(pending=()), None)
 
 
 def test_a_malformed_snapshot_is_one_clear_error() -> None:

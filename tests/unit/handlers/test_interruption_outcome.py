@@ -237,13 +237,14 @@ def test_in_a_full_fleet_with_an_unreachable_server_no_worker_is_terminated(flee
     ],
     ids=["gone", "uncordoned", "kept", "a fault on the way"],
 )
-def test_the_notice_is_lifted_and_only_what_an_operator_must_settle_is_reported_again(
+def test_the_notice_is_lifted_and_its_end_or_what_an_operator_must_settle_is_reported(
     fleet: Bench, more: dict[str, Any], sentence: str, lifted: bool
 ) -> None:
     answered = close_notice(fleet.interrupted(**more), None)
     assert sentence in answered["sentence"] and answered["status"] == ("closed" if lifted else "kept")
     assert (not fleet.state().notices) is lifted
-    assert len(fleet.publisher.messages) == (not lifted)
+    ((subject, message),) = fleet.publisher.messages
+    assert subject.startswith("interruption:i-") and message["is_end"] is lifted
 
 
 @pytest.mark.parametrize(("path", "lifted"), [("respond", False), ("notify", False), ("forget", True)])

@@ -247,7 +247,8 @@ def test_the_message_says_what_was_done(fleet: Bench, drain: str, replacement: s
     payload = fleet.interrupted(response=response(drain, replacement))
     assert notify_response(payload, None) == payload
     ((subject, message),) = fleet.publisher.messages
-    assert "AWS reclaims this Spot instance" in subject
+    assert subject == f"interruption:{payload['interruption']['instance_id']}"
+    assert "AWS reclaims this Spot instance" in message["what"] and not message["is_end"]
     assert message["level"] == level and f"drain {drain}" in message["what"]
     assert not fleet.state().has_reported_volumes(payload["interruption"]["instance_id"])
     assert [event.kind for event in fleet.records.stored] == ["interruption"]

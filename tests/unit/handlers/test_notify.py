@@ -14,11 +14,12 @@ from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import Sent
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
 from node_fleet.domain.cost.tariff import Cost
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.slack_blocks import text_payload
-from node_fleet.payload import known, to_payload
+from node_fleet.payload import known, take, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import RUN, FakeServices, scale_down, target, worker
 
@@ -145,7 +146,7 @@ def test_the_message_is_published_and_a_failure_stays_in_the_payload_as_plain_te
     event = {**payload(), **(failure if failed else {})}
     answer = notify.handler(event, None)
     ((subject, sent),) = services.publisher.messages
-    assert subject == sent["what"] and (sent["level"] == "error") is failed
+    assert subject == ("PausedError" if failed else sent["what"]) and (sent["level"] == "error") is failed
     plain = {"Error": "PausedError", "Cause": "paused by ana: a sale"}
     assert answer == ({**event, "failure": plain} if failed else event)
 
@@ -168,8 +169,67 @@ def test_a_server_that_cannot_be_reached_changes_nothing_of_the_run(services: Fa
     assert len(services.publisher.messages) == 1
 
 
+def failing(services: FakeServices, memory: Memory, **more: Any) -> Memory:
+    """The memory after the message of a run that EC2 has failed."""
+    event = {**payload(memory=memory), "failure": {"Error": "Ec2Error", "Cause": "x"}, **more}
+    return take(notify.handler(event, None), "memory", Memory)
+
+
+def test_a_failure_that_lasts_is_one_message_until_it_was_absent_for_the_quiet_time(services: FakeServices) -> None:
+    memory = failing(services, Memory())
+    for _ in range(3):
+        services.clock.time += 3600
+        memory = failing(services, memory)
+    assert [subject for subject, _ in services.publisher.messages] == ["Ec2Error"]
+    services.clock.time += 3601
+    failing(services, memory)
+    assert len(services.publisher.messages) == 2
+
+
+def test_a_run_that_changed_the_fleet_is_reported_although_its_incident_is_known(services: FakeServices) -> None:
+    memory = failing(services, Memory())
+    failing(services, memory, outcome={"kind": "scaled_up", "text": "scaled up", "workers_after": 3})
+    assert len(services.publisher.messages) == 2
+
+
+def test_an_alert_that_is_known_is_not_repeated_and_a_new_one_is(services: FakeServices) -> None:
+    known_alert, new = Alert(kind="drain_failed:i-1", text="t"), Alert(kind="drain_failed:i-2", text="t")
+    memory = Memory(alerted={known_alert.kind: RUN.started_at - 100})
+    notify.handler(payload(memory=memory, alerts=(known_alert,)), None)
+    assert services.publisher.messages == []
+    notify.handler(payload(memory=memory, alerts=(known_alert, new)), None)
+    ((_, sent),) = services.publisher.messages
+    assert sent["incidents"] == [known_alert.kind, new.kind]
+
+
+def test_the_end_of_an_incident_is_a_message_of_its_own(services: FakeServices) -> None:
+    ended = ({"key": "at_maximum", "last_seen": 60}, {"key": "Ec2Error", "last_seen": 60})
+    notify.handler({**payload(memory=Memory()), "ended": list(ended)}, None)
+    assert [(subject, sent["is_end"]) for subject, sent in services.publisher.messages] == [
+        ("at_maximum", True),
+        ("Ec2Error", True),
+    ]
+
+
+def test_an_incident_that_begins_again_in_the_same_run_has_not_ended(services: FakeServices) -> None:
+    failing(services, Memory(), ended=[{"key": "Ec2Error", "last_seen": 60}])
+    assert [(subject, sent["is_end"]) for subject, sent in services.publisher.messages] == [("Ec2Error", False)]
+
+
+def test_the_end_of_an_incident_comes_after_the_message_of_a_run_that_has_news(services: FakeServices) -> None:
+    outcome = {"kind": "scaled_up", "text": "scaled up", "workers_after": 3}
+    notify.handler({**payload(outcome=outcome), "ended": [{"key": "at_maximum", "last_seen": 60}]}, None)
+    assert [subject for subject, _ in services.publisher.messages] == ["scaled up", "at_maximum"]
+
+
+def test_a_memory_that_cannot_be_read_costs_no_message_and_stays_as_it_is(services: FakeServices) -> None:
+    event = {**payload(), "memory": {"alerted": "x"}, "failure": {"Error": "Ec2Error", "Cause": "x"}}
+    assert notify.handler(event, None)["memory"] == {"alerted": "x"}
+    assert len(services.publisher.messages) == 1
+
+
 def shown(message: dict[str, Any], subject: str = "") -> dict[str, Any]:
-    return slack_message.payload_of(json.dumps(message), subject, SETTINGS)
+    return slack_message.payload_of(json.dumps(message), subject, SETTINGS)[0]
 
 
 def test_an_alarm_is_shown_as_an_alarm() -> None:
@@ -201,7 +261,7 @@ class Hook:
         self.url, self.time_left = url, time_left
         HOOKS.append(self)
 
-    def send(self, payload: dict[str, Any]) -> Sent:
+    def send(self, payload: dict[str, Any], **_: Any) -> Sent:
         self.payload, self.seconds = payload, self.time_left()
         return Sent(outcome="sent" if "first" in payload["text"] else "failed", tries=2, detail="d")
 
@@ -275,4 +335,4 @@ def test_a_message_without_a_usable_secret_is_counted_as_failed_without_a_try(
     "text", ["not JSON", "[1]", '"text"', '{"what": 1}', "{}"], ids=["text", "list", "string", "message", "object"]
 )
 def test_any_other_text_is_shown_as_it_is(text: str) -> None:
-    assert slack_message.payload_of(text, "subject", SETTINGS) == text_payload(text, "subject")
+    assert slack_message.payload_of(text, "subject", SETTINGS) == (text_payload(text, "subject"), None)

@@ -40,7 +40,7 @@ def test_the_week_is_read_day_by_day_and_reported_in_one_message(services: FakeS
     answer = report(services, *(decision(at, 3) for at in range(NOW - 7 * DAY, NOW, 120)))
     assert services.records.asked == [(NOW - n * DAY, NOW - (n - 1) * DAY) for n in range(7, 0, -1)]
     ((subject, message),) = services.publisher.messages
-    assert subject == "weekly cost report"
+    assert subject == "weekly cost report, 5040 runs"
     assert message["trigger"] == "weekly" and message["what"] == answer["headline"]
     assert answer["headline"].startswith("workers cost 2,848.75 BDT this week, 37 % less than 5 fixed workers")
     assert any("vol-1" in line for line in answer["lines"])

@@ -17,6 +17,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import InterruptionTimes
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NewWorker
+from node_fleet.domain.notify.incident_state import incident_keys
 from node_fleet.domain.notify.message import Message, level_of
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_alert
 from node_fleet.domain.scale_up.launch import mark_under_notice
@@ -280,8 +281,10 @@ def interruption_alerts(
     return tuple(alerts)
 
 
-def interruption_message(interruption: Interruption, cluster_id: str, text: str, alerts: tuple[Alert, ...]) -> Message:
-    """The message about one interruption."""
+def interruption_message(
+    interruption: Interruption, cluster_id: str, text: str, alerts: tuple[Alert, ...], *, is_end: bool = False
+) -> Message:
+    """The message about one interruption, which is one incident. is_end: the notice is settled."""
     return Message(
         cluster_id=cluster_id,
         level=level_of(alerts, "warning" if alerts else "info"),
@@ -290,6 +293,8 @@ def interruption_message(interruption: Interruption, cluster_id: str, text: str,
         execution_id=interruption.claimed_by,
         trigger="interruption",
         alerts=alerts,
+        incidents=(f"interruption:{interruption.instance_id}", *incident_keys(alerts)),
+        is_end=is_end,
     )
 
 

@@ -237,7 +237,7 @@ def newest_memory(stored: Memory, carried: Memory) -> Memory:
     the payload lacks; the payload must not overwrite it.
     """
     if stored.last_action_at > carried.last_action_at:
-        return stored
+        return replace(stored, alerted=carried.alerted)  # what the run's message has reported
     known = {entry.key: entry for entry in carried.back_offs}
     later = [e for e in stored.back_offs if e.key not in known or known[e.key].failures < e.failures]
     kept = tuple(e for e in carried.back_offs if e.key not in {entry.key for entry in later})

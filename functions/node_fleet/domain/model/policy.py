@@ -229,7 +229,7 @@ class BackOffs:
     not_helped_seconds: int = setting("NOT_HELPED_SECONDS", 3600, 60, 604800, "s")
     """How long a pod that launches did not help is not counted."""
     alert_quiet_seconds: int = setting("ALERT_QUIET_SECONDS", 3600, 0, 604800, "s")
-    """How long a cause must have been absent before node-fleet sends the same alert again."""
+    """How long a cause must have been absent before node-fleet sends the same alert again. See operations.md."""
 
 
 @dataclass(frozen=True, kw_only=True)

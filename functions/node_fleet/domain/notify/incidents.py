@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["info", "warning", "critical"]
+End = Literal["reading", "quiet", "none"]
 _ORDER = ("critical", "warning", "info")
 
 
@@ -18,6 +19,9 @@ class Incident:
     """One kind of alert or error. severity: critical means that load is not served, or that data or money is at risk.
 
     meaning: what it is and its consequence. next_step: what node-fleet does by itself. action: what a person can do.
+    end: how its end is known. "reading": every complete reading looks for the cause; "quiet": it has not occurred for
+    alert_quiet_seconds; "none": it is over when it is reported, or only a person can know.
+    cause: of an error, the kind of alert with the same cause.
     """
 
     name: str
@@ -25,6 +29,8 @@ class Incident:
     meaning: str
     next_step: str
     action: str
+    end: End = "quiet"
+    cause: str = ""
 
     @property
     def sentence(self) -> str:
@@ -38,8 +44,19 @@ class Incident:
         return f"docs/operations.md, row {self.name}"
 
 
-def _row(name: str, severity: Severity, meaning: str, next_step: str, action: str) -> Incident:
-    return Incident(name=name, severity=severity, meaning=meaning, next_step=next_step, action=action)
+def _row(
+    name: str,
+    severity: Severity,
+    meaning: str,
+    next_step: str,
+    action: str,
+    *,
+    end: End = "quiet",
+    cause: str = "",
+) -> Incident:
+    return Incident(
+        name=name, severity=severity, meaning=meaning, next_step=next_step, action=action, end=end, cause=cause
+    )
 
 
 _NEXT_RUN = "the next run tries again, within two minutes"
@@ -52,6 +69,7 @@ ALERTS = (
         "The load asks for a worker and the maximum forbids it: pods stay pending, or the load stays high.",
         "every run checks again",
         "raise `max_workers`, or lower the requests of the pods",
+        end="reading",
     ),
     _row(
         "circuit_breaker",
@@ -59,6 +77,7 @@ ALERTS = (
         "Several scale-ups in a row ended without a joined worker, so launches wait: pods stay pending.",
         "one launch is tried when the back-off ends",
         "fix the cause that the alert names, then `node-fleet resume --breaker`",
+        end="reading",
     ),
     _row(
         "clock_difference",
@@ -88,6 +107,7 @@ ALERTS = (
         "Prometheus shows fewer nodes than EC2: no worker is removed, and none is launched for pending pods.",
         "every run checks again",
         "check the pod of kube-state-metrics and the targets of Prometheus",
+        end="reading",
     ),
     _row(
         "figures_refused",
@@ -95,6 +115,7 @@ ALERTS = (
         "A metric has an impossible value and counts as missing.",
         "every run checks again",
         "find the worker or target that the alert names, and replace that worker",
+        end="reading",
     ),
     _row(
         "inspection_unknown",
@@ -109,6 +130,7 @@ ALERTS = (
         "It is unknown whether AWS reclaimed a worker under notice. The worker stays cordoned and uncounted.",
         "none: the notice stays until a person or the next event settles it",
         "as the alert describes: `node-fleet resume --worker ID` when the instance runs",
+        end="none",
     ),
     _row(
         "join_failed",
@@ -137,6 +159,7 @@ ALERTS = (
         "An earlier run ended without releasing the lock; this run took the lock over.",
         "this run continues the operation that was open",
         "nothing, unless it repeats: then read the earlier execution",
+        end="none",
     ),
     _row(
         "many_not_ready",
@@ -144,6 +167,7 @@ ALERTS = (
         "Many workers are NotReady at once while their instances run: the cause is likely the server or the network.",
         "no worker is launched before a second reading confirms it",
         "check the K3s server and the network between it and the workers",
+        end="reading",
     ),
     _row(
         "many_unhealthy",
@@ -151,6 +175,7 @@ ALERTS = (
         "Many workers are unhealthy at once, so the cause is likely shared, and none of them is replaced.",
         "every run checks again; repair continues when fewer are unhealthy",
         "check the K3s server, the network and the image of the workers",
+        end="reading",
     ),
     _row(
         "metrics_missing",
@@ -158,6 +183,7 @@ ALERTS = (
         "Some metrics have been missing for several readings: no worker is removed.",
         "every run checks again",
         "check the targets page of Prometheus",
+        end="reading",
     ),
     _row(
         "metrics_unavailable",
@@ -165,6 +191,7 @@ ALERTS = (
         "Prometheus cannot be read: only the minimum is enforced, so a rising load gets no worker.",
         "every run checks again",
         "`node-fleet doctor` shows the error of the function that reads Prometheus",
+        end="reading",
     ),
     _row(
         "no_capacity",
@@ -179,6 +206,7 @@ ALERTS = (
         "Several Nodes claim one instance, or a Node claims an instance that is not its own. The instance is kept.",
         "every run checks again",
         "find the machine that registered the wrong Node, and delete that Node",
+        end="reading",
     ),
     _row(
         "not_forgotten",
@@ -186,6 +214,7 @@ ALERTS = (
         "The instance is terminated, but its Node could not be deleted.",
         "one of the next runs deletes it",
         "nothing at first; later, on the server: `sudo /usr/local/bin/k3s kubectl delete node NAME`",
+        end="none",
     ),
     _row(
         "not_ready",
@@ -193,6 +222,7 @@ ALERTS = (
         "A worker has been NotReady for long; its pods do not run or their state is unknown.",
         "node-fleet replaces the worker when the minimum and the cooldown allow it",
         "read the journal of `k3s-agent` on the worker",
+        end="reading",
     ),
     _row(
         "own_pods_waiting",
@@ -207,6 +237,7 @@ ALERTS = (
         "A pod requests more than any worker of the configured types offers; it stays pending.",
         "the pod is listed and not counted",
         "lower its requests, or add a larger instance type",
+        end="reading",
     ),
     _row(
         "pod_unfit",
@@ -214,6 +245,7 @@ ALERTS = (
         "No new worker could run a pod: selector, taint, volume, affinity or spread. It stays pending.",
         "the pod is listed and not counted",
         "`node-fleet explain NAMESPACE/POD` gives the reason",
+        end="reading",
     ),
     _row(
         "pods_not_helped",
@@ -221,6 +253,7 @@ ALERTS = (
         "Pods stayed unschedulable after launches for them, so they are not counted for a while.",
         "they are counted again at the time that the alert names",
         "`kubectl describe pod` gives the scheduler's reason",
+        end="reading",
     ),
     _row(
         "quota_exceeded",
@@ -242,6 +275,7 @@ ALERTS = (
         "So many removals are set aside that no further worker is removed. Launches continue.",
         "removals continue when one of them is settled",
         "settle them as their alerts describe, or raise `set_aside_limit`",
+        end="reading",
     ),
     _row(
         "replaced_worker_kept",
@@ -256,6 +290,7 @@ ALERTS = (
         "No replacement was launched for a worker that AWS reclaims.",
         "the next run does not count the reclaimed worker, and launches one when the minimum or the load asks for it",
         "read the reason in the alert",
+        end="none",
     ),
     _row(
         "roll_out_stopped",
@@ -263,6 +298,7 @@ ALERTS = (
         "A worker of the new version did not prove itself, so no further drifted or expired worker is replaced.",
         "new workers are launched from the last good version, if there is one, until a newer one is deployed",
         "read the reason and the console output, then deploy a newer version or `node-fleet resume --roll-out`",
+        end="none",
     ),
     _row(
         "scale_up_failed",
@@ -284,6 +320,7 @@ ALERTS = (
         "A removal did not end in time; it is set aside so that other operations can run.",
         "every run checks it and settles it when the instance has ended or the node can be uncordoned",
         "as the alert describes",
+        end="reading",
     ),
     _row(
         "termination_refused",
@@ -298,6 +335,7 @@ ALERTS = (
         "An instance that never joined keeps running and costs money, because `keep_unjoined` is set.",
         "none: the instance stays",
         "inspect it, then terminate it",
+        end="none",
     ),
     _row(
         "volumes_lost",
@@ -305,6 +343,7 @@ ALERTS = (
         "A worker ended with local volumes: their data is lost.",
         "none: node-fleet cannot restore data",
         "restore the data from your backup; the alert names the claims",
+        end="none",
     ),
     _row(
         "worker_stopped",
@@ -312,6 +351,7 @@ ALERTS = (
         "AWS or a person stopped a worker instead of terminating it; it still costs its volume.",
         "none: the instance stays stopped",
         "terminate the instance, or start it and run `node-fleet resume --worker ID`",
+        end="none",
     ),
 )
 """By the kind of Alert."""
@@ -324,6 +364,7 @@ ERRORS = (
         "Prometheus cannot be read, and no recent reading is cached. Only the minimum is enforced.",
         _NEXT_RUN,
         'see the row "Functions cannot reach Prometheus" of docs/operations.md',
+        cause="metrics_unavailable",
     ),
     _row(
         "ServerNotFoundError",
@@ -331,6 +372,7 @@ ERRORS = (
         "No running instance has the server's tag, or several have it.",
         _NEXT_RUN,
         "tag the server `Role=k3s-master`, `Cluster=CLUSTER`",
+        cause="server_unreachable",
     ),
     _row(
         "ServerUnreachableError",
@@ -338,6 +380,7 @@ ERRORS = (
         "SSM does not manage the server, or the outcome of a command is unknown.",
         "the drain is rolled back; the next run tries again",
         "check that the instance runs and that its agent is online: `aws ssm describe-instance-information`",
+        cause="server_unreachable",
     ),
     _row(
         "LaunchError",
@@ -345,6 +388,7 @@ ERRORS = (
         "EC2 launched no instance.",
         "a later run tries again after a back-off, and usually succeeds",
         "read the message, which lists every try",
+        cause="scale_up_failed",
     ),
     _row(
         "NoCapacityError",
@@ -352,6 +396,7 @@ ERRORS = (
         "EC2 refused a launch in every pool, and every pool is in back-off.",
         "the pools are tried again when their back-off ends",
         "add instance types or zones",
+        cause="no_capacity",
     ),
     _row(
         "LaunchConfigurationError",
@@ -359,6 +404,7 @@ ERRORS = (
         "A launch cannot succeed with this configuration.",
         "the next run tries again after a back-off",
         "fix the template, subnet or permission that the message names, and deploy",
+        cause="launch_configuration",
     ),
     _row(
         "QuotaExceededError",
@@ -366,6 +412,7 @@ ERRORS = (
         "An AWS quota is used up.",
         "the next run tries again after a back-off",
         "request an increase; the message names the quota",
+        cause="quota_exceeded",
     ),
     _row(
         "NothingJoinedError",
@@ -373,6 +420,7 @@ ERRORS = (
         "None of the launched workers joined.",
         "they are terminated; the next run launches again after a back-off",
         'see the row "Workers do not join" of docs/operations.md',
+        cause="join_failed",
     ),
     _row(
         "TerminationRefusedError",
@@ -381,6 +429,7 @@ ERRORS = (
         "uncordoned. Launches continue.",
         "removals pause for an hour, then longer",
         "fix what the message names, then `node-fleet resume --breaker`",
+        cause="termination_refused",
     ),
     _row(
         "DrainFailedError",
@@ -388,6 +437,7 @@ ERRORS = (
         "A drain did not end with an empty node. No instance was terminated, and the worker is uncordoned.",
         _BACK_OFF,
         "loosen the PodDisruptionBudget that the message names, or annotate the node to keep it",
+        cause="drain_failed",
     ),
     _row(
         "LeaseLostError",
@@ -395,6 +445,7 @@ ERRORS = (
         "Another run acquired the lock, or the lock expired; this run made no further change.",
         "the other run continues",
         "nothing, unless it repeats",
+        end="none",
     ),
     _row(
         "PausedError",
@@ -402,6 +453,7 @@ ERRORS = (
         "An operator paused the fleet during this run, or protected the worker whose drain had just ended.",
         "the run rolls back what it began",
         "nothing",
+        end="none",
     ),
     _row(
         "StateStoreError",
@@ -424,6 +476,7 @@ ERRORS = (
         "The input or the payload is malformed.",
         "none: the execution has ended",
         "fix the caller that starts the execution",
+        end="none",
     ),
     _row(
         "InvalidSettingsError",
@@ -431,6 +484,7 @@ ERRORS = (
         "Settings are invalid; the message lists all of them. The fleet is not scaled.",
         "every run ends the same way",
         "fix `cdk.json` and deploy",
+        end="none",
     ),
     _row(
         "CleanUpUnfinishedError",
@@ -441,6 +495,7 @@ ERRORS = (
         'gave up", and one of the next ticks deletes a remaining node',
         "nothing at first. For a notice see the row NoticesOpen. For a node run `sudo /usr/local/bin/k3s kubectl "
         "delete node INSTANCE_ID` on the server",
+        end="none",
     ),
     _row(
         "NotificationError",
@@ -448,6 +503,7 @@ ERRORS = (
         "The message could not be published; scaling is not affected.",
         "the next message is sent as usual",
         "check the topic and the permission",
+        end="none",
     ),
     _row(
         "RunFailedError",
@@ -455,9 +511,25 @@ ERRORS = (
         "The error of a failed run after the lock is released; the Cause is the first failure.",
         "as for that failure",
         "as for that failure",
+        end="none",
     ),
 )
 """By the class name of errors.py, which is the Error of a failed execution."""
+
+RUN_FAILED = "RunFailedError"
+"""The incident of every failed run, whatever its cause: the alarms about failed runs belong to it."""
+OF_ALARM = {
+    "NoCompletedTick": RUN_FAILED,
+    "ScalingFailures": RUN_FAILED,
+    "PrometheusUnavailable": "metrics_unavailable",
+    "AtMaximum": "at_maximum",
+    "JoinFailures": "join_failed",
+    "DrainFailures": "drain_failed",
+    "QuotaExceeded": "quota_exceeded",
+}
+"""Alarm -> the incident that has the same cause; any other alarm is an incident of its own."""
+CRITICAL_ALARMS = ("NoCompletedTick", "PrometheusUnavailable", "AtMaximum", "QuotaExceeded", "LockHeld")
+"""Their severity is critical, that of the others warning."""
 
 _BY_NAME = {one.name: one for one in (*ALERTS, *ERRORS)}
 
@@ -466,6 +538,18 @@ def incidents_of(kinds: Iterable[str]) -> tuple[Incident, ...]:
     """The rows of these kinds, each once, the most severe first."""
     found = dict.fromkeys(one for one in map(incident_of, kinds) if one)
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.severity)))
+
+
+def incident_of_error(error: str) -> str:
+    """The kind of the incident to which a failure with this error belongs."""
+    row = _BY_NAME.get(error)
+    return row.cause if row and row.cause else error
+
+
+def most_severe(kinds: Iterable[str]) -> Severity:
+    """The highest severity among these kinds; info when none has a row."""
+    rows = incidents_of(kinds)
+    return rows[0].severity if rows else "info"
 
 
 def incident_of(kind: str) -> Incident | None:

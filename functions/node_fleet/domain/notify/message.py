@@ -14,9 +14,12 @@ from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.notify.incidents import incidents_of
+from node_fleet.domain.notify.incident_state import EndedIncident, incident_keys
+from node_fleet.domain.notify.incidents import Severity, incidents_of, most_severe
 
 Level = Literal["info", "success", "warning", "error"]
+UNCOUNTED = ("interruption", "weekly", "incident")
+"""Triggers whose messages are not about the fleet's size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,7 @@ class Message:
     """What happened, why, and to how many workers.
 
     details: for each alert and for the failure its severity, consequence, next step and link; then further sentences.
+    incidents: the keys of the incidents it belongs to, the most severe first. is_end: it reports the end of the first.
     """
 
     cluster_id: str
@@ -39,6 +43,20 @@ class Message:
     details: tuple[str, ...] = ()
     hourly_cost_before: Cost | None = None
     hourly_cost_after: Cost | None = None
+    incidents: tuple[str, ...] = ()
+    is_end: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The same for every message about one incident, so that mail programs show them as one conversation."""
+        if self.incidents:
+            return self.incidents[0]
+        return self.why if self.trigger in UNCOUNTED else self.what
+
+    @property
+    def severity(self) -> Severity:
+        """That of its most severe incident."""
+        return "critical" if any(a.is_critical for a in self.alerts) else most_severe(self.incidents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +99,12 @@ def compose(
     known = incidents_of([alert.kind for alert in base.alerts] + ([failure["Error"]] if failure else []))
     details = (*(one.sentence for one in known), *base.details)
     message = replace(
-        base, workers_before=before, workers_after=after, placements=_placements(operation), details=details
+        base,
+        workers_before=before,
+        workers_after=after,
+        placements=_placements(operation),
+        details=details,
+        incidents=incident_keys(base.alerts, failure["Error"] if failure else ""),
     )
     if failure:
         return replace(message, level="error", what=f"{failure['Cause']} [{failure['Error']}]")
@@ -91,6 +114,20 @@ def compose(
     if base.alerts:
         return replace(message, level=level_of(base.alerts, "warning"), what=base.alerts[0].text)
     return message
+
+
+def end_message(ended: EndedIncident, cluster_id: str, execution_id: str) -> Message:
+    """The message about the end of an incident."""
+    return Message(
+        cluster_id=cluster_id,
+        level="success",
+        what=ended.sentence,
+        why=ended.sentence,
+        execution_id=execution_id,
+        trigger="incident",
+        incidents=(ended.key,),
+        is_end=True,
+    )
 
 
 def level_of(alerts: Iterable[Alert], otherwise: Level) -> Level:

@@ -12,7 +12,7 @@ from typing import Any
 from node_fleet.domain.cost.tariff import Currency
 from node_fleet.domain.model.secret_text import redacted
 from node_fleet.domain.model.text import printable
-from node_fleet.domain.notify.message import Message
+from node_fleet.domain.notify.message import UNCOUNTED, Message
 
 HEADER_LIMIT = 150
 SECTION_LIMIT = 3000
@@ -21,8 +21,6 @@ FIELDS_LIMIT = 10
 BLOCKS_LIMIT = 50
 FALLBACK_LIMIT = 400
 CUT = "… (cut)"
-UNCOUNTED = ("interruption", "weekly")
-"""Triggers whose messages are not about the fleet's size."""
 
 _SIGNS = {"info": "ℹ️", "success": "✅", "warning": "⚠️", "error": "🔴"}  # noqa: RUF001 - the sign is meant
 _BROKEN_ENTITY = re.compile(r"&[a-z]{0,3}$")

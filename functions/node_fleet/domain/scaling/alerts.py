@@ -36,7 +36,7 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
     if pending_pods:
         shapes = (*(shape for shape, _ in pending_pods.unfit), *pending_pods.stuck)
         found += [
-            (f"{check.name}:{shape_key(shape)}", Alert(kind=check.name, text=check.text))
+            (kind := f"{check.name}:{shape_key(shape)}", Alert(kind=kind, text=check.text))
             for shape, check in zip(shapes, listed_checks(pending_pods), strict=True)
             if not shape.problem or shape.lasting
         ]
@@ -62,7 +62,8 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
         found.append(("removals_paused", _removals_paused(tick)))
     for w in not_ready_too_long(tick):
         text = f"worker {w.instance_id} has been NotReady for {w.not_ready_seconds} s"
-        found.append((f"not_ready:{w.instance_id}", Alert(kind="not_ready", text=text)))
+        kind = f"not_ready:{w.instance_id}"
+        found.append((kind, Alert(kind=kind, text=text)))
     return found
 
 

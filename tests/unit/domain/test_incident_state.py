@@ -1,0 +1,187 @@
+"""An incident begins with one message, is not repeated while it lasts, and its end is reported once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdk_app.alarms import ALARMS
+from node_fleet.domain.model.memory import Memory, newest_memory
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.notify.incident_state import (
+    READING_END_SECONDS,
+    EndedIncident,
+    ended_incidents,
+    incident_keys,
+    news_of,
+    remembered,
+)
+from node_fleet.domain.notify.incidents import (
+    ALERTS,
+    CRITICAL_ALARMS,
+    ERRORS,
+    OF_ALARM,
+    RUN_FAILED,
+    incident_of,
+    most_severe,
+)
+from node_fleet.domain.notify.message import Message, end_message
+from tests.support.decisions import START, snapshot
+
+QUIET = 3600
+SEEN = snapshot(at=START)
+
+
+def ended(before: dict[str, int], after: dict[str, int] | None = None, **changes: Any) -> tuple[list[str], list[str]]:
+    """The keys that ended, and those that stay remembered."""
+    over, kept = ended_incidents(before, before if after is None else after, replace(SEEN, **changes), QUIET)
+    return [one.key for one in over], sorted(kept)
+
+
+@pytest.mark.parametrize(
+    ("key", "ago", "is_over"),
+    [
+        ("at_maximum", READING_END_SECONDS, False),
+        ("at_maximum", READING_END_SECONDS + 1, True),
+        ("not_ready:i-1", READING_END_SECONDS + 1, True),
+        ("drain_failed:i-1", READING_END_SECONDS + 1, False),
+        ("drain_failed:i-1", QUIET, False),
+        ("drain_failed:i-1", QUIET + 1, True),
+        ("Ec2Error", QUIET + 1, True),
+    ],
+)
+def test_an_incident_ends_when_its_cause_was_absent_long_enough(key: str, ago: int, is_over: bool) -> None:
+    assert ended({key: START - ago}) == (([key], []) if is_over else ([], [key]))
+
+
+@pytest.mark.parametrize("key", ["volumes_lost:i-1", "roll_out_stopped:1", "PausedError", "of_a_later_version"])
+def test_what_is_over_with_its_report_has_no_end_message(key: str) -> None:
+    assert ended({key: START - QUIET - 1}) == ([], [])
+
+
+def test_a_cause_that_this_reading_found_again_lasts() -> None:
+    assert ended({"at_maximum": START - 700}, {"at_maximum": START}) == ([], ["at_maximum"])
+
+
+def test_the_end_of_an_incident_that_the_decision_has_forgotten_is_still_reported() -> None:
+    assert ended({"drain_failed:i-1": START - QUIET - 1}, {}) == (["drain_failed:i-1"], [])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"source": "none"}, {"source": "cached"}, {"problem": "p"}, {"pending": None}, {"cpu_percent": None}]
+)
+def test_an_incomplete_reading_ends_nothing(changes: dict[str, Any]) -> None:
+    """A cause may be absent only because it cannot be seen; its end is reported by a later reading."""
+    assert ended({"not_ready:i-1": START - 9999}, {}, **changes) == ([], ["not_ready:i-1"])
+
+
+KEYS = st.sampled_from(["at_maximum", "not_ready:i-1", "drain_failed:i-1", "volumes_lost:i-1", "Ec2Error"])
+
+
+@given(st.dictionaries(KEYS, st.integers(START - 9000, START)), st.sets(KEYS))
+def test_an_incident_ends_once_and_is_then_forgotten(before: dict[str, int], present: set[str]) -> None:
+    after = {**before, **dict.fromkeys(present, START)}
+    over, kept = ended_incidents(before, after, SEEN, QUIET)
+    keys = {one.key for one in over}
+    assert not keys & present and not keys & set(kept)
+    assert ended_incidents(kept, kept, SEEN, QUIET) == ((), kept)
+
+
+NOW, STARTED = 10_000, 9_900
+
+
+def news(
+    *found: str, decided: tuple[str, ...] = (), error: str = "", alerted: dict[str, int] | None = None
+) -> tuple[tuple[str, ...], bool]:
+    given_news = news_of(
+        [Alert(kind=kind, text="t") for kind in decided],
+        [Alert(kind=kind, text="t") for kind in found],
+        error,
+        alerted=alerted or {},
+        started_at=STARTED,
+        now=NOW,
+        quiet_seconds=QUIET,
+    )
+    return given_news.keys, given_news.is_new
+
+
+def test_the_first_failure_is_news_and_the_same_one_in_the_next_run_is_not() -> None:
+    keys, is_new = news(error="Ec2Error")
+    assert (keys, is_new) == (("Ec2Error", RUN_FAILED), True)
+    after = remembered({}, keys, "Ec2Error", NOW - 120)
+    assert after == {"Ec2Error": NOW - 120}
+    assert news(error="Ec2Error", alerted=after) == (keys, False)
+    assert news(error="StateStoreError", alerted=after)[1], "another cause is another incident"
+
+
+@pytest.mark.parametrize(("ago", "is_new"), [(QUIET, False), (QUIET + 1, True)])
+def test_a_failure_that_was_absent_for_the_quiet_time_is_news(ago: int, is_new: bool) -> None:
+    assert news(error="Ec2Error", alerted={"Ec2Error": NOW - ago})[1] is is_new
+
+
+def test_an_error_and_the_alert_with_its_cause_are_one_incident() -> None:
+    outage = ("metrics_unavailable", RUN_FAILED)
+    assert news(decided=("metrics_unavailable",), error="MetricsUnavailableError") == (outage, True)
+    seen = {"metrics_unavailable": NOW - 10}
+    assert news(error="MetricsUnavailableError", alerted=seen) == (outage, False)
+
+
+@pytest.mark.parametrize(
+    ("marked", "is_new"), [(STARTED - 61, False), (STARTED - 60, True), (NOW, True)], ids=["before", "clocks", "in it"]
+)
+def test_an_alert_that_a_step_of_this_run_has_marked_is_news(marked: int, is_new: bool) -> None:
+    assert news("drain_failed:i-1", alerted={"drain_failed:i-1": marked})[1] is is_new
+
+
+def test_what_is_over_with_its_report_is_news_each_time() -> None:
+    assert news("volumes_lost:i-1", alerted={"volumes_lost:i-1": STARTED - 100})[1]
+    assert news(error="PausedError", alerted={"PausedError": STARTED - 100})[1]
+
+
+def test_the_most_severe_incident_leads_and_each_is_named_once() -> None:
+    alerts = [Alert(kind=kind, text="t") for kind in ("join_failed:i-1", "join_failed:i-1", "at_maximum")]
+    assert incident_keys(alerts) == ("at_maximum", "join_failed:i-1")
+    assert incident_keys(alerts, "NothingJoinedError")[-1] == RUN_FAILED
+
+
+def test_a_failed_run_keeps_what_its_message_has_reported() -> None:
+    stored = Memory(last_action_at=2, alerted={"old": 1})
+    assert newest_memory(stored, Memory(last_action_at=1, alerted={"Ec2Error": 5})).alerted == {"Ec2Error": 5}
+
+
+def test_the_messages_about_one_incident_have_one_subject_and_its_severity() -> None:
+    begin = Message(
+        cluster_id="c",
+        level="error",
+        what="w",
+        why="y",
+        execution_id="e",
+        trigger="t",
+        incidents=("at_maximum", "join_failed"),
+    )
+    end = end_message(EndedIncident(key="at_maximum", last_seen=0), "c", "e")
+    assert (begin.subject, begin.severity) == (end.subject, end.severity) == ("at_maximum", "critical")
+    assert end.what == "ended: at_maximum was last seen at 1970-01-01 00:00 UTC"
+    lost = replace(begin, incidents=(), alerts=(Alert(kind="k", text="t", is_critical=True),))
+    assert (lost.severity, lost.subject) == ("critical", "w")
+    assert replace(begin, incidents=(), trigger="weekly").subject == "y"
+    assert most_severe([]) == "info"
+
+
+def test_each_alarm_is_listed_with_its_severity_and_an_incident_that_exists() -> None:
+    assert {rule.name for rule in ALARMS if rule.severity == "critical"} == set(CRITICAL_ALARMS)
+    assert set(OF_ALARM) <= {rule.name for rule in ALARMS}
+    assert all(incident_of(kind) for kind in OF_ALARM.values())
+
+
+def test_the_cause_of_an_error_is_a_kind_of_alert_of_at_least_its_severity() -> None:
+    kinds = {row.name: row for row in ALERTS}
+    order = ("info", "warning", "critical")
+    for row in ERRORS:
+        if row.cause:
+            assert row.cause in kinds
+    assert all(row.end == "none" for row in (*ALERTS, *ERRORS) if row.severity == order[0])
