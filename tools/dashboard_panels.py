@@ -18,6 +18,20 @@ def query(expression: str, legend: str) -> Json:
     return {"datasource": PROMETHEUS, "expr": expression, "legendFormat": legend, "range": True}
 
 
+def annotation(name: str, expression: str, text: str, colour: str) -> Json:
+    """Marks the minutes for which the expression has a value; text may name its labels ({{node}})."""
+    return {
+        "name": name,
+        "datasource": PROMETHEUS,
+        "enable": True,
+        "iconColor": colour,
+        "expr": expression,
+        "step": "60s",
+        "titleFormat": name,
+        "textFormat": text,
+    }
+
+
 def metric(
     name: str,
     legend: str,
@@ -72,19 +86,23 @@ Kind = Literal["timeseries", "stat", "heatmap", "table", "bars", "gauge"]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel. Colours are by series name; marks are the values above which the colour changes."""
+    """One panel. Colours are by series name; marks are the values above which the colour changes.
+
+    unit: its id in Grafana. limits: names of series that are drawn as dashed lines.
+    """
 
     title: str
     description: str
     targets: tuple[Json, ...]
+    unit: str
     kind: Kind = "timeseries"
-    unit: str = "short"
     width: int = 12
     height: int = 8
     minimum: float | None = 0
     maximum: float | None = None
     marks: tuple[tuple[str, float], ...] = ()
     colours: tuple[tuple[str, str], ...] = ()
+    limits: tuple[str, ...] = ()
 
     def to_json(self, number: int, x: int, y: int) -> Json:
         return {
@@ -119,12 +137,17 @@ class Panel:
         return defaults
 
     def _overrides(self) -> list[Json]:
+        found: dict[str, list[Json]] = {name: [] for name, _ in self.colours}
+        for name, colour in self.colours:
+            found[name].append({"id": "color", "value": {"mode": "fixed", "fixedColor": colour}})
+        for name in self.limits:
+            dashed = {"fill": "dash", "dash": [10, 10]}
+            found.setdefault(name, []).extend(
+                [{"id": "custom.lineStyle", "value": dashed}, {"id": "custom.fillOpacity", "value": 0}]
+            )
         return [
-            {
-                "matcher": {"id": "byName", "options": name},
-                "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}],
-            }
-            for name, colour in self.colours
+            {"matcher": {"id": "byName", "options": name}, "properties": properties}
+            for name, properties in found.items()
         ]
 
     def _options(self) -> Json:
@@ -168,7 +191,15 @@ def text_variable(name: str, label: str, value: str) -> Json:
     return {"name": name, "label": label, "type": "textbox", "query": value, "current": {"text": value, "value": value}}
 
 
-def dashboard(*, uid: str, title: str, description: str, panels: list[Panel], variables: list[Json]) -> Json:
+def dashboard(
+    *,
+    uid: str,
+    title: str,
+    description: str,
+    panels: list[Panel],
+    variables: list[Json],
+    annotations: tuple[Json, ...] = (),
+) -> Json:
     """A dashboard with its panels placed from left to right and from top to bottom."""
     laid_out, x, y, row_height = [], 0, 0, 0
     for number, panel in enumerate(panels, start=1):
@@ -187,5 +218,6 @@ def dashboard(*, uid: str, title: str, description: str, panels: list[Panel], va
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
         "templating": {"list": variables},
+        "annotations": {"list": list(annotations)},
         "panels": laid_out,
     }

@@ -15,6 +15,7 @@ from node_fleet.settings import Settings
 from tools.dashboard_panels import (
     Json,
     Panel,
+    annotation,
     cluster_variable,
     dashboard,
     formula,
@@ -31,6 +32,10 @@ BASELINE = fixed_fleet(
 ).usd
 """USD an hour of the fixed fleet by the default settings, without CPU credits: the page does not know its CPU."""
 DECIDE_LOG_GROUP = "/aws/lambda/$cluster-Decide"
+LOCK_LOG_GROUP = "/aws/lambda/$cluster-AcquireLock"
+LOCK_STATUSES = ("acquired", "held", "paused", "stale")
+COUNT = "short"
+"""The unit of numbers of things: 1500 reads as 1.5 K."""
 
 CPU_MARKS, MEMORY_MARKS = (("yellow", 70), ("red", 85)), (("yellow", 75), ("red", 90))
 WORKERS = 'job="node-exporter"'
@@ -58,11 +63,11 @@ def memory(by: str = "") -> str:
 def bytes_panel(title: str, description: str, selector: str, **counters: str) -> Panel:
     """Two byte counters of each worker as rates, the second one below the axis."""
     (first, first_counter), (second, second_counter) = counters.items()
-    rate = "sum by (instance_id) (rate({}{{{}}}[5m])) / 1024 / 1024"
+    rate = "sum by (instance_id) (rate({}{{{}}}[5m]))"
     return Panel(
         title,
         description,
-        unit="MBs",
+        unit="binBps",
         minimum=None,
         targets=(
             query(rate.format(first_counter, selector), f"{{{{instance_id}}}} {first}"),
@@ -79,8 +84,9 @@ def latency_milliseconds(quantile: float) -> str:
 def event_panel(title: str) -> Panel:
     return Panel(
         title,
-        "Workers added (green) and removed (yellow), from CloudWatch.",
+        "Runs that added (green) or removed (yellow) workers, from CloudWatch.",
         kind="bars",
+        unit=COUNT,
         targets=(
             metric("ScaleUpEvents", "scale-up", period_seconds=60),
             metric("ScaleDownEvents", "scale-down", period_seconds=60),
@@ -91,6 +97,15 @@ def event_panel(title: str) -> Panel:
 
 PODS_KNOWN = f'count(max by ({POD}) (kube_pod_status_phase{{job="kube-state-metrics"}}))'
 NODES = f'max by (node) (kube_node_info{{job="kube-state-metrics"}}) {NOT_SERVER}'
+EARLIER = 'max by (node) (kube_node_info{job="kube-state-metrics"} offset 1m)'
+AT_PRESENT = 'max by (node) (kube_node_info{job="kube-state-metrics"})'
+SCALE_EVENTS = (
+    annotation("Worker joined", f"({NODES}) unless {EARLIER} and on () (count({EARLIER}) > 0)", "{{node}}", "green"),
+    annotation(
+        "Worker removed", f"({EARLIER}) unless {AT_PRESENT} and on () (count({AT_PRESENT}) > 0)", "{{node}}", "yellow"
+    ),
+)
+"""From the nodes of K3s. Without data a minute ago, or now, there is no event: the exporter was down."""
 
 
 def cluster_overview() -> Json:
@@ -98,7 +113,12 @@ def cluster_overview() -> Json:
         uid="cluster-overview",
         title="Cluster Overview",
         description="How many workers there are and how busy they are.",
-        variables=[cluster_variable()],
+        variables=[
+            cluster_variable(),
+            text_variable("minimum", "Minimum, workers", str(DEFAULTS.min_workers)),
+            text_variable("maximum", "Maximum, workers", str(DEFAULTS.max_workers)),
+        ],
+        annotations=SCALE_EVENTS,
         panels=[*_fleet_at_present(), *_fleet_over_time()],
     )
 
@@ -109,6 +129,7 @@ def _fleet_at_present() -> list[Panel]:
             "Workers",
             "Nodes known to K3s, without the server.",
             kind="stat",
+            unit=COUNT,
             width=6,
             targets=(query(f"count({NODES})", "workers"),),
         ),
@@ -136,6 +157,7 @@ def _fleet_at_present() -> list[Panel]:
             "Unschedulable pods",
             "Pods that fit on no node. Pods with scheduling gates are left out.",
             kind="stat",
+            unit=COUNT,
             width=6,
             marks=(("yellow", 1), ("red", 6)),
             targets=(query(f"count({UNSCHEDULABLE}) or 0 * {PODS_KNOWN}", "unschedulable"),),
@@ -148,8 +170,17 @@ def _fleet_over_time() -> list[Panel]:
     return [
         Panel(
             "Workers over time",
-            "Nodes known to K3s, and nodes that are Ready.",
-            targets=(query(f"count({NODES})", "known"), query(f"sum({ready} {NOT_SERVER})", "ready")),
+            "Nodes known to K3s, and nodes that are Ready, between min_workers and max_workers of the deployment. A "
+            "schedule, a prediction or a replacement can raise the minimum for a time.",
+            unit=COUNT,
+            targets=(
+                query(f"count({NODES})", "known"),
+                query(f"sum({ready} {NOT_SERVER})", "ready"),
+                query("vector($minimum)", "minimum"),
+                query("vector($maximum)", "maximum"),
+            ),
+            colours=(("minimum", "blue"), ("maximum", "red")),
+            limits=("minimum", "maximum"),
         ),
         event_panel("Scaling events timeline"),
         Panel(
@@ -170,13 +201,13 @@ def _fleet_over_time() -> list[Panel]:
         ),
         bytes_panel(
             "Network I/O",
-            "MB/s of each worker, without loopback and pod interfaces.",
+            "Bytes per second of each worker, without loopback and pod interfaces.",
             f"{WORKERS},{NETWORK_DEVICES}",
             **{"in": "node_network_receive_bytes_total", "out": "node_network_transmit_bytes_total"},
         ),
         bytes_panel(
             "Disk I/O",
-            "MB/s of each worker.",
+            "Bytes per second of each worker.",
             WORKERS,
             read="node_disk_read_bytes_total",
             written="node_disk_written_bytes_total",
@@ -185,6 +216,7 @@ def _fleet_over_time() -> list[Panel]:
             "Pod distribution by node",
             "Pods on each node. An even colour shows an even distribution.",
             kind="heatmap",
+            unit=COUNT,
             width=24,
             targets=(
                 query(
@@ -236,8 +268,9 @@ def autoscaler_performance() -> Json:
             ),
             Panel(
                 "Failures",
-                "Scaling operations that failed.",
+                "Runs that failed.",
                 kind="bars",
+                unit=COUNT,
                 targets=(metric("ScalingFailures", "failed"),),
                 colours=(("failed", "red"),),
             ),
@@ -245,6 +278,7 @@ def autoscaler_performance() -> Json:
                 "Decision reasons",
                 "How often each rule decided, from the log of the function Decide.",
                 kind="table",
+                unit=COUNT,
                 width=24,
                 targets=(
                     log_query(
@@ -254,8 +288,39 @@ def autoscaler_performance() -> Json:
                     ),
                 ),
             ),
+            *_lock_and_pause(),
         ],
     )
+
+
+def _lock_and_pause() -> list[Panel]:
+    """Why runs ended before they read anything, from the log of the function AcquireLock."""
+    every_run = "filter message = 'lock'"
+    counts = ", ".join(f"sum(strcontains(status, '{one}')) as {one}" for one in LOCK_STATUSES)
+    return [
+        Panel(
+            "Lock and pause",
+            "Runs by what they found: acquired (the lock was free), held (another run has it), paused (an operator "
+            "paused the fleet), stale (the tick was delivered twice).",
+            kind="bars",
+            unit=COUNT,
+            targets=(log_query(f"{every_run} | stats {counts} by bin(5m)", LOCK_LOG_GROUP),),
+            colours=(("acquired", "green"), ("held", "red"), ("paused", "yellow"), ("stale", "text")),
+        ),
+        Panel(
+            "Held lock and pauses",
+            "The latest runs that another run or an operator kept from scaling, with the reason.",
+            kind="table",
+            unit=COUNT,
+            targets=(
+                log_query(
+                    f"fields @timestamp, status, detail | {every_run} and status in ['held', 'paused']"
+                    " | sort @timestamp desc | limit 20",
+                    LOCK_LOG_GROUP,
+                ),
+            ),
+        ),
+    ]
 
 
 def application_metrics() -> Json:
@@ -290,6 +355,7 @@ def application_metrics() -> Json:
             Panel(
                 "Queue depth",
                 "Waiting orders of all replicas.",
+                unit=COUNT,
                 marks=(("red", 1000),),
                 targets=(query("sum by (queue) (app_queue_depth)", "{{queue}}"),),
             ),
@@ -346,6 +412,7 @@ def cost_tracking() -> Json:
             Panel(
                 "Workers by market",
                 "Live workers on Spot and on demand.",
+                unit=COUNT,
                 targets=(query(f"count by (market) (up{{{WORKERS}}} == 1)", "{{market}}"),),
             ),
         ],

@@ -11,17 +11,21 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from cdk_app.dashboards import write_dashboards
 from node_fleet.adapters.prometheus import queries
+from node_fleet.adapters.state_store import AcquireStatus
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.exposition import exposition
 from node_fleet.logs import NAMESPACE, UNITS
+from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
 from simulator.cluster.load.curves import flash_sale
 from simulator.cluster.model import ApplicationSpec, SimulatedCluster
@@ -29,7 +33,7 @@ from simulator.cluster.workloads import pod_object
 from tests.support.prometheus_fixture import SCRAPE_SECONDS, History, RealPrometheus, real_prometheus
 from tests.support.real_servers import CLUSTER
 from tests.support.shipped_scripts import load_server
-from tools.dashboards import files
+from tools.dashboards import LOCK_STATUSES, files
 
 METRICS = load_server("state_metrics")
 SPOT, ON_DEMAND = ("i-0aaa", "i-0bbb", "i-0ccc"), ("i-0ddd",)
@@ -51,10 +55,18 @@ def dashboards() -> dict[str, dict[str, Any]]:
     return {name.removesuffix(".json"): json.loads(text) for name, text in files().items()}
 
 
+def filled(dashboard: dict[str, Any], expression: str) -> str:
+    """The query with the values of the page's fields, as Grafana sends it."""
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "textbox":
+            expression = expression.replace(f"${variable['name']}", variable["current"]["value"])
+    return expression
+
+
 def prometheus_targets() -> list[tuple[str, str, str]]:
     """Dashboard, panel and query of everything that asks Prometheus."""
     return [
-        (uid, f"{panel['title']} {target['refId']}", target["expr"])
+        (uid, f"{panel['title']} {target['refId']}", filled(dashboard, target["expr"]))
         for uid, dashboard in dashboards().items()
         for panel in dashboard["panels"]
         for target in panel["targets"]
@@ -198,6 +210,130 @@ def test_no_error_reads_as_0_percent_not_as_nothing(recorded: Recorded) -> None:
     query = expression("app-metrics", "Error rate")
     without_series = query.replace('status=~"5.."', 'status="599"')
     assert recorded.value(without_series) == 0
+
+
+UNITS_OF_PANELS = {
+    "cluster-overview": {
+        "Workers": "short",
+        "CPU": "percent",
+        "Memory": "percent",
+        "Unschedulable pods": "short",
+        "Workers over time": "short",
+        "Scaling events timeline": "short",
+        "CPU by worker": "percent",
+        "Memory by worker": "percent",
+        "Network I/O": "binBps",
+        "Disk I/O": "binBps",
+        "Pod distribution by node": "short",
+    },
+    "autoscaler-perf": {
+        "Lambda duration, median": "ms",
+        "Lambda duration, p95": "ms",
+        "Scale-up and scale-down events": "short",
+        "Node join latency": "s",
+        "Drain time": "s",
+        "Failures": "short",
+        "Decision reasons": "short",
+        "Lock and pause": "short",
+        "Held lock and pauses": "short",
+    },
+    "app-metrics": {"Request rate": "reqps", "Latency": "ms", "Error rate": "percent", "Queue depth": "short"},
+    "cost-tracking": {
+        "Hourly cost": "currencyUSD",
+        "Daily projection": "currencyUSD",
+        "Savings against the baseline": "currencyUSD",
+        "Savings": "percent",
+        "Spot share": "percent",
+        "Workers by market": "short",
+    },
+}
+"""What the query of each panel returns: of bytes, a rate per second; of CPU and memory, 0 to 100."""
+UNIT_OF_METRIC = {"Percent": "percent", "Count": "short", "Seconds": "s", "None": "currencyUSD"}
+
+
+def test_every_panel_has_the_unit_of_what_its_query_returns() -> None:
+    found = {
+        uid: {panel["title"]: panel["fieldConfig"]["defaults"]["unit"] for panel in one["panels"]}
+        for uid, one in dashboards().items()
+    }
+    assert found == UNITS_OF_PANELS
+
+
+def test_a_panel_of_a_metric_has_the_unit_with_which_the_functions_write_it() -> None:
+    checked = 0
+    for one in dashboards().values():
+        for panel in one["panels"]:
+            for target in panel["targets"]:
+                if (name := target.get("metricName")) and not target["hide"]:
+                    assert panel["fieldConfig"]["defaults"]["unit"] == UNIT_OF_METRIC[UNITS[name].value], panel["title"]
+                    checked += 1
+    assert checked > 5
+
+
+def test_a_share_is_a_percentage_and_a_rate_counts_bytes(recorded: Recorded) -> None:
+    for uid, title, query in prometheus_targets():
+        if UNITS_OF_PANELS[uid][title[:-2]] == "percent":
+            values = [value for _, value in recorded.ask(query)]
+            assert all(0 <= value <= 100 for value in values), title
+            assert title.startswith("Error rate") or max(values) > 1, title
+    received = recorded.ask(expression("cluster-overview", "Network I/O"))
+    devices = 'device!~"lo|veth.*|cni.*|flannel.*"'
+    raw = recorded.ask(f"sum by (instance_id) (rate(node_network_receive_bytes_total{{{devices}}}[5m]))")
+    assert dict(map(_by_instance, received)) == dict(map(_by_instance, raw))
+
+
+def _by_instance(sample: tuple[dict[str, str], float]) -> tuple[str, float]:
+    return sample[0]["instance_id"], sample[1]
+
+
+def test_the_panel_of_workers_has_dashed_lines_at_the_limits_of_the_fleet(recorded: Recorded) -> None:
+    (panel,) = [one for one in dashboards()["cluster-overview"]["panels"] if one["title"] == "Workers over time"]
+    legends = {target["legendFormat"]: target["refId"] for target in panel["targets"]}
+    for name, value in (("minimum", Settings().min_workers), ("maximum", Settings().max_workers)):
+        assert recorded.value(expression("cluster-overview", "Workers over time", legends[name])) == value
+    dashed = {
+        one["matcher"]["options"]
+        for one in panel["fieldConfig"]["overrides"]
+        if any(part["id"] == "custom.lineStyle" for part in one["properties"])
+    }
+    assert dashed == {"minimum", "maximum"}
+
+
+def test_the_dashboards_of_a_cluster_have_the_limits_of_its_settings(tmp_path: Path) -> None:
+    source = CLUSTER / "monitoring/grafana/dashboards"
+    write_dashboards(source, tmp_path, Settings(min_workers=4, max_workers=9))
+    assert {one.name for one in tmp_path.iterdir()} == set(files())
+    overview = json.loads((tmp_path / "cluster-overview.json").read_text())
+    values = {one["name"]: one["current"]["value"] for one in overview["templating"]["list"] if "current" in one}
+    assert values == {"minimum": "4", "maximum": "9"}
+    write_dashboards(source, tmp_path, Settings())
+    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == files()
+
+
+def test_a_worker_that_joins_or_is_removed_is_marked_once_and_a_first_reading_is_not(recorded: Recorded) -> None:
+    clock = VirtualClock(recorded.server.next_start())
+    cluster = SimulatedCluster(clock)
+    cluster.add_server("i-0server", "us-east-1a")
+    cluster.add_worker("i-0aaa", az="us-east-1a", market="spot")
+    history = History(cluster, clock)
+    start = clock.now()
+    clock.advance(300)
+    cluster.add_worker("i-0bbb", az="us-east-1a", market="spot")
+    clock.advance(300)
+    cluster.instance_ended("i-0aaa")
+    cluster.delete("nodes", "", "i-0aaa")
+    clock.advance(300)
+    recorded.server.write(history)
+    marked: dict[str, list[str]] = {}
+    for one in dashboards()["cluster-overview"]["annotations"]["list"]:
+        assert (one["step"], one["datasource"]["uid"], one["enable"]) == ("60s", "prometheus", True)
+        answers = [recorded.server.query(one["expr"], start + 60 * minute) for minute in range(15)]
+        marked[one["name"]] = [labels["node"] for answer in answers for labels, _ in answer]
+    assert marked == {"Worker joined": ["i-0bbb"], "Worker removed": ["i-0aaa"]}
+
+
+def test_the_statuses_of_the_lock_are_those_that_the_function_logs() -> None:
+    assert set(LOCK_STATUSES) == set(get_args(AcquireStatus))
 
 
 def test_the_committed_files_are_what_the_generator_makes() -> None:
