@@ -1,12 +1,15 @@
 """Times the first hour of a new user: `python -m tools.first_hour` runs the first commands in a clean clone, on a terminal.
 
 For each command it prints how long it took, and the longest time without output. A silent command looks like one that
-hangs: no silence may be longer than two seconds.
+hangs: no silence may be longer than two seconds. Beside other work every figure grows; the processor time in brackets is
+what the command used meanwhile, which is about what an idle machine would show.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 import pty
 import select
@@ -43,21 +46,42 @@ STEPS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What a command showed: (seconds since its start, text) of each output, how long it took, and its status."""
+class Moment:
+    """An output, the start or the end of a command. seconds, processor_seconds: since its start."""
 
-    outputs: tuple[tuple[float, str], ...]
     seconds: float
+    processor_seconds: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A time without output, and the last line before it."""
+
+    seconds: float
+    processor_seconds: float
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a command showed, from its start to its end, and its status."""
+
+    moments: tuple[Moment, ...]
     status: int
 
     @property
-    def silence(self) -> tuple[float, str]:
-        """The longest time without output, and the last line before it; it may be at the beginning or at the end."""
-        times = [0.0, *(at for at, _ in self.outputs), self.seconds]
-        lines = ["the start", *(last_line(text) for _, text in self.outputs)]
-        gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
-        longest = max(range(len(gaps)), key=gaps.__getitem__)
-        return gaps[longest], lines[longest]
+    def silence(self) -> Silence:
+        """The longest time without output; it may be at the beginning or at the end."""
+        gaps = [
+            Silence(
+                seconds=end.seconds - begin.seconds,
+                processor_seconds=end.processor_seconds - begin.processor_seconds,
+                after=last_line(begin.text),
+            )
+            for begin, end in itertools.pairwise(self.moments)
+        ]
+        return max(gaps, key=lambda gap: gap.seconds)
 
 
 def last_line(text: str) -> str:
@@ -71,18 +95,33 @@ def watch(command: Sequence[str], folder: Path) -> Watched:
     """Run the command on a terminal of its own, as a person does, and note when it shows something."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    start, outputs = time.monotonic(), []
-    with subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
+    start, moments = time.monotonic(), [Moment(seconds=0, processor_seconds=0, text="the start")]
+    with subprocess.Popen(
+        command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    ) as running:
         os.close(theirs)
+        used = 0.0
         while True:
             readable, _, _ = select.select([ours], [], [], 0.05)
+            used = max(used, processor_seconds(running.pid))
             if readable and (text := _read(ours)):
-                outputs.append((time.monotonic() - start, text))
+                moments.append(Moment(seconds=time.monotonic() - start, processor_seconds=used, text=text))
             elif readable or running.poll() is not None:  # closed at the other end, or ended without a last output
                 break
         status = running.wait()
     os.close(ours)
-    return Watched(outputs=tuple(outputs), seconds=time.monotonic() - start, status=status)
+    moments.append(Moment(seconds=time.monotonic() - start, processor_seconds=used, text="the end"))
+    return Watched(moments=tuple(moments), status=status)
+
+
+def processor_seconds(session: int) -> float:
+    """What the processes of this session have used, with the children that have ended; 0 where /proc is missing."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # a process that ends meanwhile
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15])) if int(fields[3]) == session else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _read(terminal: int) -> str:
@@ -94,11 +133,11 @@ def _read(terminal: int) -> str:
 
 def problems_of(step: Step, watched: Watched) -> list[str]:
     """What is wrong with a step."""
-    gap, line = watched.silence
+    gap = watched.silence
     found = [f"ended with status {watched.status}"] if watched.status else []
-    if gap > SILENCE_SECONDS:
-        found.append(f"silent for {gap:.1f} s after {line!r}")
-    if step.limit_seconds and watched.seconds > step.limit_seconds:
+    if gap.seconds > SILENCE_SECONDS:
+        found.append(f"silent for {gap.seconds:.1f} s after {gap.after!r}")
+    if step.limit_seconds and watched.moments[-1].seconds > step.limit_seconds:
         found.append(f"took more than {step.limit_seconds:g} s")
     return found
 
@@ -118,13 +157,14 @@ def main() -> int:
             (clone / ".venv").symlink_to((ROOT / ".venv").resolve())
         load = os.getloadavg()[0]
         print(f"{os.cpu_count()} cores, load {load:.1f}, Python {sys.version.split()[0]}")
-        print(f"{'command':<22}{'seconds':>9}{'limit':>8}{'outputs':>9}{'silence':>9}  after")
+        print(f"{'command':<20}{'seconds':>16}{'limit':>7}{'outputs':>9}{'silence':>14}  after")
         for step in STEPS:
             watched = watch([sys.executable, str(clone / "node-fleet"), *step.words], clone)
-            gap, line = watched.silence
+            gap, end = watched.silence, watched.moments[-1]
+            whole, silent = (f"{one.seconds:.1f} ({one.processor_seconds:.1f})" for one in (end, gap))
             limit = f"{step.limit_seconds:g}" if step.limit_seconds else "-"
-            figures = f"{watched.seconds:>9.1f}{limit:>8}{len(watched.outputs):>9}{gap:>8.1f}s"
-            print(f"{step.name:<22}{figures}  {line}", flush=True)
+            figures = f"{whole:>16}{limit:>7}{len(watched.moments) - 2:>9}{silent:>14}"
+            print(f"{step.name:<20}{figures}  {gap.after}", flush=True)
             for problem in problems_of(step, watched):
                 wrong = True
                 print(f"  {step.name}: {problem}", flush=True)
