@@ -15,7 +15,7 @@ from rich.text import Text
 from cdk_app.workflow import definitions
 from cli import completion
 from cli.live_view import simulated_live
-from cli.output import CommandError, ExitCode, WrongUseError, console, facts, leaving, print_json, say, table
+from cli.output import CommandError, ExitCode, WrongUseError, console, facts, leaving, print_json, say, table, working
 from node_fleet.domain.cost.tariff import Currency
 from node_fleet.domain.model.text import count_of
 from simulator.report.figures import Figures, figures_of, headline, sentence
@@ -112,11 +112,12 @@ def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: 
     stage = console(stderr=True)
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
     with leaving("no report was written and nothing is left"), simulated_live(scenario, stage) as simulation:
-        figures = figures_of(simulation, fixed_workers=fixed)
-        money = money_of(simulation)
-        rows = rows_of(one for one in simulation.executions if changed_something(one) or _failed(one))
-        quiet = quiet_runs(simulation.executions)
-        write_report(simulation, figures, money, target)
+        with working("writing the report"):
+            figures = figures_of(simulation, fixed_workers=fixed)
+            money = money_of(simulation)
+            rows = rows_of(one for one in simulation.executions if changed_something(one) or _failed(one))
+            quiet = quiet_runs(simulation.executions)
+            write_report(simulation, figures, money, target)
         took = real_monotonic() - begun
     if as_json:
         print_json(as_data(figures, rows, quiet, target))

@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from simulator.simulation import Simulation
 
 FRAME_SECONDS = 0.12
+REFRESHES_PER_SECOND = 4
+"""How often the picture moves by itself, while the simulation starts or computes for long."""
 OBJECTS_BETWEEN_COLLECTIONS = (20_000, 20, 50)
 """A simulation makes few cycles of objects: to look for them as often as Python does takes a twentieth of its time."""
 LINES = 7
@@ -48,21 +51,21 @@ class LiveView:
         self._loads: deque[float] = deque(maxlen=48)
         self._drawn_at = 0.0
         self._seen = 0
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._spinner = Spinner("dots", Text("starting simulated AWS and the cluster", "dim"))
+        live = Live(console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True)
+        self._live = live if console.is_terminal else None
         self.executions: list[Execution] = []
 
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
-            waiting = Text("starting simulated AWS and the cluster", "dim")
-            self._live.update(self._panel(waiting), refresh=True)
+            self._live.update(self._panel(self._spinner), refresh=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self.close()
 
     def show(self, share: float, line: SnapshotLine) -> None:
         """Take the state of one moment; draw at most one frame every FRAME_SECONDS."""
@@ -73,6 +76,11 @@ class LiveView:
         if self._live is not None and real_monotonic() - self._drawn_at >= FRAME_SECONDS:
             self._drawn_at = real_monotonic()
             self._live.update(self._picture(share, line), refresh=True)
+
+    def close(self) -> None:
+        """Remove the picture, so that other output has the terminal."""
+        if self._live is not None:
+            self._live.stop()
 
     def _collect(self) -> None:
         for execution in self.executions:
@@ -98,7 +106,8 @@ class LiveView:
         top.add_column(style="cyan", no_wrap=True)
         top.add_column(no_wrap=True)
         clock = dt.datetime.fromtimestamp(line.at, tz=dt.UTC).strftime("%H:%M")
-        top.add_row("time", f"{clock} UTC, {share:4.0%} of {self._scenario.duration_seconds / 60:.0f} min")
+        self._spinner.update(text=f"{clock} UTC, {share:4.0%} of {self._scenario.duration_seconds / 60:.0f} min")
+        top.add_row("time", self._spinner)
         top.add_row("load", Text(f"{_sparks(self._loads)}  {line.load_per_second:.0f}/s"))
         top.add_row("pending", _pending(line))
         top.add_row("workers", _workers(line))
@@ -151,6 +160,5 @@ def simulated_live(scenario: Scenario, console: Console) -> Iterator[Simulation]
             view.executions = simulation.executions
             simulation.run()
             view._collect()
-            if view._live is not None:
-                view._live.update("", refresh=True)
+            view.close()
             yield simulation

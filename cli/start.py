@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ except ImportError:  # Windows
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
+WIDTH, MOVE_SECONDS = 74, 0.2
+"""Of the line that moves during the set-up: its characters, and the time between two movements."""
 STAMP = VENV / "node-fleet-pins"
 """Written when .venv is complete: the digest of what was installed."""
 INSTALLED = not (ROOT / "pyproject.toml").exists()
@@ -150,7 +153,8 @@ def set_up(requirements: str) -> None:
     """Make .venv and install the packages."""
     say(f"setting up .venv from {requirements} (once, and again when the pins change)")
     if not STAMP.exists():  # completes an environment whose creation was interrupted
-        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        with Moving("making .venv"):
+            subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     # The pin files name every dependency, so nothing has to be resolved.
     wanted = ["install", "--no-deps", "-r", str(ROOT / requirements)]
     uv = shutil.which("uv")
@@ -160,34 +164,70 @@ def set_up(requirements: str) -> None:
         # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
         pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
         show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], count_pins(requirements))
+    warm_up()
     STAMP.write_text(pins(requirements), encoding="utf-8")
+
+
+def warm_up() -> None:
+    """Let Python compile what every command imports, which would otherwise be a silence of the first command."""
+    with Moving("compiling the command line"):
+        command = [str(PYTHON), "-m", "cli.main", "--version"]
+        subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=False)
+
+
+class Moving:
+    """A line on the terminal that moves until the block ends, also while a step has nothing to report.
+
+    text: what the line shows; it may change. Elsewhere than on a terminal nothing is printed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._ended = threading.Event()
+        self._drawing = threading.Thread(target=self._draw, daemon=True)
+
+    def __enter__(self) -> Moving:
+        if sys.stderr.isatty():
+            self._drawing.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._drawing.is_alive():
+            self._drawing.join()
+            print(file=sys.stderr)
+
+    def _draw(self) -> None:
+        for mark in itertools.cycle("|/-\\"):
+            print(f"\r{mark} {self.text:<{WIDTH}.{WIDTH}}", end="", file=sys.stderr, flush=True)
+            if self._ended.wait(MOVE_SECONDS):
+                return
 
 
 def show_progress(command: list[str], total: int) -> None:
     """Run pip and show which of the packages it works on: as a bar on a terminal, else as one line for each quarter."""
     done = 0
     kept: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+    piped = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with Moving("starting pip") as line_shown, piped as pip:
         for line in pip.stdout or ():
             kept.append(line)
             words = line.split()
             if words[:1] == ["Collecting"]:
                 done += 1
-                show_bar(done, total, words[1].partition("==")[0])
+                show_bar(line_shown, done, total, words[1].partition("==")[0])
             elif line.startswith("Installing collected packages"):
-                show_bar(total, total, f"unpacking {total} packages")
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+                show_bar(line_shown, total, total, f"unpacking {total} packages")
     if pip.returncode:
         sys.stderr.writelines(line for line in kept[-20:] if not line.startswith(("Collecting", "  Using cached")))
         raise subprocess.CalledProcessError(pip.returncode, command)
 
 
-def show_bar(done: int, total: int, text: str) -> None:
+def show_bar(line: Moving, done: int, total: int, text: str) -> None:
     """One step of the set-up."""
     if sys.stderr.isatty():
         filled = 30 * done // total
-        print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {text:<40.40}", end="", file=sys.stderr, flush=True)
+        line.text = f"[{'#' * filled}{'.' * (30 - filled)}] {text}"
     elif done % (total // 4) == 0 or done == total:
         say(f"{done} of {total} packages: {text}")
 

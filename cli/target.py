@@ -289,8 +289,9 @@ class LocalTarget:
 @contextlib.contextmanager
 def simulated(scenario_name: str, at: str) -> Iterator[LocalTarget]:
     """A scenario, simulated up to `at`."""
-    from cli.demo import read_scenario
-    from simulator.simulation import Simulation
+    with working("starting the simulator"):  # its packages take a second to load
+        from cli.demo import read_scenario
+        from simulator.simulation import Simulation
 
     scenario, seconds = read_scenario(scenario_name), seconds_of(at, "--at")
     if seconds > scenario.duration_seconds:

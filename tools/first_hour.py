@@ -1,8 +1,8 @@
-"""Times the first hour of a new user: `python -m tools.first_hour` runs the first commands in a clean clone, on a terminal.
+"""Times the first hour of a new user: `python -m tools.first_hour` runs the first commands on a terminal in a clone.
 
 For each command it prints how long it took, and the longest time without output. A silent command looks like one that
-hangs: no silence may be longer than two seconds. Beside other work every figure grows; the processor time in brackets is
-what the command used meanwhile, which is about what an idle machine would show.
+hangs: no silence may be longer than two seconds. Beside other work every figure grows. The processor time in brackets
+is what the command used meanwhile, which is about what an idle machine would show.
 """
 
 from __future__ import annotations

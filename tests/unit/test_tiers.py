@@ -132,6 +132,7 @@ def test_set_up_uses_uv_where_it_is_installed(
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/uv" if has_uv else None)
     monkeypatch.setattr(start_script.subprocess, "run", lambda command, check: commands.append(command))
     monkeypatch.setattr(start_script, "show_progress", lambda command, total: commands.append(command))
+    monkeypatch.setattr(start_script, "warm_up", lambda: None)
     start_script.install("requirements.txt")
     start_script.install("requirements.txt")  # the stamp says that nothing is left to do
     venv, command = commands
