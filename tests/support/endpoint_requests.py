@@ -15,6 +15,7 @@ from cdk_app.endpoints import endpoint_names
 from cdk_app.permissions import NEEDS
 from node_fleet import services
 from node_fleet.adapters.ec2 import Ec2Fleet
+from node_fleet.domain.notify.message import Message
 from node_fleet.services import Services
 from node_fleet.settings import Settings
 
@@ -30,11 +31,12 @@ def _ask_ssm(made: Services) -> None:
         made.server.result("00000000-0000-4000-8000-000000000000")
 
 
+MESSAGE = Message(cluster_id="c", level="info", what="hello", why="hello", execution_id="e", trigger="schedule")
 CALLS: dict[str, tuple[Callable[[Services], Any], ...]] = {
     "dynamodb": (lambda s: s.state.load(), lambda s: s.records.readings(0, 1)),
     "ec2": (lambda s: s.ec2.instances(), lambda s: s.ec2.launched_by("operation")),
     "secretsmanager": (lambda s: s.secrets.text("node-fleet/prometheus-auth"),),
-    "sns": (lambda s: s.publisher.publish("message", {"text": "hello"}),),
+    "sns": (lambda s: s.publisher.publish(MESSAGE),),
     "ssm": (_ask_ssm,),
     "states": (lambda s: s.workflows.start_execution(stateMachineArn="arn:aws:states:::stateMachine:m"),),
 }

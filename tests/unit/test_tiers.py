@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,35 @@ def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pyte
     assert [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
         f"{number} of 4 packages: {name}" for number, name in enumerate(names, 1)
     ]
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what it shows, and says when it has shown a number of pictures."""
+
+    def __init__(self, pictures: int) -> None:
+        super().__init__()
+        self.left, self.shown = pictures, threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.left -= text.startswith("\r")
+        if self.left <= 0:
+            self.shown.set()
+        return super().write(text)
+
+
+def test_a_step_of_the_set_up_that_reports_nothing_still_moves_on_a_terminal(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal(pictures=5)
+    monkeypatch.setattr(start_script.sys, "stderr", terminal)
+    monkeypatch.setattr(start_script, "MOVE_SECONDS", 0.001)
+    with start_script.Moving("unpacking"):
+        assert terminal.shown.wait(30), "five pictures, although nothing is reported"
+    pictures = [picture.rstrip() for picture in terminal.getvalue().split("\r")[1:]]
+    assert {picture[2:] for picture in pictures} == {"unpacking"} and len({picture[0] for picture in pictures}) == 4
 
 
 def test_a_failing_pip_is_quoted(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
