@@ -33,6 +33,8 @@ BASELINE = fixed_fleet(
 """USD an hour of the fixed fleet by the default settings, without CPU credits: the page does not know its CPU."""
 DECIDE_LOG_GROUP = "/aws/lambda/$cluster-Decide"
 LOCK_LOG_GROUP = "/aws/lambda/$cluster-AcquireLock"
+OWN = 'job="node-fleet"'
+"""The metrics of node-fleet itself."""
 LOCK_STATUSES = ("acquired", "held", "paused", "stale")
 COUNT = "short"
 """The unit of numbers of things: 1500 reads as 1.5 K."""
@@ -113,11 +115,7 @@ def cluster_overview() -> Json:
         uid="cluster-overview",
         title="Cluster Overview",
         description="How many workers there are and how busy they are.",
-        variables=[
-            cluster_variable(),
-            text_variable("minimum", "Minimum, workers", str(DEFAULTS.min_workers)),
-            text_variable("maximum", "Maximum, workers", str(DEFAULTS.max_workers)),
-        ],
+        variables=[cluster_variable()],
         annotations=SCALE_EVENTS,
         panels=[*_fleet_at_present(), *_fleet_over_time()],
     )
@@ -170,14 +168,14 @@ def _fleet_over_time() -> list[Panel]:
     return [
         Panel(
             "Workers over time",
-            "Nodes known to K3s, and nodes that are Ready, between min_workers and max_workers of the deployment. A "
-            "schedule, a prediction or a replacement can raise the minimum for a time.",
+            "Nodes known to K3s, and nodes that are Ready, between min_workers and max_workers. A schedule, a "
+            "prediction or a replacement can raise the minimum for a time.",
             unit=COUNT,
             targets=(
                 query(f"count({NODES})", "known"),
                 query(f"sum({ready} {NOT_SERVER})", "ready"),
-                query("vector($minimum)", "minimum"),
-                query("vector($maximum)", "maximum"),
+                query(f"node_fleet_workers_min{{{OWN}}}", "minimum"),
+                query(f"node_fleet_workers_max{{{OWN}}}", "maximum"),
             ),
             colours=(("minimum", "blue"), ("maximum", "red")),
             limits=("minimum", "maximum"),
@@ -419,9 +417,6 @@ def cost_tracking() -> Json:
     )
 
 
-OWN = 'job="node-fleet"'
-
-
 def own_metrics() -> Json:
     return dashboard(
         uid="node-fleet",
@@ -449,6 +444,7 @@ def _own_state() -> list[Panel]:
             "Pending pods seen",
             "Unschedulable pods that the last run saw.",
             kind="stat",
+            unit=COUNT,
             width=6,
             marks=(("yellow", 1), ("red", 6)),
             targets=(query(f"node_fleet_pending_pods{{{OWN}}}", "pods"),),
@@ -465,6 +461,7 @@ def _own_state() -> list[Panel]:
             "Paused",
             "1 while an operator has paused the fleet.",
             kind="stat",
+            unit=COUNT,
             width=6,
             marks=(("yellow", 1),),
             targets=(query(f"node_fleet_paused{{{OWN}}}", "paused"),),
@@ -472,7 +469,9 @@ def _own_state() -> list[Panel]:
         Panel(
             "Workers",
             "Wanted by the last decision, actual, usable, and the limits.",
+            unit=COUNT,
             targets=tuple(query(f"node_fleet_workers_{name}{{{OWN}}}", name) for name in names),
+            limits=("min", "max"),
         ),
         Panel(
             "Age of lock and operation",
@@ -492,22 +491,26 @@ def _own_counts() -> list[Panel]:
         Panel(
             "Decisions per hour",
             "By action; none means that nothing had to change.",
+            unit=COUNT,
             targets=(query(hourly.format("action", "decisions"), "{{action}}"),),
         ),
         Panel(
             "Runs per hour",
             "By result.",
+            unit=COUNT,
             targets=(query(hourly.format("result", "runs"), "{{result}}"),),
             colours=(("failed", "red"), ("succeeded", "green")),
         ),
         Panel(
             "Launches per hour",
             "By result and reason: joined, not_joined, refused (no instance), unknown.",
+            unit=COUNT,
             targets=(query(hourly.format("result, reason", "launches"), "{{result}}: {{reason}}"),),
         ),
         Panel(
             "Removals per hour",
             "By the last phase of the removal and reason: forgotten is complete, undone and skipped keep the worker.",
+            unit=COUNT,
             targets=(query(hourly.format("result, reason", "removals"), "{{result}}: {{reason}}"),),
         ),
     ]

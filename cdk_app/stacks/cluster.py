@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
@@ -28,7 +26,6 @@ from cdk_app.components.machine_roles import dashboards_parameter, k3s_parameter
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.components.server_backup import BACKUP_TAG, back_up_server
 from cdk_app.config import ClusterConfig
-from cdk_app.dashboards import write_dashboards
 from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT
 from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
@@ -52,18 +49,12 @@ class ClusterStack(cdk.Stack):
         self.vpc = vpc
         self._secrets()
         self.bundle = s3_assets.Asset(self, "Bundle", path=str(BUNDLE), exclude=list(NOT_IN_BUNDLE))
-        self.dashboards = self._dashboards()
+        self.dashboards = s3_assets.Asset(self, "Dashboards", path=str(BUNDLE / DASHBOARDS))
         self.server_group, self.worker_group = self._groups()
         self.worker_role = worker_role(self, config)
         self._server(server_role(self, config, (self.bundle, self.dashboards)))
         back_up_server(self, config)
         self.facts = self._workers()
-
-    def _dashboards(self) -> s3_assets.Asset:
-        """The asset is copied when it is created, so its folder need not stay."""
-        with tempfile.TemporaryDirectory() as folder:
-            write_dashboards(BUNDLE / DASHBOARDS, Path(folder), self.config.settings)
-            return s3_assets.Asset(self, "Dashboards", path=folder)
 
     def _secrets(self) -> None:
         """The token and the webhook start empty; the server and an operator write them. No template holds a value."""

@@ -11,13 +11,11 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import yaml
 
-from cdk_app.dashboards import write_dashboards
 from node_fleet.adapters.prometheus import queries
 from node_fleet.adapters.state_store import AcquireStatus
 from node_fleet.domain.model.memory import Memory
@@ -55,18 +53,10 @@ def dashboards() -> dict[str, dict[str, Any]]:
     return {name.removesuffix(".json"): json.loads(text) for name, text in files().items()}
 
 
-def filled(dashboard: dict[str, Any], expression: str) -> str:
-    """The query with the values of the page's fields, as Grafana sends it."""
-    for variable in dashboard["templating"]["list"]:
-        if variable["type"] == "textbox":
-            expression = expression.replace(f"${variable['name']}", variable["current"]["value"])
-    return expression
-
-
 def prometheus_targets() -> list[tuple[str, str, str]]:
     """Dashboard, panel and query of everything that asks Prometheus."""
     return [
-        (uid, f"{panel['title']} {target['refId']}", filled(dashboard, target["expr"]))
+        (uid, f"{panel['title']} {target['refId']}", target["expr"])
         for uid, dashboard in dashboards().items()
         for panel in dashboard["panels"]
         for target in panel["targets"]
@@ -246,6 +236,18 @@ UNITS_OF_PANELS = {
         "Spot share": "percent",
         "Workers by market": "short",
     },
+    "node-fleet": {
+        "Since the last successful run": "s",
+        "Pending pods seen": "short",
+        "Cost per hour": "currencyUSD",
+        "Paused": "short",
+        "Workers": "short",
+        "Age of lock and operation": "s",
+        "Decisions per hour": "short",
+        "Runs per hour": "short",
+        "Launches per hour": "short",
+        "Removals per hour": "short",
+    },
 }
 """What the query of each panel returns: of bytes, a rate per second; of CPU and memory, 0 to 100."""
 UNIT_OF_METRIC = {"Percent": "percent", "Count": "short", "Seconds": "s", "None": "currencyUSD"}
@@ -297,17 +299,6 @@ def test_the_panel_of_workers_has_dashed_lines_at_the_limits_of_the_fleet(record
         if any(part["id"] == "custom.lineStyle" for part in one["properties"])
     }
     assert dashed == {"minimum", "maximum"}
-
-
-def test_the_dashboards_of_a_cluster_have_the_limits_of_its_settings(tmp_path: Path) -> None:
-    source = CLUSTER / "monitoring/grafana/dashboards"
-    write_dashboards(source, tmp_path, Settings(min_workers=4, max_workers=9))
-    assert {one.name for one in tmp_path.iterdir()} == set(files())
-    overview = json.loads((tmp_path / "cluster-overview.json").read_text())
-    values = {one["name"]: one["current"]["value"] for one in overview["templating"]["list"] if "current" in one}
-    assert values == {"minimum": "4", "maximum": "9"}
-    write_dashboards(source, tmp_path, Settings())
-    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == files()
 
 
 def test_a_worker_that_joins_or_is_removed_is_marked_once_and_a_first_reading_is_not(recorded: Recorded) -> None:
