@@ -74,7 +74,9 @@ def test_every_worker_is_replaced_in_turn(outdated: Stage) -> None:
     outdated.tick_until(lambda run: images(outdated) == ["ami-good"] * 3, limit=20)
     outdated.ticks(2)
     template_id = outdated.deployment.resources.setting("LAUNCH_TEMPLATE_ID")
-    assert outdated.state().memory.roll_out == RollOut(template_id=template_id, good_version="2")
+    assert outdated.state().memory.roll_out == RollOut(
+        template_id=template_id, good_version="2", server_version=outdated.sim.cluster.server_version
+    )
     nothing_left_behind(outdated)
 
 
