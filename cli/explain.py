@@ -26,6 +26,7 @@ from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
 from node_fleet.domain.scaling.outdated import outdated_workers
+from node_fleet.domain.scaling.roll_out import K3S_CHECK
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, render
@@ -136,6 +137,7 @@ def show(found: Explained) -> None:
             ("rule", decision.rule),
             ("workers", f"{account.before} → {account.after}" if account else f"{before} → {after}"),
             ("blocked by", ", ".join(decision.blocked_by) or "nothing"),
+            *(("K3s upgrade", check.text) for check in decision.evidence if check.name == K3S_CHECK),
         ]
     )
     table("Evidence", ("check", "verdict", "value", "mark", "readings", "setting"), map(_check_row, decision.evidence))

@@ -218,7 +218,7 @@ def _workers_row(plan: Plan, settings: Settings) -> str:
         return "none is to be replaced"
     if settings.drift != "replace":
         return (
-            f"{count_of(plan.replaced, 'worker')} stay, because drift is {settings.drift}: node-fleet rotate marks them"
+            f"{count_of(plan.replaced, 'worker')} not replaced, drift is {settings.drift}: node-fleet rotate marks them"
         )
     pace = f"one after the other, each when its replacement has been Ready for {settings.bake_seconds} s"
     return f"{count_of(plan.replaced, 'worker')} replaced, {pace}"

@@ -255,7 +255,15 @@ def test_a_pause_of_someone_else_stays(sim: Simulation) -> None:
     assert pause_of(sim).reason == "holiday" and sim.cluster.server_version == NEW
 
 
-# what doctor says ----------------------------------------------------------------------------------------------------
+# what explain and doctor say ---------------------------------------------------------------------------------------
+
+
+def test_explain_says_what_new_workers_wait_for(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--local"]) == ExitCode.OK
+    shown = one_line(capsys.readouterr().out)
+    assert (
+        f"it installs K3s {NEW}, which is newer than {OLD} of the server. What you can do: node-fleet upgrade" in shown
+    )
 
 
 def test_doctor_names_what_waits_and_a_worker_that_is_newer_than_the_server(sim: Simulation) -> None:

@@ -33,6 +33,8 @@ from node_fleet.domain.scaling.tick import Tick
 
 REPLACE_RULES = ("drifted", "expired", "unhealthy")
 """The rules of decisions that replace a worker."""
+K3S_CHECK = "k3s"
+"""The check of a decision while the configured version of the launch template waits for the server."""
 NOT_READY_PERCENT = 20
 """No worker is replaced while more workers than this are NotReady."""
 REMOVAL_TRIES = 3
@@ -135,7 +137,7 @@ def launch_checks(tick: Tick) -> list[Check]:
     """One check while the configured version of the launch template waits for the server."""
     if not tick.snapshot.launch_hold:
         return []
-    return [Check(name="k3s", verdict="ok", text=tick.snapshot.launch_hold, setting="k3s_version", aside=True)]
+    return [Check(name=K3S_CHECK, verdict="ok", text=tick.snapshot.launch_hold, setting="k3s_version", aside=True)]
 
 
 def removal_order(tick: Tick) -> list[str]:
