@@ -191,7 +191,7 @@ def k3s_versions(target: Target) -> Finding:
     versions = worker_versions(target.services.ec2.instances(), kubelets)
     wrong = [f"{one}: {problem}" for one, version in versions.items() if (problem := skew_problem(version, server))]
     if wrong:
-        fix = "upgrade the server first (node-fleet upgrade), or replace these workers: node-fleet rotate"
+        fix = "upgrade the server first: node-fleet upgrade; or replace these workers: node-fleet rotate"
         return Finding(name=name, verdict="fail", saw="; ".join(wrong), fix=fix)
     if snapshot.launch_hold:
         return Finding(name=name, verdict="warn", saw=snapshot.launch_hold, fix="node-fleet upgrade --dry-run")

@@ -35,7 +35,7 @@ POLL_SECONDS = 5.0
 USUAL_OUTAGE, LONGEST_OUTAGE = "about 1 min", "10 min"
 UNKNOWN = (
     f"the upgrade on the server continues if it had begun, and scaling may stay paused for {PAUSE_SECONDS // 60} min; "
-    "see node-fleet upgrade --dry-run in some minutes"
+    "in some minutes, see: node-fleet upgrade --dry-run"
 )
 
 
@@ -128,7 +128,7 @@ def read_plan(target: Target) -> Plan:
     try:
         found = versions_of(target.services.server.run(DOCUMENT, {"Mode": "check"}))
     except NodeFleetError as error:
-        hint = "nothing was changed; node-fleet doctor checks the way to the server"
+        hint = "nothing was changed; check the way to the server: node-fleet doctor"
         raise CommandError(f"the versions on the server cannot be read: {error}", hint=hint) from error
     return plan_of(found, release, checksum, settings)
 
@@ -349,7 +349,7 @@ def _run(target: Target, plan: Plan) -> CommandResult:
     try:
         command = server.send(DOCUMENT, parameters)
     except NodeFleetError as error:
-        hint = "nothing was changed; node-fleet doctor checks the way to the server"
+        hint = "nothing was changed; check the way to the server: node-fleet doctor"
         raise CommandError(f"the server cannot be upgraded: {error}", hint=hint) from error
     last = CommandResult(status="no answer", command_id=command)
 
