@@ -193,6 +193,7 @@ def test_a_quota_of_both_markets_ends_the_run_and_keeps_what_was_launched(fleet:
     if lucky:
         answer = launch(fleet, 4)
         assert answer["launch"]["status"] == "launched" and "L-1216C47A" in answer["alerts"]["rows"][0][1]
+        assert Counter(s.outcome for s in fleet.operation(answer).slots) == {"launched": lucky, "failed": 4 - lucky}
     else:
         with pytest.raises(NodeFleetError, match="L-1216C47A"):
             launch(fleet, 4)

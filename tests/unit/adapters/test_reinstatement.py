@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from handlers.clean_up import handler as clean_up
+from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.errors import CleanUpUnfinishedError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance
 from tests.support.handlers.bench import Bench, bench
+from tests.support.handlers.fakes import check_text
 
 DEAD = "arn:aws:states:eu-central-1:123456789012:execution:interruption:dead"
 ENDED = {"id": "event-1", "detail": {"executionArn": DEAD, "status": "ABORTED"}}
@@ -57,6 +59,8 @@ def test_without_room_it_stays_and_the_event_comes_again(fleet: Bench) -> None:
     taken, other = fleet.running(1), fleet.running(2)
     fleet.running(3)
     orphaned(fleet, taken)
+    empty = check_text(taken.instance_id, owner=operation_of(taken.instance_id))
+    fleet.server.says("CheckNode", empty)  # what the dead execution drained is unknown
     assert "remove it: aws ec2 terminate-instances" in still_under_notice(fleet) and len(fleet.instances()) == 3
     fleet.cloud.ec2.reclaim(other.instance_id)
     assert "it is reinstated" in settled(fleet)

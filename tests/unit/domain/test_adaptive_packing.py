@@ -145,8 +145,8 @@ class TestTypicalPod:
         assert size is not None and size.daemon_pods == 1 and size.daemon_cpu_milli == pytest.approx(20)
 
     def test_before_any_pod_ran_the_waiting_ones_are_typical(self) -> None:
-        size = typical_pod(PodSums(), [shape(3, 100), shape(1, 500)])
-        assert size is not None and size.cpu_milli == 200
+        size = typical_pod(PodSums(), [shape(3, 100, 200), shape(1, 500, 600)])
+        assert size == PodSize(cpu_milli=200, memory_mib=300)
         assert typical_pod(PodSums(), ()) is None
 
     def test_the_first_reading_gives_the_sums_of_its_workers(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.bounds import MAX_REFUSALS, Bounds, confirm_capacity
+from node_fleet.domain.model.setting import Spec
 from node_fleet.domain.model.snapshot import NodeReading
 
 SMALL = NodeReading(
@@ -58,3 +59,16 @@ def test_the_first_ten_refusals_are_kept() -> None:
     for number in range(12):
         bounds.refuse(str(number))
     assert bounds.refused == [str(number) for number in range(MAX_REFUSALS)] and MAX_REFUSALS == 10
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (Spec("X"), ""),
+        (Spec("X", 1, 100), "1 to 100"),
+        (Spec("X", 0, 12.5, unit="%"), "0 to 12.5 %"),
+        (Spec("X", 1, 2, choices=("a", "b")), "a, b"),
+    ],
+)
+def test_the_allowed_values_of_a_setting_are_shown_with_their_unit(spec: Spec, text: str) -> None:
+    assert spec.range == text

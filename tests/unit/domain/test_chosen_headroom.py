@@ -128,6 +128,8 @@ class TestRemoval:
         ("settings", "requested", "count"),
         [
             ({"headroom_workers": 1}, (700, 700, 700), 1),
+            ({"headroom_workers": 1}, (700, 700, 800), 1),
+            ({"headroom_workers": 1}, (700, 700, 801), 0),
             ({"headroom_workers": 1}, (734, 734, 734), 0),
             ({"headroom_workers": 2}, (100, 100, 100), 1),
             ({"headroom_workers": 2}, (140, 140, 140), 0),

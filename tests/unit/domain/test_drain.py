@@ -89,6 +89,12 @@ TABLE = [
 ]
 
 
+@pytest.mark.parametrize(("more", "detail"), [("", ""), (" web-1", ": web-1")])
+def test_the_words_of_an_answer_end_with_its_detail(more: str, detail: str) -> None:
+    verdict = judge_drain(answer("Failed", 75, f"result: busy{more}"), TARGET, LIMITS, SENT + 31)
+    assert verdict.detail == f"another command works on that node{detail}"
+
+
 def alert_of(verdict: DrainVerdict) -> str:
     """The kind of alert that belongs to the sentence."""
     if verdict.status != "failed" or any(verdict.detail.startswith(text) for text in WITHOUT_ALERT):

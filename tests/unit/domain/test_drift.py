@@ -214,3 +214,10 @@ def test_the_version_that_the_node_states_counts_before_the_tag_of_its_launch(
     assert differences(own, TODAY, kubelet) == words
     seen = snapshot(workers=(worker(1, kubelet_version=kubelet),))
     assert with_drift(seen, (own,), TODAY).workers[0].drift == "; ".join(words)
+
+
+def test_the_full_jitter_spreads_the_ages_over_the_whole_limit() -> None:
+    policy = Policy(expire_after_seconds=1_000_000, expire_jitter_percent=100)
+    ages = sorted(expires_at(f"i-{n:04}", START, policy) - START for n in range(1000))
+    assert 0 < ages[0] < 5000 and 995_000 < ages[-1] <= 1_000_000
+    assert all(later - earlier < 20_000 for earlier, later in itertools.pairwise(ages))

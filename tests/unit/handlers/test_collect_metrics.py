@@ -99,7 +99,13 @@ def test_a_reading_in_which_all_is_missing_is_live_and_names_it_and_is_not_recor
 
 @pytest.mark.parametrize(
     ("changes", "source"),
-    [({}, "cached"), ({"read_at": NOW - 301}, "none"), ({"source": "cached"}, "none"), (EMPTY, "none")],
+    [
+        ({}, "cached"),
+        ({"read_at": NOW - 300}, "cached"),
+        ({"read_at": NOW - 301}, "none"),
+        ({"source": "cached"}, "none"),
+        (EMPTY, "none"),
+    ],
     ids=["live", "too old", "not live", "without values"],
 )
 def test_without_prometheus_the_live_reading_of_the_round_before_stands_in(

@@ -230,3 +230,5 @@ def test_of_two_memories_the_later_stamp_wins_whole_and_else_the_longer_row_of_f
     assert newest_memory(Memory(back_offs=(twice,)), Memory(back_offs=(once, other))).back_offs == (other, twice)
     assert newest_memory(Memory(), STAMPED) == STAMPED
     assert newest_memory(Memory(back_offs=(once,)), Memory(back_offs=(twice,))).back_offs == (twice,)
+    again = BackOff(key="scale_up", failures=1, until=START + 999)
+    assert newest_memory(Memory(back_offs=(once,)), Memory(back_offs=(again,))).back_offs == (again,)
