@@ -106,7 +106,7 @@ def test_a_reading_in_which_all_is_missing_is_live_and_names_it_and_is_not_recor
         ({"source": "cached"}, "none"),
         (EMPTY, "none"),
     ],
-    ids=["live", "too old", "not live", "without values"],
+    ids=["live", "at its limit", "too old", "not live", "without values"],
 )
 def test_without_prometheus_the_live_reading_of_the_round_before_stands_in(
     one: FakeServices, changes: dict[str, Any], source: str
