@@ -65,6 +65,12 @@ class TestLaunch:
         assert (decision.action, decision.count) == (("scale_up", add) if add else ("none", 0))
         assert decision.rule == ("headroom" if add else "none")
 
+    @pytest.mark.parametrize("types", [("t3.small",), ("t3.small", "m5.4xlarge")])
+    def test_it_is_counted_in_workers_of_the_first_type_and_market(self, types: tuple[str, ...]) -> None:
+        chosen = policy(headroom_workers=1, spot_percent=100, instance_types=types)
+        decision = decide(snapshot(workers=fleet(200, 2000, 2000)), Memory(), chosen, START)
+        assert getattr(check_of(decision), "text", "") == "headroom of 1.0 workers, at least 1"
+
     def test_memory_counts_as_well(self) -> None:
         seen = tuple(loaded(n, 100, 1800) for n in range(3))
         decision = decide(snapshot(workers=seen), Memory(), policy(headroom_workers=1), START)
@@ -129,6 +135,7 @@ class TestRemoval:
         [
             ({"headroom_workers": 1}, (700, 700, 700), 1),
             ({"headroom_workers": 1}, (700, 700, 800), 1),
+            ({"headroom_workers": 1, "spot_percent": 100, "instance_types": ("t3.small",)}, (700, 700, 800), 1),
             ({"headroom_workers": 1}, (700, 700, 801), 0),
             ({"headroom_workers": 1}, (734, 734, 734), 0),
             ({"headroom_workers": 2}, (100, 100, 100), 1),
