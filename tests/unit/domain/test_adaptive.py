@@ -85,6 +85,11 @@ class TestUp:
         assert decided(fleet_of(7, 7, waiting=14, joining=2), settled).action == "none"
         assert decided(fleet_of(7, 7, waiting=15, joining=2), settled).count == 1
 
+    def test_pods_that_fit_on_joining_workers_are_named_beside_those_that_are_left(self) -> None:
+        decision = decided(fleet_of(7, 7, waiting=9, joining=1), steady_memory(7, 7))
+        pending = next(check for check in decision.evidence if check.name == "pending")
+        assert pending.text == "pending 9, 7 of them fit on joining workers" and pending.value == 2
+
     @pytest.mark.parametrize(("instance_type", "workers"), [("t3.small", 1), ("t3.xlarge", 0)])
     def test_a_joining_worker_counts_with_the_capacity_of_its_own_type(self, instance_type: str, workers: int) -> None:
         """Fourteen pods: one t3.small holds seven of them."""

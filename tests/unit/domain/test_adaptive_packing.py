@@ -255,3 +255,12 @@ def test_the_fewest_pods_of_all_readings_are_kept() -> None:
     sums = learn_pods(PodSums(), [filled(4), filled(8)], 1.0)
     least = [learn_pods(sums, [filled(count)], 1.0).least - sums.least for count in (3, 4, 5)]
     assert least == [-1, 0, 0]
+
+
+def test_a_typical_pod_of_one_unit_still_fills_a_worker() -> None:
+    """The smallest request that is one: a thousandth of a core, and 1 MiB."""
+    tiny = PodSize(cpu_milli=1, memory_mib=1)
+    assert slots(FreeCapacity(cpu_milli=5, memory_mib=9, pods=110), tiny) == 5
+    assert slots(FreeCapacity(cpu_milli=9, memory_mib=4, pods=110), tiny) == 4
+    one = typical_pod(PodSums(workers=1, pods=1, pods_squared=1, cpu=70, pods_cpu=70, memory=30, pods_memory=30), ())
+    assert one is not None and (one.cpu_milli, one.memory_mib) == (70, 30)

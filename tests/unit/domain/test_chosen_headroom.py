@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from node_fleet.domain.cost.fleet_cost import headroom_month
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Tariff
+from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Worker
@@ -91,6 +93,18 @@ class TestLaunch:
         check = check_of(decision)
         assert check is not None and (check.text, check.setting) == (text, "headroom_pods")
         assert (decision.count, decision.rule) == ((add, "headroom") if add else (0, "none"))
+
+    @pytest.mark.parametrize(("taken", "add"), [(3, 0), (4, 1)])
+    def test_each_pod_of_the_headroom_takes_one_of_the_pods_that_a_worker_may_run(self, taken: int, add: int) -> None:
+        seen = (worker(1, pods=taken, pods_allocatable=6), *fleet(2000))
+        small = {"count": 3, "cpu_milli": 1, "memory_mib": 1}
+        decision = decide(snapshot(workers=seen), Memory(), policy(headroom_pods=small), START)
+        assert decision.count == add
+
+    def test_pods_that_no_worker_could_run_are_worth_one_launch(self) -> None:
+        chosen = replace(policy(), headroom_pods=HeadroomPods(count=3, cpu_milli=9000, memory_mib=1))
+        decision = decide(snapshot(workers=fleet(100, 100)), Memory(), chosen, START)
+        assert (decision.count, getattr(check_of(decision), "text", "")[:24]) == (1, "headroom for 0 of 3 pods")
 
     def test_as_many_workers_are_added_as_the_pods_need(self) -> None:
         chosen = policy(headroom_pods={**PODS, "count": 9})

@@ -236,6 +236,14 @@ class TestAbstains:
         assert forecast(history(21, readings=14), MONDAY + 8 * HOUR, POLICY).abstains
         assert not forecast(history(21, readings=15), MONDAY + 8 * HOUR, POLICY).abstains
 
+    @pytest.mark.parametrize(("interval", "readings"), [(120, 15), (300, 6), (1800, 1), (3600, 1), (7200, 1)])
+    def test_half_of_the_readings_of_an_hour_and_at_least_one_make_it_history(
+        self, interval: int, readings: int
+    ) -> None:
+        policy = replace(POLICY, interval_seconds=interval)
+        few, enough = (forecast(history(21, readings=n), MONDAY + 8 * HOUR, policy) for n in (readings - 1, readings))
+        assert few.abstains == "0.0 days of history, 7 are needed" and not enough.abstains
+
     def test_without_history(self) -> None:
         assert forecast((), MONDAY, POLICY).abstains == "0.0 days of history, 7 are needed"
 
@@ -280,6 +288,7 @@ class TestAverage:
         )
         said = forecast(sized, MONDAY + 9 * HOUR, POLICY)
         assert (said.percent_on(4), said.percent_on(8)) == (80.0, 40.0)
+        assert (said.percent_on(1), said.percent_on(0)) == (320.0, 320.0)
 
     def test_unknown_worker_counts_leave_the_percent_as_it_is(self) -> None:
         said = forecast(history(21, workers=0.0), MONDAY + 9 * HOUR, POLICY)

@@ -497,6 +497,8 @@ class TestTheEndOfALaunch:
         assert "i-0050 of version 2 of the launch template never joined; i-0000 is kept" in why
         assert why.endswith("its console ends with: k3s: exit 1")
         assert join_failure(RollOut(), launched("unjoined")).endswith("EC2 shows no output of its console")
+        growth = join_failure(RollOut(good_version="1"), launched("unjoined", replaces=""))
+        assert "launch template never joined; server shows no usable node" in growth and "is kept" not in growth
 
     def test_the_alert_names_the_version_of_the_next_launches(self) -> None:
         after = stop(RollOut(good_version="1"), "it failed", "2")

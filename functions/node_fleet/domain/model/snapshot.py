@@ -101,7 +101,7 @@ class NodeReading(NodeUsage):
     @property
     def instance_id(self) -> str:
         """The EC2 id at the end of `aws:///ZONE/INSTANCE_ID`; empty when the provider id is not of that form."""
-        last = self.provider_id.rsplit("/", 1)[-1]
+        last = self.provider_id.rpartition("/")[2]
         return last if self.provider_id.startswith("aws:///") and last.startswith("i-") and len(last) <= 19 else ""
 
     @property
