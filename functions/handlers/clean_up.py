@@ -42,7 +42,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     dead = event["detail"]["executionArn"]
     claimed = [notice for notice in services.state.load().notices if notice.claimed_by == dead]
-    settled, remaining = services.reinstatement.settle_notices(claimed) if claimed else ([], [])
+    settled, remaining = services.reinstatement.settle_notices(claimed)
     answer = _close_execution(services, event, dead, [*settled, *remaining])
     reported = {notice.instance_id for notice in claimed if notice.reported_volumes}
     ended = dict.fromkeys([*_announced(event), *(notice.instance_id for notice in claimed)])

@@ -55,7 +55,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if run.dry_run:
         return _dry_run(rest, plan, kept)
     lost = _tidy(services, run, inspection, state, instances)
-    rest = add_alerts(rest, alerts=lost) if lost else rest
+    rest = add_alerts(rest, alerts=lost)
     if plan.replaces and not plan.targets:
         selection = {"status": "replace", "detail": plan.sentence, "kept": kept, "worker": plan.replaces}
         return put(rest, selection=selection)

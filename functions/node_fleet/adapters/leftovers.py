@@ -19,7 +19,7 @@ def remove_leftover(services: Any, run: Run, inspection: Inspection, alive: froz
     Returns the alert about volumes that ended with the node, unless a message has named them.
     """
     found = leftovers(inspection, alive)[:CHECKED_IN_EC2]
-    states = services.ec2.states(instance_id for _, instance_id in found) if found else {}
+    states = services.ec2.states(instance_id for _, instance_id in found)
     for node_name, instance_id in [pair for pair in found if states[pair[1]] in ("terminated", "gone")][:1]:
         state = services.state.renew(run)
         result = services.server.forget(node_name, instance_id)

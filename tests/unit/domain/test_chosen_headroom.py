@@ -183,6 +183,11 @@ class TestRemoval:
         chosen = policy(headroom_pods={"count": 2, "cpu_milli": 100, "memory_mib": 1}, cpu_down_percent=60)
         assert decide(idle(workers=seen), IDLE, chosen, START).action == action
 
+    def test_load_that_would_be_too_high_is_named_before_the_headroom(self) -> None:
+        decision = decide(idle(workers=fleet(1300, 1300, 1300)), IDLE, policy(headroom_workers=1), START)
+        held = [c.text for c in decision.evidence if c.verdict == "hold"]
+        assert held == ["requests would be 97.5 %, over 90 %"]
+
     def test_the_text_names_how_much_headroom_would_be_left(self) -> None:
         decision = decide(idle(workers=fleet(800, 800, 800)), IDLE, policy(headroom_pods=PODS), START)
         check = check_of(decision)

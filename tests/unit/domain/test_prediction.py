@@ -244,6 +244,11 @@ class TestAbstains:
         few, enough = (forecast(history(21, readings=n), MONDAY + 8 * HOUR, policy) for n in (readings - 1, readings))
         assert few.abstains == "0.0 days of history, 7 are needed" and not enough.abstains
 
+    def test_when_no_hour_like_this_one_was_seen(self) -> None:
+        saturday = MONDAY + 5 * DAY + 9 * HOUR
+        said = forecast(history(4, until=MONDAY + 4 * DAY), saturday, replace(POLICY, predictive_min_days=5))
+        assert said.abstains == "0 comparable hours, 3 are needed"
+
     def test_without_history(self) -> None:
         assert forecast((), MONDAY, POLICY).abstains == "0.0 days of history, 7 are needed"
 

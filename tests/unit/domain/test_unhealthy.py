@@ -49,6 +49,12 @@ def test_many_unhealthy_workers_are_reported_from_a_live_reading_alone(source: s
     assert ("many_unhealthy" in [alert.kind for alert in decision.alerts]) is reported
 
 
+def test_a_cached_reading_shows_no_condition_for_longer() -> None:
+    before = since(900, 9)
+    after = decided((*workers(3), ill(9)), before, source="cached").memory
+    assert after.since["unhealthy:i-0009"] == before.since["unhealthy:i-0009"]
+
+
 def test_a_condition_that_ended_in_between_begins_again() -> None:
     first = decided((*workers(3), worker(9)), since(1800, 9))
     assert "unhealthy:i-0009" not in first.memory.since

@@ -169,6 +169,13 @@ def replaced_launch(fleet: Bench, old: Instance, memory: Memory | None = None) -
     return launch_nodes(put(event, memory=memory) if memory else event, None)
 
 
+def test_any_other_launch_replaces_no_worker(fleet: Bench) -> None:
+    event = fleet.event(fleet.begin(), 1)
+    event["decision"] |= {"rule": "pending"}
+    operation = fleet.operation(launch_nodes(event, None))
+    assert (operation.replaces, operation.replace_reason) == ("", "")
+
+
 @pytest.mark.parametrize("zone", ZONES[:2])
 def test_a_replacement_is_launched_in_the_zone_of_the_old_worker(fleet: Bench, zone: str) -> None:
     old = fleet.running(zone=zone)

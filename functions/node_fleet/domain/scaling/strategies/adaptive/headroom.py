@@ -89,7 +89,7 @@ def close_rises(
         late = age > horizon_seconds + SLACK_SECONDS
         highest = rise.highest if late else max(rise.highest, demand)
         if age < horizon_seconds - SLACK_SECONDS / 2:
-            still_open.append(rise if highest == rise.highest else replace(rise, highest=highest))
+            still_open.append(replace(rise, highest=highest))
         elif age <= 3 * horizon_seconds:
             _count(counts, rise.pace, (highest - rise.demand) / unit(rise.demand))
     return tuple(counts), tuple(still_open)
