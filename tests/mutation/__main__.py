@@ -105,7 +105,8 @@ def read_map(copy: Path, processes: int, words: list[str]) -> CoverageMap:
         digest.update(file.relative_to(copy).as_posix().encode() + b"\0" + file.read_bytes())
     kept = ROOT / ".cache" / "mutation" / digest.hexdigest()[:20]
     if not kept.is_dir():
-        say(f"run {' '.join(words)} once, to record which test runs which line")
+        shown = " ".join(word for word in words if not word.startswith("--ignore"))
+        say(f"run {shown} once, to record which test runs which line")
         with tempfile.TemporaryDirectory() as folder:
             workers = ("-n", str(processes), "--dist", "loadfile") if processes > 1 else ()
             plugin = ("-p", coverage_map.__name__)

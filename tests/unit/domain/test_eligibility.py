@@ -233,3 +233,13 @@ def test_idle_cpu_is_the_share_that_no_pod_requests(allocatable: int, requested:
 def test_a_pod_that_fits_nowhere_says_whether_the_others_of_its_worker_are_the_reason(when: str, end: str) -> None:
     found = reason(blocked("f", f"1000m/900m/{when}/cpu"))
     assert found == f"shop/orders-db-0 requests 1000m CPU, most free elsewhere is 900m{end}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "hidden", "more"),
+    [(1, 0, ""), (2, 0, ", and 1 more"), (3, 0, ", and 2 more"), (1, 4, ", and 4 more"), (3, 4, ", and 6 more")],
+)
+def test_of_several_pods_the_first_is_named_and_the_others_are_counted(shown: int, hidden: int, more: str) -> None:
+    blockers = tuple(Blocker(pod=f"shop/db-{n}", letter="s", detail="") for n in range(shown))
+    seen = node(blockers=blockers, more_blockers=hidden)
+    assert reason(seen) == f"shop/db-0 is a StatefulSet pod{more}"

@@ -229,3 +229,25 @@ def test_where_only_the_server_is_kept_there_is_no_worker(kept: int) -> None:
     only = replace(empty, kept=tuple(replace(one, reason="it is the server") for one in empty.kept))
     plan = choose(only, count=1, minimum=0, order="balance", spot_percent=70)
     assert plan.sentence == "no worker is eligible: there is no worker"
+
+
+@pytest.mark.parametrize(
+    ("order", "outdated", "why"),
+    [
+        ("balance", (), "from the zone with most workers, the most idle"),
+        ("fewest-pods", (), "the worker with fewest pods"),
+        ("oldest", (), "the oldest"),
+        ("oldest", (2,), "outdated"),
+        ("balance", (9,), "from the zone with most workers, the most idle"),
+    ],
+)
+def test_the_plan_names_its_workers_its_order_and_how_many_are_kept(
+    order: str, outdated: tuple[int, ...], why: str
+) -> None:
+    names = [f"i-{number:017x}" for number in (1, 2)]
+    for kept, others in ((0, "0 others"), (1, "1 other"), (3, "3 others")):
+        pool = fleet(candidate(1, together=True), candidate(2, together=True), kept=kept)
+        first_out = tuple(f"i-{number:017x}" for number in outdated)
+        plan = choose(pool, count=2, minimum=0, order=order, spot_percent=70, outdated=first_out)
+        shown = names[::-1] if outdated == (2,) else names
+        assert plan.sentence == f"{', '.join(shown)}: {why}; {others} kept"
