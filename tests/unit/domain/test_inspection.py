@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.scale_down.inspection import (
-    CLOCK_TOLERANCE_SECONDS,
     Inspection,
     parse_inspection,
     parse_node_check,
@@ -141,4 +140,4 @@ def test_a_difference_beyond_the_tolerance_is_a_problem_that_names_it(ahead: int
 
 def test_a_drain_may_begin_later_by_the_tolerance_for_clocks() -> None:
     limits = DrainLimits(drain_seconds=300, delivery_seconds=40)
-    assert limits.not_after(1000) == 1000 + 40 + CLOCK_TOLERANCE_SECONDS
+    assert limits.not_after(1000) == 1000 + 40 + 30

@@ -17,7 +17,6 @@ from node_fleet.domain.scale_up.launch import merge_pool_back_offs, record_launc
 from node_fleet.domain.scale_up.placement import Placement, Pool, pools_in_back_off
 from node_fleet.domain.scale_up.refusals import Refusal, pools_closed_by
 from node_fleet.domain.scale_up.requests import (
-    MOST_SLOTS,
     client_token,
     explains,
     is_first_choice,
@@ -87,7 +86,7 @@ def test_a_slot_that_other_types_suit_has_a_request_of_its_own(other: dict[str, 
 def test_a_request_takes_only_as_many_slots_as_their_tag_names() -> None:
     found = operation(*(slot(n, outcome="planned") for n in range(900, 1000)))
     wanted = next_request(found)
-    assert (len(wanted.slots), len(slots_tag(wanted)) <= 256) == (MOST_SLOTS, True)
+    assert (len(wanted.slots), len(slots_tag(wanted)) <= 256) == (40, True)
 
 
 def test_types_that_are_smaller_and_a_pool_to_avoid_are_offered_only_when_nothing_else_is_left() -> None:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
-from node_fleet.domain.disruption.drift import IMAGE_SECONDS
-from node_fleet.domain.disruption.status_checks import STATUS_SECONDS, is_status_due
+from node_fleet.domain.disruption.status_checks import is_status_due
 from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.fleet_state import Reservation
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
@@ -299,8 +298,8 @@ def test_a_worker_of_an_older_template_is_shown_with_what_differs(templated: Fak
 @pytest.mark.parametrize(
     ("known", "questions"),
     [
-        (LaunchImage(version="4", image_id="ami-3", at=NOW - IMAGE_SECONDS + 1), 0),
-        (LaunchImage(version="4", image_id="ami-3", at=NOW - IMAGE_SECONDS), 1),
+        (LaunchImage(version="4", image_id="ami-3", at=NOW - 3599), 0),
+        (LaunchImage(version="4", image_id="ami-3", at=NOW - 3600), 1),
     ],
 )
 def test_the_image_that_the_memory_knows_is_not_asked_again_within_the_hour(
@@ -346,7 +345,7 @@ def test_without_an_answer_about_status_checks_the_reading_stands(one: FakeServi
 
 
 def test_status_checks_are_asked_every_ten_minutes_and_in_each_tick_of_a_repair() -> None:
-    at = NOW - NOW % STATUS_SECONDS
+    at = NOW - NOW % 600
     assert [is_status_due(Memory(), at + s, 120) for s in (0, 119, 120, 599, 600)] == [True, True, False, False, True]
     repairing = RollOut(current=Replacement(worker=A, reason="unhealthy", replacement=B))
     drifting = RollOut(current=Replacement(worker=A, reason="drifted", replacement=B))
