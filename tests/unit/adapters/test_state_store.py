@@ -524,3 +524,17 @@ def test_a_lost_lease_names_the_holder_and_both_fences(store: StateStore) -> Non
     held(store, other)
     with pytest.raises(LeaseLostError, match=r"b holds the lock \(fence 1\), not a \(fence 4\)"):
         store.renew(one)
+
+
+def test_the_state_that_acquire_returns_is_the_stored_one(store: StateStore, clock: SteppedClock) -> None:
+    for name, wait in (("a", 0), ("b", SETTINGS.lease_seconds + SETTINGS.lease_skew_seconds + 1)):
+        clock.time += wait
+        acquired = store.acquire(manual(name))
+        assert (acquired.status, acquired.state) == ("acquired", store.load())
+        lease = acquired.state.lease
+        assert lease is not None
+        assert (lease.owner, lease.acquired_at, lease.expires_at - clock.time) == (
+            name,
+            clock.time,
+            SETTINGS.lease_seconds,
+        )

@@ -79,6 +79,24 @@ class TestTheFirstStep:
         assert decision.sentence.startswith(f"i-0000 drifted: {OLD} -> replace 1")
         assert decision.notify
 
+    @pytest.mark.parametrize(
+        ("phase", "changes", "is_replaced"),
+        [
+            ("usable", {"drift": OLD}, True),
+            ("unjoined", {"drift": OLD}, False),
+            ("cordoned", {"drift": OLD}, False),
+            ("unjoined", {"conditions": ("StatusCheckImpaired",)}, True),
+            ("unjoined", {"conditions": ("StatusCheckImpaired",), "node_name": ""}, False),
+            ("cordoned", {"conditions": ("StatusCheckImpaired",)}, False),
+        ],
+    )
+    def test_only_an_unhealthy_worker_is_replaced_although_it_accepts_no_pods(
+        self, phase: Any, changes: dict[str, Any], is_replaced: bool
+    ) -> None:
+        seen = (worker(7, phase, **{"node_name": "i-0007", **NEW, **changes}), *fleet(0, 4))
+        tick = make_tick(snapshot(workers=seen, template_version="2"), Memory(), POLICY, START)
+        assert [found for found, _ in replaceable_workers(tick)] == ["i-0007"] * is_replaced
+
     def test_a_current_fleet_is_left_alone(self) -> None:
         decision = decided(fleet(0, 4))
         assert decision.action == "none" and not [c for c in decision.evidence if c.name.startswith("roll_out")]
