@@ -354,3 +354,48 @@ def test_a_budget_that_cannot_be_read_hides_no_overlap_in_another_namespace() ->
         ],
     }
     assert rules.Cluster(lists, NOW).overlapping == {("shop", "one"), ("shop", "two")}
+
+
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+
+
+@pytest.mark.parametrize(
+    ("marks", "owner", "phase", "forced"),
+    [
+        ({rules.SAFE: "true"}, {"ownerReferences": []}, "Running", True),
+        ({rules.SAFE: "true"}, {"ownerReferences": []}, "Pending", True),
+        ({rules.SAFE: "true"}, {"ownerReferences": []}, "Succeeded", False),
+        ({rules.SAFE: "true"}, {"ownerReferences": []}, "Failed", False),
+        ({rules.SAFE: "true", **MIRROR}, {"ownerReferences": []}, "Running", False),
+        ({rules.SAFE: "false"}, {"ownerReferences": []}, "Running", False),
+        ({}, {"ownerReferences": []}, "Running", False),
+        ({rules.SAFE: "true"}, {}, "Running", False),
+    ],
+)
+def test_only_a_running_pod_of_no_controller_that_its_owner_gives_up_is_drained_with_force(
+    marks: dict[str, str], owner: dict[str, Any], phase: str, forced: bool
+) -> None:
+    given = pod(annotations=marks, **owner)
+    given["status"]["phase"] = phase
+    assert rules.Cluster({"daemonsets": []}, NOW).needs_force(given) is forced
+
+
+@pytest.mark.parametrize(
+    ("status", "generation", "left"),
+    [
+        ({"disruptionsAllowed": 2}, 1, 2),
+        ({"disruptionsAllowed": 2, "observedGeneration": 1}, 1, 2),
+        ({"disruptionsAllowed": 2, "observedGeneration": 2}, 1, 2),
+        ({"disruptionsAllowed": 2, "observedGeneration": 1}, 2, 0),
+        ({"disruptionsAllowed": 2, "observedGeneration": 1}, None, 2),
+        ({"disruptionsAllowed": 2, "conditions": [{"reason": "SyncFailed"}]}, 1, 0),
+        ({"disruptionsAllowed": 2, "conditions": [{"reason": "SufficientPods"}]}, 1, 2),
+        ({"disruptionsAllowed": None}, 1, 0),
+        ({}, 1, 0),
+    ],
+)
+def test_a_budget_allows_what_its_status_says_while_the_status_is_that_of_its_spec(
+    status: dict[str, Any], generation: int | None, left: int
+) -> None:
+    budget = {**item("web", generation=generation), "status": status}
+    assert rules.Cluster({}, NOW).disruptions_left(budget) == left
