@@ -367,3 +367,15 @@ def test_capacity_is_reserved_for_planned_slots_alone(fleet: Bench) -> None:
     new = replace(operation, operation_id="up-new", slots=slots)
     assert launcher(fleet).reserve(new) == new
     assert {one.key for one in fleet.state().reservations} - before == {"up-new:1", "up-new:3"}
+
+
+@pytest.mark.parametrize(("pause", "requests"), [(30.0, 3), (30.5, 2), (60.0, 2), (60.5, 1)])
+def test_a_throttled_request_is_repeated_while_the_next_pause_ends_within_the_launch_time(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch, pause: float, requests: int
+) -> None:
+    """The launch time is 60 s."""
+    monkeypatch.setattr("node_fleet.adapters.launcher.retry_pause_seconds", lambda *_, **__: pause)
+    fleet.cloud.faults.inject(FaultRule(operation="CreateFleet", code="RequestLimitExceeded"))
+    with pytest.raises(LaunchError):
+        launch(fleet)
+    assert len(asked(fleet)) == requests

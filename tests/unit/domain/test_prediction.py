@@ -219,6 +219,12 @@ class TestAbstains:
         assert (said.calls, said.hits) == (84, hits)
         assert said.abstains == ("43 of its 84 predictions last week were false alarms" if abstains else "")
 
+    @pytest.mark.parametrize(("busy", "calls", "hits"), [(70.0, 0, 0), (70.1, 84, 84)])
+    def test_an_hour_at_the_threshold_is_no_call_and_no_hit(self, busy: float, calls: int, hits: int) -> None:
+        now = MONDAY + 9 * HOUR
+        said = forecast(history(28, lambda hour, _w: busy if hour % 2 else 20.0, until=now, workers=1.0), now, POLICY)
+        assert (said.calls, said.hits) == (calls, hits)
+
     def test_when_too_few_hours_of_the_last_week_can_be_checked(self) -> None:
         holes = tuple(h for h in history(21) if h.hour_epoch < MONDAY - 7 * DAY or h.hour_epoch % (2 * HOUR) == 0)
         said = forecast(holes, MONDAY + 8 * HOUR, POLICY)
