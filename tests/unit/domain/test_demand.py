@@ -356,3 +356,22 @@ def test_the_order_in_which_a_demand_is_stated_gives_a_shape_no_other_name() -> 
         for each in ((first, second), (second, first))
     }
     assert len(names) == 1
+
+
+@pytest.mark.parametrize(
+    ("demand", "is_named"),
+    [
+        ({}, False),
+        ({"requests": {"cpu": 500, "memory": 2**28, "pods": 1}, "namespace": "shop", "labels": {"app": "web"}}, False),
+        ({"requests": {"cpu": 500, "memory": 2**28, "pods": 1, "nvidia.com/gpu": 1}}, True),
+        ({"tolerations": [{"key": "a", "operator": "Exists"}]}, True),
+    ],
+)
+def test_the_name_of_a_shape_shows_whether_it_asks_for_more_than_cpu_and_memory(
+    demand: dict[str, Any], is_named: bool
+) -> None:
+    name = shape_key(shape(3, demand=demand))
+    assert (name == "500m/256Mi") is not is_named and name.startswith("500m/256Mi")
+    more = {**demand, "requests": {**demand.get("requests", {}), "nvidia.com/gpu": 2}}
+    assert shape_key(shape(3, demand=more)) not in (name, "500m/256Mi")
+    assert "@" in shape_key(shape(3, problem="its volume is unknown"))
