@@ -399,3 +399,14 @@ def test_a_budget_allows_what_its_status_says_while_the_status_is_that_of_its_sp
 ) -> None:
     budget = {**item("web", generation=generation), "status": status}
     assert rules.Cluster({}, NOW).disruptions_left(budget) == left
+
+
+def test_a_pod_uses_the_claims_that_it_names_and_those_that_are_made_for_it() -> None:
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "orders"}},
+        {"name": "cache", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    given = {**pod(), "spec": {"volumes": volumes}}
+    assert rules.Cluster({}, NOW).claim_names(given) == ["shop/orders", "shop/web-1-cache"]
+    assert rules.Cluster({}, NOW).claim_names(pod()) == []

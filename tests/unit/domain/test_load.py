@@ -81,6 +81,15 @@ def test_the_share_that_joining_workers_will_take_is_counted(joining: int, verdi
     assert (found.text == "CPU 93.0 % over 70 %, but 62.0 % with 2 joining workers") is (verdict == "hold")
 
 
+@pytest.mark.parametrize(("cpu", "verdict"), [(87.5, "hold"), (87.6, "up")])
+def test_a_load_that_will_be_at_the_threshold_once_workers_have_joined_asks_for_no_more(
+    cpu: float, verdict: str
+) -> None:
+    """87.5 % of four workers are 70 % of five."""
+    coming = worker("j1", "joining", launched_at=START - 60)
+    assert checks(before=1, cpu_percent=cpu, workers=(*workers(4), coming))[0].verdict == verdict
+
+
 def test_memory_is_not_looked_at_where_it_is_not_used() -> None:
     decision = decide(snapshot(memory_percent=99.0), Memory(), Policy(use_memory=False), START)
     assert [check.name for check in decision.evidence if check.name == "memory"] == []
