@@ -410,3 +410,37 @@ def test_a_pod_uses_the_claims_that_it_names_and_those_that_are_made_for_it() ->
     given = {**pod(), "spec": {"volumes": volumes}}
     assert rules.Cluster({}, NOW).claim_names(given) == ["shop/orders", "shop/web-1-cache"]
     assert rules.Cluster({}, NOW).claim_names(pod()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_pinned"),
+    [
+        ({}, True),
+        ({"status": {"phase": "Released"}}, False),
+        ({"status": {}}, False),
+        ({"claimRef": None}, False),
+        ({**affinity("rack", "1", "2")}, False),
+        ({**affinity("rack", "9")}, False),
+        ({"nodeAffinity": None}, False),
+    ],
+)
+def test_a_bound_volume_that_one_node_satisfies_pins_its_claim_there(changes: dict[str, Any], is_pinned: bool) -> None:
+    spec = {"claimRef": {"namespace": "shop", "name": "data"}, **affinity("rack", "1"), **changes}
+    disk = {**item("disk", spec, namespace=""), "status": spec.pop("status", {"phase": "Bound"})}
+    nodes = [node("n1", rack="1"), node("n2", rack="2")]
+    cluster = rules.Cluster({"nodes": nodes, "persistentvolumes": [disk, {**disk, "metadata": {"name": "again"}}]}, NOW)
+    pinned = {"n1": [("shop/data", "disk"), ("shop/data", "again")]} if is_pinned else {}
+    assert dict(cluster.pinned_volumes) == pinned
+    assert cluster.blockers(nodes[1], []) == []
+    found = [("shop/data", "b=disk"), ("shop/data", "b=again")] if is_pinned else []
+    assert cluster.blockers(nodes[0], []) == found
+
+
+def test_a_pinned_claim_is_named_only_when_no_pod_that_uses_it_keeps_the_worker() -> None:
+    given, lists = uses(spec={**affinity("rack", "1"), "claimRef": {"namespace": "shop", "name": "data"}})
+    lists["persistentvolumes"][0]["status"] = {"phase": "Bound"}
+    lists |= {"replicasets": [item("web", {"replicas": 2})], "daemonsets": [], "deployments": []}
+    cluster, here = rules.Cluster(lists, NOW), lists["nodes"][0]
+    other = pod(name="web-2")
+    assert cluster.blockers(here, [given, other]) == [("shop/web-1", "v")]
+    assert cluster.blockers(here, [other]) == [("shop/data", "b=disk")]
