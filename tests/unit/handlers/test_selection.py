@@ -133,13 +133,16 @@ def test_a_run_that_removes_no_worker_is_reported_when_it_was_to_replace_one(
     assert (selection["notify"], selection["kept"][:1]) == (notify, [f"worker {A}: kept, another user cordoned it"])
 
 
-@pytest.mark.parametrize(("drift", "first"), [("image", True), ("", False)])
+@pytest.mark.parametrize(("drift", "dead", "first"), [("image", "", True), ("", "", False), ("image", A, False)])
 def test_when_no_idle_worker_can_be_removed_outdated_workers_do_not_wait_for_that(
-    services: FakeServices, drift: str, first: bool
+    services: FakeServices, drift: str, dead: str, first: bool
 ) -> None:
     seen = tuple(worker(i, drift=drift) for i in (A, B, C))
     kept = inspection_text(*(worker_line(i, "RCW", "?") for i in (A, B, C)))
-    answered = select(services, kept, snapshot=Snapshot(at=NOW, source="live", pending=(), workers=seen))
+    snapshot = Snapshot(at=NOW, source="live", pending=(), workers=seen)
+    payload = services.payload(inspection=inspected(kept), snapshot=snapshot)
+    payload["decision"] |= {"replace": dead, "rule": "not_ready"} if dead else {}
+    answered = select_nodes(payload, None)
     assert answered["selection"]["status"] == "none"
     assert (take(answered, "memory", Memory).roll_out.first_until > NOW) is first
 
