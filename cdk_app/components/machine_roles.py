@@ -119,7 +119,7 @@ def _read_metrics(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> No
                     "dynamodb:LeadingKeys": [config.cluster_id],
                     "dynamodb:Attributes": ["cluster_id", *EXPORTED_ATTRIBUTES],
                 },
-                "StringEquals": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+                "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
             },
         )
     )

@@ -234,7 +234,7 @@ def test_the_server_may_read_of_the_state_item_only_what_its_metrics_show(app: A
     (statement,) = [s for s in policy["PolicyDocument"]["Statement"] if "dynamodb:" in str(s["Action"])]
     assert statement["Action"] == "dynamodb:GetItem"
     assert "table/k3s-autoscaler-state" in json.dumps(statement["Resource"])
-    assert statement["Condition"]["StringEquals"] == {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"}
+    assert statement["Condition"]["StringEqualsIfExists"] == {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"}
     limits = statement["Condition"]["ForAllValues:StringEquals"]
     assert limits["dynamodb:LeadingKeys"] == [NEW]
     assert limits["dynamodb:Attributes"] == ["cluster_id", *load_server("state_metrics").ATTRIBUTES.split(", ")]

@@ -23,6 +23,7 @@ GLOBAL_KEYS = ("aws:SecureTransport", "aws:SourceAccount", "aws:SourceArn", "aws
 INSTANCE_KEYS = ("ec2:SourceInstanceARN",)
 OPERATORS = {
     *("StringEquals", "StringNotEquals", "StringEqualsIgnoreCase", "StringLike", "StringNotLike", "Bool", "Null"),
+    "StringEqualsIfExists",
     *("ArnEquals", "ArnLike", "ArnNotEquals", "ArnNotLike", "IpAddress", "NotIpAddress", "NumericEquals"),
 }
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
