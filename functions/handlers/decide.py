@@ -21,8 +21,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     The time is the snapshot's, so a retry decides the same.
 
-    `memory_before` keeps the old memory, packed, in the record: with it the decision can be repeated. `ended`: the
-    incidents that are over. notify: also true when an earlier round or the lock left notes, so that no note is lost.
+    `memory_before` keeps the old memory, packed and without its counts, in the record: with it the decision can be
+    repeated. `ended`: the incidents that are over. notify: also true when an earlier round or the lock left notes, so
+    that no note is lost.
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
@@ -43,4 +44,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if ended:
         earlier = take(event, "ended", tuple[EndedIncident, ...], default=())
         answer["ended"] = to_payload((*earlier, *ended))
-    return {**answer, "memory": {**after, "alerted": alerted}, "memory_before": packed(event["memory"])}
+    before = packed({**event["memory"], "totals": ""})
+    return {**answer, "memory": {**after, "alerted": alerted}, "memory_before": before}

@@ -22,6 +22,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.exposition import exposition
+from node_fleet.domain.notify.totals import packed
 from node_fleet.logs import NAMESPACE, UNITS
 from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
@@ -113,7 +114,7 @@ def add_own_metrics(history: History) -> None:
     now = int(history.clock.now())
     keys = ("decisions/none/", "runs/succeeded/", "launches/joined/cpu", "removals/forgotten/idle")
     counts = dict.fromkeys(keys, now)
-    memory, snapshot = Memory(succeeded_at=now - 60, totals=counts), Snapshot(at=now, source="live", pending=())
+    memory, snapshot = Memory(succeeded_at=now - 60, totals=packed(counts)), Snapshot(at=now, source="live", pending=())
     text = exposition(memory, snapshot, Policy(), now=now, change=0, usd_per_hour=0.2, node_count=4)
     operation = {"M": {"started_at": {"N": str(now - 90)}, "kind": {"S": "scale_down"}}}
     item = {"exposition": {"S": text}, "lock_acquired_at": {"N": str(now)}, "operation": operation}

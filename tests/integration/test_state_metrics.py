@@ -16,6 +16,7 @@ import pytest
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.notify.exposition import exposition
+from node_fleet.domain.notify.totals import packed
 from tests.support.real_servers import free_port, prometheus, rendered, wait_until
 from tests.support.shipped_scripts import load_server
 
@@ -56,7 +57,7 @@ def source() -> Any:
 
 
 def text_of(now: int = 1000) -> str:
-    memory = Memory(succeeded_at=now, totals={"launches/joined/pending": 4, "decisions/none/": 7})
+    memory = Memory(succeeded_at=now, totals=packed({"launches/joined/pending": 4, "decisions/none/": 7}))
     return exposition(memory, None, Policy(), now=now, change=None, usd_per_hour=0.2, node_count=3)
 
 

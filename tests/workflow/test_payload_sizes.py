@@ -15,6 +15,7 @@ from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot
+from node_fleet.domain.notify.totals import MOST_KEYS, packed
 from node_fleet.payload import from_payload, packed_lines, to_payload, unpacked
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
 from tests.support.decisions import idle, snapshot, worker
@@ -88,6 +89,8 @@ def long_memory(now: int) -> Memory:
         ),
         alerted={f"drain_failed:i-{n:017x}": now - 60 for n in range(5)},
         fresh={f"i-{n:017x}": now - 60 for n in range(5)},
+        totals=packed({f"launches/not_joined/custom_metric_{n:03}": 1000 + n for n in range(MOST_KEYS)}),
+        succeeded_at=now - 60,
     )
 
 

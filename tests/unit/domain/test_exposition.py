@@ -14,7 +14,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
 from node_fleet.domain.notify.exposition import change_of, exposition
-from node_fleet.domain.notify.totals import MOST_KEYS, by_labels, count_operation, count_run
+from node_fleet.domain.notify.totals import MOST_KEYS, by_labels, count_operation, count_run, packed, unpacked
 from tests.support.shipped_scripts import load_server
 
 POLICY = Policy(min_workers=2, max_workers=10)
@@ -69,23 +69,23 @@ def test_launches_and_removals_are_counted_by_result_and_reason() -> None:
     memory = count_operation(Memory(), operation("joined", "joined", "unjoined", "planned", "launched"), "pending")
     memory = count_operation(memory, operation("joined"), "cpu")
     memory = count_operation(memory, operation(targets=(target("forgotten"), target("undone"))), "idle")
-    assert by_labels(memory.totals, "launches") == [
+    assert by_labels(unpacked(memory.totals), "launches") == [
         ("joined", "cpu", 1),
         ("joined", "pending", 2),
         ("not_joined", "pending", 1),
         ("refused", "pending", 1),
         ("unknown", "pending", 1),
     ]
-    assert by_labels(memory.totals, "removals") == [("forgotten", "idle", 1), ("undone", "idle", 1)]
+    assert by_labels(unpacked(memory.totals), "removals") == [("forgotten", "idle", 1), ("undone", "idle", 1)]
 
 
 @pytest.mark.parametrize(
     ("replaced", "rule", "reason"),
-    [("drifted", "replace", "drifted"), ("", "", "resumed"), ("", 'a "b" {c}\n', "a_b_c_"), ("", "x" * 99, "x" * 40)],
+    [("drifted", "replace", "drifted"), ("", "", "resumed"), ("", 'a "b" {c}\n', "a_b_c_"), ("", "x" * 99, "x" * 24)],
 )
 def test_a_reason_is_the_replacement_else_the_rule_in_plain_characters(replaced: Any, rule: str, reason: str) -> None:
     memory = count_operation(Memory(), operation("joined", replace_reason=replaced), rule)
-    assert by_labels(memory.totals, "launches") == [("joined", reason, 1)]
+    assert by_labels(unpacked(memory.totals), "launches") == [("joined", reason, 1)]
 
 
 def test_without_an_operation_nothing_is_counted() -> None:
@@ -96,24 +96,32 @@ def test_a_thousand_reasons_make_a_bounded_number_of_series_and_lose_no_count() 
     memory = Memory()
     for number in range(1000):
         memory = count_operation(memory, operation("joined"), f"custom_{number}")
-    assert len(memory.totals) == MOST_KEYS + 1
-    assert sum(memory.totals.values()) == 1000
-    assert ("joined", "other", 1000 - MOST_KEYS) in by_labels(memory.totals, "launches")
+    assert len(unpacked(memory.totals)) == MOST_KEYS + 1
+    assert sum(unpacked(memory.totals).values()) == 1000
+    assert ("joined", "other", 1000 - MOST_KEYS) in by_labels(unpacked(memory.totals), "launches")
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "AAAA", "!!", packed({"runs/failed/": 1})[:-6], "c-o7O1pomR0J#", "c-m8{Pyzq}djP!"]
+)
+def test_damaged_counts_begin_again_and_end_no_run(text: str) -> None:
+    memory = count_run(Memory(totals=text), (), 5, is_failed=False)
+    assert unpacked(memory.totals) == {"runs/succeeded/": 1}
 
 
 def test_a_failed_run_counts_as_failed_and_keeps_the_time_of_the_last_success() -> None:
     memory = count_run(Memory(), ("scale_up", "none"), 500, is_failed=False)
     memory = count_run(memory, (), 600, is_failed=True)
     assert memory.succeeded_at == 500
-    assert by_labels(memory.totals, "runs") == [("failed", "", 1), ("succeeded", "", 1)]
-    assert by_labels(memory.totals, "decisions") == [("none", "", 1), ("scale_up", "", 1)]
+    assert by_labels(unpacked(memory.totals), "runs") == [("failed", "", 1), ("succeeded", "", 1)]
+    assert by_labels(unpacked(memory.totals), "decisions") == [("none", "", 1), ("scale_up", "", 1)]
 
 
 def test_the_text_has_every_figure_of_the_run() -> None:
     pending = (PodShape(cpu_milli=1, memory_mib=1, count=3),)
     workers = (worker(1), worker(2), worker(3, "joining"))
     snapshot = Snapshot(at=1, source="live", pending=pending, workers=workers)
-    memory = Memory(succeeded_at=990, totals={"decisions/scale_up/": 2, "launches/joined/pending": 4})
+    memory = Memory(succeeded_at=990, totals=packed({"decisions/scale_up/": 2, "launches/joined/pending": 4}))
     assert shown(memory, snapshot, change=2, usd_per_hour=0.25) == {
         "node_fleet_last_run_timestamp_seconds": 1000,
         "node_fleet_last_success_timestamp_seconds": 990,

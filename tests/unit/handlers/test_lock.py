@@ -16,6 +16,7 @@ from node_fleet.domain.model.errors import InvalidInputError, RunFailedError, St
 from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
+from node_fleet.domain.notify.totals import packed
 from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, put, take
 from tests.support.handlers.bench import START, Bench
 from tests.support.handlers.fakes import A, aside, scale_down, worker
@@ -174,7 +175,7 @@ def test_a_failed_run_ends_red_after_its_release_and_keeps_the_stamp_that_a_step
     fleet.tools.state.close_operation(run, STAMPED)
     with pytest.raises(RunFailedError, match="ChaosError: it broke"):
         release(run, Memory(), failure=FAULT)
-    assert (fleet.state().lease, fleet.state().memory) == (None, replace(STAMPED, totals={"runs/failed/": 1}))
+    assert (fleet.state().lease, fleet.state().memory) == (None, replace(STAMPED, totals=packed({"runs/failed/": 1})))
 
 
 def test_a_failed_run_without_a_memory_releases_the_lock_and_keeps_the_stored_one(fleet: Bench) -> None:
@@ -189,7 +190,7 @@ def test_without_a_failure_the_memory_of_the_payload_is_stored_as_it_is(fleet: B
     run = fleet.begin()
     fleet.tools.state.close_operation(run, STAMPED)
     release(run, Memory())
-    assert fleet.state().memory == Memory(totals={"runs/succeeded/": 1}, succeeded_at=fleet.clock.now())
+    assert fleet.state().memory == Memory(totals=packed({"runs/succeeded/": 1}), succeeded_at=fleet.clock.now())
 
 
 def stored_exposition(fleet: Bench) -> str:

@@ -204,7 +204,8 @@ class Memory:
     memory only, newest first. alerted: alert -> when its cause was last seen.
     fresh: instance -> when it was first known usable. suspects: instance -> when a run last found no node for it.
     predicted_hour: start (epoch) of the last hour that was judged. predictive_hold_workers: how many workers are kept
-    until predictive_hold_until. totals: see notify/totals.py. succeeded_at: when the last run without a failure ended.
+    until predictive_hold_until. totals: packed, see notify/totals.py. succeeded_at: when the last run without a failure
+    ended.
     """
 
     last_action: str = ""
@@ -226,7 +227,7 @@ class Memory:
     learned: AdaptiveMemory = field(default_factory=AdaptiveMemory)
     launch_image: LaunchImage = field(default_factory=LaunchImage)
     roll_out: RollOut = field(default_factory=RollOut)
-    totals: dict[str, int] = field(default_factory=dict)
+    totals: str = ""
     succeeded_at: int = 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.notify.totals import by_labels
+from node_fleet.domain.notify.totals import by_labels, unpacked
 
 COUNTERS = {
     "runs": ("node_fleet_runs_total", "Runs that released the lock", ("result",)),
@@ -57,7 +57,7 @@ def exposition(
         "node_fleet_pending_pods": snapshot.pending_count if snapshot else None,
         "node_fleet_cost_usd_per_hour": usd_per_hour,
     }
-    return "\n".join([*_gauges(values), *_counters(memory.totals)]) + "\n"
+    return "\n".join([*_gauges(values), *_counters(unpacked(memory.totals))]) + "\n"
 
 
 def change_of(action: str, count: int) -> int:
