@@ -7,12 +7,14 @@ It reads four attributes of one item and changes nothing. Its answer is bounded;
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any
@@ -21,6 +23,7 @@ ADDRESS = ("127.0.0.1", 9117)
 ATTRIBUTES = "exposition, lock_acquired_at, operation, pause"
 LEAST_SECONDS = 30
 MOST_LINES = 500
+MOST_BYTES = 64 * 1024
 LINE = re.compile(r'(# (HELP|TYPE) )?node_fleet_[a-z_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? [^\n]{1,200}')
 
 
@@ -51,13 +54,21 @@ def in_map(item: dict[str, Any], attribute: str, name: str) -> Any:
     return ((item.get(attribute) or {}).get("M") or {}).get(name)
 
 
+def stored_text(value: Any) -> str:
+    """The text that a run has stored, at most 64 KB of it; empty when it is missing or damaged."""
+    try:
+        return zlib.decompressobj().decompress(base64.b85decode(value["S"]), MOST_BYTES).decode()
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return ""
+
+
 def gauge(name: str, text: str, value: float, labels: str = "") -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name}{labels} {value:.10g}"]
 
 
 def metrics(item: dict[str, Any], now: float) -> str:
     """The metrics of one state item at a time (epoch seconds). A line that is no metric of node-fleet is left out."""
-    text = str((item.get("exposition") or {}).get("S") or "")
+    text = stored_text(item.get("exposition"))
     lines = [line for line in text.splitlines()[:MOST_LINES] if LINE.fullmatch(line)]
     acquired, paused = number(item.get("lock_acquired_at")), number(in_map(item, "pause", "until"))
     started, kind = number(in_map(item, "operation", "started_at")), in_map(item, "operation", "kind") or {}

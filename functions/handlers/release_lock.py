@@ -10,7 +10,7 @@ from node_fleet.domain.model.memory import Memory, newest_memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.notify.exposition import change_of, exposition
+from node_fleet.domain.notify.exposition import change_of, exposition, stored
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.notify.run_metrics import run_metrics
 from node_fleet.domain.notify.totals import count_run
@@ -66,7 +66,7 @@ def _release(
         usd_per_hour=usd_per_hour,
         node_count=node_count,
     )
-    return services.state.release(run, memory, node_count=node_count, exposition=text)
+    return services.state.release(run, memory, node_count=node_count, exposition=stored(text))
 
 
 def _record(services: Services, run: Run, event: dict[str, Any]) -> StateStoreError | None:

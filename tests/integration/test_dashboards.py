@@ -21,7 +21,7 @@ from node_fleet.adapters.state_store import AcquireStatus
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.notify.exposition import exposition
+from node_fleet.domain.notify.exposition import exposition, stored
 from node_fleet.domain.notify.totals import packed
 from node_fleet.logs import NAMESPACE, UNITS
 from node_fleet.settings import Settings
@@ -117,7 +117,7 @@ def add_own_metrics(history: History) -> None:
     memory, snapshot = Memory(succeeded_at=now - 60, totals=packed(counts)), Snapshot(at=now, source="live", pending=())
     text = exposition(memory, snapshot, Policy(), now=now, change=0, usd_per_hour=0.2, node_count=4)
     operation = {"M": {"started_at": {"N": str(now - 90)}, "kind": {"S": "scale_down"}}}
-    item = {"exposition": {"S": text}, "lock_acquired_at": {"N": str(now)}, "operation": operation}
+    item = {"exposition": {"S": stored(text)}, "lock_acquired_at": {"N": str(now)}, "operation": operation}
     served = METRICS.metrics(item, now)
     for line in served.splitlines():
         if not line.startswith("#"):

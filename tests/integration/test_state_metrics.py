@@ -15,7 +15,7 @@ import pytest
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.notify.exposition import exposition
+from node_fleet.domain.notify.exposition import exposition, stored
 from node_fleet.domain.notify.totals import packed
 from tests.support.real_servers import free_port, prometheus, rendered, wait_until
 from tests.support.shipped_scripts import load_server
@@ -58,7 +58,7 @@ def source() -> Any:
 
 def text_of(now: int = 1000) -> str:
     memory = Memory(succeeded_at=now, totals=packed({"launches/joined/pending": 4, "decisions/none/": 7}))
-    return exposition(memory, None, Policy(), now=now, change=None, usd_per_hour=0.2, node_count=3)
+    return stored(exposition(memory, None, Policy(), now=now, change=None, usd_per_hour=0.2, node_count=3))
 
 
 def test_the_item_of_this_cluster_is_read_with_four_attributes(aws: Path) -> None:
@@ -108,10 +108,21 @@ def test_the_ages_of_lock_and_operation_grow_and_a_pause_is_shown_until_its_end(
     "line", ["up 0", "kube_pod_info 1", "node_fleet_x{a=b} 1", "node_fleet_x", "", 'node_fleet_x{a="b"}', "# HELP up x"]
 )
 def test_a_line_of_another_kind_is_left_out(line: str) -> None:
-    assert line not in METRICS.metrics({"exposition": {"S": f"{line}\n"}}, 1.0).splitlines()
+    assert line not in METRICS.metrics({"exposition": {"S": stored(f"{line}\n")}}, 1.0).splitlines()
 
 
-@pytest.mark.parametrize("broken", [{"S": 5}, {"N": "x"}, {"M": {"until": {"S": "soon"}}}, {"M": None}, None])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"S": 5},
+        {"S": "plain text"},
+        {"S": stored("x" * 99)[:-3]},
+        {"N": "x"},
+        {"M": {"until": {"S": "soon"}}},
+        {"M": None},
+        None,
+    ],
+)
 def test_attributes_of_another_type_are_missing(broken: Any) -> None:
     found = METRICS.metrics(dict.fromkeys(("exposition", "lock_acquired_at", "operation", "pause"), broken), 1.0)
     assert "node_fleet_state_read 1" in found.splitlines()

@@ -17,8 +17,8 @@ from tests.support.chaos.task_states import HOLDERS
 LIVE = ("pending", "running")
 CORDONED_BY = "node-fleet.io/cordoned-by"
 LOOK_SECONDS = 5.0
-LOOKS_ONLY = ("InspectNodes", "ListPendingPods", "CheckNode")
-"""Documents that change nothing on the server."""
+LOOKS_ONLY = ("InspectNodes", "ListPendingPods", "CheckNode", "RecordEvents")
+"""Documents that change no worker: they read, or write Events and the status, as a message does that needs no lock."""
 FORGET = "ForgetNode"
 
 ONE_HOLDER = "at most one lease holder"

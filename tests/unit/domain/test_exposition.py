@@ -13,7 +13,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
-from node_fleet.domain.notify.exposition import change_of, exposition
+from node_fleet.domain.notify.exposition import change_of, exposition, stored
 from node_fleet.domain.notify.totals import MOST_KEYS, by_labels, count_operation, count_run, packed, unpacked
 from tests.support.shipped_scripts import load_server
 
@@ -163,5 +163,5 @@ def test_the_server_passes_on_every_line_whatever_the_reasons(rows: list[tuple[s
     for rule, outcome in rows:
         memory = count_operation(memory, operation(outcome), rule)
     text = exposition(memory, None, POLICY, now=1, change=None, usd_per_hour=None, node_count=None)
-    served = METRICS.metrics({"exposition": {"S": text}}, 2.0)
+    served = METRICS.metrics({"exposition": {"S": stored(text)}}, 2.0)
     assert text.splitlines() == served.splitlines()[: len(text.splitlines())]

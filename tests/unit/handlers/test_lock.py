@@ -20,6 +20,7 @@ from node_fleet.domain.notify.totals import packed
 from node_fleet.payload import LONG_TABLE_ROWS, PACKED_TABLE_ROWS, put, take
 from tests.support.handlers.bench import START, Bench
 from tests.support.handlers.fakes import A, aside, scale_down, worker
+from tests.support.shipped_scripts import load_server
 
 FAULT = {"Error": "ChaosError", "Cause": "it broke"}
 STAMPED = Memory(last_action="scale_up", last_action_at=START)
@@ -193,10 +194,13 @@ def test_without_a_failure_the_memory_of_the_payload_is_stored_as_it_is(fleet: B
     assert fleet.state().memory == Memory(totals=packed({"runs/succeeded/": 1}), succeeded_at=fleet.clock.now())
 
 
-def stored_exposition(fleet: Bench) -> str:
+METRICS = load_server("state_metrics")
+
+
+def stored_exposition(fleet: Bench) -> Any:
     key = {"cluster_id": {"S": fleet.settings.cluster_id}}
     found = fleet.cloud.client("dynamodb").get_item(TableName=fleet.settings.state_table, Key=key)["Item"]
-    return str(found.get("exposition", {}).get("S", ""))
+    return METRICS.stored_text(found.get("exposition"))
 
 
 def test_the_metrics_for_prometheus_are_stored_with_the_release(fleet: Bench) -> None:
