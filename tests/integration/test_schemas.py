@@ -77,7 +77,8 @@ def test_the_shipped_cdk_json_names_its_schema_and_follows_it() -> None:
 def test_the_shipped_scenarios_name_their_schema_and_follow_it(path: Any) -> None:
     text = path.read_text(encoding="utf-8")
     first = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
-    assert (path.parent / first).resolve() == FOLDER / "scenario.schema.json"
+    wanted = "# yaml-language-server: $schema=../../docs/schemas/scenario.schema.json"
+    assert (path.parent / first).resolve() == FOLDER / "scenario.schema.json", f"the first line is not: {wanted}"
     assert list(SCENARIO.iter_errors(yaml.load(text, EditorLoader))) == []
 
 
