@@ -34,8 +34,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     data = {"interruption": event["interruption"], "settle": settle, "text": text}
     services.records.put_event("interruption_end", services.clock.now(), data, key=interruption.event_key)
     if alerts or is_open:
+        is_end = is_open and not is_kept and not _has_notice(services, interruption)
         cluster_id = services.settings.cluster_id
-        services.publisher.publish(interruption_message(interruption, cluster_id, text, alerts, is_end=not is_kept))
+        services.publisher.publish(interruption_message(interruption, cluster_id, text, alerts, is_end=is_end))
     return {"status": "kept" if is_kept else "closed", "sentence": text}
 
 

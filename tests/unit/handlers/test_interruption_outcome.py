@@ -255,3 +255,15 @@ def test_the_notice_that_another_execution_answers_is_lifted_only_when_the_insta
     payload["interruption"] |= {"path": path, "claimed_by": "an earlier execution"}
     close_notice(payload, None)
     assert (not fleet.state().notices) is lifted
+    assert [message["is_end"] for _, message in fleet.publisher.messages] == [lifted], "it ends with its last notice"
+
+
+@pytest.mark.parametrize(("kind", "messages"), [("gone", 0), ("stopped", 1)])
+def test_the_end_of_an_instance_without_a_notice_is_reported_only_when_an_operator_must_act(
+    fleet: Bench, kind: str, messages: int
+) -> None:
+    payload = fleet.interrupted(settle={"status": "gone", "detail": "because"})
+    payload["interruption"] |= {"path": "forget", "kind": kind}
+    fleet.tools.state.drop_notice(payload["interruption"]["instance_id"])
+    close_notice(payload, None)
+    assert [message["is_end"] for _, message in fleet.publisher.messages] == [False] * messages
