@@ -89,6 +89,9 @@ START_RUN = Grant(("states:StartExecution",), "autoscaler", "starts a run of the
 READ_COMMAND = Grant(("ssm:GetCommandInvocation",), "anything", "reads the outcome of a command")
 CANCEL_COMMAND = Grant(("ssm:CancelCommand",), "anything", "stops a command whose outcome is unknown")
 TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", condition="our_worker")
+REBOOT = Grant(
+    ("ec2:RebootInstances",), "instances", "reboots an unhealthy worker before it is replaced", condition="our_worker"
+)
 TAG_WORKER = Grant(
     ("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker_join_failed"
 )
@@ -222,7 +225,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
     "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, READ_PROMETHEUS_PASSWORD), prometheus=True),
     "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
-    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE)),
+    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE, REBOOT)),
     "ConfirmTermination": FunctionNeeds((HOLD_LEASE, *CHECK_NODE)),
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
     "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, LIST_INSTANCES)),

@@ -28,6 +28,7 @@ from node_fleet.domain.scaling.disruption import allowance_for, held_text
 from node_fleet.domain.scaling.outdated import outdated_workers
 from node_fleet.domain.scaling.roll_out import K3S_CHECK
 from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.domain.scaling.unhealthy import recovering
 from node_fleet.payload import from_payload, to_payload
 from simulator.report.page import Report, render
 from simulator.report.story import Account, account_of, rows_of
@@ -207,6 +208,7 @@ def _workers(target: Target, snapshot: Snapshot, decision: Decision) -> tuple[tu
     allowance = allowance_for(tick, "idle")
     rows = _judged_rows(judged, "" if allowance.number else held_text(tick, allowance, "idle"))
     outdated = {one.worker.instance_id: f"{one.reason}: {one.words}" for one in outdated_workers(tick)}
+    outdated |= {i: f"rebooted, has {left} s left to become healthy" for i, left in recovering(tick).items()}
     return tuple((name, eligible, _joined(why, outdated.get(name, ""))) for name, eligible, why in rows), ""
 
 

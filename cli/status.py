@@ -188,13 +188,17 @@ def worker_versions(instances: Iterable[Instance], kubelets: Mapping[str, str]) 
 
 def _roll_out_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     """The replacement in progress, why it is stopped, and how many workers are outdated."""
-    state, settings = found.state, found.settings
+    state, settings, now = found.state, found.settings, found.now
     if replacing := state.memory.roll_out.current:
         by = replacing.replacement or "a worker that is still to be launched"
         yield "roll-out", f"{replacing.worker} ({replacing.reason}) is replaced by {by}"
     if state.memory.roll_out.is_stopped(settings.launch_template_version):
         stopped = state.memory.roll_out.stopped
         yield "roll-out stopped", f"workers are launched from version {found.launch_version}: {stopped}"
+    for instance_id, at in state.memory.rebooted.items():
+        left = at + settings.reboot_wait_seconds - now
+        then = f"; unless it is healthy in {span(left)}, it is replaced" if left > 0 else "; not rebooted again"
+        yield "rebooted", f"{instance_id}, {ago(now - at)}{then}"
     if outdated := [words for one in found.instances if (words := outdated_words(found, one))]:
         yield "outdated", f"{len(outdated)} of {count_of(len(found.instances), 'worker')}, listed below"
 

@@ -26,7 +26,7 @@ from node_fleet.domain.notify.incident_state import incident_keys
 from node_fleet.domain.notify.message import Message, Outcome
 from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.domain.scale_up.launch import reservations_to_release
-from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
+from node_fleet.domain.scaling.memory_update import record_reboots, record_replaced, record_replacement
 from node_fleet.logs import logger
 from node_fleet.payload import to_payload
 from node_fleet.services import Services, load_services
@@ -123,6 +123,7 @@ def _close(services: Services, run: Run, operation: Operation) -> str:
 
 def _memory(memory: Memory, operation: Operation, now: int) -> Memory:
     """The memory, with what the operation did for an outdated worker: a later run goes on from there."""
+    memory = record_reboots(memory, operation, now)
     if not operation.replaces:
         return memory
     if operation.kind == "scale_up":

@@ -65,13 +65,13 @@ def _console(services: Services, instance_id: str) -> str:
         return str(error)
 
 
-def _impaired(services: Services, now: int) -> frozenset[str]:
+def _impaired(services: Services, now: int) -> dict[str, str]:
     """The instances whose status check is impaired for long; none when EC2 refuses to say."""
     try:
         return services.ec2.impaired(now - services.settings.unhealthy_seconds)
     except Ec2Error as error:
         logger.warning("the status checks of EC2 are unknown, so no worker is repaired for them", problem=str(error))
-        return frozenset()
+        return {}
 
 
 def _launch_image(services: Services, known_image: LaunchImage, version: str, now: int) -> LaunchImage:

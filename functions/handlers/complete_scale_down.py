@@ -1,4 +1,4 @@
-"""CompleteScaleDown: closes the operation and, when a worker was removed, starts the cooldown."""
+"""CompleteScaleDown: closes the operation and, when a worker was removed, starts the cooldown; remembers a reboot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_down.termination import removal_sentence
-from node_fleet.domain.scaling.memory_update import record_replaced, record_success
+from node_fleet.domain.scaling.memory_update import record_reboots, record_replaced, record_success
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -28,8 +28,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     elif operation.removed:
         memory = record_success(memory, "scale_down", operation.reason, now)
     memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
+    memory = record_reboots(memory, operation, now)
     if state.operation is not None:
         services.state.close_operation(run, memory, node_count=left)
-    kind = "scaled_down" if operation.removed else "none"
+    kind = "rebooted" if operation.rebooted else "scaled_down" if operation.removed else "none"
     ended = Outcome(kind=kind, text=removal_sentence(operation, left), workers_after=left)
     return put(event, operation=operation, memory=memory, node_count=left, outcome=ended)

@@ -10,7 +10,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved
 from node_fleet.domain.scale_down.set_aside import set_aside
-from node_fleet.domain.scale_down.termination import judge_termination
+from node_fleet.domain.scale_down.termination import judge_reboot, judge_termination
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
@@ -18,13 +18,17 @@ from node_fleet.services import Services, load_services
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return `termination`, the `operation`, and `next` when the removal is set aside.
 
-    "waiting", "terminated", "not_terminated" for an instance that still runs, or "set_aside" after the time limit.
+    "waiting", "terminated", "not_terminated" for an instance that still runs, or "set_aside" after the time limit;
+    "rebooted" when the node of a rebooted worker may be uncordoned.
     """
     services = load_services()
     run = take(event, "run", Run)
     state = services.state.renew(run, even_paused=True)
     operation = state.operation or take(event, "operation", Operation)
     target = operation.current
+    if target is not None and target.phase == "rebooting":
+        rebooted = judge_reboot(services.clock.now() - operation.phase_at)
+        return put(event, operation=operation, termination={"status": rebooted.status, "detail": rebooted.detail})
     if target is None or target.phase != "terminating":
         return put(event, operation=operation, termination={"status": "terminated", "detail": "confirmed before"})
     now = services.clock.now()

@@ -16,6 +16,7 @@ from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.set_aside import set_aside
 from node_fleet.domain.scale_down.termination import must_stay_open, removal_sentence
+from node_fleet.domain.scaling.memory_update import record_reboots
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import load_services
 
@@ -35,6 +36,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     now, quiet_seconds = services.clock.now(), services.settings.alert_quiet_seconds
     rollback = _rollback(event, operation, now)
     memory, alerts = alert_once(memory, rollback.alert, now, quiet_seconds) if rollback else (memory, ())
+    memory = record_reboots(memory, operation, now)
     if not stays_open:
         memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
         services.state.close_operation(run, memory, set_aside=rollback)
@@ -59,7 +61,7 @@ def _failure(event: dict[str, Any], operation: Operation) -> dict[str, str]:
 def _rollback(event: dict[str, Any], operation: Operation, now: int) -> SetAside | None:
     """The record of a cordon that may remain, because UndoDrain has failed."""
     target = operation.current
-    if target is None or target.phase not in ("draining", "drained"):
+    if target is None or target.phase not in ("draining", "drained", "rebooting"):
         return None
     failure = plain_failure(event.get("later_failure") or event.get("failure") or {"Cause": "the drain did not end"})
     return set_aside(operation, target, "rollback", now, failure["Cause"])

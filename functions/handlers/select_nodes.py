@@ -17,13 +17,21 @@ from node_fleet.domain.notify.message import Message, Outcome
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection, parse_inspection
-from node_fleet.domain.scale_down.selection import Plan, begin_removal, choose, choose_replaced, stray_cordons
+from node_fleet.domain.scale_down.selection import (
+    Plan,
+    as_reboot,
+    begin_removal,
+    choose,
+    choose_replaced,
+    stray_cordons,
+)
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.roll_out import (
     REPLACE_RULES,
     inspected_in_vain,
+    is_rebooted_first,
     removal_order,
     removed_in_vain,
     replaceable_workers,
@@ -51,6 +59,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     decision = take(event, "decision", Decision)
     replacing = decision.rule in REPLACE_RULES
     plan = _choose_replaced(services, event, eligibility) if replacing else _choose(services, event, eligibility)
+    if is_rebooted_first(_tick(services, event), decision):
+        strict = _judge(services, event, inspection, state, instances, before_launch=False)
+        plan = _choose_rebooted(services, event, strict) or plan
     kept = [k.sentence for k in eligibility.kept][:KEPT_SHOWN]
     if run.dry_run:
         return _dry_run(rest, plan, kept)
@@ -90,6 +101,8 @@ def _judge(
     inspection: Inspection,
     state: FleetState,
     instances: tuple[Instance, ...],
+    *,
+    before_launch: bool = True,
 ) -> Eligibility:
     snapshot, decision = take(event, "snapshot", Snapshot), take(event, "decision", Decision)
     tick = _tick(services, event)
@@ -103,7 +116,7 @@ def _judge(
         not_ready=decision.replace if decision.rule == "not_ready" else "",
         set_aside=state.ids_set_aside,
         protections=state.active_protections(services.clock.now()),
-        before_launch=decision.action == "replace" and tick.headroom > 0,
+        before_launch=before_launch and decision.action == "replace" and tick.headroom > 0,
         unhealthy=frozenset(i for i, reason in replaceable_workers(tick) if reason == "unhealthy"),
     )
 
@@ -121,6 +134,18 @@ def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility)
         outdated=removal_order(tick),
         unproven=current.replacement if current else "",
     )
+
+
+def _choose_rebooted(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan | None:
+    """The worker to reboot; None when its pods may not move, or the others cannot do without a worker that serves."""
+    decision, tick = take(event, "decision", Decision), _tick(services, event)
+    if decision.rule == "not_ready":
+        return as_reboot(_choose(services, event, eligibility))
+    if (keeps_headroom(tick, 1) or evaluate_projection(tick, 1)).verdict != "down":
+        return None
+    minimum, workers = effective_minimum(tick).workers, replaceable_workers(tick)
+    plan = choose_replaced(eligibility, workers, minimum=minimum, removed=decision.replace)
+    return as_reboot(plan) if plan.targets else None
 
 
 def _choose_replaced(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
@@ -198,7 +223,7 @@ def _tidy(
 
 def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, Any]:
     removed = plan.sentence if plan.targets or plan.replaces else f"no worker, {plan.sentence}"
-    verb = "replace" if plan.replaces and not plan.targets else "remove"
+    verb = "reboot" if plan.reboot else "replace" if plan.replaces and not plan.targets else "remove"
     selection = {"status": "dry_run", "detail": plan.sentence, "kept": kept}
     return put(event, selection=selection, outcome=Outcome(kind="dry_run", text=f"dry run: would {verb} {removed}"))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from node_fleet.domain.model.back_off import OWN_PODS_WEIGHT, REMOVAL, node_key, seconds_left
 from node_fleet.domain.model.memory import Memory
-from node_fleet.domain.model.operation import Operation, Target
+from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import (
@@ -43,10 +43,11 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         target.node_name, operation.operation_id, drain_command_id=target.command_id
     )
     now = services.clock.now()
-    status, why = _cause(event)
+    status, why = ("rebooted", target.detail) if target.phase == "rebooting" else _cause(event)
     own_pods = describe_own_pods(result) if status == "withdrawn" else ""
     why = "; ".join(filter(None, (why, own_pods)))
-    changed = moved(operation, "skipped" if status == "blocked" else "undone", now, detail=why)
+    phases: dict[str, TargetPhase] = {"blocked": "skipped", "rebooted": "rebooted"}
+    changed = moved(operation, phases.get(status, "undone"), now, detail=why)
     if "failure" in event or status not in TRY_THE_NEXT or _is_expired(services, operation, now):
         changed = changed.without_the_rest(why)
     services.state.save_operation(run, changed)

@@ -187,6 +187,26 @@ class SimulatedCluster:
                 if machine.role == "server":
                     self.kubelets.change_version(machine, version)
 
+    def instance_rebooted(self, instance_id: str, *, heals: bool) -> None:
+        """The machine starts again; its kubelet too, unless it had stopped before and the reboot does not heal it."""
+        with self.changing():
+            machine = self.state.machines.get(instance_id)
+            if machine is None or not machine.powered:
+                return
+            returns = heals or machine.kubelet_alive
+            self.kubelets.stop(machine, power_off=False)
+            if returns:
+                self.state.after(self.settings.boot_seconds, lambda: self._booted_again(machine, heals=heals))
+
+    def _booted_again(self, machine: Machine, *, heals: bool) -> None:
+        node = self.store.find("nodes", "", machine.node_name)
+        if not machine.powered or node is None:
+            return
+        bad = [c["type"] for c in node["status"]["conditions"] if c["type"] != "Ready" and c["status"] == "True"]
+        for kind in bad if heals else ():
+            self.set_node_condition(machine.instance_id, kind, holds=False)
+        self.kubelets.recover(machine)
+
     def fail_node(self, instance_id: str) -> None:
         """The kubelet stops while EC2 still reports the instance as running."""
         with self.changing():

@@ -52,6 +52,7 @@ class EventInjector:
             "quota": self._limit_quota,
             "throttle": self._throttle,
             "kill_worker": self._kill_workers,
+            "impair_worker": self._impair_workers,
             "cordon": self._cordon,
             "uncordon": self._uncordon,
             "pause": self._pause,
@@ -151,6 +152,13 @@ class EventInjector:
                 self._cluster.fail_node(instance_id)
             else:
                 self._deployment.cloud.ec2.reclaim(instance_id)
+
+    def _impair_workers(self, event: Event) -> None:
+        """A status check of EC2 fails; with `how: kubelet` the kubelet stops too."""
+        for instance_id in self._chosen(event):
+            self._deployment.cloud.ec2.impair(instance_id, check=event.check, heals=event.reboot == "heals")
+            if event.how == "kubelet":
+                self._cluster.fail_node(instance_id)
 
     def _pause(self, event: Event) -> None:
         now = int(self._deployment.clock.now())

@@ -54,6 +54,7 @@ EVENT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "quota": ("kind", "limit", "for"),
     "throttle": ("call", "for"),
     "kill_worker": ("workers", "how"),
+    "impair_worker": ("workers", "check", "how", "reboot"),
     "cordon": ("workers",),
     "uncordon": ("workers",),
     "pause": ("reason", "for"),
@@ -361,6 +362,8 @@ class Event(Model):
     limit: Whole = Field(0, ge=0)
     call: str = "CreateFleet"
     how: Literal["instance", "kubelet"] = "instance"
+    check: Literal["instance", "system"] = "instance"
+    reboot: Literal["heals", "fails"] = "heals"
     reason: str = ""
     application: str = ""
     load: Load | None = None

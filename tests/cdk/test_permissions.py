@@ -95,10 +95,17 @@ def test_every_action_that_code_calls_exists_in_botocore() -> None:
         assert operation in model.operation_names, f"{prefix}:{operation}"
 
 
+ENDING = ("ec2:TerminateInstances", "ec2:RebootInstances")
+
+
 @pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("function", [name for name, needs in NEEDS.items() if "ec2:TerminateInstances" in str(needs)])
-def test_terminating_is_limited_to_this_clusters_tags(app: App, cluster: str, function: str) -> None:
-    (statement,) = with_action(role_statements(app, cluster, function), "ec2:TerminateInstances")
+@pytest.mark.parametrize(
+    ("function", "action"), [(name, a) for name, needs in NEEDS.items() for a in ENDING if a in str(needs)]
+)
+def test_terminating_and_rebooting_are_limited_to_this_clusters_tags(
+    app: App, cluster: str, function: str, action: str
+) -> None:
+    (statement,) = with_action(role_statements(app, cluster, function), action)
     assert statement["Condition"] == {
         "StringEquals": {"aws:ResourceTag/ManagedBy": "node-fleet", "aws:ResourceTag/Cluster": cluster}
     }

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.matrix_cell import PreparedStories, play
-from tests.support.chaos.stories import REPLACING, ROLLING, STORIES, Story, course, story_of
+from tests.support.chaos.stories import REBOOTING, REPAIRING, REPLACING, ROLLING, STORIES, Story, course, story_of
 from tests.support.chaos.task_states import TASKS
 from tests.support.tiers import Tier
 
@@ -61,6 +61,25 @@ def test_nothing_is_lost_while_a_worker_is_replaced_and_a_drawn_fault_strikes(
     possible = [f for f in FAULTS if not f.not_applicable(state, course(ROLLING).uses[state])]
     fault = random.Random(f"{tier.seed} {state}").choice(possible)
     assert_nothing_is_lost(state, fault, stories, record_property, ROLLING)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+@pytest.mark.parametrize("state", REPAIRING)
+def test_nothing_is_lost_while_a_worker_is_rebooted(
+    state: str, fault: Fault, stories: PreparedStories, record_property: pytest.RecordProperty
+) -> None:
+    assert_nothing_is_lost(state, fault, stories, record_property, REBOOTING)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("state", REPAIRING)
+def test_nothing_is_lost_while_a_worker_is_rebooted_and_a_drawn_fault_strikes(
+    state: str, tier: Tier, stories: PreparedStories, record_property: pytest.RecordProperty
+) -> None:
+    possible = [f for f in FAULTS if not f.not_applicable(state, course(REBOOTING).uses[state])]
+    fault = random.Random(f"{tier.seed} {state} reboot").choice(possible)
+    assert_nothing_is_lost(state, fault, stories, record_property, REBOOTING)
 
 
 def possible_faults(state: str) -> list[Fault]:

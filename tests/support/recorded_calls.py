@@ -26,6 +26,7 @@ IAM_PREFIX = {"stepfunctions": "states"}
 FIXED = {
     "ec2:CreateFleet": "launch_inputs",
     "ec2:TerminateInstances": "instances",
+    "ec2:RebootInstances": "instances",
     "ec2:GetConsoleOutput": "instances",
     "ec2:CreateTags": "instances",
     "sns:Publish": "topic",

@@ -20,7 +20,7 @@ from node_fleet.domain.model.errors import (
     TerminationRefusedError,
 )
 from node_fleet.domain.model.operation import LaunchRequest
-from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Instance
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.domain.scale_up.refusals import NO_ANSWER, Refusal
@@ -97,18 +97,20 @@ class Ec2Fleet:
         image = next((one["LaunchTemplateData"].get("ImageId", "") for one in answer["LaunchTemplateVersions"]), "")
         return "" if image.startswith("resolve:") else image
 
-    def impaired(self, before: int) -> frozenset[str]:
-        """Instances of the region whose instance or system status check is impaired since `before` (epoch) or longer.
+    def impaired(self, before: int) -> dict[str, str]:
+        """Instances of the region whose status check is impaired since `before` (epoch) or longer, with the condition.
 
-        EC2 has no filter by tag here, and lists impaired instances only. Raises Ec2Error.
+        That of the system, where both are. EC2 has no filter by tag here, and lists impaired instances only. Raises
+        Ec2Error.
         """
-        found: set[str] = set()
-        for check in ("instance-status.status", "system-status.status"):
+        found: dict[str, str] = {}
+        for check, condition in (("instance-status.status", STATUS_CHECK), ("system-status.status", SYSTEM_CHECK)):
             filters = [{"Name": check, "Values": ["impaired"]}]
             with _ec2_errors("read the status checks of instances"):
                 for page in self._client.get_paginator("describe_instance_status").paginate(Filters=filters):
-                    found |= {one["InstanceId"] for one in page["InstanceStatuses"] if _impaired_since(one) <= before}
-        return frozenset(found)
+                    long = (one for one in page["InstanceStatuses"] if _impaired_since(one) <= before)
+                    found |= {one["InstanceId"]: condition for one in long}
+        return found
 
     def console_output(self, instance_id: str) -> str:
         """What the instance has written to its console, decoded by boto3; empty when EC2 has none. Raises Ec2Error."""
@@ -180,6 +182,14 @@ class Ec2Fleet:
             action = f"terminate {instance_id}"
             with _ec2_errors(action, unless="InvalidInstanceID.NotFound", final=TERMINATION_REFUSALS):
                 self._client.terminate_instances(InstanceIds=[instance_id])
+
+    def reboot(self, instance_id: str) -> None:
+        """Ask EC2 to reboot a worker: it shuts down cleanly, or after a few minutes without that. Raises Ec2Error.
+
+        The request is never repeated by boto: the second reboot could hit a worker that has just started again.
+        """
+        with _ec2_errors(f"reboot {instance_id}"):
+            self._launcher.reboot_instances(InstanceIds=[instance_id])
 
     def tag(self, instance_ids: Iterable[str], tags: Mapping[str, str]) -> None:
         """Add tags; an instance that does not exist needs none. Raises Ec2Error."""

@@ -180,7 +180,7 @@ class StateStore:
         self._owned(run, expression, values, names, condition=condition, action="record the operation")
 
     def begin_termination(self, run: Run, operation: Operation, instance_id: str) -> None:
-        """Record that this worker's termination begins, unless an operator protects the worker: one write decides.
+        """Record that this worker's termination or reboot begins, unless an operator protects it: one write decides.
 
         Raises:
             PausedError: the worker is protected; nothing was recorded.
@@ -194,7 +194,8 @@ class StateStore:
         def protected(item: dict[str, Any]) -> Exception | None:
             found = self._state(item).active_protections(now).get(instance_id)
             if found and (item.get("lock_owner"), item.get("lock_fence")) == (run.execution_id, run.fence):
-                return PausedError(f"worker {instance_id} was not terminated: {found.sentence}")
+                act = "rebooted" if operation.reboot else "terminated"
+                return PausedError(f"worker {instance_id} was not {act}: {found.sentence}")
             return None
 
         self._owned(

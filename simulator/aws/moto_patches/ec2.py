@@ -1,4 +1,4 @@
-"""What moto's EC2 lacks: client tokens, instances that take time, Spot interruptions, pools without capacity."""
+"""What moto's EC2 lacks: client tokens, slow instances, Spot interruptions, pools without capacity, failed checks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import copy
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from unittest import mock
 
 from simulator.aws.faults import FaultRule, Faults
 from simulator.aws.moto_patches import expect, swapped
 from simulator.clock import Handle, VirtualClock
 
+Check = Literal["instance", "system"]
+CHECK_FILTERS: dict[str, Check] = {"instance-status.status": "instance", "system-status.status": "system"}
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 CAPACITY_STATUS = {"InsufficientInstanceCapacity": 500, "InsufficientHostCapacity": 500}
 EventSink = Callable[[str, str, Mapping[str, Any], list[str]], object]
@@ -26,6 +28,8 @@ class InstanceListener(Protocol):
     def instance_started(self, *, instance_id: str, instance_type: str, az: str, market: str, address: str) -> None: ...
 
     def instance_ended(self, instance_id: str) -> None: ...
+
+    def instance_rebooted(self, instance_id: str, *, heals: bool) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +51,15 @@ class Pool:
     market: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impairment:
+    """A failed status check since a time (epoch); heals: a reboot ends it."""
+
+    check: Check
+    since: float
+    heals: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class _Launch:
     fingerprint: str
@@ -66,6 +79,7 @@ class Ec2Side:
         self.version = 0
         self.listeners: list[InstanceListener] = []
         self.events: list[EventSink] = []
+        self.impaired: dict[str, Impairment] = {}
         self.tracked: Callable[[Any], bool] = lambda instance: True
         self._clock = clock
         self._faults = faults
@@ -203,6 +217,41 @@ class Ec2Side:
         }
         for sink in self.events:
             sink("aws.health", "AWS Health Event", detail, [instance_id])
+
+    def impair(self, instance_id: str, *, check: Check = "instance", heals: bool = True) -> None:
+        """A status check of the instance fails from now on; a reboot ends it where it heals."""
+        self.impaired[instance_id] = Impairment(check=check, since=self._clock.now(), heals=heals)
+        self._changed()
+
+    def heal(self, instance_id: str) -> None:
+        """The status checks of the instance pass again."""
+        self.impaired.pop(instance_id, None)
+        self._changed()
+
+    def status_of(self, instance: Any, check: Check) -> dict[str, Any]:
+        """The summary of one status check, as DescribeInstanceStatus shows it."""
+        if instance.state != "running":
+            return {"Status": "not-applicable"}
+        found = self.impaired.get(instance.id)
+        if found is None or found.check != check:
+            return {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
+        since = dt.datetime.fromtimestamp(found.since, tz=dt.UTC)
+        return {
+            "Status": "impaired",
+            "Details": [{"Name": "reachability", "Status": "failed", "ImpairedSince": since}],
+        }
+
+    def reboot(self, instance: Any) -> None:
+        """EC2 ignores the reboot of an instance that has ended."""
+        if self.is_ending(instance):
+            return
+        found = self.impaired.get(instance.id)
+        heals = found is None or found.heals
+        if heals:
+            self.impaired.pop(instance.id, None)
+        self._changed()
+        for listener in self.listeners if instance.id in self._started else ():
+            listener.instance_rebooted(instance.id, heals=heals)
 
     def reclaim(self, instance_id: str, *, reason: str = "") -> None:
         """AWS reclaims an instance, with that state reason. Changes nothing when the instance has ended."""
@@ -348,6 +397,35 @@ def slow_instances(side: Ec2Side, *, account: str, region: str) -> Iterator[None
         swapped(models.Instance, "terminate", end),
         swapped(models.InstanceBackend, "all_reservations", all_reservations),
         swapped(InstanceResponse, "describe_instances", describe_instances),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def status_checks(side: Ec2Side) -> Iterator[None]:
+    """EC2 with status checks that fail, and reboots that reach the machine."""
+    from moto.ec2.models import instances as models
+
+    statuses = expect(
+        models.InstanceBackend, "describe_instance_status", "self", "instance_ids", "include_all_instances", "filters"
+    )
+
+    def describe_instance_status(this: Any, instance_ids: Any, include_all_instances: Any, filters: Any) -> list[Any]:
+        found: list[Any] = statuses(this, instance_ids, include_all_instances, filters)
+        for wanted in filters or ():
+            check: Check | None = CHECK_FILTERS.get(wanted["name"])
+            if check:
+                found = [one for one in found if side.status_of(one, check)["Status"] in wanted["values"]]
+        return found
+
+    def reboot(this: Any) -> None:
+        side.reboot(this)
+
+    with (
+        swapped(models.InstanceBackend, "describe_instance_status", describe_instance_status),
+        swapped(models.Instance, "reboot", reboot, "self"),
+        swapped(models.Instance, "instance_status", property(lambda this: side.status_of(this, "instance"))),
+        swapped(models.Instance, "system_status", property(lambda this: side.status_of(this, "system"))),
     ):
         yield
 

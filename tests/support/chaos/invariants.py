@@ -26,6 +26,7 @@ ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
 NOBODY_FORGOTTEN = "every launched instance is joined, reaped or adopted in time"
 DRAINED_FIRST = "no worker is terminated that was not drained empty"
 WORDS_END_NO_WORKER = "no worker is terminated undrained because of what another one states"
+REBOOTED_ONCE = "no worker is rebooted twice, while it is protected, or before it is drained empty"
 PROTECTED_STAYS = "no worker is terminated after an operator protected it"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
@@ -35,8 +36,9 @@ HONEST_STAMP = "the cooldown stamp moves only after a success"
 NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
-    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, PROTECTED_STAYS,
-    NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
+    ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, REBOOTED_ONCE,
+    PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST,
+    COMES_HOME,
 )  # fmt: skip
 
 
@@ -51,6 +53,7 @@ class Watch:
     launched: dict[str, float] = field(default_factory=dict)
     was_usable: set[str] = field(default_factory=set)
     terminated: dict[str, float] = field(default_factory=dict)
+    rebooted: set[str] = field(default_factory=set)
     adopted: set[str] = field(default_factory=set)
     noticed: set[str] = field(default_factory=set)
     speaks_of_itself: set[str] = field(default_factory=set)
@@ -93,12 +96,14 @@ class Watch:
     def _before(self, call: AwsCall) -> None:
         if call.attempts > 1 and call.operation != "TerminateInstances":
             return
-        changing = call.operation in ("CreateFleet", "TerminateInstances", "SendCommand")
+        changing = call.operation in ("CreateFleet", "TerminateInstances", "RebootInstances", "SendCommand")
         document = str(call.parameters.get("DocumentName", ""))
         if changing and not document.endswith(LOOKS_ONLY):
             self._only_the_holder(call)
         if call.operation == "TerminateInstances" and call.function is not None:
             self._may_end(list(call.parameters["InstanceIds"]))
+        if call.operation == "RebootInstances" and call.function is not None:
+            self._may_reboot(*call.parameters["InstanceIds"])
 
     def _after(self, call: AwsCall) -> None:
         if call.service == "dynamodb" and not call.reads:
@@ -149,6 +154,20 @@ class Watch:
             }
             if len(stay) < self.fleet.settings.min_workers:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
+
+    def _may_reboot(self, instance_id: str) -> None:
+        node = next((n for n in self.fleet.sim.cluster.nodes() if n.name == instance_id), None)
+        protected = self.fleet.raw().get(f"protected#{instance_id}")
+        if instance_id in self.rebooted:
+            self.wrong(REBOOTED_ONCE, f"{instance_id} is rebooted again")
+        self.rebooted.add(instance_id)
+        if node is None or not node.ready:
+            return
+        left = [p.name for p in self._guests(node.name)]
+        if left or not node.unschedulable or (protected and int(protected["until"]) > self._now()):
+            self.wrong(
+                REBOOTED_ONCE, f"{instance_id}: cordoned={node.unschedulable}, {protected=}, still there: {left}"
+            )
 
     def _end_by_words(self, instance_id: str) -> None:
         """Judged by the machine and the pods that run on it; what a Node or a series states plays no part."""

@@ -192,6 +192,11 @@ def _marked(fleet: Fleet) -> None:
     fleet.cloud.client("ec2").create_tags(Resources=[sorted(fleet.workers())[0]], Tags=tags)
 
 
+def _silent(fleet: Fleet) -> None:
+    """The kubelet of a worker stops, and a reboot starts it again."""
+    fleet.sim.cluster.fail_node(sorted(fleet.workers())[0])
+
+
 QUIET = Story(name="a quiet tick", ticks=2)
 GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
 UNJOINED = Story(
@@ -222,7 +227,22 @@ RETIRED = Story(
 ROLLING = Story(name="a worker is replaced", ticks=8, warm_ticks=1, settings={"bake_seconds": 60}, begin=_marked)
 REPLACING = ("SelectNodes", "LaunchNodes", "CheckJoin", "CompleteScaleUp", "TerminateNodes", "CompleteScaleDown")
 """The states that treat a replacement in another way than a launch or a removal for the load."""
-STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED, ROLLING)
+REBOOTING = Story(
+    name="a worker is rebooted",
+    ticks=10,
+    workers=3,
+    warm_ticks=1,
+    settings={
+        "min_workers": 3,
+        "repair_reboot": True,
+        "not_ready_replace_seconds": 300,
+        "reboot_wait_seconds": 300,
+    },
+    begin=_silent,
+)
+REPAIRING = ("SelectNodes", "StartDrain", "TerminateNodes", "ConfirmTermination", "UndoDrain", "CompleteScaleDown")
+"""The states that treat a reboot in another way than a removal."""
+STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED, ROLLING, REBOOTING)
 
 
 def story_of(state: str) -> Story | None:

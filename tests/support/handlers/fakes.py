@@ -17,7 +17,16 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
-from node_fleet.domain.model.snapshot import HourlyLoad, Instance, NodeReading, PodShape, Reading, Snapshot, Worker
+from node_fleet.domain.model.snapshot import (
+    STATUS_CHECK,
+    HourlyLoad,
+    Instance,
+    NodeReading,
+    PodShape,
+    Reading,
+    Snapshot,
+    Worker,
+)
 from node_fleet.domain.notify.message import Message
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scaling.decision import Decision
@@ -114,7 +123,8 @@ class State:
 
     def begin_termination(self, run: Run, operation: Operation, instance_id: str) -> None:
         if protection := self.item.active_protections(self.clock.now()).get(instance_id):
-            raise PausedError(f"worker {instance_id} was not terminated: {protection.sentence}")
+            act = "rebooted" if operation.reboot else "terminated"
+            raise PausedError(f"worker {instance_id} was not {act}: {protection.sentence}")
         self.save_operation(run, operation)
 
     def close_operation(
@@ -150,6 +160,7 @@ class Ec2:
     fleet: tuple[Instance, ...] = ()
     state: dict[str, str] = field(default_factory=dict)
     terminated: list[str] = field(default_factory=list)
+    rebooted: list[str] = field(default_factory=list)
     images: dict[str, str] = field(default_factory=dict)
     image_questions: int = 0
     impaired_since: dict[str, int] = field(default_factory=dict)
@@ -161,10 +172,10 @@ class Ec2:
             raise self.error
         return self.consoles.get(instance_id, "")
 
-    def impaired(self, before: int) -> frozenset[str]:
+    def impaired(self, before: int) -> dict[str, str]:
         if self.error:
             raise self.error
-        return frozenset(i for i, since in self.impaired_since.items() if since <= before)
+        return {i: STATUS_CHECK for i, since in self.impaired_since.items() if since <= before}
 
     def launch_image(self, version: str) -> str:
         self.image_questions += 1
@@ -182,6 +193,11 @@ class Ec2:
         if self.error:
             raise self.error
         self.terminated += list(ids)
+
+    def reboot(self, instance_id: str) -> None:
+        if self.error:
+            raise self.error
+        self.rebooted.append(instance_id)
 
     def unattached_volumes(self) -> tuple[tuple[str, int], ...]:
         if self.error:

@@ -143,6 +143,11 @@ class RealCluster:
     def instance_ended(self, instance_id: str, *, voluntary: bool = True) -> None:
         self.kubelets.machines[instance_id].powered = False
 
+    def instance_rebooted(self, instance_id: str, *, heals: bool) -> None:
+        self.kubelets.silence(self.kubelets.machines[instance_id])
+        if heals:
+            self.kubelets.recover(self.kubelets.machines[instance_id])
+
     def fail_node(self, instance_id: str) -> None:
         self.kubelets.silence(self.kubelets.machines[instance_id])
 

@@ -15,7 +15,7 @@ import pytest
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
 from node_fleet.domain.model.operation import LaunchRequest
-from node_fleet.domain.model.snapshot import Instance, Market
+from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Instance, Market
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
@@ -405,10 +405,26 @@ def test_instances_whose_status_check_is_impaired_for_long_are_found_on_every_pa
         return [{"InstanceStatuses": page} for page in pages[wanted["Name"]]]
 
     client = SimpleNamespace(get_paginator=lambda name: SimpleNamespace(paginate=paginate))
-    assert Ec2Fleet(client, Settings()).impaired(100) == {"i-1", "i-3"}
+    assert Ec2Fleet(client, Settings()).impaired(100) == {"i-1": STATUS_CHECK, "i-3": SYSTEM_CHECK}
 
 
 @pytest.mark.parametrize(("raw", "text"), [({"Output": "k3s: exit 1"}, "k3s: exit 1"), ({}, "")])
 def test_the_console_of_an_instance_is_read_and_may_be_empty(raw: dict[str, str], text: str) -> None:
     client = SimpleNamespace(get_console_output=lambda InstanceId: raw)
     assert Ec2Fleet(client, Settings()).console_output("i-1") == text
+
+
+def test_a_reboot_is_asked_once_and_a_refusal_is_an_error() -> None:
+    asked: list[Any] = []
+    quiet = SimpleNamespace(reboot_instances=lambda **given: asked.append(given))
+    Ec2Fleet(SimpleNamespace(), Settings(), launcher=quiet).reboot("i-1")
+    assert asked == [{"InstanceIds": ["i-1"]}]
+
+
+def test_a_refused_reboot_is_not_repeated(fleet: Bench) -> None:
+    worker = fleet.running()
+    fleet.cloud.faults.inject(FaultRule(operation="RebootInstances", code="RequestLimitExceeded", status=503))
+    with pytest.raises(Ec2Error, match=f"cannot reboot {worker.instance_id}: RequestLimitExceeded"):
+        fleet.tools.ec2.reboot(worker.instance_id)
+    (call,) = fleet.cloud.recorder.of("RebootInstances")
+    assert call.attempts == 1

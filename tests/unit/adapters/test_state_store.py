@@ -468,6 +468,14 @@ def test_a_protection_before_the_termination_begins_forbids_it(store: StateStore
     assert store.load().operation == removing(phase="terminating"), "it concerns no other worker"
 
 
+def test_a_protection_forbids_a_reboot_as_well(store: StateStore, clock: SteppedClock) -> None:
+    run, operation = held(store, manual("a")), replace(removing(), reboot=True)
+    store.save_operation(run, operation)
+    store.protect(a_protection())
+    with pytest.raises(PausedError, match="worker i-1 was not rebooted: it is protected by ana until"):
+        store.begin_termination(run, operation, "i-1")
+
+
 def test_a_protection_that_has_ended_forbids_nothing(store: StateStore, clock: SteppedClock) -> None:
     run = held(store, manual("a"))
     store.save_operation(run, removing())

@@ -87,3 +87,13 @@ def test_status_says_that_workers_wait_for_the_server() -> None:
 
 def test_without_a_known_version_of_the_server_status_says_nothing_about_k3s() -> None:
     assert not {"K3s", "K3s upgrade"} & shown("", "v1.36.2+k3s1", {}).keys()
+
+
+@pytest.mark.parametrize(
+    ("ago", "then"),
+    [(240, "; unless it is healthy in 6 min, it is replaced"), (900, "; not rebooted again")],
+)
+def test_status_names_each_rebooted_worker_and_what_follows(ago: int, then: str) -> None:
+    state = FleetState(cluster_id="c", memory=Memory(rebooted={A: NOW - ago}))
+    found = ClusterStatus(place="here", now=NOW, state=state, instances=(), last=None, settings=Settings())
+    assert dict(status_rows(found))["rebooted"] == f"{A}, {ago // 60} min ago{then}"

@@ -174,7 +174,7 @@ class TestTheFirstStep:
         assert (decision.action, decision.rule, decision.replace) == ("replace", "expired", "i-0007")
 
     def test_without_budgets_an_unhealthy_worker_is_replaced_although_no_worker_has_joined(self) -> None:
-        ill = worker(7, "unjoined", node_name="i-0007", conditions=("StatusCheckImpaired",), **NEW)
+        ill = worker(7, "unjoined", node_name="i-0007", conditions=("InstanceStatusImpaired",), **NEW)
         tick = make_tick(snapshot(workers=(ill,), template_version="2"), Memory(), POLICY, START)
         assert replaceable_workers(tick) == [("i-0007", "unhealthy")]
 
@@ -298,7 +298,7 @@ class TestTheReplacementProvesItself:
         assert "effective minimum of 5" in held(decided(fleet(2, 3), step(), policy))
 
     def test_a_worker_that_accepts_no_pods_does_not_count_for_the_minimum_that_holds_its_removal(self) -> None:
-        ill = worker(7, "unjoined", conditions=("StatusCheckImpaired",), **NEW)
+        ill = worker(7, "unjoined", conditions=("InstanceStatusImpaired",), **NEW)
         decision = decided(
             (ill, *fleet(0, 4)), step(worker="i-0007", reason="unhealthy"), replace(POLICY, min_workers=4)
         )
@@ -409,7 +409,7 @@ class TestTheGoodVersion:
 
     def test_a_stopped_roll_out_replaces_unhealthy_workers_only(self) -> None:
         stopped = RollOut(stopped="i-9 never joined", stopped_version="2")
-        ill = worker(90, conditions=("StatusCheckImpaired",), **NEW)
+        ill = worker(90, conditions=("InstanceStatusImpaired",), **NEW)
         seen = snapshot(workers=(*fleet(4, 4), ill), template_version="2")
         assert replaceable_workers(make_tick(seen, Memory(roll_out=stopped), POLICY, START)) == [
             ("i-0090", "unhealthy")

@@ -158,3 +158,41 @@ def test_an_unknown_instance_type_is_refused_with_the_nearest_name() -> None:
     _, cluster = a_cluster()
     with pytest.raises(UnknownInstanceTypeError, match=r"'t3.smal'; did you mean t3.small\?"):
         cluster.add_worker("i-1", instance_type="t3.smal")
+
+
+@pytest.mark.parametrize(
+    ("silent", "heals", "returns"), [(True, True, True), (True, False, False), (False, False, True)]
+)
+def test_a_rebooted_machine_is_away_for_its_boot_and_returns_unless_the_reboot_does_not_help(
+    silent: bool, heals: bool, returns: bool
+) -> None:
+    clock, cluster = a_cluster(boot_seconds=90)
+    start(cluster, "i-1")
+    clock.advance(90)
+    cluster.set_node_condition("i-1", "DiskPressure", holds=True)
+    if silent:
+        cluster.fail_node("i-1")
+        clock.advance(60)
+    cluster.instance_rebooted("i-1", heals=heals)
+    clock.advance(60)
+    assert not cluster.nodes()[-1].ready
+    clock.advance(30)
+    assert cluster.nodes()[-1].ready is returns
+    node = cluster.find("nodes", "", "i-1")
+    assert node is not None
+    held = {c["type"] for c in node["status"]["conditions"] if c["status"] == "True"}
+    assert ("DiskPressure" in held) is not heals
+
+
+def test_a_reboot_of_a_machine_that_is_unknown_or_off_changes_nothing() -> None:
+    clock, cluster = a_cluster()
+    cluster.instance_rebooted("i-9", heals=True)
+    start(cluster, "i-1")
+    clock.advance(60)
+    cluster.instance_rebooted("i-1", heals=True)
+    cluster.instance_ended("i-1")
+    clock.advance(300)
+    assert not cluster.nodes()[-1].ready
+    cluster.instance_rebooted("i-1", heals=True)
+    clock.advance(300)
+    assert not cluster.nodes()[-1].ready

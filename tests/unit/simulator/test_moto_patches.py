@@ -350,3 +350,49 @@ def test_a_simulation_leaves_nothing_of_ec2_to_the_next_user_of_moto() -> None:
         ec2 = boto3.client("ec2", region_name="ap-southeast-1")
         assert ec2.describe_instances()["Reservations"] == []
         assert {one["Architecture"] for one in ec2.describe_images()["Images"]} >= {"x86_64", "arm64"}
+
+
+# status checks and reboots
+
+
+def impaired(cloud: Cloud, check: str) -> dict[str, Any]:
+    """The instances whose check EC2 lists as impaired, with the time since when."""
+    wanted = [{"Name": f"{check}-status.status", "Values": ["impaired"]}]
+    found = cloud.client("ec2").describe_instance_status(Filters=wanted)["InstanceStatuses"]
+    name = {"instance": "InstanceStatus", "system": "SystemStatus"}[check]
+    return {one["InstanceId"]: one[name]["Details"][0]["ImpairedSince"].timestamp() for one in found}
+
+
+@pytest.mark.parametrize(("check", "other"), [("instance", "system"), ("system", "instance")])
+def test_only_an_impaired_instance_is_listed_under_its_check_and_since_when(
+    cloud: Cloud, check: Any, other: str
+) -> None:
+    ill, _ = launch(cloud), launch(cloud)
+    cloud.clock.advance(60)
+    assert impaired(cloud, check) == {}
+    cloud.ec2.impair(ill, check=check)
+    since = cloud.clock.now()
+    cloud.clock.advance(600)
+    assert (impaired(cloud, check), impaired(cloud, other)) == ({ill: since}, {})
+    cloud.ec2.heal(ill)
+    assert impaired(cloud, check) == {}
+    cloud.ec2.impair(ill, check=check)
+    cloud.client("ec2").terminate_instances(InstanceIds=[ill])
+    assert impaired(cloud, check) == {}
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_reboot_keeps_the_instance_and_ends_an_impairment_that_it_heals(cloud: Cloud, heals: bool) -> None:
+    ill = launch(cloud)
+    cloud.clock.advance(60)
+    cloud.ec2.impair(ill, heals=heals)
+    cloud.client("ec2").reboot_instances(InstanceIds=[ill])
+    assert (states(cloud), list(impaired(cloud, "instance"))) == (["running"], [] if heals else [ill])
+
+
+def test_a_reboot_of_an_instance_that_has_ended_is_ignored(cloud: Cloud) -> None:
+    ended = launch(cloud)
+    cloud.clock.advance(60)
+    cloud.client("ec2").terminate_instances(InstanceIds=[ended])
+    cloud.client("ec2").reboot_instances(InstanceIds=[ended])
+    assert states(cloud) == ["shutting-down"]

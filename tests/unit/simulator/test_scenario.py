@@ -36,6 +36,7 @@ SHIPPED = {
     "expiry-storm",
     "k3s-upgrade",
     "k3s-rollback",
+    "impaired-workers",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 
@@ -85,6 +86,7 @@ def test_every_event_can_be_written_with_all_its_keys() -> None:
         "instance_type": "t3.small", "market": "spot", "kind": "spot", "limit": "4", "call": "RunInstances",
         "reason": "maintenance", "application": "shop/web", "load": "{constant: 3}", "image": "ami-new",
         "k3s": "v1.36.2+k3s1",
+            "check": "system", "reboot": "fails",
     }  # fmt: skip
     lines = [
         f"  - {{at: 1m, do: {action}{''.join(f', {key}: {values[key]}' for key in keys)}}}"

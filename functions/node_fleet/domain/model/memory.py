@@ -202,7 +202,8 @@ class Memory:
     since: condition -> its streak. dry_pools: pools in back-off. back_offs: see back_off.py for the keys.
     not_helped: pod shape -> epoch until which its pods are not counted. plain_owners: owners whose pods ask for CPU and
     memory only, newest first. alerted: alert -> when its cause was last seen.
-    fresh: instance -> when it was first known usable. suspects: instance -> when a run last found no node for it.
+    fresh: instance -> when it was first known usable. rebooted: instance -> when it was rebooted, once at most.
+    suspects: instance -> when a run last found no node for it.
     predicted_hour: start (epoch) of the last hour that was judged. predictive_hold_workers: how many workers are kept
     until predictive_hold_until. totals: packed, see notify/totals.py. succeeded_at: when the last run without a failure
     ended.
@@ -229,6 +230,7 @@ class Memory:
     roll_out: RollOut = field(default_factory=RollOut)
     totals: str = ""
     succeeded_at: int = 0
+    rebooted: dict[str, int] = field(default_factory=dict)
 
 
 def newest_memory(stored: Memory, carried: Memory) -> Memory:
@@ -242,7 +244,12 @@ def newest_memory(stored: Memory, carried: Memory) -> Memory:
     known = {entry.key: entry for entry in carried.back_offs}
     later = [e for e in stored.back_offs if e.key not in known or known[e.key].failures < e.failures]
     kept = tuple(e for e in carried.back_offs if e.key not in {entry.key for entry in later})
-    return replace(carried, back_offs=(*kept, *later), roll_out=_newest_roll_out(stored.roll_out, carried.roll_out))
+    return replace(
+        carried,
+        back_offs=(*kept, *later),
+        roll_out=_newest_roll_out(stored.roll_out, carried.roll_out),
+        rebooted={**carried.rebooted, **stored.rebooted},
+    )
 
 
 def _newest_roll_out(stored: RollOut, carried: RollOut) -> RollOut:

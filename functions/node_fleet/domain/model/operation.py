@@ -18,12 +18,23 @@ DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
 ReplaceReason = Literal["", "drifted", "expired", "unhealthy"]
 SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
 TargetPhase = Literal[
-    "selected", "draining", "drained", "terminating", "terminated", "forgotten", "set_aside", "undone", "skipped"
+    "selected",
+    "draining",
+    "drained",
+    "terminating",
+    "terminated",
+    "forgotten",
+    "set_aside",
+    "rebooting",
+    "rebooted",
+    "undone",
+    "skipped",
 ]
 
 REMOVED_TARGET_PHASES: frozenset[str] = frozenset({"forgotten", "set_aside"})
 TERMINATION_BEGUN: frozenset[str] = REMOVED_TARGET_PHASES | {"terminating", "terminated"}
-FINISHED_TARGET_PHASES = REMOVED_TARGET_PHASES | {"undone", "skipped"}
+_MAY_BE_CORDONED = ("selected", "draining", "drained", "rebooting")
+FINISHED_TARGET_PHASES = REMOVED_TARGET_PHASES | {"rebooted", "undone", "skipped"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +109,7 @@ class Operation:
     dry_pools: capacity pools that this operation found without capacity. request: the one that may have been sent and
     whose answer is not recorded. replaces: the outdated worker that the launched worker replaces, or that is removed
     because it is outdated; replace_reason: why. template_version: of the launch template, empty: the configured one.
+    reboot: its worker is drained, rebooted and uncordoned instead of removed.
     """
 
     operation_id: str
@@ -116,6 +128,7 @@ class Operation:
     replaces: str = ""
     replace_reason: ReplaceReason = ""
     template_version: str = ""
+    reboot: bool = False
 
     @property
     def instance_ids(self) -> tuple[str, ...]:
@@ -148,6 +161,11 @@ class Operation:
         """Targets that were drained and terminated; those whose instance does not end are set aside."""
         return tuple(t for t in self.targets if t.phase in REMOVED_TARGET_PHASES)
 
+    @property
+    def rebooted(self) -> tuple[Target, ...]:
+        """Targets whose reboot is recorded: it may have been sent, and is never sent again."""
+        return tuple(t for t in self.targets if t.phase in ("rebooting", "rebooted"))
+
     def with_slot(self, slot: LaunchSlot) -> Operation:
         """The same operation with the slot of that number replaced."""
         return replace(self, slots=tuple(slot if s.number == slot.number else s for s in self.slots))
@@ -167,7 +185,7 @@ def resume_state(operation: Operation | None, *, now: int, limit_seconds: int) -
 
     An operation older than limit_seconds, or in phase fail after the clean-up, is closed instead: a scale-up through
     AbandonUnjoined, which keeps the workers that joined, a scale-down through UndoDrain. A termination that has begun
-    is always completed.
+    is always completed, and the node of a worker that may have been rebooted is uncordoned.
     """
     if operation is None:
         return ""
@@ -189,7 +207,7 @@ def _resume_scale_down(operation: Operation, *, expired: bool) -> str:
         return "CompleteScaleDown"
     if target.phase == "terminated":
         return "ForgetNodes"
-    if target.phase == "terminating":
+    if target.phase in ("terminating", "rebooting"):
         return "ConfirmTermination"
     if expired:
         return "UndoDrain"
@@ -199,10 +217,10 @@ def _resume_scale_down(operation: Operation, *, expired: bool) -> str:
 def may_close(operation: Operation, dead_execution_id: str) -> bool:
     """True for an operation that the dead execution began and that can be given up without loss.
 
-    An operation whose instance is being terminated stays open for the next run, which deletes the node; so does one
-    that the dead execution resumed from another execution.
+    An operation whose instance is being terminated or rebooted stays open for the next run, which deletes or uncordons
+    the node; so does one that the dead execution resumed from another execution.
     """
-    unfinished = any(t.phase in ("terminating", "terminated") for t in operation.targets)
+    unfinished = any(t.phase in ("terminating", "terminated", "rebooting") for t in operation.targets)
     return operation.execution_id == dead_execution_id and not unfinished
 
 
@@ -217,4 +235,4 @@ def cordons_to_undo(operation: Operation) -> tuple[Target, ...]:
     A drain may have been sent before it was recorded, so a target that is only selected counts too.
     """
     target = operation.current
-    return (target,) if target is not None and target.phase in ("selected", "draining", "drained") else ()
+    return (target,) if target is not None and target.phase in _MAY_BE_CORDONED else ()

@@ -148,6 +148,10 @@ class Replacements:
     """How long a bad condition of a Node or an impaired status check of EC2 must last before a worker is unhealthy."""
     repair_max_percent: float = setting("REPAIR_MAX", 20.0, 0, 100, "%")
     """With more unhealthy workers than this, and at least two, none is repaired: the cause is likely shared."""
+    repair_reboot: bool = setting("REPAIR_REBOOT", False)
+    """Whether an unhealthy or NotReady worker is drained and rebooted once before it is replaced."""
+    reboot_wait_seconds: int = setting("REBOOT_WAIT_SECONDS", 600, 300, 3600, "s")
+    """How long a rebooted worker has to become healthy before it is replaced."""
     bake_seconds: int = setting("BAKE_SECONDS", 300, 0, 86400, "s")
     """How long a replacement must stay Ready before the worker that it replaces is removed."""
 

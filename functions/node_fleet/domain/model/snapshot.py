@@ -10,8 +10,10 @@ from node_fleet.domain.model.set_aside import SetAside
 Market = Literal["spot", "on-demand"]
 MARKETS: tuple[Market, ...] = ("spot", "on-demand")
 Phase = Literal["usable", "joining", "cordoned", "not_ready", "unjoined", "unknown"]
-STATUS_CHECK = "StatusCheckImpaired"
-"""The condition of a worker whose instance or system status check EC2 reports as impaired for long."""
+STATUS_CHECK = "InstanceStatusImpaired"
+"""The condition of a worker whose instance status check has been impaired for long: software or network inside it."""
+SYSTEM_CHECK = "SystemStatusImpaired"
+"""The same for the system status check: the host of AWS, which a reboot keeps."""
 Source = Literal["live", "cached", "none"]
 
 

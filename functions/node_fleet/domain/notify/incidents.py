@@ -172,7 +172,7 @@ ALERTS = (
     _row(
         "many_unhealthy",
         "critical",
-        "Many workers are unhealthy at once, so the cause is likely shared, and none of them is replaced.",
+        "Many workers are unhealthy at once, so the cause is likely shared: none of them is rebooted or replaced.",
         "every run checks again; repair continues when fewer are unhealthy",
         "check the K3s server, the network and the image of the workers",
         end="reading",

@@ -61,7 +61,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run ended. kind: "scaled_up", "scaled_down", "none", "dry_run" or "failed"; text: one sentence."""
+    """How a run ended. kind: "scaled_up", "scaled_down", "rebooted", "none", "dry_run" or "failed".
+
+    text: one sentence.
+    """
 
     kind: str
     text: str

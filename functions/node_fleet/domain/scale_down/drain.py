@@ -173,10 +173,10 @@ def closing_budget(operation: Operation, target: Target, budgets: Sequence[Budge
 
 
 def after_target(operation: Operation) -> str:
-    """The next step of the loop over targets: "target", "done" when a worker was removed, "failed" when none was."""
+    """The next step of the loop over targets: "target", "done" when one was removed or rebooted, "failed" when none."""
     if operation.current is not None:
         return "target"
-    return "done" if operation.removed else "failed"
+    return "done" if operation.removed or operation.rebooted else "failed"
 
 
 def alert_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tuple[Memory, tuple[Alert, ...]]:

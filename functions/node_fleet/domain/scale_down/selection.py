@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from node_fleet.domain.model.operation import Operation, ReplaceReason, Target
@@ -19,13 +19,14 @@ _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The workers to remove, in order; sentence: why these, or why none."""
+    """The workers to remove, in order; sentence: why these, or why none. reboot: they are rebooted instead."""
 
     targets: tuple[Candidate, ...]
     sentence: str
     not_ready: bool = False
     replaces: str = ""
     reason: ReplaceReason = ""
+    reboot: bool = False
 
 
 def choose(
@@ -91,6 +92,13 @@ def choose_replaced(
     return Plan(targets=(), sentence=f"no outdated worker can be replaced now: {kept}")
 
 
+def as_reboot(plan: Plan) -> Plan:
+    """The plan that drains and reboots the same worker instead of removing it; unchanged without one."""
+    if not plan.targets:
+        return plan
+    return replace(plan, sentence=f"{plan.sentence}, rebooted before it is replaced", replaces="", reboot=True)
+
+
 def _turn(candidate: Candidate, outdated: Sequence[str]) -> int:
     """Outdated workers in their order come before all others."""
     own = candidate.instance.instance_id
@@ -114,6 +122,7 @@ def begin_removal(
         phase_at=now,
         replaces=plan.replaces,
         replace_reason=plan.reason,
+        reboot=plan.reboot,
     )
 
 
@@ -178,7 +187,7 @@ def _target(candidate: Candidate, not_ready: bool) -> Target:
 
 def _replacement(pool: Sequence[Candidate], not_ready: str, eligibility: Eligibility) -> Plan:
     if pool:
-        return Plan(targets=(pool[0],), sentence=f"{not_ready}: NotReady for long, it is replaced", not_ready=True)
+        return Plan(targets=(pool[0],), sentence=f"{not_ready}: NotReady for long", not_ready=True)
     why = next((k.reason for k in eligibility.kept if k.instance_id == not_ready), "it does not exist")
     return Plan(targets=(), sentence=f"{not_ready} cannot be replaced: {why}")
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.model.operation import Operation, TargetPhase
+from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_down.set_aside import ENDED
 
+REBOOT_SECONDS = 60
+"""A rebooted worker stays cordoned for so long, because EC2 only queues the reboot: no pod starts on it before."""
 NOT_TERMINATED_SECONDS = 60
 """An instance that still runs this long after the termination was not terminated: the removal is rolled back."""
 
@@ -16,7 +19,7 @@ NOT_TERMINATED_SECONDS = 60
 class TerminationVerdict:
     """The state of a termination; phase: the new phase of the target, None while nothing changes."""
 
-    status: Literal["waiting", "terminated", "not_terminated", "set_aside"]
+    status: Literal["waiting", "terminated", "not_terminated", "set_aside", "rebooted"]
     detail: str
     phase: TargetPhase | None = None
 
@@ -37,6 +40,13 @@ def judge_termination(ec2_state: str, still_ready: bool, waited: int, limit: int
     return TerminationVerdict(status="waiting", detail=f"EC2 state {ec2_state}")
 
 
+def judge_reboot(waited: int) -> TerminationVerdict:
+    """Whether the node of a worker may be uncordoned, `waited` seconds after its reboot was recorded."""
+    if waited < REBOOT_SECONDS:
+        return TerminationVerdict(status="waiting", detail=f"rebooting for {waited} s")
+    return TerminationVerdict(status="rebooted", detail="rebooted, it can receive pods again once it is Ready")
+
+
 def must_stay_open(operation: Operation) -> bool:
     """True while a later run must finish a termination."""
     return operation.current is not None and operation.current.phase in ("terminating", "terminated")
@@ -45,6 +55,8 @@ def must_stay_open(operation: Operation) -> bool:
 def removal_sentence(operation: Operation, left: int | None) -> str:
     """The result for every target; left: the workers that remain, None when not known."""
     parts = [f"{t.instance_id} ({t.zone}, {t.market}): {t.detail or t.phase}" for t in operation.targets]
+    if operation.rebooted:
+        return f"rebooted {count_of(len(operation.rebooted), 'worker')}: {'; '.join(parts)}"
     after = "" if left is None else f"; {operation.workers_before} -> {left} workers"
     removed = len(operation.removed)
     head = f"removed {removed} of {operation.requested} workers" if removed else "no worker was removed"

@@ -36,6 +36,7 @@ from node_fleet.domain.scaling.unhealthy import (
     MANY_UNHEALTHY,
     many_unhealthy,
     many_unhealthy_alert,
+    may_reboot,
     track_conditions,
 )
 
@@ -87,13 +88,14 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     found = alerts.standing_alerts(tick, pending_pods, change.streaks)
     found += [(f"{alert.kind}:{tick.now}", alert) for alert in step.alerts]  # each stop is reported
     found += [(MANY_UNHEALTHY, many_unhealthy_alert(many_ill))] if many_ill else []
-    outcome = (
-        _raise_to_minimum(tick, minimum, change, found)
-        or _add(tick, change, found)
-        or _replace_not_ready(tick, minimum, change, many_ill)
-        or _remove_or_replace(tick, step, change)
-        or _nothing(tick, change)
-    )
+    if launch := _raise_to_minimum(tick, minimum, change, found) or _add(tick, change, found):
+        outcome = _reboot_at_maximum(tick, minimum, change, many_ill, launch)
+    else:
+        outcome = (
+            _replace_not_ready(tick, minimum, change, many_ill)
+            or _remove_or_replace(tick, step, change)
+            or _nothing(tick, change)
+        )
     new_alerts, alerted = alerts.new_alerts(tick, found)
     after = update_memory(
         tick,
@@ -171,8 +173,19 @@ def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange, 
         change.checks.append(check)
     if worker is None or check is None:
         return None
-    removal = _Outcome(action="scale_down", count=1, rule="not_ready", lead=check, replace=worker.instance_id)
+    action: Action = "replace" if may_reboot(tick, worker) else "scale_down"
+    removal = _Outcome(action=action, count=1, rule="not_ready", lead=check, replace=worker.instance_id)
     return _after_cooldown(tick, removal, change.checks)
+
+
+def _reboot_at_maximum(
+    tick: Tick, minimum: MinimumSize, change: DesiredChange, many_ill: str, outcome: _Outcome
+) -> _Outcome:
+    """Only the maximum forbids a launch: then the reboot of a NotReady worker may bring the worker back."""
+    if outcome.blocked_by != ("maximum",):
+        return outcome
+    repair = _replace_not_ready(tick, minimum, change, many_ill)
+    return repair if repair is not None and repair.action == "replace" else outcome
 
 
 def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:

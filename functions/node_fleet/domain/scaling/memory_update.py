@@ -17,6 +17,9 @@ from node_fleet.domain.scaling.signals.pending_pods import PendingPods, add_laun
 from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick, finite
 
+REBOOTS_KEPT = 20
+"""Reboots that are remembered, the newest ones."""
+
 
 def update_memory(
     tick: Tick,
@@ -52,6 +55,7 @@ def update_memory(
         learned=change.learned or before.learned,
         launch_image=tick.snapshot.launch_image,
         roll_out=roll_out,
+        rebooted=_kept_reboots(tick),
     )
 
 
@@ -70,6 +74,12 @@ def _kept_back_offs(tick: Tick) -> tuple[BackOff, ...]:
     """The back-offs without those of workers that no longer exist."""
     ids = {back_off.node_key(w.instance_id) for w in tick.snapshot.workers}
     return tuple(b for b in tick.memory.back_offs if not b.key.startswith(back_off.node_key("")) or b.key in ids)
+
+
+def _kept_reboots(tick: Tick) -> dict[str, int]:
+    """The reboots without those of workers that no longer exist."""
+    ids = {w.instance_id for w in tick.snapshot.workers}
+    return {i: at for i, at in tick.memory.rebooted.items() if i in ids}
 
 
 def _readings(tick: Tick) -> tuple[ReadingPoint, ...]:
@@ -150,6 +160,14 @@ def record_replaced(memory: Memory, operation: Operation, now: int) -> Memory:
         back_offs=back_off.succeed(memory.back_offs, back_off.REMOVAL),
         roll_out=replace(memory.roll_out, current=current),
     )
+
+
+def record_reboots(memory: Memory, operation: Operation, now: int) -> Memory:
+    """The memory after an operation that rebooted a worker: no worker is rebooted a second time."""
+    rebooted = {t.instance_id: now for t in operation.rebooted}
+    kept = {i: at for i, at in memory.rebooted.items() if i not in rebooted}
+    newest = sorted({**kept, **rebooted}.items(), key=lambda item: item[1])[-REBOOTS_KEPT:]
+    return replace(memory, rebooted=dict(newest)) if rebooted else memory
 
 
 def record_failure(memory: Memory, key: str, at: int, policy: Policy, *, weight: int = 1) -> Memory:

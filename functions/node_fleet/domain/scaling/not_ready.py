@@ -14,6 +14,7 @@ from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.signals.sustained import advance_streak, is_sustained
 from node_fleet.domain.scaling.tick import Tick
+from node_fleet.domain.scaling.unhealthy import may_reboot, recovering_text
 
 MANY_NOT_READY = "many_not_ready"
 READINGS = 2
@@ -36,12 +37,17 @@ def evaluate_not_ready(tick: Tick, minimum: int, many_ill: str = "") -> tuple[Wo
         return None, _check("hold", text, count, "not_ready_one_in")
     if many_ill:
         return None, _check("hold", f"{many_ill}: none is repaired", count, "repair_max_percent")
-    if len(tick.usable) < minimum:
+    if waits := recovering_text(tick):
+        return None, _check("waiting", f"{first.instance_id} NotReady; {waits}", count, "reboot_wait_seconds")
+    # A reboot takes no usable worker away.
+    able = [w for w in found if len(tick.usable) >= minimum or may_reboot(tick, w)]
+    if not able:
         text = f"{first.instance_id} NotReady for {first.not_ready_seconds} s, waits for its replacement"
         return None, _check("waiting", text, first.not_ready_seconds, "not_ready_replace_seconds")
-    for worker in found:
+    for worker in able:
         if not back_off.active(tick.memory.back_offs, back_off.node_key(worker.instance_id), tick.now):
             text = f"{worker.instance_id} NotReady for {worker.not_ready_seconds} s"
+            text += ", rebooted first" if may_reboot(tick, worker) else ""
             return worker, _check("down", text, worker.not_ready_seconds, "not_ready_replace_seconds")
     text = f"{first.instance_id} NotReady, but its drain failed and is in back-off"
     return None, _check("blocked", text, first.not_ready_seconds, "drain_back_off_seconds")

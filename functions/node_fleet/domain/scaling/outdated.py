@@ -13,7 +13,7 @@ from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.tick import Tick
-from node_fleet.domain.scaling.unhealthy import many_unhealthy, unhealthy_words
+from node_fleet.domain.scaling.unhealthy import many_unhealthy, recovering, recovering_text, unhealthy_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,14 @@ class Outdated:
 def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) -> tuple[Outdated, ...]:
     """Unhealthy workers, then drifted, then expired ones, the oldest first. Those under notice are replaced anyway.
 
-    streaks: of this reading; without it, those that the memory holds. No worker counts as unhealthy while too many are.
+    streaks: of this reading; without it, those that the memory holds. No worker counts as unhealthy while too many are,
+    nor one that was just rebooted.
     """
     streaks = tick.memory.since if streaks is None else streaks
     repairs, found = tick.live and not many_unhealthy(tick, streaks), list[Outdated]()
+    rebooted = recovering(tick)
     for worker in tick.snapshot.counted:
-        if repairs and (words := unhealthy_words(tick, worker, streaks)):
+        if repairs and worker.instance_id not in rebooted and (words := unhealthy_words(tick, worker, streaks)):
             found.append(Outdated(worker=worker, reason="unhealthy", words=words))
         elif worker.drift:
             found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
@@ -49,7 +51,7 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
 
 
 def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
-    """One check for each reason, which names the first worker and what is different."""
+    """One check for each reason, which names the first worker and what is different, and one of rebooted workers."""
     checks = []
     settings: tuple[tuple[Reason, str], ...] = (
         ("unhealthy", "unhealthy_seconds"),
@@ -61,4 +63,6 @@ def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
         if same:
             text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"
             checks.append(Check(name=reason, verdict="ok", text=text, value=len(same), setting=setting, aside=True))
+    if text := recovering_text(tick):
+        checks.append(Check(name="reboot", verdict="ok", text=text, setting="reboot_wait_seconds", aside=True))
     return checks

@@ -19,7 +19,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.model.text import count_of
-from node_fleet.domain.scaling.check import Action, Check, Verdict
+from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
 from node_fleet.domain.scaling.cooldown import (
     evaluate_launch_back_off,
     evaluate_removal_back_off,
@@ -30,6 +30,7 @@ from node_fleet.domain.scaling.memory_update import newly_usable
 from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
+from node_fleet.domain.scaling.unhealthy import may_reboot, recovering_text
 
 REPLACE_RULES = ("drifted", "expired", "unhealthy")
 """The rules of decisions that replace a worker."""
@@ -39,6 +40,7 @@ NOT_READY_PERCENT = 20
 """No worker is replaced while more workers than this are NotReady."""
 REMOVAL_TRIES = 3
 """After so many failed removals of one worker its step is given up; the back-off of the worker goes on."""
+REBOOTED_FIRST = "rebooted first when the other workers can take its pods"
 LOST_PHASES = ("not_ready", "unjoined")
 LOST_LIMIT = 2
 """Replacements in a row that may end before they have proved themselves."""
@@ -138,6 +140,14 @@ def launch_checks(tick: Tick) -> list[Check]:
     if not tick.snapshot.launch_hold:
         return []
     return [Check(name=K3S_CHECK, verdict="ok", text=tick.snapshot.launch_hold, setting="k3s_version", aside=True)]
+
+
+def is_rebooted_first(tick: Tick, decision: Decision) -> bool:
+    """Whether the worker that this decision replaces is rebooted first, when its pods may move."""
+    if decision.action != "replace" or decision.rule not in ("unhealthy", "not_ready"):
+        return False
+    named = (w for w in tick.snapshot.counted if w.instance_id == decision.replace)
+    return any(may_reboot(tick, worker) for worker in named)
 
 
 def removal_order(tick: Tick) -> list[str]:
@@ -259,7 +269,9 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
     if roll_out.retry_at > tick.now:
         text = f"{first.sentence}, no worker could be replaced, next inspection in {roll_out.retry_at - tick.now} s"
         return RollOutStep(after=roll_out, check=_check(first.reason, "waiting", text))
-    check = _check(first.reason, "down", first.sentence)
+    is_reboot = first.reason == "unhealthy" and may_reboot(tick, first.worker)
+    text = f"{first.sentence}, {REBOOTED_FIRST}" if is_reboot else first.sentence
+    check = _check(first.reason, "down", text)
     return RollOutStep(after=roll_out, action="replace", worker=first.worker.instance_id, check=check)
 
 
@@ -387,7 +399,8 @@ def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -
     stopped = ""
     if roll_out.is_stopped(tick.snapshot.template_version):
         stopped = f"the roll-out is stopped: {roll_out.stopped}"
-    return {r: (stopped if r != "unhealthy" else "") or budget_hold(tick, r) for r in reasons}
+    waits = recovering_text(tick)
+    return {r: (waits if r == "unhealthy" else stopped) or budget_hold(tick, r) for r in reasons}
 
 
 def budget_hold(tick: Tick, reason: Reason) -> str:

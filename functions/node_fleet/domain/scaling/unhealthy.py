@@ -1,4 +1,4 @@
-"""Repair: workers that run and are unhealthy for long, and the limit above which the cause is likely shared.
+"""Repair: workers that run and are unhealthy for long, the limit above which the cause is likely shared, and reboots.
 
 A worker that is NotReady has its own rule; here it counts towards the limit.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from node_fleet.domain.model import back_off
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.run import Alert
-from node_fleet.domain.model.snapshot import STATUS_CHECK, Worker
+from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick
@@ -28,11 +29,36 @@ def unhealthy_words(tick: Tick, worker: Worker, streaks: Mapping[str, Streak]) -
     """Why the worker is unhealthy, for example "DiskPressure for 1800 s"; empty for any other."""
     if not tick.policy.repair or not worker.conditions:
         return ""
-    if STATUS_CHECK in worker.conditions:
-        return f"{STATUS_CHECK} for at least {tick.policy.unhealthy_seconds} s"
+    if checks := [c for c in worker.conditions if c in (STATUS_CHECK, SYSTEM_CHECK)]:
+        return f"{', '.join(checks)} for at least {tick.policy.unhealthy_seconds} s"
     streak = streaks.get(_key(worker))
     seconds = streak.last - streak.since if streak else 0
     return f"{', '.join(worker.conditions)} for {seconds} s" if seconds >= tick.policy.unhealthy_seconds else ""
+
+
+def may_reboot(tick: Tick, worker: Worker) -> bool:
+    """Whether a reboot is tried before this unhealthy or NotReady worker is replaced: once in the life of a worker.
+
+    A reboot keeps the host, so it does not help when the check of the host has failed. After a failed drain the worker
+    is replaced: then its pods may find a place on the replacement.
+    """
+    tried = worker.instance_id in tick.memory.rebooted
+    failed = any(b.key == back_off.node_key(worker.instance_id) for b in tick.memory.back_offs)
+    wanted = tick.policy.repair and tick.policy.repair_reboot
+    return wanted and not tried and not failed and SYSTEM_CHECK not in worker.conditions
+
+
+def recovering(tick: Tick) -> dict[str, int]:
+    """The rebooted workers that are not healthy yet, with the seconds that each has left for that."""
+    until = {i: at + tick.policy.reboot_wait_seconds for i, at in tick.memory.rebooted.items()}
+    ill = [w.instance_id for w in tick.snapshot.counted if w.phase != "usable" or w.conditions]
+    return {i: until[i] - tick.now for i in ill if until.get(i, 0) > tick.now}
+
+
+def recovering_text(tick: Tick) -> str:
+    """For example: i-0ab was rebooted and has 480 s left to become healthy; empty when no worker recovers."""
+    found = recovering(tick)
+    return "; ".join(f"{i} was rebooted and has {left} s left to become healthy" for i, left in found.items())
 
 
 def many_unhealthy(tick: Tick, streaks: Mapping[str, Streak]) -> str:
@@ -52,8 +78,9 @@ def many_unhealthy_alert(text: str) -> Alert:
     """The one alert about them."""
     return Alert(
         kind=MANY_UNHEALTHY,
-        text=f"{text}: node-fleet replaces none of them, because the cause is likely shared. Check the K3s server, the "
-        "network, and what was deployed last. For the workers run: node-fleet explain. The limit is repair_max_percent",
+        text=f"{text}: node-fleet reboots and replaces none of them, because the cause is likely shared. Check the K3s "
+        "server, the network, and what was deployed last. For the workers run: node-fleet explain. The limit is "
+        "repair_max_percent",
     )
 
 
