@@ -21,7 +21,7 @@ from node_fleet.domain.model.run import Alert
 
 Reader = Callable[[Any, str], Any]
 Writer = Callable[[Any], Any]
-LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 10, 150
+LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 10, 60
 PLAIN_CHARACTERS = 4000
 UNPACKED_BYTES = 8 * 2**20
 """The largest packed value, unpacked. A payload of 256 KB could unpack to 250 MB."""

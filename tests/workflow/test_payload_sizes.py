@@ -5,6 +5,7 @@ The real workflow runs with what such a fleet would bring into it: only the firs
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Callable
@@ -14,14 +15,16 @@ from typing import Any
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint
 from node_fleet.domain.model.run import Alert, Run
-from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot
+from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot, Worker
 from node_fleet.domain.notify.totals import MOST_KEYS, packed
 from node_fleet.payload import from_payload, packed_lines, to_payload, unpacked
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
-from tests.support.decisions import idle, snapshot, worker
+from tests.support.decisions import START, idle, snapshot, worker
 from tests.support.workflow_harness import Stage, stage
 
 LIMIT_BYTES = 32 * 1024
+SPARE_BYTES = 2048
+"""What must be left of the limit, so that a new field or setting does not reach it."""
 WORKERS, PODS = 100, 2000
 UNVISITED = {
     "CheckSetAside": "its payload is that of AcquireLock and one sentence",
@@ -43,15 +46,33 @@ def a_month(now: int) -> tuple[HourlyLoad, ...]:
     )
 
 
+def different_worker(number: int) -> Worker:
+    """A worker that has little in common with the others: its id, name, load, requests, zone and times."""
+    digest = hashlib.sha256(str(number).encode()).hexdigest()
+    a, b, c, d = (int(digest[n : n + 2], 16) for n in range(0, 8, 2))
+    return worker(
+        digest[:17],
+        node_name=f"ip-10-{a}-{b}-{c}.ap-southeast-1.compute.internal",
+        zone=f"ap-southeast-1{'abc'[number % 3]}",
+        market=("spot", "on-demand")[number % 2],
+        launched_at=START - 86_400 - 97 * d,
+        cpu_percent=a / 4.0,
+        cores=2.0,
+        cpu_requested_milli=1000 + 5 * a,
+        memory_used_mib=400 + b,
+        memory_total_mib=1950,
+        memory_requested_mib=800 + c,
+        pods=8 + d % 20,
+        template_version=str(7 + number % 2),
+    )
+
+
 def crowd(fleet: Stage, make: Callable[..., Snapshot], **fields: Any) -> Change:
     """CollectMetrics' answer with the fleet's own workers among 100."""
 
     def change(event: dict[str, Any]) -> dict[str, Any]:
         seen = from_payload(Snapshot, event["snapshot"])
-        more = [
-            worker(f"{n:017x}", node_name=f"i-{n:017x}", cpu_percent=11.25, cores=2.0)
-            for n in range(WORKERS - len(seen.workers))
-        ]
+        more = [different_worker(n) for n in range(WORKERS - len(seen.workers))]
         full = make(fleet.now(), workers=(*seen.workers, *more), hourly=a_month(fleet.now()), **fields)
         return {**event, "snapshot": to_payload(full)}
 
@@ -138,7 +159,7 @@ def test_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
     missed = {name for name, machine in TASKS.items() if machine == AUTOSCALER} - most.keys()
     assert missed == set(UNVISITED)
     record_property("figures", f"payloads: largest {max(most.values())} bytes in {max(most, key=most.__getitem__)}")
-    assert {name: size for name, size in most.items() if size >= LIMIT_BYTES} == {}
+    assert {name: size for name, size in most.items() if size > LIMIT_BYTES - SPARE_BYTES} == {}
 
 
 def test_an_alert_list_grows_by_one_sentence_at_most_for_each_target() -> None:
