@@ -158,5 +158,8 @@ def _inspected(worker: Worker, now: int, *, fits_together: bool) -> InspectedNod
         finished_pods=0,
         cpu_requested_milli=worker.cpu_requested_milli or 0,
         cpu_allocatable_milli=worker.cpu_allocatable_milli or 0,
+        memory_requested_mib=worker.memory_requested_mib or 0,
+        memory_allocatable_mib=worker.memory_allocatable_mib or 0,
+        pods_allocatable=worker.pods_allocatable or 0,
         fits_together=fits_together,
     )

@@ -4,12 +4,13 @@
 #
 # Output, one record a line, fields separated by spaces, "-" for empty, never more than 12,000 characters:
 #   nf1 NOW ZONE ZONE ...                        format, the server's time, zones by number
-#   w INSTANCE NODE ZONE FLAGS AGE PODS CPU LEFT CORDON MARK BLOCKERS MORE ADDRESS
+#   w INSTANCE NODE ZONE FLAGS AGE PODS SIZE LEFT CORDON MARK BLOCKERS MORE ADDRESS
 #     INSTANCE from the provider id, "-" for a node outside EC2; NODE "=" when the name is the instance id
 #     ZONE     number in the first line; AGE in seconds
 #     FLAGS    R ready, C cordoned, T a taint repels all pods, S server, W labelled as a worker of the fleet,
 #              F hosts pods that only --force evicts, J fits as one of several removals; "-" for none
-#     PODS     to move/DaemonSet/mirror/finished; CPU requested/allocatable in millicores
+#     PODS     to move/DaemonSet/mirror/finished
+#     SIZE     CPU requested/allocatable in millicores, memory requested/allocatable in MiB, pods allocatable
 #     LEFT     the fewest disruptions that a budget of its pods still allows
 #     CORDON   the operation that cordoned it, "?" for another user; MARK D or K: annotated not to be removed
 #     BLOCKERS up to two, NAMESPACE/NAME:LETTER[=DETAIL] with commas: a pod, or a claim for the letter b (letters:
@@ -34,6 +35,7 @@ import sys
 import zlib
 
 LIMIT = 11900
+MIB = 1024 * 1024
 LARGEST_FIGURE = 999_999_999
 FIT_SECONDS = 1.0
 LISTS = {
@@ -79,19 +81,38 @@ def orphan_secrets(nodes):
     return [name for name in found if name not in names and PLAIN.fullmatch(name)][:10]
 
 
-def requested(pod):
-    try:
-        return requests_of(pod.get("spec") or {}).get("cpu", 0)
-    except UNREADABLE:
-        return 0
+def requested(pods):
+    """What the pods request in sum; a pod whose requests cannot be read counts as one without any."""
+    total = defaultdict(int)
+    for pod in pods:
+        try:
+            found = requests_of(pod.get("spec") or {})
+        except UNREADABLE:
+            continue
+        for resource, amount in found.items():
+            total[resource] += amount
+    return total
 
 
-def allocatable_cpu(node):
+def allocatable(node, resource):
     """0 when it cannot be read: the figure of one node must not end the inspection of the others."""
     try:
-        return amount_of("cpu", str(((node.get("status") or {}).get("allocatable") or {}).get("cpu") or 0))
+        return amount_of(resource, str(((node.get("status") or {}).get("allocatable") or {}).get(resource) or 0))
     except UNREADABLE:
         return 0
+
+
+def size(node, pods):
+    """Requests are rounded up and what the node offers down, so that free capacity is never more than there is."""
+    sums = requested(pods)
+    figures = [
+        sums["cpu"],
+        allocatable(node, "cpu"),
+        -(-sums["memory"] // MIB),
+        allocatable(node, "memory") // MIB,
+        allocatable(node, "pods"),
+    ]
+    return "/".join(str(bounded(figure)) for figure in figures)
 
 
 def bounded(number):
@@ -181,7 +202,7 @@ class Line:
             flags(node, pods, cluster),
             str(bounded(cluster.now - self.created)),
             counts(pods),
-            f"{bounded(sum(map(requested, live)))}/{bounded(allocatable_cpu(node))}",
+            size(node, live),
             disruptions_left(pods, cluster),
             cordon(node),
             "D" if mark == DISABLED else "K" if mark else "-",

@@ -27,6 +27,9 @@ def inspected_node(instance_id: str, **changed: Any) -> InspectedNode:
         finished_pods=0,
         cpu_requested_milli=500,
         cpu_allocatable_milli=2000,
+        memory_requested_mib=400,
+        memory_allocatable_mib=1900,
+        pods_allocatable=110,
     )
     return replace(plain, **changed)
 

@@ -83,7 +83,8 @@ def crowded_inspection(event: dict[str, Any]) -> dict[str, Any]:
     """The server's answer with 96 more workers, each with two blockers and pods by kind."""
     lines = unpacked(event["inspection"]["lines"])[:-1]
     more = [
-        f"w i-{n:017x} = 0 RW 86400 14/3/2/1 512/2000 - - - shop/orders-db-{n}:s,shop/cache-{n}:v 5/0 0a2a{n:04x}"
+        f"w i-{n:017x} = 0 RW 86400 14/3/2/1 512/2000/{900 + n}/1900/110 - - - "
+        f"shop/orders-db-{n}:s,shop/cache-{n}:v 5/0 0a2a{n:04x}"
         for n in range(WORKERS - len(lines) + 1)
     ]
     lines = [*lines, *more]

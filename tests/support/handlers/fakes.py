@@ -70,7 +70,7 @@ def worker_line(
     instance_id: str, flags: str = "RWJ", cordon: str = "-", blockers: str = "-", *, name: str = "=", zone: int = 0
 ) -> str:
     """A node with its flags: R ready, C cordoned, T tainted, W worker, S server, J one of several removals."""
-    return f"w {instance_id} {name} {zone} {flags} 900 2/1/0/0 500/2000 - {cordon} - {blockers} 0/0 -"
+    return f"w {instance_id} {name} {zone} {flags} 900 2/1/0/0 500/2000/400/1900/110 - {cordon} - {blockers} 0/0 -"
 
 
 def check_text(

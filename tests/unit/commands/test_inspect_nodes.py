@@ -235,3 +235,30 @@ def test_workers_are_marked_whose_pods_fit_elsewhere_together(site: Site, cpu: i
     site.world.add_worker("i-00000000000000003", az="us-east-1b")
     crowded(site, cpu_request_milli=cpu, replicas=2)
     assert sum(n.fits_together for n in site.inspect().nodes) == (2 if together else 0)
+
+
+def test_what_a_node_offers_is_rounded_down_and_what_its_pods_request_up(site: Site) -> None:
+    empty = site.node(FIRST)
+    offered = {"cpu": "1900m", "memory": f"{1698 * 1024 + 1023}Ki", "pods": "29"}
+    site.world.update("nodes", "", FIRST, lambda node: node["status"].update(allocatable=offered))
+    crowded(site, cpu_request_milli=100, memory_request_mib=60, replicas=1, node_selector={LABEL_HOSTNAME: FIRST})
+    site.world.create(
+        "pods",
+        {
+            "metadata": {"name": "odd", "namespace": "shop"},
+            "spec": {"nodeName": FIRST, "containers": [{"name": "main", "resources": {"requests": {"memory": "1Ki"}}}]},
+        },
+    )
+    node = site.node(FIRST)
+    assert (node.cpu_allocatable_milli, node.memory_allocatable_mib, node.pods_allocatable) == (1900, 1698, 29)
+    more = (node.cpu_requested_milli, node.memory_requested_mib)
+    assert more == (empty.cpu_requested_milli + 100, empty.memory_requested_mib + 60 + 1)
+
+
+@pytest.mark.parametrize("stated", ["lots", "-5", None, "9" * 40])
+def test_a_figure_of_a_node_that_cannot_be_read_ends_no_inspection(site: Site, stated: Any) -> None:
+    offered = {"cpu": stated, "memory": stated, "pods": stated}
+    site.world.update("nodes", "", FIRST, lambda node: node["status"].update(allocatable=offered))
+    node = site.node(FIRST)
+    assert (node.cpu_allocatable_milli, node.memory_allocatable_mib, node.pods_allocatable) == (0, 0, 0)
+    assert site.node(SECOND).pods_allocatable == 110

@@ -267,6 +267,49 @@ class TestBeforeTheTermination:
         inspection = Inspection(known=True, nodes=self.NODES)
         assert missing_headroom(policy(**settings), inspection, frozenset(staying)) == expected
 
+    @pytest.mark.parametrize(
+        ("settings", "figures", "expected"),
+        [
+            ({"headroom_workers": 1}, {"memory_requested_mib": 950}, ""),
+            ({"headroom_workers": 1}, {"memory_requested_mib": 1200}, "headroom would be 0.8 workers, under 1"),
+            ({"headroom_workers": 1}, {"memory_requested_mib": 2500}, "headroom would be 0.0 workers, under 1"),
+            ({"headroom_pods": {**PODS, "count": 6}}, {"memory_requested_mib": 700}, ""),
+            (
+                {"headroom_pods": {**PODS, "count": 6}},
+                {"memory_requested_mib": 701},
+                "headroom would be 4 of 6 pods of 500m CPU and 400 MiB",
+            ),
+            ({"headroom_pods": {**PODS, "count": 6}}, {"pods_allocatable": 6}, ""),
+            (
+                {"headroom_pods": {**PODS, "count": 6}},
+                {"pods_allocatable": 5},
+                "headroom would be 4 of 6 pods of 500m CPU and 400 MiB",
+            ),
+            (
+                {"headroom_pods": {**PODS, "count": 1}},
+                {"pods_allocatable": 2},
+                "headroom would be 0 of 1 pod of 500m CPU and 400 MiB",
+            ),
+        ],
+        ids=[
+            "memory",
+            "less memory",
+            "no memory",
+            "pods by memory",
+            "1 MiB less",
+            "places",
+            "1 place less",
+            "no place",
+        ],
+    )
+    def test_memory_and_places_count_as_cpu_does(
+        self, settings: dict[str, Any], figures: dict[str, int], expected: str
+    ) -> None:
+        idle_cpu = {"cpu_requested_milli": 0, "memory_requested_mib": 0, "pods_to_move": 2, "daemon_pods": 1}
+        nodes = tuple(inspected_node(f"i-{n}", **{**idle_cpu, **figures}) for n in range(2))
+        seen = Inspection(known=True, nodes=nodes)
+        assert missing_headroom(policy(**settings), seen, frozenset({"i-0", "i-1"})) == expected
+
 
 def test_it_is_priced_by_the_wanted_share_of_spot() -> None:
     tariff = Tariff(prices=PriceList.shipped("ap-southeast-1"))

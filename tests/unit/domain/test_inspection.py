@@ -25,7 +25,7 @@ def whole(*lines: str) -> str:
     return "\n".join([*body, f"end {len(body)} {zlib.crc32(chr(10).join(body).encode()):08x}"])
 
 
-LINE = f"w {A} = 1 RCSTWF 60 4/2/1/3 850/2000 1 down-1-1 D shop/db-0:s,shop/web-1:p=web 5/2 0a000107"
+LINE = f"w {A} = 1 RCSTWF 60 4/2/1/3 850/2000/400/1900/110 1 down-1-1 D shop/db-0:s,shop/web-1:p=web 5/2 0a000107"
 
 
 def test_every_field_of_a_line_is_read() -> None:
@@ -36,6 +36,8 @@ def test_every_field_of_a_line_is_read() -> None:
     assert (node.ready, node.cordoned, node.server, node.tainted, node.worker, node.needs_force) == (True,) * 6
     assert (node.pods_to_move, node.daemon_pods, node.mirror_pods, node.finished_pods) == (4, 2, 1, 3)
     assert (node.cpu_requested_milli, node.cpu_allocatable_milli, node.idle_cpu_percent) == (850, 2000, 57.5)
+    assert (node.memory_requested_mib, node.memory_allocatable_mib, node.pods_allocatable) == (400, 1900, 110)
+    assert node.free == (1150, 1500, 103), "4 pods to move, 2 of DaemonSets and 1 mirror pod take a place"
     assert (node.disruptions_allowed, node.cordoned_by, node.more_blockers, node.more_lasting) == (1, "down-1-1", 5, 2)
     assert node.address == "10.0.1.7"
     assert node.protected_by == "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -43,7 +45,7 @@ def test_every_field_of_a_line_is_read() -> None:
 
 
 def test_dashes_mean_none() -> None:
-    node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0 - - - - 0/0 -")).nodes[0]
+    node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0/0/0/0 - - - - 0/0 -")).nodes[0]
     assert (node.instance_id, node.disruptions_allowed, node.cordoned_by, node.protected_by, node.blockers) == (
         "",
         None,
@@ -77,13 +79,14 @@ def test_any_text_is_read_or_unknown_and_never_an_error(text: str) -> None:
     [
         "w",
         "x 1",
-        f"w {A} = 9 R 60 4/2/1/3 850/2000 1 - - - 0/0 -",
-        f"w {A} = 0 R sixty 4/2/1/3 850/2000 1 - - - 0/0 -",
-        f"w {A} = 0 R 60 4/2 850/2000 1 - - - 0/0 -",
-        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - shop/db-0 0/0 -",
-        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - -1 -",
-        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - 0/0 0a00",
-        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - 0/0 10.0.1.7",
+        f"w {A} = 9 R 60 4/2/1/3 850/2000/400/1900/110 1 - - - 0/0 -",
+        f"w {A} = 0 R sixty 4/2/1/3 850/2000/400/1900/110 1 - - - 0/0 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000 1 - - - 0/0 -",
+        f"w {A} = 0 R 60 4/2 850/2000/400/1900/110 1 - - - 0/0 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000/400/1900/110 1 - - shop/db-0 0/0 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000/400/1900/110 1 - - - -1 -",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000/400/1900/110 1 - - - 0/0 0a00",
+        f"w {A} = 0 R 60 4/2/1/3 850/2000/400/1900/110 1 - - - 0/0 10.0.1.7",
     ],
 )
 def test_a_line_of_another_form_makes_the_whole_answer_unknown(line: str) -> None:

@@ -255,7 +255,7 @@ def test_pods_that_fit_on_no_other_worker_keep_an_outdated_one_only_at_the_maxim
 @pytest.mark.parametrize(
     ("changes", "rule", "status"),
     [
-        ({"conditions": ("StatusCheckImpaired",)}, "unhealthy", "selected"),
+        ({"conditions": ("InstanceStatusImpaired",)}, "unhealthy", "selected"),
         ({"drift": "image"}, "drifted", "none"),
         ({"drift": "image"}, "not_ready", "selected"),
     ],

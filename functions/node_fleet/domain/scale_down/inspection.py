@@ -64,6 +64,9 @@ class InspectedNode:
     finished_pods: int
     cpu_requested_milli: int
     cpu_allocatable_milli: int
+    memory_requested_mib: int
+    memory_allocatable_mib: int
+    pods_allocatable: int
     disruptions_allowed: int | None = None
     cordoned_by: str = ""
     protected_by: str = ""
@@ -72,6 +75,16 @@ class InspectedNode:
     more_lasting: int = 0
     fits_together: bool = False
     address: str = ""
+
+    @property
+    def free(self) -> tuple[int, int, int]:
+        """The millicores, MiB and pods that it can still take, by what its pods request."""
+        pods = self.pods_to_move + self.daemon_pods + self.mirror_pods
+        return (
+            max(0, self.cpu_allocatable_milli - self.cpu_requested_milli),
+            max(0, self.memory_allocatable_mib - self.memory_requested_mib),
+            max(0, self.pods_allocatable - pods),
+        )
 
     @property
     def idle_cpu_percent(self) -> float:
@@ -209,7 +222,7 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
         raise UnreadableAnswerError(f"a worker's line has {len(row)} fields, expected {_FIELDS_OF_A_WORKER}")
     instance = row[1] if _INSTANCE_ID.match(row[1]) else ""
     movable, daemons, mirrors, finished = _numbers(row[6], 4)
-    requested, allocatable = _numbers(row[7], 2)
+    cpu, cpu_offered, memory, memory_offered, pods_offered = _numbers(row[7], 5)
     more, lasting = _numbers(row[12], 2)
     return InspectedNode(
         instance_id=instance,
@@ -226,8 +239,11 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
         daemon_pods=daemons,
         mirror_pods=mirrors,
         finished_pods=finished,
-        cpu_requested_milli=requested,
-        cpu_allocatable_milli=allocatable,
+        cpu_requested_milli=cpu,
+        cpu_allocatable_milli=cpu_offered,
+        memory_requested_mib=memory,
+        memory_allocatable_mib=memory_offered,
+        pods_allocatable=pods_offered,
         disruptions_allowed=None if row[8] == "-" else _number(row[8]),
         cordoned_by="" if row[9] == "-" else row[9],
         protected_by={

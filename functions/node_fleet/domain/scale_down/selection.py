@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.operation import Operation, ReplaceReason, Target
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.text import count_of
@@ -132,20 +133,25 @@ def stays_above(minimum: int, usable: Iterable[str], leaving: Iterable[str]) -> 
 
 
 def missing_headroom(policy: Policy, inspection: Inspection, staying: frozenset[str]) -> str:
-    """Why the chosen headroom is missing on the workers that stay, by the requests of CPU; empty when it is there.
-
-    The inspection does not show requests of memory; the decision has compared those.
-    """
+    """Why the chosen headroom is missing on the workers that stay, by the requests; empty when it is there."""
     nodes = [n for n in inspection.nodes if n.instance_id in staying]
-    free = [max(0, n.cpu_allocatable_milli - n.cpu_requested_milli) for n in nodes]
+    free = [n.free for n in nodes]
     if pods := policy.headroom_pods:
-        fitting = sum(milli // pods.cpu_milli for milli in free)
+        fitting = sum(_fitting(pods, *each) for each in free)
         return "" if fitting >= pods.count else f"headroom would be {fitting} of {pods.text}"
-    largest = max((n.cpu_allocatable_milli for n in nodes), default=0)
-    workers = sum(free) / (largest * (1 - policy.projection_margin_percent / 100)) if largest else 0.0
+    share = 1 - policy.projection_margin_percent / 100
+    largest = [
+        max((n.cpu_allocatable_milli for n in nodes), default=0),
+        max((n.memory_allocatable_mib for n in nodes), default=0),
+    ]
+    workers = min(sum(each[n] for each in free) / (most * share) if most else 0.0 for n, most in enumerate(largest))
     if workers >= policy.headroom_workers:
         return ""
     return f"headroom would be {workers:.1f} workers, under {policy.headroom_workers}"
+
+
+def _fitting(pods: HeadroomPods, milli: int, mib: int, places: int) -> int:
+    return min(milli // pods.cpu_milli, mib // pods.memory_mib, places)
 
 
 def leftovers(inspection: Inspection, alive: frozenset[str]) -> tuple[tuple[str, str], ...]:
