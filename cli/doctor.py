@@ -14,7 +14,7 @@ from cdk_app.config import ClusterConfig, NewServer
 from cli.configured import configured
 from cli.cost_check import cost_checks
 from cli.deploy_check import changed_fixed_settings
-from cli.findings import Check, Finding, Verdict, report
+from cli.findings import Check, Finding, Verdict, report, settings_finding
 from cli.launch_template import template_finding
 from cli.observation import observe
 from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
@@ -79,6 +79,7 @@ def checks(target: Target, token_secret: str) -> Iterator[Check]:
     if isinstance(target, Deployed) and entry and not entry.attach:
         stacks = target.client("cloudformation")
         yield Check("fixed settings", lambda: fixed_settings(entry, stacks), "allow cloudformation:GetTemplate")
+    yield Check("settings without effect", lambda: settings_finding(settings), "")
     yield from quota_checks(target)
     yield Check("message topic", lambda: topic(target), "run cdk deploy")
     yield from cost_checks(target)

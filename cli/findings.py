@@ -11,6 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cli.output import CommandError, console, print_json, working
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.settings.groups import SettingValues
+from node_fleet.settings.validation import ineffective
 
 Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
@@ -33,6 +35,14 @@ class Check:
     name: str
     find: Callable[[], Finding]
     fix: str
+
+
+def settings_finding(settings: SettingValues) -> Finding:
+    """No setting is without effect beside the others."""
+    if found := ineffective(settings):
+        fix = "set max_workers above min_workers by at least one, or drift to report and repair to false"
+        return Finding(name="settings without effect", verdict="warn", saw="; ".join(found), fix=fix)
+    return Finding(name="settings without effect", verdict="ok", saw="none")
 
 
 def findings_of(checks: Iterable[Check]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.endpoints import CALLED_OVER_IPV6
 from cdk_app.recorded_types import FILE_NAME, read_records
 from cli.configured import configuration_file, configured_clusters
-from cli.findings import Check, Finding, Verdict, report
+from cli.findings import Check, Finding, Verdict, report, settings_finding
 from cli.launch_template import template_finding
 from cli.output import CommandError
 from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
@@ -119,6 +119,7 @@ def account_checks(cluster: ClusterConfig, client: Client) -> Iterator[Check]:
     if cluster.settings.spot_percent:
         yield Check("Spot role", lambda: spot_role(client), "your credentials need iam:ListRoles")
     yield Check("zones", lambda: zones(cluster, client), "your credentials need ec2:DescribeAvailabilityZones")
+    yield Check("settings without effect", lambda: settings_finding(cluster.settings), "")
     yield Check("instance types", lambda: instance_types(cluster, client), "correct settings.instance_types")
     if cluster.settings.instance_requirements:
         yield Check("instance requirements", lambda: recorded(cluster), f"correct or remove {FILE_NAME}")

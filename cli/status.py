@@ -28,6 +28,7 @@ from node_fleet.domain.scaling.roll_out import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
+from node_fleet.settings.validation import ineffective
 from simulator.report.story import QuietGroup, account_of, quiet_groups
 
 DAY_SECONDS = 86400
@@ -200,7 +201,8 @@ def _roll_out_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
         then = f"; unless it is healthy in {span(left)}, it is replaced" if left > 0 else "; not rebooted again"
         yield "rebooted", f"{instance_id}, {ago(now - at)}{then}"
     if outdated := [words for one in found.instances if (words := outdated_words(found, one))]:
-        yield "outdated", f"{len(outdated)} of {count_of(len(found.instances), 'worker')}, listed below"
+        kept = "; none is replaced, because max_workers is min_workers" if ineffective(settings) else ""
+        yield "outdated", f"{len(outdated)} of {count_of(len(found.instances), 'worker')}, listed below{kept}"
 
 
 def _cost(found: ClusterStatus) -> str:

@@ -104,7 +104,7 @@ def test_a_prepared_account_passes_every_check(account: Account) -> None:
 
 def test_an_empty_account_fails_with_the_command_that_prepares_each_thing(account: Account) -> None:
     code, found, err = account.check()
-    assert code == ExitCode.FAILED and "2 of 13 checks failed" in err
+    assert code == ExitCode.FAILED and "2 of 14 checks failed" in err
     assert states(found) == {"CDK bootstrap": "fail", "Spot role": "fail"}
     assert found["CDK bootstrap"]["fix"] == "./node-fleet cdk bootstrap aws://123456789012/ap-southeast-1"
     assert found["Spot role"]["fix"] == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"

@@ -85,6 +85,21 @@ def contradictions(s: SettingValues) -> list[str]:
     return found
 
 
+def ineffective(s: SettingValues) -> list[str]:
+    """One message for each setting that is allowed but can never act beside the others."""
+    if s.min_workers < s.max_workers:
+        return []
+    wanted = [f"drift={s.drift}"] if s.drift == "replace" else []
+    wanted += [f"expire_after_seconds={s.expire_after_seconds}"] if s.expire_after_seconds else []
+    wanted += ["repair=true"] if s.repair else []
+    if not wanted:
+        return []
+    return [
+        f"max_workers={s.max_workers} is min_workers: no worker that serves is ever replaced ({', '.join(wanted)}), "
+        "because the maximum allows no launch before its removal, and the minimum no removal before a launch"
+    ]
+
+
 def max_history_events(s: SettingValues, *, with_retries: bool = False) -> int:
     """History events of the longest run that these settings allow: every loop reaches its limit, within the hour."""
     loops = (

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from cli.findings import settings_finding
 from cli.status import ClusterStatus, status_rows
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory, RollOut
@@ -97,3 +98,38 @@ def test_status_names_each_rebooted_worker_and_what_follows(ago: int, then: str)
     state = FleetState(cluster_id="c", memory=Memory(rebooted={A: NOW - ago}))
     found = ClusterStatus(place="here", now=NOW, state=state, instances=(), last=None, settings=Settings())
     assert dict(status_rows(found))["rebooted"] == f"{A}, {ago // 60} min ago{then}"
+
+
+@pytest.mark.parametrize(("maximum", "kept"), [(3, "; none is replaced, because max_workers is min_workers"), (4, "")])
+def test_status_says_when_no_outdated_worker_can_be_replaced(maximum: int, kept: str) -> None:
+    settings = {"min_workers": 3, "max_workers": maximum, "expire_after_seconds": 86_400}
+    found = ClusterStatus(
+        place="here",
+        now=NOW,
+        state=FleetState(cluster_id="c"),
+        instances=tuple(replace(instance(one), launched_at=NOW - 2 * 86_400) for one in (A, B, C)),
+        last=None,
+        settings=Settings.from_mapping(settings),
+    )
+    assert dict(status_rows(found))["outdated"] == f"3 of 3 workers, listed below{kept}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict", "words"),
+    [
+        ({"min_workers": 3, "max_workers": 4}, "ok", "none"),
+        ({"min_workers": 3, "max_workers": 3}, "warn", "ever replaced (drift=replace, repair=true), because"),
+        (
+            {"min_workers": 3, "max_workers": 3, "drift": "report", "repair": False, "expire_after_seconds": 86_400},
+            "warn",
+            "ever replaced (expire_after_seconds=86400), because",
+        ),
+        ({"min_workers": 3, "max_workers": 3, "drift": "report", "repair": False}, "ok", "none"),
+    ],
+)
+def test_doctor_and_preflight_warn_of_replacements_that_can_never_happen(
+    settings: dict[str, Any], verdict: str, words: str
+) -> None:
+    finding = settings_finding(Settings.from_mapping(settings))
+    assert finding.verdict == verdict and words in finding.saw
+    assert ("set max_workers above min_workers" in finding.fix) is (verdict == "warn")

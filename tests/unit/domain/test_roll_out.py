@@ -162,6 +162,27 @@ class TestTheFirstStep:
         memory = Memory(back_offs=(BackOff(key="node:i-0000", failures=1, until=START + 1),))
         assert decided(fleet(), memory).replace == "i-0001"
 
+    @pytest.mark.parametrize(
+        ("workers", "minimum", "maximum", "action"),
+        [(4, 4, 4, "none"), (4, 3, 4, "replace"), (4, 4, 5, "replace"), (3, 2, 3, "replace"), (2, 2, 2, "none")],
+    )
+    def test_where_the_maximum_is_the_minimum_no_worker_is_replaced_and_the_decision_says_why(
+        self, workers: int, minimum: int, maximum: int, action: str
+    ) -> None:
+        rules = replace(POLICY, min_workers=minimum, max_workers=maximum)
+        decision = decided(fleet(1, workers - 1), policy=rules)
+        assert decision.action == action
+        if action == "none":
+            (held,) = [c for c in decision.evidence if c.name == "roll_out:drifted"]
+            assert (held.verdict, held.setting) == ("hold", "max_workers")
+            assert f"the maximum of {maximum} allows no launch before its removal" in held.text
+            assert held.text.endswith("raise max_workers") and "not replaced: " in decision.sentence
+
+    def test_an_unhealthy_worker_that_does_not_serve_may_still_be_removed_first(self) -> None:
+        ill = worker(7, "unjoined", node_name="i-0007", conditions=("InstanceStatusImpaired",), **NEW)
+        decision = decided((*fleet(0, 4), ill), policy=replace(POLICY, min_workers=4, max_workers=5))
+        assert (decision.action, decision.replace) == ("replace", "i-0007")
+
     def test_a_budget_holds_it_and_is_named(self) -> None:
         policy = replace(POLICY, disruption_budgets=(Budget(nodes="0", reasons=("drifted",)),))
         assert "at most 0 workers (drifted)" in held(decided(fleet(), policy=policy))

@@ -266,6 +266,9 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
     if why := held[first.reason] or _hold(facts):
         text = f"{first.sentence}, not replaced now: {why}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
+    if why := _no_place(facts, first):
+        text = f"{first.sentence}, not replaced: {why}"
+        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text, "max_workers"))
     if roll_out.retry_at > tick.now:
         text = f"{first.sentence}, no worker could be replaced, next inspection in {roll_out.retry_at - tick.now} s"
         return RollOutStep(after=roll_out, check=_check(first.reason, "waiting", text))
@@ -391,6 +394,17 @@ def _hold(facts: _Facts) -> str:
     if len(tick.usable) < minimum:
         return f"{count_of(len(tick.usable), 'usable worker')}, under the effective minimum of {minimum}"
     return ""
+
+
+def _no_place(facts: _Facts, outdated: Outdated) -> str:
+    """Why the worker can neither be replaced launch first, because of the maximum, nor be removed first."""
+    tick, least = facts.tick, facts.minimum
+    if tick.headroom or sum(w.instance_id != outdated.worker.instance_id for w in tick.usable) >= least:
+        return ""
+    return (
+        f"the maximum of {tick.policy.max_workers} allows no launch before its removal, and the effective minimum of "
+        f"{least} no removal before a launch; raise max_workers"
+    )
 
 
 def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -> dict[Reason, str]:
