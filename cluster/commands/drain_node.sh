@@ -171,7 +171,7 @@ report_begin() {
     spot) report SpotInterruption Warning "EC2 reclaims this Spot instance: node-fleet evicts its pods until $until" ;;
     rebalance) report SpotInterruption Warning "EC2 recommends to replace this Spot instance: node-fleet evicts its pods until $until" ;;
     scheduled) report ScheduledChange Warning "EC2 has scheduled a change of this instance: node-fleet evicts its pods until $until" ;;
-    *) report Draining Normal "node-fleet evicts the pods of this worker until $until, then removes it" ;;
+    *) report Draining Normal "node-fleet evicts the pods of this worker until $until, then removes or reboots it" ;;
   esac
 }
 
