@@ -64,7 +64,7 @@ def test_a_condition_that_ended_in_between_begins_again() -> None:
 
 def test_only_the_workers_that_ec2_names_have_a_failed_status_check() -> None:
     seen = snapshot(workers=(worker(1), ill(2), ill(3)))
-    found = with_status_checks(seen, frozenset({"i-0002", "i-0009"}))
+    found = with_status_checks(seen, dict.fromkeys(("i-0002", "i-0009"), STATUS_CHECK))
     assert [w.conditions for w in found.workers] == [(), ("DiskPressure", STATUS_CHECK), ("DiskPressure",)]
 
 
