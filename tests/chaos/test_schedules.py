@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from tests.support.chaos.budgets import DrawnBudget, DrawnRules
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.hostile import DISGUISES, FIGURES, FORGERS, LIES, SERIES, VALUES
 from tests.support.chaos.schedule import BUSY, FLOOD, IDLE, Play, PreparedFleet, Step
@@ -32,6 +33,24 @@ states = st.sampled_from(list(TASKS))
 faults = st.sampled_from(FAULTS)
 
 
+spans = st.tuples(st.integers(-30, 60), st.integers(1, 60))
+"""Minutes from the start of a schedule to a window, and the length of the window."""
+budgets = st.builds(
+    lambda nodes, reasons, span: DrawnBudget(
+        nodes=nodes, reasons=reasons, begins=span and span[0], minutes=span[1] if span else 0
+    ),
+    st.sampled_from(["0", "1", "2", "1%", "34%", "50%", "100%"]),
+    st.sampled_from([(), ("idle",), ("drifted",), ("expired", "drifted"), ("unhealthy",)]),
+    st.none() | spans,
+)
+rules = st.just(DrawnRules()) | st.builds(
+    DrawnRules,
+    budgets=st.lists(budgets, max_size=3).map(tuple),
+    only=st.none() | spans,
+    never=st.none() | spans,
+)
+
+
 class Schedules(RuleBasedStateMachine):
     """Writes a schedule; when hypothesis has ended it, it is played on a copy of the prepared fleet."""
 
@@ -46,6 +65,10 @@ class Schedules(RuleBasedStateMachine):
     def one_in_eight_is_watched_to_its_minimum(self, shrinks: bool) -> None:
         """Each scale-down costs more than the whole schedule before it."""
         self.to_the_minimum = shrinks
+
+    @initialize(rules=rules)
+    def budgets_and_windows_are_drawn(self, rules: DrawnRules) -> None:
+        self.schedule.append(lambda play: play.budgets_are_deployed(rules))
 
     # what happens --------------------------------------------------------------------------------------------------
 

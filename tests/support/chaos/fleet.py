@@ -84,6 +84,12 @@ class Fleet(Stage):
     def clear_faults(self) -> None:
         self.functions.update(self._traced)
 
+    def set_environment(self, values: Mapping[str, str]) -> None:
+        """A deployment with other settings: every function reads them from its next call on."""
+        for functions in (self.functions, self._traced):
+            for key, function in list(functions.items()):
+                functions[key] = replace(function, environment={**function.environment, **values})
+
     def state_of(self, function_name: str | None) -> str:
         """The state that a function belongs to."""
         return (function_name or "").rpartition("-")[2]

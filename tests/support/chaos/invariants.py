@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node_fleet.payload import table_rows
 from simulator.aws.recorder import AwsCall
+from tests.support.chaos.budgets import DrawnRules, disrupted
 from tests.support.chaos.fleet import Fleet, acting
 from tests.support.chaos.task_states import HOLDERS
 
@@ -27,6 +29,7 @@ NOBODY_FORGOTTEN = "every launched instance is joined, reaped or adopted in time
 DRAINED_FIRST = "no worker is terminated that was not drained empty"
 WORDS_END_NO_WORKER = "no worker is terminated undrained because of what another one states"
 REBOOTED_ONCE = "no worker is rebooted twice, while it is protected, or before it is drained empty"
+BUDGETS_KEPT = "no drain begins that a disruption budget or a removal window forbids"
 PROTECTED_STAYS = "no worker is terminated after an operator protected it"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
@@ -37,8 +40,8 @@ NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
     ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, REBOOTED_ONCE,
-    PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST,
-    COMES_HOME,
+    BUDGETS_KEPT, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP,
+    NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
 
@@ -58,6 +61,8 @@ class Watch:
     noticed: set[str] = field(default_factory=set)
     speaks_of_itself: set[str] = field(default_factory=set)
     """Workers that state something absurd of themselves: only the others are under the protection of the rule."""
+    rules: DrawnRules = field(default_factory=DrawnRules)
+    rules_since: float = 0.0
     closed: list[str] = field(default_factory=list)
     written: dict[tuple[str, str], str] = field(default_factory=dict)
     stamped_at: float = 0.0
@@ -102,6 +107,8 @@ class Watch:
             self._only_the_holder(call)
         if call.operation == "TerminateInstances" and call.function is not None:
             self._may_end(list(call.parameters["InstanceIds"]))
+        if document.endswith("DrainNode") and call.parameters["Parameters"]["DrainMode"] == ["voluntary"]:
+            self._may_drain()
         if call.operation == "RebootInstances" and call.function is not None:
             self._may_reboot(*call.parameters["InstanceIds"])
 
@@ -154,6 +161,21 @@ class Watch:
             }
             if len(stay) < self.fleet.settings.min_workers:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
+
+    def _may_drain(self) -> None:
+        """By the time of the drain, and by the reading of the decision unless an earlier run took that."""
+        operation, execution = self.fleet.raw().get("operation") or {}, self.fleet.execution(acting.get())
+        reason, now = operation.get("replace_reason") or "idle", self._now()
+        if self.rules.allowed(reason, now, operation.get("workers_before", 1), self.rules_since) < 1:
+            self.wrong(BUDGETS_KEPT, f"{operation['operation_id']} ({reason}) begins while no disruption is allowed")
+        if execution is None or operation["execution_id"] != execution.arn or "Decide" not in execution.path:
+            return
+        snapshot = execution.output_of("Decide")["snapshot"]
+        joined, gone = disrupted(table_rows(snapshot["workers"]))
+        limit = self.rules.allowed(reason, snapshot["at"], joined, self.rules_since)
+        if gone + 1 > limit:
+            text = f"{operation['operation_id']} ({reason}): {gone} of {joined} disrupted before, at most {limit}"
+            self.wrong(BUDGETS_KEPT, text)
 
     def _may_reboot(self, instance_id: str) -> None:
         node = next((n for n in self.fleet.sim.cluster.nodes() if n.name == instance_id), None)

@@ -17,6 +17,7 @@ from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause, Protection
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from simulator.aws.moto_patches.ec2 import Ec2Delays
+from tests.support.chaos.budgets import DrawnRules
 from tests.support.chaos.copies import on_a_copy
 from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.hostile import HostileWorkers
@@ -65,6 +66,11 @@ class Play:
 
     def time_passes(self, seconds: int) -> None:
         self.deployment.clock.advance(seconds)
+
+    def budgets_are_deployed(self, rules: DrawnRules) -> None:
+        """An operator deploys budgets and windows; the whole schedule is judged by them."""
+        self.watch.rules, self.watch.rules_since = rules, self.deployment.clock.now()
+        self.fleet.set_environment(rules.environment(self.watch.rules_since))
 
     def load_changes(self, rate: int) -> None:
         self.fleet.load(rate)
@@ -208,6 +214,7 @@ class Play:
         assert unsettled == "", f"after {limit_seconds:.0f} s of clean ticks: {unsettled}\n{self._story()}"
 
     def _clear_faults(self) -> None:
+        self.budgets_are_deployed(DrawnRules())  # they could hold the fleet above its minimum for ever
         self.fleet.clear_faults()
         self.fleet.cloud.faults.rules.clear()
         self.fleet.cloud.lambdas.faults.clear()
