@@ -216,6 +216,11 @@ class SimulatedCluster:
         with self.changing():
             self.kubelets.recover(self._machine(instance_id))
 
+    def is_serving(self, instance_id: str) -> bool:
+        """Whether the machine runs and its kubelet too; False for one that has not joined."""
+        machine = self.state.machines.get(instance_id)
+        return machine is not None and machine.serves
+
     def set_node_condition(self, instance_id: str, kind: str, *, holds: bool) -> None:
         """The kubelet states a bad condition such as DiskPressure, or its end."""
         name, status = self._machine(instance_id).node_name, "True" if holds else "False"

@@ -83,3 +83,9 @@ def test_a_rule_that_forgets_the_budgets_breaks_the_invariant(prepared: Prepared
 
     with pytest.raises(AssertionError, match=BUDGETS_KEPT):
         prepared.perform([forget, *shrinking(closed)])
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_silent_worker_is_rebooted_once_in_a_schedule(prepared: PreparedFleet, heals: bool) -> None:
+    ran = prepared.perform([lambda play: play.worker_falls_silent(0, heals), *[Play.tick] * 8])
+    assert any("ConfirmTermination" in each.path and "UndoDrain" in each.path for each in ran[:8])

@@ -99,6 +99,10 @@ class Schedules(RuleBasedStateMachine):
     def worker_dies(self, choice: int) -> None:
         self.schedule.append(lambda play: play.worker_dies(choice))
 
+    @rule(choice=st.integers(0, 4), heals=st.booleans())
+    def worker_falls_silent(self, choice: int, heals: bool) -> None:
+        self.schedule.append(lambda play: play.worker_falls_silent(choice, heals))
+
     @rule(choice=st.integers(0, 4))
     def rebalance(self, choice: int) -> None:
         self.schedule.append(lambda play: play.rebalance(choice))

@@ -37,8 +37,11 @@ SOON: dict[str, Any] = {
     "handle_rebalance": True,
     "rebalance_hold_seconds": 300,
     "scheduled_drain_lead_seconds": 300,
+    "not_ready_replace_seconds": 300,
+    "repair_reboot": True,
+    "reboot_wait_seconds": 300,
 }
-"""Short waits, and rebalance recommendations that are followed."""
+"""Short waits, rebalance recommendations that are followed, and reboots."""
 Step = Callable[["Play"], Any]
 STORE_ERRORS_IGNORED = contextlib.suppress(StateStoreError)
 """The operator sees the error; the fleet works on without the change."""
@@ -51,6 +54,7 @@ class Play:
     fleet: Fleet
     watch: Watch
     cordoned_by_hand: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
     hostile: HostileWorkers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +86,15 @@ class Play:
     def worker_dies(self, number: int) -> None:
         if workers := sorted(self.fleet.workers()):
             self.fleet.cloud.ec2.reclaim(workers[number % len(workers)])
+
+    def worker_falls_silent(self, number: int, heals: bool) -> None:
+        """The kubelet stops; a reboot starts it again where it heals."""
+        if workers := sorted(self.fleet.workers()):
+            silent = workers[number % len(workers)]
+            if self.fleet.sim.cluster.is_serving(silent):
+                self.fleet.cloud.ec2.impair(silent, heals=heals)
+                self.fleet.sim.cluster.fail_node(silent)
+                self.silent.add(silent)
 
     def rebalance(self, number: int) -> None:
         if workers := sorted(self.fleet.workers()):
@@ -229,6 +242,9 @@ class Play:
             self.fleet.store.end_protection(protection.instance_id)
         self.fleet.load(IDLE)
         self.hostile.end()
+        for instance_id in sorted(self.silent & set(self.fleet.workers())):
+            self.fleet.cloud.ec2.heal(instance_id)
+            self.fleet.sim.cluster.recover_node(instance_id)
         for name in sorted(self.cordoned_by_hand & {n.name for n in self.fleet.sim.cluster.nodes()}):
             self.fleet.sim.cluster.uncordon(name, actor="mira")
         self.watch.disturbed()
