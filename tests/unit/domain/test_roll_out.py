@@ -85,9 +85,9 @@ class TestTheFirstStep:
             ("usable", {"drift": OLD}, True),
             ("unjoined", {"drift": OLD}, False),
             ("cordoned", {"drift": OLD}, False),
-            ("unjoined", {"conditions": ("StatusCheckImpaired",)}, True),
-            ("unjoined", {"conditions": ("StatusCheckImpaired",), "node_name": ""}, False),
-            ("cordoned", {"conditions": ("StatusCheckImpaired",)}, False),
+            ("unjoined", {"conditions": ("InstanceStatusImpaired",)}, True),
+            ("unjoined", {"conditions": ("InstanceStatusImpaired",), "node_name": ""}, False),
+            ("cordoned", {"conditions": ("InstanceStatusImpaired",)}, False),
         ],
     )
     def test_only_an_unhealthy_worker_is_replaced_although_it_accepts_no_pods(
