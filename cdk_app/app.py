@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 
 import aws_cdk as cdk
+from aws_cdk.aws_s3_assets import Asset
 
+from cdk_app import standalone
 from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
 from cdk_app.packages import PackagingError
 from cdk_app.recorded_types import CONTEXT_KEY
@@ -38,6 +40,29 @@ def _add_cluster(app: cdk.App, config: ClusterConfig) -> None:
     ObservabilityStack(app, name, config=config, autoscaler=autoscaler, env=env)
 
 
+def _own_bucket() -> cdk.DefaultStackSynthesizer:
+    """Places every zip file in the bucket of the parameter, and needs no bootstrap stack."""
+    return cdk.DefaultStackSynthesizer(
+        file_assets_bucket_name=f"${{{standalone.BUCKET}}}",
+        bucket_prefix=standalone.PREFIX,
+        generate_bootstrap_version_rule=False,
+    )
+
+
+def _add_bucket(app: cdk.App) -> None:
+    """Declare the bucket in each stack that has a zip file."""
+    for stack in (one for one in app.node.children if isinstance(one, cdk.Stack)):
+        if any(isinstance(one, Asset) for one in stack.node.find_all()):
+            cdk.CfnParameter(
+                stack,
+                standalone.BUCKET,
+                type="String",
+                allowed_pattern="[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+                constraint_description="the name of an S3 bucket in the region of the stack",
+                description=f"S3 bucket that has the files of the folder assets under {standalone.PREFIX}",
+            )
+
+
 def _apply_security_rules(app: cdk.App) -> None:
     """cdk-nag's AwsSolutions: findings go to validation-report.json beside the templates. Only a test uses them."""
     from cdk_nag import AwsSolutionsChecks
@@ -48,8 +73,13 @@ def _apply_security_rules(app: cdk.App) -> None:
 def main() -> int:
     """Synthesise the templates; a wrong configuration ends with a list of its mistakes."""
     app = cdk.App(analytics_reporting=False)
+    is_standalone = bool(app.node.try_get_context(standalone.CONTEXT_KEY))
+    if is_standalone:
+        app = cdk.App(analytics_reporting=False, default_stack_synthesizer=_own_bucket())
     try:
         build(app)
+        if is_standalone:
+            _add_bucket(app)
         if app.node.try_get_context("security_rules"):
             _apply_security_rules(app)
         app.synth()

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cdk_app import standalone
 from cdk_app.json_file import JsonFileError, read_json
 from cdk_app.packages import CACHE
 from cdk_app.recorded_types import CONTEXT_KEY, RecordError, read_records
@@ -138,8 +139,14 @@ def _exclusive(lock: Path) -> Iterator[None]:
 def main(words: list[str] | None = None) -> int:
     """Write the templates of cdk.json's clusters and of the example of mode attach."""
     parser = argparse.ArgumentParser(prog="node-fleet synth", description=main.__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "cdk.out", help="folder for the templates (cdk.out)")
-    out: Path = parser.parse_args(words).out
+    parser.add_argument("--out", type=Path, help="folder for the templates (cdk.out; cdk.out.standalone)")
+    parser.add_argument(
+        "--standalone", action="store_true", help="plain CloudFormation for deployments without the CDK: cdk.json only"
+    )
+    given = parser.parse_args(words)
+    if given.standalone:
+        return _write_standalone(given.out or ROOT / "cdk.out.standalone")
+    out: Path = given.out or ROOT / "cdk.out"
     modes: tuple[tuple[str, dict[str, Any]], ...] = (("cdk.json", {}), ("attach example", attach_context()))
     try:
         for (title, context), folder in zip(modes, (out, out.with_name(out.name + ".attach")), strict=True):
@@ -148,6 +155,20 @@ def main(words: list[str] | None = None) -> int:
     except SynthesisError as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
+
+
+def _write_standalone(out: Path) -> int:
+    try:
+        synthesised = synthesise(context={standalone.CONTEXT_KEY: True})[0].parent
+    except SynthesisError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for template in standalone.write(synthesised, out):
+        print(f"{template} ({template.stat().st_size / 1000:.0f} kB)")
+    size = sum(path.stat().st_size for path in (out / "assets").iterdir())
+    print(f"{out / 'assets'}: {len(list((out / 'assets').iterdir()))} zip files ({size / 1e6:.1f} MB)")
+    print("docs/standalone.md says how to deploy them with Terraform or in the console")
     return 0
 
 
