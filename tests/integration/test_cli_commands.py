@@ -319,7 +319,7 @@ def test_doctor_finds_everything_and_names_the_fix_of_what_is_missing(
     monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, out, err = desk.run("doctor", "--token-secret", "no/such")
     assert code == ExitCode.FAILED
-    assert "2 of 18 checks failed" in err
+    assert "2 of 19 checks failed" in err
     assert "secret no/such cannot be read" in out and "put-secret-value --secret-id no/such" in out.replace("\n", "")
 
 

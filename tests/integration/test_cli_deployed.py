@@ -66,7 +66,7 @@ def test_doctor_reports_a_prometheus_that_the_functions_cannot_read(
 ) -> None:
     monkeypatch.setattr(desk.simulation.deployment.transport, "fault", "unauthorized")
     code, found, err = desk.doctor()
-    assert code == ExitCode.FAILED and "1 of 19 checks failed" in err
+    assert code == ExitCode.FAILED and "1 of 20 checks failed" in err
     assert "refuses the user name and password" in found["Prometheus queries"]["saw"]
 
 
