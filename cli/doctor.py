@@ -23,7 +23,7 @@ from cli.target import Deployed, JsonOption, Opening, Target, on_cluster
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import access_in
 from node_fleet.domain.model.errors import NodeFleetError
-from node_fleet.domain.model.k3s_version import skew_problem
+from node_fleet.domain.model.k3s_version import skew_problems
 
 LATE_TICKS = 3
 AGENT_TOKEN = "file:///var/lib/rancher/k3s/server/agent-token"
@@ -190,8 +190,7 @@ def k3s_versions(target: Target) -> Finding:
         return Finding(name=name, verdict="warn", saw="the version of the server is not known", fix=fix)
     kubelets = {worker.instance_id: worker.kubelet_version for worker in snapshot.workers}
     versions = worker_versions(target.services.ec2.instances(), kubelets)
-    wrong = [f"{one}: {problem}" for one, version in versions.items() if (problem := skew_problem(version, server))]
-    if wrong:
+    if wrong := skew_problems(versions, server):
         fix = "upgrade the server first: node-fleet upgrade; or replace these workers: node-fleet rotate"
         return Finding(name=name, verdict="fail", saw="; ".join(wrong), fix=fix)
     if snapshot.launch_hold:

@@ -8,18 +8,18 @@ from __future__ import annotations
 import getpass
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cli.output import CommandError, ExitCode, facts, leaving, print_json, say, working
+from cli.output import CommandError, ExitCode, facts, leaving, note, print_json, say, working
 from cli.status import span
 from cli.target import JsonOption, Opening, Target, on_cluster
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.fleet_state import Pause
-from node_fleet.domain.model.k3s_version import OLDEST_MINORS, upgrade_problems
+from node_fleet.domain.model.k3s_version import OLDEST_MINORS, lowest_version, upgrade_problems
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.settings import Settings
@@ -32,7 +32,7 @@ RUN_SECONDS = 300
 """How long a run in progress may take to stop at the pause."""
 BACKUP_SECONDS = 3600
 POLL_SECONDS = 5.0
-USUAL_OUTAGE, LONGEST_OUTAGE = "about 1 min", "10 min"
+USUAL_OUTAGE, LONGEST_OUTAGE = "about 1 min", "12 min"
 UNKNOWN = (
     f"the upgrade on the server continues if it had begun, and scaling may stay paused for {PAUSE_SECONDS // 60} min; "
     "in some minutes, see: node-fleet upgrade --dry-run"
@@ -49,9 +49,14 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVersions:
-    """What the server's own check prints. workers: the version of each other node by its name."""
+    """What the server's own check prints.
+
+    running: the version that its Node states, empty when unknown. is_ready: the API, and the Node of the server.
+    workers: the version of each other node by its name.
+    """
 
     installed: str
+    running: str
     is_ready: bool
     workers: dict[str, str] = field(default_factory=dict)
 
@@ -95,7 +100,7 @@ def upgrade(
         if plan.is_done or dry_run:
             _end_without_change(plan, dry_run=dry_run, as_json=as_json)
             return
-        _refuse_open_operation(target)
+        refuse_open_operation(target)
         question = f"Upgrade the server now? The API does not answer for {USUAL_OUTAGE}"
         if not yes and not typer.confirm(question, default=False):
             raise CommandError("the server was not upgraded", code=ExitCode.NOTHING_DONE)
@@ -130,16 +135,19 @@ def read_plan(target: Target) -> Plan:
     except NodeFleetError as error:
         hint = "nothing was changed; check the way to the server: node-fleet doctor"
         raise CommandError(f"the versions on the server cannot be read: {error}", hint=hint) from error
-    return plan_of(found, release, checksum, settings)
+    launched = {one.instance_id: one.k3s_version for one in target.services.ec2.instances() if one.k3s_version}
+    return plan_of(replace(found, workers=launched | found.workers), release, checksum, settings)
 
 
 def plan_of(found: ServerVersions, release: str, checksum: str, settings: Settings) -> Plan:
     """The plan for these versions."""
     problems = upgrade_problems(found.installed, release, found.workers)
+    if found.running not in ("", found.installed):
+        running = f"{found.installed} is installed on the server, but {found.running} runs"
+        problems.insert(0, f"{running}: restart K3s there, sudo systemctl restart k3s")
     if not found.is_ready:
-        problems.insert(
-            0, "the API of the server is not ready: repair it before an upgrade, see journalctl -u k3s there"
-        )
+        ready = "the API of the server is not ready, or its node is not Ready"
+        problems.insert(0, f"{ready}: repair it before an upgrade, see journalctl -u k3s there")
     return Plan(
         server=found.installed,
         target=release,
@@ -163,9 +171,12 @@ def versions_of(result: CommandResult) -> ServerVersions:
         text = f"the versions on the server cannot be read: {result.answer} {result.stderr.strip()[:300]}".rstrip()
         raise CommandError(text, hint="nothing was changed; on the server: journalctl -u k3s")
     _, installed, status = servers[0]
-    nodes = [words for words in lines if words[:1] == ["n"] and len(words) == 4]
-    workers = {name: version for _, name, version, role in nodes if role == "worker"}
-    return ServerVersions(installed=installed, is_ready=status == "ready", workers=workers)
+    nodes = [words[1:] for words in lines if words[:1] == ["n"] and len(words) > 4]
+    workers = {name: version for role, version, _, *names in nodes if role == "worker" for name in names}
+    own = [(version, ready) for role, version, ready, *_ in nodes if role == "server"]
+    is_ready = status == "ready" and all(ready == "ready" for _, ready in own)
+    running = lowest_version([version for version, _ in own])
+    return ServerVersions(installed=installed, running=running, is_ready=is_ready, workers=workers)
 
 
 def _release(target: Target) -> tuple[str, str]:
@@ -208,7 +219,10 @@ def plan_rows(plan: Plan, settings: Settings) -> Iterator[tuple[str, str]]:
             "time without API",
             f"{USUAL_OUTAGE}; at most {LONGEST_OUTAGE}, when {plan.server} and its datastore must be restored",
         )
-        yield "4. health", f"/readyz answers and the server's node states {plan.target}; else {plan.server} is restored"
+        yield (
+            "4. health",
+            f"/readyz answers, and the server's node is Ready and states {plan.target}; else {plan.server} is restored",
+        )
     yield "5. workers" if not plan.is_done else "workers to replace", _workers_row(plan, settings)
     yield "budgets", "; ".join(plan.budgets) or "none"
 
@@ -224,40 +238,60 @@ def _workers_row(plan: Plan, settings: Settings) -> str:
     return f"{count_of(plan.replaced, 'worker')} replaced, {pace}"
 
 
-def _refuse_open_operation(target: Target) -> None:
+def refuse_open_operation(target: Target) -> None:
+    """An upgrade in the middle of a launch or a drain would stop it.
+
+    Raises:
+        CommandError: an operation is open.
+    """
     operation = target.services.state.load().operation
     if operation is not None:
         text = f"an operation is open: {operation.kind} {operation.operation_id}, phase {operation.phase}"
-        hint = "nothing was changed; try again when node-fleet status shows none"
+        hint = "the server was not changed; try again when node-fleet status shows none (a pause keeps it open)"
         raise CommandError(text, hint=hint, code=ExitCode.NOTHING_DONE)
 
 
 def perform(target: Target, plan: Plan) -> tuple[list[str], int]:
     """Take a backup, pause, upgrade the server, and end the pause. The ids of the backup, and the seconds without API.
 
-    The pause stays, and ends by itself, while it is unknown whether the upgrade has ended.
+    The pause stays, and ends by itself, while an upgrade may still run, or K3s does not.
 
     Raises:
         CommandError: the server has its earlier release, or its state is unknown; the text says which.
     """
-    services, person = target.services, getpass.getuser()
+    person = getpass.getuser()
     backup = back_up(target, plan)
-    order = _pause(target, plan, person)
+    pause = _pause(target, plan, person)
     try:
+        _wait_for_runs(target)
+        _compare_again(target, plan)
         result = _run(target, plan)
-    except CommandError:
-        _end_pause(target, order)
+    except (CommandError, NodeFleetError):
+        _end_pause(target, pause)
         raise
-    if result.known:
-        _end_pause(target, order)
-    now = services.clock.now()
+    if result.word in ("upgraded", "unchanged"):
+        text = f"{person} upgraded the server, {plan.server} to {plan.target}"
+    else:
+        text = f"{person} did not upgrade the server, {plan.server} to {plan.target}: {result.answer}"
+    try:
+        if result.known and result.word not in ("broken", "busy"):
+            _end_pause(target, pause)
+        target.services.records.put_event("upgrade", target.services.clock.now(), {"text": text})
+    except NodeFleetError as error:  # it must not hide how the upgrade has ended
+        note(f"the pause may last {span(PAUSE_SECONDS)}, and the upgrade may be missing in the history: {error}")
     if result.word not in ("upgraded", "unchanged"):
-        services.records.put_event("upgrade", now, {"text": f"{person}: K3s {plan.target} failed: {result.answer}"})
         raise _failure(plan, result, backup)
-    services.records.put_event(
-        "upgrade", now, {"text": f"{person} upgraded the server, {plan.server} to {plan.target}"}
-    )
     return backup, int(result.detail) if result.detail.isdigit() else 0
+
+
+def _compare_again(target: Target, plan: Plan) -> None:
+    """The plan must still hold: a confirmation and a backup may take an hour, and only the pause stops launches."""
+    again = read_plan(target)
+    if again.problems or again.server != plan.server:
+        found = "; ".join(again.problems) or f"the server has {again.server}"
+        text = f"the cluster has changed since the plan: {found}"
+        raise CommandError(text, hint="the server was not changed; see node-fleet upgrade --dry-run")
+    refuse_open_operation(target)
 
 
 def _failure(plan: Plan, result: CommandResult, backup: list[str]) -> CommandError:
@@ -266,7 +300,11 @@ def _failure(plan: Plan, result: CommandResult, backup: list[str]) -> CommandErr
         text = f"{plan.target} did not become healthy; {plan.server} runs again, with the datastore as it was before"
         return CommandError(text, hint=f"read journalctl -u k3s on the server; {kept}")
     if result.word == "broken":
-        return CommandError(f"the server is {result.answer}", hint=f"docs/cluster.md#backup-and-restore; {kept}")
+        text = f"the server is broken: {result.detail}. Scaling stays paused for {span(PAUSE_SECONDS)} at most"
+        return CommandError(text, hint=f"docs/upgrades.md#when-k3s-does-not-come-back; {kept}")
+    if result.word in ("busy", "other-version"):
+        text = f"this command did not upgrade the server: {result.answer}"
+        return CommandError(text, hint=f"see node-fleet upgrade --dry-run in some minutes; {kept}")
     if result.known:
         text = f"the server was not upgraded: {result.answer} {result.stderr.strip()[:300]}".rstrip()
         return CommandError(text, hint=f"the server still runs {plan.server}; {kept}")
@@ -291,11 +329,8 @@ def back_up(target: Target, plan: Plan) -> list[str]:
             ],
         )
         ids = [str(one["SnapshotId"]) for one in answer["Snapshots"]]
-
-        def states() -> set[str]:
-            return {one["State"] for one in ec2.describe_snapshots(SnapshotIds=ids)["Snapshots"]}
-
-        if not ids or not _wait(clock, lambda: "pending" not in states(), BACKUP_SECONDS) or "error" in states():
+        is_done = bool(ids) and _wait(clock, lambda: "pending" not in _states(ec2, ids), BACKUP_SECONDS)
+        if not is_done or "error" in _states(ec2, ids):
             text = f"the backup {', '.join(ids)} did not complete"
             raise CommandError(text, hint="nothing was changed; look at the snapshot in EC2, and try again")
     except (ClientError, BotoCoreError, NodeFleetError) as error:
@@ -306,33 +341,53 @@ def back_up(target: Target, plan: Plan) -> list[str]:
     return ids
 
 
-def _pause(target: Target, plan: Plan, person: str) -> Pause | None:
-    """Pause scaling and wait until no run is in progress; None when someone has paused it already."""
+def _states(ec2: Any, ids: list[str]) -> set[str]:
+    """The states of the snapshots. EC2 may not show one in the first seconds."""
+    try:
+        return {str(one["State"]) for one in ec2.describe_snapshots(SnapshotIds=ids)["Snapshots"]}
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "InvalidSnapshot.NotFound":
+            raise
+        return {"pending"}
+
+
+def _pause(target: Target, plan: Plan, person: str) -> tuple[Pause | None, Pause | None]:
+    """Pause scaling for long enough. The pause of this command, and the shorter one before it, which is put back.
+
+    The pause of another person's upgrade to the same release stays: the server runs one upgrade at a time.
+    """
+    state, now = target.services.state, target.services.clock.now()
+    order = Pause(reason=f"K3s upgrade to {plan.target}", by=person, since=now, until=now + PAUSE_SECONDS)
+    earlier = state.load().active_pause(now)
+    is_upgrade = earlier is not None and earlier.reason == order.reason
+    if earlier is not None and (earlier.until >= order.until or (is_upgrade and earlier.by != person)):
+        return None, None
+    state.set_pause(order)
+    return order, None if is_upgrade else earlier
+
+
+def _wait_for_runs(target: Target) -> None:
+    """Wait until no run is in progress: each stops before its next change, because scaling is paused."""
     state, clock = target.services.state, target.services.clock
-    now = clock.now()
-    order = None
-    if state.load().active_pause(now) is None:
-        order = Pause(reason=f"K3s upgrade to {plan.target}", by=person, since=now, until=now + PAUSE_SECONDS)
-        state.set_pause(order)
 
     def is_idle() -> bool:
         lease = state.load().lease
         return lease is None or lease.expires_at <= clock.now()
 
     if not _wait(clock, is_idle, RUN_SECONDS):
-        if order is not None:
-            state.clear_pause()
         text = f"a run is still in progress after {span(RUN_SECONDS)}"
-        raise CommandError(
-            text, hint="the server was not changed; try again when it has ended", code=ExitCode.NOTHING_DONE
-        )
-    return order
+        hint = "the server was not changed; try again when it has ended"
+        raise CommandError(text, hint=hint, code=ExitCode.NOTHING_DONE)
 
 
-def _end_pause(target: Target, order: Pause | None) -> None:
-    """End the command's own pause; one that someone has set meanwhile stays."""
-    state = target.services.state
-    if order is not None and state.load().pause == order:
+def _end_pause(target: Target, pause: tuple[Pause | None, Pause | None]) -> None:
+    """End the command's own pause, or put back the one before it; one that someone has set meanwhile stays."""
+    state, (order, earlier) = target.services.state, pause
+    if order is None or state.load().pause != order:
+        return
+    if earlier is not None and earlier.until > target.services.clock.now():
+        state.set_pause(earlier)
+    else:
         state.clear_pause()
 
 
@@ -349,7 +404,9 @@ def _run(target: Target, plan: Plan) -> CommandResult:
     try:
         command = server.send(DOCUMENT, parameters)
     except NodeFleetError as error:
-        hint = "nothing was changed; check the way to the server: node-fleet doctor"
+        if isinstance(error.__cause__, BotoCoreError):  # SSM may have started it, and the answer was lost
+            return CommandResult(status="not known, SendCommand has no answer")
+        hint = "the server was not changed; check the way to the server: node-fleet doctor"
         raise CommandError(f"the server cannot be upgraded: {error}", hint=hint) from error
     last = CommandResult(status="no answer", command_id=command)
 

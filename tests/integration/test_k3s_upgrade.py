@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import cli.upgrade
 from cli import target as targets
 from cli.doctor import k3s_versions
 from cli.main import main
 from cli.output import ExitCode
-from simulator.aws.faults import FaultRule
+from cli.upgrade import read_plan
+from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.scale_down.drain import CommandResult
+from simulator.aws.faults import REPLY_LOST, FaultRule
+from simulator.fakes.server_machine import binary
 from simulator.scenario.files import load_scenario
 from simulator.scenario.model import Event
 from simulator.simulation import Simulation
@@ -115,7 +122,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(sim: Simulation, capsys: p
         f"{OLD}, configured {NEW}",
         f"6: 6 {OLD}",
         "a worker is never newer than the server, and at most 3 minor versions older: kept",
-        "about 1 min; at most 10 min",
+        "about 1 min; at most 12 min",
         "6 workers replaced, one after the other, each when its replacement has been Ready for 180 s",
         "at most 1 worker",
     ):
@@ -217,12 +224,154 @@ def test_an_api_that_does_not_answer_is_no_start_of_an_upgrade(
 def test_an_upgrade_whose_end_is_unknown_leaves_scaling_paused(
     sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.upgrade.back_up", lambda *_: sim.events.inject(ssm_down()) or ["snap-1"])
+    monkeypatch.setattr("cli.upgrade.back_up", lambda *_: ["snap-1"])
+    monkeypatch.setattr("cli.upgrade._compare_again", lambda *_: sim.events.inject(ssm_down()))
     assert upgrade("--yes") == ExitCode.FAILED
     text = one_line(capsys.readouterr().err)
     assert "the end of the upgrade is unknown: SSM status DeliveryTimedOut" in text and "the backup is snap-1" in text
     assert sim.cluster.server_version == OLD
     assert pause_of(sim).reason == f"K3s upgrade to {NEW}"
+
+
+def test_a_command_whose_answer_is_lost_leaves_scaling_paused(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SSM has started it."""
+    lost = FaultRule(operation="SendCommand", code=REPLY_LOST, when=lambda given: "FromRelease" in given["Parameters"])
+    sim.deployment.cloud.faults.inject(lost)
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert "the end of the upgrade is unknown: SSM status not known, SendCommand has no answer" in text
+    assert pause_of(sim).reason == f"K3s upgrade to {NEW}"
+
+
+def test_a_server_that_does_not_come_back_leaves_scaling_paused_and_names_the_way_back(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for release in (OLD, NEW):
+        sim.events.inject(Event.model_validate({"at": "0s", "do": "broken_k3s", "k3s": release}))
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert f"the server is broken: neither {NEW} nor {OLD} became healthy in 240 s" in text
+    assert "docs/upgrades.md#when-k3s-does-not-come-back; the backup is snap-" in text
+    assert pause_of(sim).reason == f"K3s upgrade to {NEW}"
+
+
+def meanwhile(sim: Simulation, monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """The change happens while the backup is taken."""
+    monkeypatch.setattr("cli.upgrade.back_up", lambda *_: change() or ["snap-1"])
+
+
+def test_a_worker_that_became_newer_than_the_release_during_the_backup_stops_the_upgrade(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = next(one for one in sim.cluster.state.machines.values() if one.role == "worker")
+
+    def change() -> None:
+        with sim.cluster.changing():
+            sim.cluster.kubelets.change_version(worker, "v1.36.4+k3s1")
+
+    meanwhile(sim, monkeypatch, change)
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert f"the cluster has changed since the plan: {worker.instance_id}: v1.36.4+k3s1 is newer than {NEW}" in text
+    assert sim.cluster.server_version == OLD and pause_of(sim) is None
+
+
+def test_a_release_that_was_deployed_during_the_backup_stops_the_upgrade(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile(sim, monkeypatch, lambda: deploy(sim, "v1.36.4+k3s1"))
+    assert upgrade("--yes") == ExitCode.FAILED
+    assert "end the deployment first" in one_line(capsys.readouterr().err)
+    assert sim.cluster.server_version == OLD and pause_of(sim) is None
+
+
+def test_a_server_that_another_person_upgraded_during_the_backup_is_left_alone(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change() -> None:
+        with sim.cluster.changing():
+            sim.cluster.restart_server(NEW)
+        (sim.shells[0].machine.root / "usr/local/bin/k3s").write_text(binary(NEW))
+
+    meanwhile(sim, monkeypatch, change)
+    assert upgrade("--yes") == ExitCode.FAILED
+    assert f"the cluster has changed since the plan: the server has {NEW}" in one_line(capsys.readouterr().err)
+    assert pause_of(sim) is None
+
+
+def test_an_instance_that_has_not_joined_yet_counts_with_the_version_of_its_launch(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = local(sim)
+    (worker, *others) = target.services.ec2.instances()
+    booting = replace(worker, instance_id="i-0123456789abcdef0", k3s_version="v1.36.4+k3s1")
+    tagged = replace(worker, k3s_version="v1.36.4+k3s1")
+    monkeypatch.setattr(target.services.ec2, "instances", lambda: (tagged, booting, *others))
+    plan = target.call(lambda: read_plan(target))
+    assert plan.problems == (f"{booting.instance_id}: v1.36.4+k3s1 is newer than {NEW} of the server",)
+    assert (plan.workers[worker.instance_id], len(plan.workers)) == (OLD, 7), "the Node states more than the tag"
+
+
+def test_a_binary_that_does_not_run_yet_is_named(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
+    assert upgrade("--dry-run") == ExitCode.OK
+    (sim.shells[0].machine.root / "usr/local/bin/k3s").write_text(binary(NEW))
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert f"{NEW} is installed on the server, but {OLD} runs: restart K3s there" in text
+
+
+@pytest.mark.parametrize(("by", "stays"), [("ana", True), ("", False)], ids=["another person", "the same person"])
+def test_the_pause_of_an_upgrade_to_the_same_release_ends_with_that_upgrade(
+    sim: Simulation, by: str, stays: bool
+) -> None:
+    state, now = local(sim).services.state, local(sim).services.clock.now()
+    earlier = Pause(reason=f"K3s upgrade to {NEW}", by=by or getpass.getuser(), since=now, until=now + 600)
+    state.set_pause(earlier)
+    assert upgrade("--yes") == ExitCode.OK
+    assert pause_of(sim) == (earlier if stays else None)
+
+
+def test_a_pause_that_ends_before_the_upgrade_is_extended_and_put_back(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, now, seen = local(sim).services.state, local(sim).services.clock.now(), []
+    earlier = Pause(reason="holiday", by="ana", since=now, until=now + 600)
+    state.set_pause(earlier)
+    run = cli.upgrade._run
+    monkeypatch.setattr("cli.upgrade._run", lambda *both: seen.append(pause_of(sim)) or run(*both))
+    assert upgrade("--yes") == ExitCode.OK
+    assert [(one.reason, one.until >= now + 2100) for one in seen] == [(f"K3s upgrade to {NEW}", True)]
+    assert pause_of(sim) == earlier
+
+
+def test_a_record_that_cannot_be_written_does_not_hide_that_the_server_was_upgraded(
+    sim: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.deployment.cloud.faults.inject(FaultRule(operation="PutItem", code="AccessDeniedException"))
+    assert upgrade("--yes") == ExitCode.OK
+    found = capsys.readouterr()
+    assert "the upgrade may be missing in the history" in one_line(found.err)
+    assert f"the server runs {NEW}" in one_line(found.out)
+
+
+def test_a_snapshot_that_ec2_does_not_show_yet_is_waited_for(sim: Simulation) -> None:
+    rule = FaultRule(operation="DescribeSnapshots", code="InvalidSnapshot.NotFound", count=2)
+    sim.deployment.cloud.faults.inject(rule)
+    assert upgrade("--yes") == ExitCode.OK
+    assert sim.cluster.server_version == NEW
+
+
+@pytest.mark.parametrize("word", ["busy another upgrade of the server runs", "other-version v1.36.4+k3s1 is installed"])
+def test_what_another_upgrade_does_is_not_called_the_earlier_release(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    answer = CommandResult(status="Failed", exit_code=75, stdout=f"result: {word}", final=True, known=True)
+    monkeypatch.setattr("cli.upgrade._run", lambda *_: answer)
+    assert upgrade("--yes") == ExitCode.FAILED
+    text = one_line(capsys.readouterr().err)
+    assert f"this command did not upgrade the server: {word}" in text and "still runs" not in text
 
 
 def ssm_down() -> Event:

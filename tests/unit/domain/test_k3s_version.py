@@ -108,6 +108,14 @@ def test_the_server_goes_back_only_when_no_worker_is_newer_than_the_target() -> 
     ]
 
 
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more")])
+def test_the_workers_of_one_version_are_named_in_one_sentence(count: int, more: str) -> None:
+    workers = {f"i-{number}": "v1.35.5+k3s1" for number in range(count)}
+    (first, second) = upgrade_problems("v1.35.5+k3s1", "v1.35.4+k3s1", {**workers, "i-b": "v1.35.6+k3s1"})
+    assert first == f"i-0, i-1, i-2, i-3, i-4{more}: v1.35.5+k3s1 is newer than v1.35.4+k3s1 of the server"
+    assert second == "i-b: v1.35.6+k3s1 is newer than v1.35.4+k3s1 of the server"
+
+
 @pytest.mark.parametrize(("worker", "allowed"), [("v1.33.0+k3s1", True), ("v1.32.99+k3s1", False)])
 def test_the_server_is_not_upgraded_beyond_the_oldest_worker(worker: str, allowed: bool) -> None:
     assert (upgrade_problems("v1.35.5+k3s1", "v1.36.2+k3s1", {"i-a": worker}) == []) is allowed

@@ -9,10 +9,12 @@ unknown or cannot be read breaks no rule.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 OLDEST_MINORS = 3
 """How many minor versions a kubelet may be older than the API server."""
+NAMES_SHOWN = 5
 _FORM = re.compile(
     r"v(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?:-(?:alpha|beta|rc)\.?(\d{1,3}))?(?:\+[a-z]*\d*?[a-z](\d{1,3}))?"
 )
@@ -92,4 +94,17 @@ def upgrade_problems(server: str, target: str, workers: dict[str, str]) -> list[
             f"{target} is an earlier minor version than {server}: the datastore cannot go back, only a backup of that"
             " version can be restored"
         ]
-    return [f"{name}: {problem}" for name, kubelet in workers.items() if (problem := skew_problem(kubelet, target))]
+    return skew_problems(workers, target)
+
+
+def skew_problems(workers: Mapping[str, str], server: str) -> list[str]:
+    """One sentence for each version that must not run with this server, with the names of its workers."""
+    names: dict[str, list[str]] = {}
+    for name, kubelet in workers.items():
+        names.setdefault(kubelet, []).append(name)
+    return [f"{_some(names[kubelet])}: {problem}" for kubelet in names if (problem := skew_problem(kubelet, server))]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
