@@ -220,3 +220,20 @@ def test_the_full_jitter_spreads_the_ages_over_the_whole_limit() -> None:
     ages = sorted(expires_at(f"i-{n:04}", START, policy) - START for n in range(1000))
     assert 0 < ages[0] < 5000 and 995_000 < ages[-1] <= 1_000_000
     assert all(later - earlier < 20_000 for earlier, later in itertools.pairwise(ages))
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "server", "kept"),
+    [
+        ("v1.35.5+k3s1", "v1.35.5+k3s1", ""),
+        ("v1.35.5+k3s1", "", ""),
+        ("v1.35.5+k3s1", "v1.35.4+k3s1", "v1.35.5+k3s1"),
+        ("v1.34.1+k3s1", "v1.35.5+k3s1", "v1.34.1+k3s1"),
+    ],
+)
+def test_the_version_of_a_kubelet_is_kept_where_its_tag_differs_or_the_server_is_older(
+    kubelet: str, server: str, kept: str
+) -> None:
+    own = replace(CURRENT, k3s_version="v1.35.5+k3s1")
+    seen = snapshot(workers=(worker(1, kubelet_version=kubelet),), server_version=server)
+    assert with_drift(seen, (own,), TODAY).workers[0].kubelet_version == kept

@@ -572,6 +572,25 @@ class TestTheServerComesFirst:
         assert decided(seen, launch_hold="version 2 waits").memory.roll_out.good_version == "1"
         assert decided(seen).memory.roll_out.good_version == "2"
 
+    def test_the_configured_version_is_no_way_around_itself(self) -> None:
+        """The server was restored to an earlier release after the workers had followed."""
+        restored = RollOut(good_version="2", server_version="v1.35.5+k3s1")
+        assert restored.launch_version("2", self.NEWER) == ""
+        with pytest.raises(LaunchConfigurationError, match=r"What you can do: node-fleet upgrade$"):
+            version_to_launch(restored, "2", self.NEWER)
+        kept = decided(fleet(0, 2), Memory(roll_out=restored), launch_hold="version 2 waits").memory.roll_out
+        assert kept.good_version == ""
+        mixed = decided(fleet(2, 2), Memory(roll_out=restored), launch_hold="version 2 waits").memory.roll_out
+        assert mixed.good_version == "1", "its workers have proved themselves, and the server can have them"
+
+    @pytest.mark.parametrize(("kubelet", "good"), [("v1.35.6+k3s1", ""), ("v1.35.5+k3s1", "1"), ("", "1")])
+    def test_a_version_whose_workers_are_newer_than_the_server_is_no_good_one(self, kubelet: str, good: str) -> None:
+        seen = workers(2, template_version="1", launched_at=START - 9000, kubelet_version=kubelet)
+        stopped = RollOut(stopped="x", stopped_version="2", server_version="v1.35.5+k3s1")
+        for known in ("", "1"):
+            memory = Memory(roll_out=replace(stopped, good_version=known))
+            assert decided(seen, memory).memory.roll_out.good_version == good
+
     def test_the_decision_says_what_the_launches_wait_for(self) -> None:
         (check,) = [c for c in decided(fleet(0, 3), launch_hold="version 2 waits").evidence if c.name == "k3s"]
         assert (check.text, check.setting, check.aside) == ("version 2 waits", "k3s_version", True)
@@ -583,7 +602,7 @@ class TestTheServerComesFirst:
         assert decided(fleet(0, 3), first).memory.roll_out.server_version == "v1.35.5+k3s1"
         assert decided(fleet(0, 3), first, server_version="v1.36.2+k3s1").memory.roll_out.server_version == self.NEWER
 
-    @given(server=st.sampled_from(RISING), wanted=st.sampled_from(RISING), good=st.sampled_from(["", "1"]))
+    @given(server=st.sampled_from(RISING), wanted=st.sampled_from(RISING), good=st.sampled_from(["", "1", "2"]))
     def test_no_launch_from_the_configured_version_is_newer_than_the_server(
         self, server: str, wanted: str, good: str
     ) -> None:
@@ -591,6 +610,6 @@ class TestTheServerComesFirst:
         try:
             version = version_to_launch(known, "2", wanted)
         except LaunchConfigurationError:
-            assert not good and is_newer(wanted, server)
+            assert good != "1" and is_newer(wanted, server)
         else:
             assert version == "1" or not is_newer(wanted, server)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Instance, LaunchImage, Snapshot, Worker
 
@@ -68,7 +69,7 @@ def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchF
     """The snapshot with the template version of each worker, and its differences in words.
 
     A version of another launch template than the configured one is none that can be launched. The version of a kubelet
-    stays only where it is not that of the worker's tag: the payload is small.
+    stays only where it is not that of the worker's tag, or newer than the server: the payload is small.
     """
     ours: Mapping[str, Instance] = {i.instance_id: i for i in instances}
 
@@ -79,7 +80,9 @@ def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchF
         words = "; ".join(differences(instance, today, worker.kubelet_version))
         is_ours = instance.template_id in ("", snapshot.template_id) or not snapshot.template_id
         version = instance.template_version if is_ours else ""
-        kubelet = worker.kubelet_version if worker.kubelet_version != instance.k3s_version else ""
+        is_tagged = worker.kubelet_version == instance.k3s_version
+        is_usual = is_tagged and not is_newer(worker.kubelet_version, snapshot.server_version)
+        kubelet = "" if is_usual else worker.kubelet_version
         return replace(worker, template_version=version, drift=words, kubelet_version=kubelet)
 
     return replace(snapshot, workers=tuple(drifted(w) for w in snapshot.workers))

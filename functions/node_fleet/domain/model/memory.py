@@ -187,11 +187,11 @@ class RollOut:
     def launch_version(self, configured: str, k3s_version: str = "") -> str:
         """The version from which workers are launched. k3s_version: what the configured one installs.
 
-        The last good one while the configured one is stopped or waits for the server. Without a good one it is the
-        configured one in the first case, and none (empty) in the second.
+        The last good one while the configured one is stopped or waits for the server. Without another good one it is
+        the configured one in the first case, and none (empty) in the second.
         """
         if self.waits_for_server(k3s_version):
-            return self.good_version
+            return self.good_version if self.good_version != configured else ""
         return self.good_version if self.good_version and self.is_stopped(configured) else configured
 
 

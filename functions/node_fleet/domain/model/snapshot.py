@@ -122,7 +122,7 @@ class Worker(NodeUsage):
     """One worker: the EC2 instance joined with its node by provider id.
 
     drift: how it differs from a worker that would be launched today, in words; empty when it does not.
-    kubelet_version: empty also when it is that of the tag of the launch.
+    kubelet_version: empty also when it is that of the tag of the launch, and not newer than the server.
     """
 
     instance_id: str

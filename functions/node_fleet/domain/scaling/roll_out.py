@@ -13,6 +13,7 @@ from node_fleet.domain.disruption.drift import MARKED
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.errors import LaunchConfigurationError
+from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.operation import Operation, ReplaceReason
 from node_fleet.domain.model.policy import Policy
@@ -118,11 +119,11 @@ def version_to_launch(roll_out: RollOut, configured: str, k3s_version: str) -> s
     Raises:
         LaunchConfigurationError: it would install a newer K3s than the server has, and no earlier version is known.
     """
-    if roll_out.waits_for_server(k3s_version) and not roll_out.good_version:
-        raise LaunchConfigurationError(
-            f"no worker was launched: {launch_hold(roll_out, configured, k3s_version)}, and no earlier version is known"
-        )
-    return roll_out.launch_version(configured, k3s_version)
+    version = roll_out.launch_version(configured, k3s_version)
+    if not version and roll_out.waits_for_server(k3s_version):
+        hold = launch_hold(roll_out, configured, k3s_version)
+        raise LaunchConfigurationError(f"no worker was launched: no earlier version is known, and {hold}")
+    return version
 
 
 def launch_hold(roll_out: RollOut, configured: str, k3s_version: str) -> str:
@@ -221,8 +222,9 @@ def stopped_alert(roll_out: RollOut, configured: str) -> Alert:
 
 def _with_good_version(tick: Tick) -> RollOut:
     """The roll-out with the configured version as the good one, as soon as one of its workers has proved itself."""
-    roll_out, configured = _of_this_template(tick), tick.snapshot.template_version
+    roll_out, configured = _without_newer(tick, _of_this_template(tick)), tick.snapshot.template_version
     proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
+    proven -= _newer_than_server(tick, roll_out)
     if not tick.live or not proven:
         return roll_out
     if configured in proven and not roll_out.is_stopped(configured) and not tick.snapshot.launch_hold:
@@ -231,6 +233,18 @@ def _with_good_version(tick: Tick) -> RollOut:
     if not roll_out.good_version and older:
         return replace(roll_out, good_version=max(older, key=lambda version: (len(version), version)))
     return roll_out
+
+
+def _newer_than_server(tick: Tick, roll_out: RollOut) -> set[str]:
+    """The versions of the launch template whose workers have a newer K3s than the server."""
+    return {w.template_version for w in tick.usable if is_newer(w.kubelet_version, roll_out.server_version)}
+
+
+def _without_newer(tick: Tick, roll_out: RollOut) -> RollOut:
+    """Without a good version that is newer than the server, as after the restoration of an earlier server."""
+    is_held = bool(tick.snapshot.launch_hold) and roll_out.good_version == tick.snapshot.template_version
+    is_known = tick.live and (is_held or roll_out.good_version in _newer_than_server(tick, roll_out))
+    return replace(roll_out, good_version="") if is_known else roll_out
 
 
 def _of_this_template(tick: Tick) -> RollOut:
