@@ -29,6 +29,8 @@ from cdk_app.workflow import Workflow, handlers, workflows
 
 # A function ends before its state times out: its own error is recorded, and a retry never overlaps it.
 SECONDS_BEFORE_STATE_TIMEOUT = 3
+# Replaces K3s on the server, which in mode attach belongs to someone else.
+SERVER_UPGRADE = "UpgradeServer"
 
 
 class AutoscalerStack(cdk.Stack):
@@ -85,6 +87,8 @@ class AutoscalerStack(cdk.Stack):
 
     def _documents(self) -> None:
         for name, content in documents(self.config.settings).items():
+            if self.config.attach and name.endswith(SERVER_UPGRADE):
+                continue
             ssm.CfnDocument(
                 self,
                 name.removeprefix(self.config.settings.document_prefix) + "Document",
