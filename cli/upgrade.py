@@ -110,7 +110,7 @@ def upgrade(
         print_json({**asdict(plan), "backup": backup, "seconds_without_api": seconds})
         return
     say(f"the server runs {plan.target}; the API did not answer for {seconds} s; the backup is {', '.join(backup)}")
-    say(f"the next runs replace {count_of(plan.replaced, 'worker')}; follow with node-fleet status")
+    say(f"workers: {_workers_row(plan, target.services.settings)}; follow with node-fleet status")
 
 
 def _end_without_change(plan: Plan, *, dry_run: bool, as_json: bool) -> None:
