@@ -56,8 +56,8 @@ class ServerVersions:
     """
 
     installed: str
-    running: str
     is_ready: bool
+    running: str = ""
     workers: dict[str, str] = field(default_factory=dict)
 
 
@@ -290,7 +290,7 @@ def _compare_again(target: Target, plan: Plan) -> None:
     if again.problems or again.server != plan.server:
         found = "; ".join(again.problems) or f"the server has {again.server}"
         text = f"the cluster has changed since the plan: {found}"
-        raise CommandError(text, hint="the server was not changed; see node-fleet upgrade --dry-run")
+        raise CommandError(text, hint="the server was not changed; see: node-fleet upgrade --dry-run")
     refuse_open_operation(target)
 
 
@@ -304,7 +304,7 @@ def _failure(plan: Plan, result: CommandResult, backup: list[str]) -> CommandErr
         return CommandError(text, hint=f"docs/upgrades.md#when-k3s-does-not-come-back; {kept}")
     if result.word in ("busy", "other-version"):
         text = f"this command did not upgrade the server: {result.answer}"
-        return CommandError(text, hint=f"see node-fleet upgrade --dry-run in some minutes; {kept}")
+        return CommandError(text, hint=f"{kept}; in some minutes, see: node-fleet upgrade --dry-run")
     if result.known:
         text = f"the server was not upgraded: {result.answer} {result.stderr.strip()[:300]}".rstrip()
         return CommandError(text, hint=f"the server still runs {plan.server}; {kept}")

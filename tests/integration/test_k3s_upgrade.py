@@ -150,7 +150,7 @@ def test_the_server_is_backed_up_upgraded_and_checked_while_scaling_is_paused(
 def test_workers_that_nothing_replaces_are_not_promised(sim: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
     sim.deployment.resources.override_environment({"DRIFT": "report"})
     assert upgrade("--yes") == ExitCode.OK
-    assert "workers: 6 workers stay, because drift is report" in one_line(capsys.readouterr().out)
+    assert "workers: 6 workers not replaced, drift is report" in one_line(capsys.readouterr().out)
 
 
 def test_without_confirmation_nothing_is_changed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:

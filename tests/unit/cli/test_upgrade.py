@@ -10,7 +10,10 @@ from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.settings import Settings
 
 OLD, NEW = "v1.35.5+k3s1", "v1.36.2+k3s1"
-ANSWER = f"server {OLD} ready\nn i-server {OLD} server\nn i-a {OLD} worker\nn i-b {NEW} worker\nresult: checked\n"
+ANSWER = (
+    f"server {OLD} ready\nn server {OLD} ready i-server\nn worker {OLD} ready i-a i-c\nn worker {NEW} not-ready i-b\n"
+    "result: checked\n"
+)
 
 
 def result(stdout: str, exit_code: int = 0, stderr: str = "") -> CommandResult:
@@ -23,7 +26,20 @@ def rows(found: ServerVersions, **settings: object) -> dict[str, str]:
 
 
 def test_the_check_names_the_server_and_every_worker() -> None:
-    assert versions_of(result(ANSWER)) == ServerVersions(installed=OLD, is_ready=True, workers={"i-a": OLD, "i-b": NEW})
+    workers = {"i-a": OLD, "i-c": OLD, "i-b": NEW}
+    assert versions_of(result(ANSWER)) == ServerVersions(installed=OLD, running=OLD, is_ready=True, workers=workers)
+
+
+def test_a_server_whose_node_is_not_ready_is_not_upgraded() -> None:
+    found = versions_of(result(ANSWER.replace("ready i-server", "not-ready i-server")))
+    assert not found.is_ready
+    assert "or its node is not Ready" in rows(found)["version skew"]
+
+
+def test_a_binary_that_does_not_run_yet_is_named() -> None:
+    found = versions_of(result(ANSWER.replace(f"server {OLD} ready\nn", f"server {NEW} ready\nn")))
+    assert (found.installed, found.running) == (NEW, OLD)
+    assert f"{NEW} is installed on the server, but {OLD} runs: restart K3s there" in rows(found)["version skew"]
 
 
 @pytest.mark.parametrize(
