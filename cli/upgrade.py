@@ -271,8 +271,10 @@ def perform(target: Target, plan: Plan) -> tuple[list[str], int]:
         raise
     if result.word in ("upgraded", "unchanged"):
         text = f"{person} upgraded the server, {plan.server} to {plan.target}"
-    else:
+    elif result.known:
         text = f"{person} did not upgrade the server, {plan.server} to {plan.target}: {result.answer}"
+    else:
+        text = f"the end of the upgrade by {person}, {plan.server} to {plan.target}, is unknown: {result.answer}"
     try:
         if result.known and result.word not in ("broken", "busy"):
             _end_pause(target, pause)

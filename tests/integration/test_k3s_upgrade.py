@@ -139,10 +139,7 @@ def test_the_server_is_backed_up_upgraded_and_checked_while_scaling_is_paused(
     assert answer["seconds_without_api"] == 20
     assert answer["backup"] == [one["SnapshotId"] for one in snapshots(sim)] != []
     assert sim.cluster.server_version == NEW and pause_of(sim) is None
-    state = local(sim).services
-    now = state.clock.now()
-    (event,) = [one for one in state.records.events(now - 3600, now + 1) if one.kind == "upgrade"]
-    assert f"upgraded the server, {OLD} to {NEW}" in event.data["text"]
+    assert f" upgraded the server, {OLD} to {NEW}" in recorded(sim)
     sim.deployment.run_until(sim.deployment.clock.now() + 20 * MINUTE)
     assert NEW in versions(sim) and sim.cluster.kubelets.newer_joins == []
 
@@ -194,6 +191,7 @@ def test_a_release_that_does_not_become_healthy_leaves_the_old_one_and_the_worke
     assert f"{NEW} did not become healthy; {OLD} runs again, with the datastore as it was before" in text
     assert "the backup is snap-" in text
     assert sim.cluster.server_version == OLD and pause_of(sim) is None
+    assert f" did not upgrade the server, {OLD} to {NEW}: restored" in recorded(sim)
     sim.deployment.run_until(sim.deployment.clock.now() + 20 * MINUTE)
     assert versions(sim) == {OLD}
 
@@ -237,6 +235,15 @@ def test_an_upgrade_whose_end_is_unknown_leaves_scaling_paused(
     assert "the end of the upgrade is unknown: SSM status DeliveryTimedOut" in text and "the backup is snap-1" in text
     assert sim.cluster.server_version == OLD
     assert pause_of(sim).reason == f"K3s upgrade to {NEW}"
+    assert recorded(sim).startswith("the end of the upgrade by ")
+
+
+def recorded(sim: Simulation) -> str:
+    """What the history has about the upgrade."""
+    services = local(sim).services
+    now = services.clock.now()
+    (event,) = [one for one in services.records.events(now - 7200, now + 1) if one.kind == "upgrade"]
+    return str(event.data["text"])
 
 
 def test_a_command_whose_answer_is_lost_leaves_scaling_paused(

@@ -16,6 +16,7 @@ from tests.support.shipped_scripts import script
 from tests.support.stub_commands import Reply, Stubs
 
 OLD, NEW = "v1.35.5+k3s1", "v1.36.2+k3s1"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "upgrades.md"
 DB = "var/lib/rancher/k3s/server/db/state.db"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -309,3 +310,16 @@ def test_a_check_without_an_api_says_so(run: Run, stubs: Stubs) -> None:
     assert done.returncode == 69
     assert done.stdout.splitlines()[0] == f"server {OLD} not-ready"
     assert result(done) == "unreadable the API of the server does not list its nodes"
+
+
+def test_the_documented_commands_put_back_the_earlier_release(run: Run, stubs: Stubs, root: Path) -> None:
+    run()
+    (root / DB).write_text("changed")
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## When K3s does not come back")[2].partition("\n## ")[0]
+    commands = re.findall(r"^ {7}sudo (.*)$", section, re.M)
+    for command in commands:
+        words = [str(root / word[1:]) if word.startswith("/") else word for word in command.split()]
+        if words[0] == "mv":
+            subprocess.run(words, check=True)
+    assert installed(root) == binary(OLD) and (root / DB).read_text() == "before"
+    assert [commands[0], commands[-1]] == ["systemctl stop k3s", "systemctl start k3s"]
