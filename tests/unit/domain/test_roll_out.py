@@ -578,18 +578,31 @@ class TestTheServerComesFirst:
         assert restored.launch_version("2", self.NEWER) == ""
         with pytest.raises(LaunchConfigurationError, match=r"What you can do: node-fleet upgrade$"):
             version_to_launch(restored, "2", self.NEWER)
-        kept = decided(fleet(0, 2), Memory(roll_out=restored), launch_hold="version 2 waits").memory.roll_out
-        assert kept.good_version == ""
-        mixed = decided(fleet(2, 2), Memory(roll_out=restored), launch_hold="version 2 waits").memory.roll_out
-        assert mixed.good_version == "1", "its workers have proved themselves, and the server can have them"
+
+    @pytest.mark.parametrize(
+        ("fleet_now", "good"), [((), ""), (fleet(0, 2), ""), (fleet(2, 2), "1")], ids=["empty", "new", "old and new"]
+    )
+    def test_a_server_that_went_back_leaves_only_versions_good_whose_workers_run_and_are_not_newer(
+        self, fleet_now: tuple[Worker, ...], good: str
+    ) -> None:
+        before = Memory(roll_out=RollOut(good_version="2", server_version=self.NEWER))
+        seen = [replace(w, kubelet_version=self.NEWER) if w.template_version == "2" else w for w in fleet_now]
+        for hold in ("version 2 waits", ""):
+            after = decided(tuple(seen), before, server_version="v1.35.5+k3s1", launch_hold=hold).memory.roll_out
+            assert (after.good_version, after.server_version) == (good, "v1.35.5+k3s1")
+
+    @pytest.mark.parametrize("read", ["", "v1.36.2+k3s1", "v1.36.4+k3s1"])
+    def test_a_server_that_did_not_go_back_leaves_the_good_version(self, read: str) -> None:
+        before = Memory(roll_out=RollOut(good_version="2", server_version=self.NEWER))
+        assert decided((), before, server_version=read).memory.roll_out.good_version == "2"
 
     @pytest.mark.parametrize(("kubelet", "good"), [("v1.35.6+k3s1", ""), ("v1.35.5+k3s1", "1"), ("", "1")])
-    def test_a_version_whose_workers_are_newer_than_the_server_is_no_good_one(self, kubelet: str, good: str) -> None:
+    def test_a_version_whose_workers_are_newer_than_the_server_becomes_no_good_one(
+        self, kubelet: str, good: str
+    ) -> None:
         seen = workers(2, template_version="1", launched_at=START - 9000, kubelet_version=kubelet)
-        stopped = RollOut(stopped="x", stopped_version="2", server_version="v1.35.5+k3s1")
-        for known in ("", "1"):
-            memory = Memory(roll_out=replace(stopped, good_version=known))
-            assert decided(seen, memory).memory.roll_out.good_version == good
+        memory = Memory(roll_out=RollOut(stopped="x", stopped_version="2", server_version="v1.35.5+k3s1"))
+        assert decided(seen, memory).memory.roll_out.good_version == good
 
     def test_the_decision_says_what_the_launches_wait_for(self) -> None:
         (check,) = [c for c in decided(fleet(0, 3), launch_hold="version 2 waits").evidence if c.name == "k3s"]

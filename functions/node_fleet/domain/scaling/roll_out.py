@@ -222,7 +222,7 @@ def stopped_alert(roll_out: RollOut, configured: str) -> Alert:
 
 def _with_good_version(tick: Tick) -> RollOut:
     """The roll-out with the configured version as the good one, as soon as one of its workers has proved itself."""
-    roll_out, configured = _without_newer(tick, _of_this_template(tick)), tick.snapshot.template_version
+    roll_out, configured = _of_this_template(tick), tick.snapshot.template_version
     proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
     proven -= _newer_than_server(tick, roll_out)
     if not tick.live or not proven:
@@ -240,13 +240,6 @@ def _newer_than_server(tick: Tick, roll_out: RollOut) -> set[str]:
     return {w.template_version for w in tick.usable if is_newer(w.kubelet_version, roll_out.server_version)}
 
 
-def _without_newer(tick: Tick, roll_out: RollOut) -> RollOut:
-    """Without a good version that is newer than the server, as after the restoration of an earlier server."""
-    is_held = bool(tick.snapshot.launch_hold) and roll_out.good_version == tick.snapshot.template_version
-    is_known = tick.live and (is_held or roll_out.good_version in _newer_than_server(tick, roll_out))
-    return replace(roll_out, good_version="") if is_known else roll_out
-
-
 def _of_this_template(tick: Tick) -> RollOut:
     """The roll-out with the server's version, without those of a launch template that is not configured any more."""
     roll_out, template_id = with_server_version(tick.memory.roll_out, tick.snapshot), tick.snapshot.template_id
@@ -257,8 +250,13 @@ def _of_this_template(tick: Tick) -> RollOut:
 
 
 def with_server_version(roll_out: RollOut, snapshot: Snapshot) -> RollOut:
-    """The roll-out with the version of the server that was read now; the last known one when none was."""
-    return replace(roll_out, server_version=snapshot.server_version or roll_out.server_version)
+    """The roll-out with the version of the server that was read now; the last known one when none was.
+
+    A server that went back leaves no version good: the workers of the last one may be newer than it.
+    """
+    known, read = roll_out.server_version, snapshot.server_version
+    good_version = "" if is_newer(known, read) else roll_out.good_version
+    return replace(roll_out, server_version=read or known, good_version=good_version)
 
 
 def _has_proved_itself(tick: Tick, worker: Worker) -> bool:
