@@ -61,6 +61,12 @@ def test_every_pattern_is_anchored(document: str, parameter: str, pattern: str) 
     assert pattern.endswith("$")
 
 
+@pytest.mark.parametrize(("document", "parameter", "pattern"), patterns())
+def test_the_agent_can_read_every_pattern(document: str, parameter: str, pattern: str) -> None:
+    """The SSM agent checks each value with Go's regexp, which refuses a repetition of more than 1,000."""
+    assert all(int(number) <= 1000 for number in re.findall(r"[{,](\d+)(?=[,}])", pattern))
+
+
 @given(data=st.data())
 def test_what_fits_a_pattern_reaches_the_shell_unchanged(data: st.DataObject) -> None:
     _, _, pattern = data.draw(st.sampled_from(patterns()))

@@ -41,7 +41,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "ToRelease": re.compile(r"(v1[.][0-9]{1,3}[.][0-9]{1,3}(-rc[0-9]{1,3})?[+]k3s[0-9]{1,3})?"),
     "Checksum": re.compile(r"([0-9a-f]{64})?"),
     "ExecutionTimeoutSeconds": re.compile(r"[0-9]{1,4}"),
-    "Report": re.compile(r"[A-Za-z0-9_-]{1,12000}"),
+    "Report": re.compile(r"[A-Za-z0-9_-]+"),
 }
 """The same patterns as in cluster/commands/parameters.json: SSM, this module and the scripts each check them."""
 
