@@ -109,7 +109,11 @@ def _publish_alerts(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> 
 
 
 def _read_metrics(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> None:
-    """The metrics of node-fleet for Prometheus: four attributes of the item of this cluster, and no others."""
+    """The metrics of node-fleet for Prometheus: four attributes of the item of this cluster, and no others.
+
+    AWS describes dynamodb:Select as a key of Query and Scan, and its policies for GetItem require the value only where
+    the key is present. A request that names no attributes is refused by the Null condition.
+    """
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["dynamodb:GetItem"],
@@ -120,6 +124,7 @@ def _read_metrics(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> No
                     "dynamodb:Attributes": ["cluster_id", *EXPORTED_ATTRIBUTES],
                 },
                 "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+                "Null": {"dynamodb:Attributes": "false"},
             },
         )
     )

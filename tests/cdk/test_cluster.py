@@ -235,6 +235,8 @@ def test_the_server_may_read_of_the_state_item_only_what_its_metrics_show(app: A
     assert statement["Action"] == "dynamodb:GetItem"
     assert "table/k3s-autoscaler-state" in json.dumps(statement["Resource"])
     assert statement["Condition"]["StringEqualsIfExists"] == {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"}
+    assert statement["Condition"]["Null"] == {"dynamodb:Attributes": "false"}
+    assert set(statement["Condition"]) == {"StringEqualsIfExists", "Null", "ForAllValues:StringEquals"}
     limits = statement["Condition"]["ForAllValues:StringEquals"]
     assert limits["dynamodb:LeadingKeys"] == [NEW]
     assert limits["dynamodb:Attributes"] == ["cluster_id", *load_server("state_metrics").ATTRIBUTES.split(", ")]
