@@ -128,22 +128,23 @@ PYTHON
 }
 
 # report REASON Normal|Warning MESSAGE [BLOCKERS]: an Event on the node, and one on each pod that BLOCKERS names. The drain
-# does not depend on it.
+# does not depend on it. Before a deadline no pod keeps the node, and little time is left: only the node has an Event.
 report() {
-  NODE_FLEET_NOW="$(date +%s)" python3 - "$NODE_NAME" "$@" <<'PYTHON' >&2 || echo "the Event $1 of node $NODE_NAME could not be written" >&2
+  NODE_FLEET_NOW="$(date +%s)" DRAIN_MODE="$DRAIN_MODE" python3 - "$NODE_NAME" "$@" <<'PYTHON' >&2 || echo "the Event $1 of node $NODE_NAME could not be written" >&2
 # insert: events.py
 # insert: ../../functions/node_fleet/domain/scale_down/blocker_reasons.py
 import sys
 
 
 def blockers_in(words):
-    """(pod, why it blocks) of "blocked POD:LETTER[=BUDGET],... MORE"."""
+    """(pod, why it blocks) of "blocked POD:LETTER[=DETAIL],... MORE"; without a pod when the node or a claim blocks."""
     found = []
     for entry in words[1].split(",") if words[:1] == ["blocked"] else ():
         name, _, code = entry.rpartition(":")
         letter, _, budget = code.partition("=")
         why = REASONS.get(letter, "cannot be judged") + (f" ({budget})" if letter in "ptq" and budget else "")
-        found.append((name, why) if name != "node" else ("", f"the node is annotated {code}"))
+        alone = f"the node is annotated {code}" if name == "node" else f"claim {name} {why}" if letter == "b" else ""
+        found.append(("", alone) if alone else (name, why))
     return found
 
 
@@ -153,7 +154,7 @@ def main(node, reason, kind, message, blockers=""):
     more = int(blockers.split()[-1]) if found else 0
     named += f", and {more} more" if more else ""
     done = record_event(("Node", "", node), reason, f"{message}: {named}" if named else message, kind == "Warning")
-    for pod, why in found:
+    for pod, why in found if os.environ["DRAIN_MODE"] != "deadline" else ():
         namespace, _, name = pod.partition("/")
         if name:
             text = f"it keeps worker {node} from being removed: it {why}"

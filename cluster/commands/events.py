@@ -14,17 +14,17 @@ OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def api(verb, path, body=None):
-    """The object that the API server answers, None when it refuses or cannot be reached."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        words = ["kubectl", "--request-timeout=3s", verb, "--raw", path]
-        if body is not None:
-            json.dump(body, file)
-            file.flush()
-            words += ["-f", file.name]
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    """The object that the API server answers, None when it refuses or cannot be reached, or the disk is full."""
     try:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            words = ["kubectl", "--request-timeout=3s", verb, "--raw", path]
+            if body is not None:
+                json.dump(body, file)
+                file.flush()
+                words += ["-f", file.name]
+            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
-    except ValueError:
+    except (OSError, ValueError):
         return None
 
 

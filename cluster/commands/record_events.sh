@@ -46,10 +46,10 @@ def write_status(at, text):
     before = api("get", f"{CONFIG_MAPS}/{STATUS}")
     found = before or {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": STATUS, "namespace": "kube-system"}}
     marks = found["metadata"].get("annotations") or {}
-    if str(marks.get(REPORTED_AT) or "").isdigit() and int(marks[REPORTED_AT]) > at:
+    if re.fullmatch("[0-9]{1,18}", marks.get(REPORTED_AT) or "") and int(marks[REPORTED_AT]) > at:
         return True
     found["metadata"]["annotations"] = {**marks, REPORTED_AT: str(at), UPDATED: iso(at)}
-    found["data"] = {"status": text}
+    found["data"] = {**(found.get("data") or {}), "status": text}
     if before:
         return api("replace", f"{CONFIG_MAPS}/{STATUS}", found) is not None
     return api("create", CONFIG_MAPS, found) is not None

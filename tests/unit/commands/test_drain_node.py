@@ -129,6 +129,10 @@ def test_a_claim_whose_volume_only_this_worker_has_refuses_the_drain(site: Site,
     result = site.drain(DRAIN_MODE=mode)
     assert (result.exit_code, drains(site)) == (68, [])
     assert "blocked shop/data:b=pv-data" in result.stdout
+    (message,) = [
+        event["message"] for event in site.world.objects("events", "default") if "operation" in event["message"]
+    ]
+    assert message.endswith(": claim shop/data is bound to a volume that no other node can attach")
 
 
 def test_a_drain_before_a_deadline_names_the_volumes_that_end_with_the_worker_and_their_pods(site: Site) -> None:
@@ -244,6 +248,17 @@ def test_before_a_deadline_nothing_refuses_and_budgets_give_way_at_last(site: Si
     assert (result.exit_code, site.look().pods_left) == (0, 0)
     assert site.clock.now() - now <= 105
     assert all("--force" in words for words in drains(site))
+
+
+def test_a_drain_that_fails_before_a_deadline_blames_no_pod_for_keeping_the_worker(site: Site) -> None:
+    slow = ApplicationSpec(name="db", kind="StatefulSet", replicas=2, grace_seconds=900, shutdown_seconds=800)
+    settle(site, slow)
+    now = int(site.clock.now())
+    result = site.drain(DRAIN_MODE="deadline", NOT_AFTER=str(now + 105), DRAIN_TIMEOUT_SECONDS="105")
+    assert result.stdout.splitlines()[-1].startswith("result: drain-failed blocked shop/db-")
+    failed = [e for e in site.world.objects("events", "default") if e["reason"] == "DrainFailed"]
+    assert "shop/db-" in failed[0]["message"]
+    assert [e for e in site.world.objects("events", "shop") if e["reason"] == "DrainFailed"] == []
 
 
 @pytest.mark.parametrize("after", [0, 20, None])

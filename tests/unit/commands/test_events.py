@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from node_fleet.domain.notify.cluster_report import ClusterEvent
+from node_fleet.domain.notify.cluster_report import ClusterEvent, ClusterReport
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.verbs import ApiVerbs
 from tests.support.clusters import VirtualCluster
@@ -25,6 +25,12 @@ from tests.support.event_stories import (
     uncordon,
 )
 from tests.support.shipped_scripts import script
+
+FULL_DISK = """def full_disk(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def iso("""
 
 
 @pytest.fixture
@@ -83,6 +89,23 @@ def test_refused_events_change_no_result(cluster: VirtualCluster, monkeypatch: p
     assert forget(cluster).stdout.splitlines()[-1] == f"result: forgotten {WORKER}"
     assert record(cluster, ClusterEvent(name=WORKER, reason="ScaleUp", message="x")).exit_code == 69
     assert (shown(cluster), status(cluster)) == ([], "")
+
+
+def test_the_status_leaves_what_another_user_put_into_the_config_map(cluster: VirtualCluster) -> None:
+    marks = {"node-fleet.io/reported-at": "\u00b2"}
+    metadata = {"name": "node-fleet-status", "namespace": "kube-system", "annotations": marks}
+    cluster.create("configmaps", {"metadata": metadata, "data": {"mine": "kept", "status": "old"}})
+    assert record(cluster, at=200, status="what: x\n").exit_code == 0
+    found = cluster.find("configmaps", "kube-system", "node-fleet-status")
+    assert found and found["data"] == {"mine": "kept", "status": "what: x\n"}
+
+
+def test_a_full_disk_is_an_incomplete_report_and_no_error(cluster: VirtualCluster) -> None:
+    text = script("record_events").replace("tempfile.NamedTemporaryFile(", "full_disk(").replace("def iso(", FULL_DISK)
+    packed = ClusterReport(at=1, status="what: x\n").packed
+    done = cluster.script(text, {"REPORT": packed})
+    assert (done.exit_code, done.stdout) == (69, "result: incomplete the API server refused a part\n")
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("report", ["", "e", "eJw", "AAAA", "x y", "../.."])
