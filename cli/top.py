@@ -16,6 +16,7 @@ import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic  # the real one: with --local the simulator replaces the clocks in the module time
 from typing import Annotated
 
 import typer
@@ -43,6 +44,8 @@ except ImportError:  # Windows has no such terminal: the picture is printed once
 WIDE = 110
 """From this width on, each worker's whole zone and price are shown."""
 LEAST_WORKERS = 3
+LEAST_FACT_WIDTH = 10
+"""In a narrower terminal facts are wrapped by the terminal."""
 FACT_LINES = 2
 """A longer fact is cut: explain shows all of it."""
 OTHER_LINES = 4
@@ -56,6 +59,8 @@ PHASES: dict[Phase, str] = {"usable": "ready", "not_ready": "NotReady", "unjoine
 """Words for phases of a worker; every other phase is its own word."""
 COLOURS = {"ready": "green", "NotReady": "red", "did not join": "red", "joining": "blue", "unknown": "red"}
 KEYS = "space pauses, e explains the last run, r opens its page, q leaves"
+LEAVING = ("q", "e")
+"""Keys that leave the screen, for good or for the explanation."""
 SPEED = 60
 
 
@@ -99,7 +104,7 @@ def top(
         if once or termios is None or not (out.is_terminal and sys.stdin.isatty()):
             out.print(picture(found, out.width, out.height))
             return
-        _Watch(target, out, 1 if local else every, speed).run()
+        _Watch(target, out, 1 if local else every, speed).run(found)
 
 
 class _Watch:
@@ -113,22 +118,22 @@ class _Watch:
         self._paused = False
         self._note = KEYS
 
-    def run(self) -> None:
-        """Until q or Ctrl-C."""
-        found = read_status(self._target)
+    def run(self, found: ClusterStatus) -> None:
+        """Until q or Ctrl-C. A key does not make the next reading earlier, however often it is pressed."""
         with _keys() as pressed:
             while True:
                 with Live(console=self._out, screen=True, auto_refresh=False) as live:
-                    key = ""
-                    while key not in ("q", "e"):
+                    key, due = "", monotonic() + self._wait
+                    while key not in LEAVING:
                         live.update(self._picture(found), refresh=True)
-                        key = pressed(self._wait)
+                        key = pressed(max(0.0, due - monotonic()))
                         self._obey(key)
-                        if not self._paused:
-                            found = self._read(found)
+                        if key not in LEAVING and monotonic() >= due:
+                            found = found if self._paused else self._read(found)
+                            due = monotonic() + self._wait
                 if key == "q":
                     return
-                self._explain(pressed)
+                self._explain(found, pressed)
 
     def _picture(self, found: ClusterStatus) -> RenderableType:
         text = f"paused; {self._note}" if self._paused else self._note
@@ -142,7 +147,7 @@ class _Watch:
             else:
                 self._note = KEYS
             return read_status(self._target)
-        except NodeFleetError as error:
+        except _failures() as error:
             self._note = f"not read since {clock(before.now)} UTC: {error}; the next try is in {self._wait:.0f} s"
             return before
 
@@ -154,32 +159,41 @@ class _Watch:
                 execution = last_execution(self._target)
                 path = Path(f"{short(execution.name)}.html").resolve()
                 write_page(execution, path)
-            except CommandError as error:
-                self._note = error.text
+            except _failures() as error:
+                self._note = str(error)
                 return
             opened = webbrowser.open(path.as_uri())
             self._note = f"{path.name} is written{' and opened' if opened else ''}; {KEYS}"
 
-    def _explain(self, pressed: Callable[[float | None], str]) -> None:
-        """The explanation of the last run, until a key is pressed."""
-        with self._out.screen(hide_cursor=True):
-            try:
-                show(explain_past(self._target, last_execution(self._target).name))
-            except CommandError as error:
-                self._out.print(escape(error.text))
-            self._out.print("any key goes back", style="dim")
-            pressed(None)
+    def _explain(self, found: ClusterStatus, pressed: Callable[[float | None], str]) -> None:
+        """The explanation of the run that the screen shows, until a key is pressed. A long one can be scrolled."""
+        try:
+            if found.last is None:
+                raise CommandError("no run has recorded a decision within two hours")
+            show(explain_past(self._target, found.last.key))
+        except _failures() as error:
+            self._out.print(escape(str(error)))
+        self._out.print("any key goes back", style="dim")
+        pressed(None)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a reading may raise: errors of commands and adapters, and those of AWS that no adapter translates."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return CommandError, NodeFleetError, BotoCoreError, ClientError
 
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float | None], str]]:
-    """A function that waits so many seconds for a key (None: for ever) and returns it, or nothing."""
+    """A function that waits so many seconds for a key (None: for ever) and returns it, or nothing; q when the terminal
+    has ended."""
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)
 
     def pressed(seconds: float | None) -> str:
         ready, _, _ = select.select([number], [], [], seconds)
-        return os.read(number, 64).decode(errors="replace")[:1] if ready else ""
+        return (os.read(number, 64).decode(errors="replace")[:1] or "q") if ready else ""
 
     tty.setcbreak(number)
     try:
@@ -198,7 +212,8 @@ def picture(found: ClusterStatus, width: int, height: int) -> RenderableType:
     facts.add_column(overflow="fold")
     lines = 0
     for name, text in rows:
-        shown = textwrap.wrap(text, width - names - 2, max_lines=FACT_LINES, placeholder=" …")
+        columns = max(LEAST_FACT_WIDTH, width - names - 2)
+        shown = textwrap.wrap(text, columns, max_lines=FACT_LINES, placeholder=" …")
         lines += len(shown)
         facts.add_row(name, escape("\n".join(shown)))
     title = Text.assemble((found.place.partition(", after")[0], "bold"), f"  {clock(found.now)} UTC")

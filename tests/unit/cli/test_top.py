@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import pty
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from rich.console import Console
 
+from cli import top
+from cli.output import CommandError
 from cli.status import ClusterStatus
 from cli.top import WIDE, picture, states_of, worker_rows
 from node_fleet.adapters.records import Event
@@ -175,3 +182,77 @@ def test_the_screen_fits_the_terminal_and_says_how_many_workers_it_leaves_out(
     assert any("no worker runs" in line for line in shown) == (workers == 0)
     left = f"and {workers - listed} more workers" if listed < workers else None
     assert (left in shown) if left else not any("more worker" in line for line in shown)
+
+
+@pytest.mark.parametrize("width", [1, 15, 24, 40])
+def test_a_narrow_terminal_is_no_error(width: int) -> None:
+    assert screen(status_of(seen(pending=(pending(3, "shop/web-1", 95),))), width=width, height=3)
+
+
+class Watched:
+    """A watch whose keys are scripted and whose readings are counted. problem: what a reading or a page raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: str, problem: Exception | None = None) -> None:
+        self.reads = 0
+        self.problem = problem
+        self.left = list(keys)
+        self.out = Console(width=300, height=30, file=io.StringIO(), color_system=None, force_terminal=True)
+        monkeypatch.setattr(top, "_keys", self.keys)
+        monkeypatch.setattr(top, "read_status", lambda _: self.read())
+        monkeypatch.setattr(top, "last_execution", lambda _: self.read())
+
+    @contextlib.contextmanager
+    def keys(self) -> Iterator[Callable[[float | None], str]]:
+        yield lambda _: self.left.pop(0)
+
+    def read(self) -> ClusterStatus:
+        self.reads += 1
+        if self.problem:
+            raise self.problem
+        return status_of()
+
+    def advance(self, seconds: float) -> bool:
+        return True
+
+    def run(self, wait: float, found: ClusterStatus | None = None) -> str:
+        top._Watch(self, self.out, wait, 1).run(found or status_of())  # type: ignore[arg-type]
+        return str(self.out.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_keys_do_not_make_it_read_more_often_and_q_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Watched(monkeypatch, *["\x1b"] * 50, "q")
+    held.run(3600)
+    assert held.reads == 0
+    due = Watched(monkeypatch, "", "x", "q")
+    due.run(0)
+    assert due.reads == 2
+
+
+UNREACHABLE = EndpointConnectionError(endpoint_url="https://states.example")
+
+
+@pytest.mark.parametrize("problem", [UNREACHABLE, CommandError("no execution within two hours")])
+@pytest.mark.parametrize("key", ["", "r"])
+def test_a_reading_that_fails_is_a_note_and_the_screen_stays(
+    monkeypatch: pytest.MonkeyPatch, key: str, problem: Exception
+) -> None:
+    watched = Watched(monkeypatch, key, "q", problem=problem)
+    assert str(problem) in watched.run(0 if key == "" else 3600)
+    assert watched.left == []
+
+
+def test_without_a_recorded_run_the_explanation_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, "e", "x", "q")
+    assert "no run has recorded a decision within two hours" in watched.run(3600, replace(status_of(), last=None))
+    assert watched.reads == 0
+
+
+def test_a_terminal_that_has_ended_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setattr(os, "read", lambda *_: b"")
+        with top._keys() as pressed:
+            os.write(ours, b"x")
+            assert pressed(5) == "q"
+    os.close(ours)
