@@ -1,6 +1,6 @@
 """The flags of Cluster Autoscaler as settings of node-fleet, with a sentence about each difference.
 
-The flags and their defaults are those that the FAQ of Cluster Autoscaler lists. It reads texts and calls nothing.
+The flags and their defaults are those of its command line. It reads texts and calls nothing.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from cli.proposal import Line, Proposal
-from node_fleet.settings import Settings
+from cli.proposal import Line, Proposal, with_longer_operations, within
 
 Rule = Callable[[str], Line]
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_SWITCH = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_NEGATIVE = re.compile(r"-\d.*")
 PROGRAM = "cluster-autoscaler"
-OPERATION_MARGIN_SECONDS = 300
 
 
 class FlagError(ValueError):
@@ -28,7 +29,9 @@ class FlagError(ValueError):
 
 
 def seconds(text: str) -> int:
-    """A duration of Go such as 10m0s or 1h30m, in whole seconds, rounded up."""
+    """A duration of Go such as 10m0s, 1h30m or 0, in whole seconds, rounded up."""
+    if text == "0":
+        return 0
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise FlagError("expected a duration such as 10m or 1h30m")
@@ -46,18 +49,17 @@ def number(text: str, low: float = 0, high: float = 1e9) -> float:
 
 
 def switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
+    found = _SWITCH.get(text.lower())
+    if found is None:
         raise FlagError("expected true or false")
-    return text.lower() == "true"
+    return found
 
 
 def _within(name: str, low: int, high: int, difference: str) -> Rule:
     """A duration as a setting in seconds, moved into the range of the setting."""
 
     def rule(text: str) -> Line:
-        wanted = seconds(text)
-        value = min(max(wanted, low), high)
-        moved = f"node-fleet allows {low} to {high} s; " if value != wanted else ""
+        value, moved = within(seconds(text), low, high, " s")
         return Line(source="", settings={name: value}, difference=moved + difference)
 
     return rule
@@ -76,14 +78,15 @@ def _scan_interval(text: str) -> Line:
     if wanted <= 120:
         why = "node-fleet runs every 120 s, and within seconds when Alertmanager reports unschedulable pods"
         return Line(source="", difference=why)
-    minutes = min(math.ceil(wanted / 60), 60)
-    return Line(source="", settings={"interval_seconds": minutes * 60}, difference="node-fleet runs in whole minutes")
+    value, moved = within(60 * math.ceil(wanted / 60), 60, 3600, " s")
+    return Line(source="", settings={"interval_seconds": value}, difference=f"{moved}node-fleet runs in whole minutes")
 
 
 def _utilization(text: str) -> Line:
     percent = round(100 * number(text, 0, 1))
     both = {"cpu_down_percent": min(percent, 60), "memory_down_percent": min(percent, 65)}
-    why = (
+    moved = "they stay below the thresholds that add workers; " if percent > 60 else ""
+    why = moved + (
         "Cluster Autoscaler compares the requests on one node; the strategy thresholds compares the measured load of "
         "the fleet. Use strategy=adaptive to size by requests"
     )
@@ -99,8 +102,9 @@ def _scale_down_enabled(text: str) -> Line:
 
 def _parallel(text: str) -> Line:
     count = int(number(text, 1, 10_000))
+    value, moved = within(count, 1, 10)
     why = "only workers whose pods fit elsewhere together are removed in one run, one after the other"
-    return Line(source="", settings={"max_targets": min(count, 10)}, difference=why)
+    return Line(source="", settings={"max_targets": value}, difference=moved + why)
 
 
 def _unready(text: str) -> Line:
@@ -133,11 +137,19 @@ def _max_nodes(text: str) -> Line:
     total = int(number(text, 0, 1_000_000))
     if total == 0:
         return Line(source="", difference="no limit; max_workers limits the workers")
+    value, moved = within(total - 1, 1, 1000)
     why = "it counts the server too, so max_workers is one less; check it when you have several servers"
-    return Line(source="", settings={"max_workers": max(1, min(total - 1, 1000))}, difference=why)
+    return Line(source="", settings={"max_workers": value}, difference=moved + why)
 
 
-BY_DESIGN = "it has no equivalent: it concerns the process of Cluster Autoscaler"
+def _at_most(line: Line, most: int | None) -> Line:
+    """The line without a max_workers above the sizes of the groups: the lower of the two limits holds."""
+    if most is None or line.settings.get("max_workers", 0) <= most:
+        return line
+    return replace(line, settings={}, difference=f"the groups together allow {most}, which is fewer")
+
+
+BY_DESIGN = "it has no equivalent in node-fleet"
 RULES: dict[str, Rule] = {
     "cloud-provider": _cloud_provider,
     "scan-interval": _scan_interval,
@@ -197,6 +209,11 @@ RULES: dict[str, Rule] = {
     "cordon-node-before-terminating": _without("node-fleet always cordons first", switch),
     "daemonset-eviction-for-empty-nodes": _without("pods of DaemonSets are not evicted", switch),
     "daemonset-eviction-for-occupied-nodes": _without("pods of DaemonSets are not evicted", switch),
+    "enforce-node-group-min-size": _without("node-fleet always keeps min_workers", switch),
+    "max-drain-parallelism": _without("node-fleet drains one worker after the other", number),
+    "scale-down-unready-enabled": _without(
+        "node-fleet replaces a worker that is not ready for not_ready_replace_seconds", switch
+    ),
     "node-autoprovisioning-enabled": _without("instance_types or instance_requirements name the types", switch),
 }
 NO_EQUIVALENT = (
@@ -208,6 +225,24 @@ NO_EQUIVALENT = (
     *("max-inactivity", "namespace", "node-delete-delay-after-taint", "profiling", "record-duplicated-events"),
     *("regional", "scale-down-candidates-pool-min-count", "scale-down-candidates-pool-ratio"),
     *("scale-down-non-empty-candidates-count", "stderrthreshold", "user-agent", "v", "vmodule"),
+    *("async-node-groups", "blocking-system-pod-distruption-timeout", "bypassed-scheduler-names"),
+    *("capacity-buffer-controller-enabled", "capacity-buffer-pod-injection-enabled", "check-capacity-batch-processing"),
+    *("check-capacity-processor-instance", "check-capacity-provisioning-request-batch-timebox"),
+    *("check-capacity-provisioning-request-max-batch-size", "cluster-snapshot-parallelism", "drain-priority-config"),
+    *("dynamic-node-delete-delay-after-taint-enabled", "enable-csi-node-aware-scheduling"),
+    *("enable-dynamic-resource-allocation", "enable-proactive-scaleup", "enable-provisioning-requests"),
+    *("force-delete-failed-nodes", "force-delete-unregistered-nodes", "force-ds", "frequent-loops-enabled"),
+    *("grpc-expander-cert", "grpc-expander-url", "ignore-taint", "kube-api-content-type", "kube-client-burst"),
+    *("kube-client-qps", "log-flush-frequency", "logging-format", "max-allocatable-difference-ratio"),
+    *("max-binpacking-time", "max-bulk-soft-taint-count", "max-bulk-soft-taint-time", "max-free-difference-ratio"),
+    *("max-nodegroup-binpacking-duration", "max-nodes-per-scaleup", "max-pod-eviction-time"),
+    *("memory-difference-ratio", "node-deletion-batcher-interval", "node-deletion-candidate-ttl"),
+    *("node-deletion-delay-timeout", "node-group-backoff-reset-timeout", "node-info-cache-expire-time"),
+    *("parallel-scale-up", "pod-injection-limit", "predicate-parallelism"),
+    *("provisioning-request-initial-backoff-time", "provisioning-request-max-backoff-cache-size"),
+    *("provisioning-request-max-backoff-time", "scale-down-delay-type-local", "scale-down-gpu-utilization-threshold"),
+    *("scale-down-simulation-timeout", "scale-from-unschedulable", "scale-up-from-zero", "scheduler-config-file"),
+    *("startup-taint", "status-taint"),
 )
 DEFAULTS = {
     "scale-down-utilization-threshold": "0.5",
@@ -222,7 +257,7 @@ def flags_in(words: Iterable[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     pending = ""
     for word in words:
-        if word.startswith("-"):
+        if word.startswith("-") and not _NEGATIVE.fullmatch(word):
             if pending:
                 found.append((pending, "true"))
             name, equals, value = word.lstrip("-").partition("=")
@@ -239,55 +274,51 @@ def words_of_manifest(text: str) -> list[str]:
     """The command and arguments of the container of Cluster Autoscaler in YAML. Raises FlagError without one."""
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FlagError(f"it is not YAML: {' '.join(str(error).split())}") from None
-    for container in _containers(documents):
-        words = [str(w) for key in ("command", "args") for w in container.get(key) or ()]
+    for container in _containers(documents, set()):
+        parts = [container.get(key) or [] for key in ("command", "args")]
+        words = [str(word) for part in parts if isinstance(part, list) for word in part]
         if PROGRAM in str(container.get("image", "")) or PROGRAM in str(container.get("name", "")) + " ".join(
             words[:1]
         ):
+            if not all(isinstance(part, list) for part in parts):
+                raise FlagError("command and args of the container must be lists")
             return words
     raise FlagError(f"it has no container of {PROGRAM}: expected its Deployment, or the flags themselves")
 
 
-def _containers(value: Any) -> Iterable[Mapping[str, Any]]:
-    """Every container in the documents, however deep."""
+def _containers(value: Any, seen: set[int]) -> Iterable[Mapping[str, Any]]:
+    """Every container in the documents, however deep. seen: the parts that are read, so that each alias counts once."""
+    if id(value) in seen:
+        return
+    if isinstance(value, dict | list):
+        seen.add(id(value))
     if isinstance(value, dict):
         for key, inner in value.items():
             if key == "containers" and isinstance(inner, list):
                 yield from (one for one in inner if isinstance(one, dict))
             else:
-                yield from _containers(inner)
+                yield from _containers(inner, seen)
     elif isinstance(value, list):
         for inner in value:
-            yield from _containers(inner)
+            yield from _containers(inner, seen)
 
 
 def propose(words: Sequence[str]) -> Proposal:
     """The settings for these flags, and every flag that cannot be read."""
     flags, problems = flags_in(words), list[str]()
     lines = [*_groups([value for name, value in flags if name == "nodes"], problems)]
+    most = lines[0].settings["max_workers"] if lines else None
     for name, value in flags:
         if name != "nodes":
-            lines += _line(name, value, problems)
+            lines += [_at_most(line, most) for line in _line(name, value, problems)]
     given = {name for name, _ in flags}
     for name, value in DEFAULTS.items():
         if name not in given:
             (line,) = _line(name, value, problems)
             lines.append(Line(source=f"{line.source} (default)", difference=line.difference, settings=line.settings))
-    lines += _longer_operations(lines)
-    return Proposal(lines=tuple(lines), problems=tuple(problems))
-
-
-def _longer_operations(lines: Sequence[Line]) -> list[Line]:
-    """An operation may not be closed before its join or drain has ended."""
-    given = {name: value for line in lines for name, value in line.settings.items()}
-    longest = max(given.get("join_limit_seconds", 0), given.get("drain_timeout_seconds", 0))
-    if longest + OPERATION_MARGIN_SECONDS <= Settings().operation_limit_seconds:
-        return []
-    settings = {"operation_limit_seconds": min(longest + OPERATION_MARGIN_SECONDS, 7200)}
-    why = "a scale-up or scale-down is closed at this age, which must be above the limits of join and drain"
-    return [Line(source="(follows)", settings=settings, difference=why)]
+    return Proposal(lines=with_longer_operations(lines), problems=tuple(problems))
 
 
 def _line(name: str, value: str, problems: list[str]) -> list[Line]:
@@ -315,7 +346,7 @@ def _groups(values: Sequence[str], problems: list[str]) -> Iterable[Line]:
     sizes = []
     for value in values:
         parts = value.split(":", 2)
-        if len(parts) != 3 or not parts[0].isdigit() or not parts[1].isdigit() or int(parts[0]) > int(parts[1]):
+        if len(parts) != 3 or not parts[0].isdecimal() or not parts[1].isdecimal() or int(parts[0]) > int(parts[1]):
             problems.append(f"--nodes={value}: expected MIN:MAX:NAME, such as 1:10:workers")
         else:
             sizes.append((int(parts[0]), int(parts[1])))

@@ -39,8 +39,9 @@ def cluster_autoscaler(
     as_json: JsonOption = False,
 ) -> None:
     """Propose settings for the flags of Cluster Autoscaler, with a line on each difference."""
+    has_flags = source[0].startswith("-") and source != ["-"]
     try:
-        words = source if source[0].startswith("--") else autoscaler_flags.words_of_manifest(_text_of(source))
+        words = source if has_flags else autoscaler_flags.words_of_manifest(_text_of(source))
     except autoscaler_flags.FlagError as error:
         raise WrongUseError(
             f"{source[0]} cannot be read: {error}", hint="give a manifest, or the flags after --"
@@ -122,9 +123,9 @@ def _shown(settings: Any) -> str:
 def _text_of(source: list[str]) -> str:
     if len(source) > 1:
         raise WrongUseError("several manifests are given", hint="give one file, or the flags after --")
-    if source[0] == "-":
-        return sys.stdin.read()
     try:
+        if source[0] == "-":
+            return sys.stdin.read()
         return Path(source[0]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         text = f"{source[0]} cannot be read: {getattr(error, 'strerror', '') or 'it is not UTF-8 text'}"

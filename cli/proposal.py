@@ -5,12 +5,15 @@ Values only: autoscaler_flags.py and scaling_group.py fill it, import_settings.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.settings import Settings
+
+OPERATION_MARGIN_SECONDS = 300
+LONGEST_OPERATION_SECONDS = 7200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +45,21 @@ class Proposal:
         except InvalidSettingsError as error:
             return tuple(error.problems)
         return ()
+
+
+def with_longer_operations(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The lines, and one more when an operation would be closed before its join or drain has ended."""
+    kept = tuple(lines)
+    given = {name: value for line in kept for name, value in line.settings.items()}
+    longest = max(given.get("join_limit_seconds", 0), given.get("drain_timeout_seconds", 0))
+    if longest + OPERATION_MARGIN_SECONDS <= Settings().operation_limit_seconds:
+        return kept
+    settings = {"operation_limit_seconds": min(longest + OPERATION_MARGIN_SECONDS, LONGEST_OPERATION_SECONDS)}
+    why = "a scale-up or scale-down is closed at this age, which must be above the limits of join and drain"
+    return (*kept, Line(source="(follows)", settings=settings, difference=why))
+
+
+def within(wanted: float, low: int, high: int, unit: str = "") -> tuple[Any, str]:
+    """The value moved into the range of a setting, and the words that say so; no words when it was in the range."""
+    value = min(max(wanted, low), high)
+    return value, f"node-fleet allows {low} to {high}{unit}; " if value != wanted else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cli.proposal import Line, Proposal
+from cli.proposal import Line, Proposal, with_longer_operations, within
 
 OLDEST = frozenset({"OldestInstance", "OldestLaunchTemplate", "OldestLaunchConfiguration"})
 LEAST_CPU_PERCENT = 20.0
@@ -23,7 +23,7 @@ def propose(group: Group, policies: Iterable[Group], *, template: Group, zones: 
     for policy in policies:
         lines.append(_policy(policy))
     attach = _attachment(group, zones, problems)
-    return Proposal(lines=tuple(lines), problems=tuple(problems), attach=attach)
+    return Proposal(lines=with_longer_operations(lines), problems=tuple(problems), attach=attach)
 
 
 def _size(group: Group) -> Iterable[Line]:
@@ -88,8 +88,8 @@ def _behaviour(group: Group) -> Iterable[Line]:
         why = "unschedulable pods end it early (pending_bypasses_cooldown)"
         yield Line(source=f"cooldown {cooldown} s", settings={"cooldown_up_seconds": cooldown}, difference=why)
     if grace := group.get("HealthCheckGracePeriod"):
-        value = min(max(grace, 60), 3600)
-        why = "an instance that is no usable worker by then is terminated"
+        value, moved = within(grace, 60, 3600, " s")
+        why = f"{moved}an instance that is no usable worker by then is terminated"
         yield Line(source=f"grace period {grace} s", settings={"join_limit_seconds": value}, difference=why)
     if lifetime := group.get("MaxInstanceLifetime"):
         why = "launch first, one worker after the other, with a drain"
@@ -111,6 +111,8 @@ def _policy(policy: Group) -> Line:
     target = policy.get("TargetTrackingConfiguration") or {}
     metric = (target.get("PredefinedMetricSpecification") or {}).get("PredefinedMetricType", "")
     source = f"scaling policy {policy['PolicyName']} ({policy['PolicyType']})"
+    if policy.get("Enabled") is False:
+        return Line(source=source, difference="it is disabled, so it becomes no setting")
     if metric == "ASGAverageCPUUtilization":
         value = min(max(float(target["TargetValue"]), LEAST_CPU_PERCENT), 100.0)
         why = "node-fleet adds workers above it and removes them below cpu_down_percent; it does not hold the value"

@@ -54,7 +54,8 @@ def settings_of(*words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("10m0s", 600), ("1h30m", 5400), ("90s", 90), ("1500ms", 2), ("0s", 0), ("2.5m", 150)]
+    ("text", "expected"),
+    [("10m0s", 600), ("1h30m", 5400), ("90s", 90), ("1500ms", 2), ("0s", 0), ("0", 0), ("2.5m", 150)],
 )
 def test_durations_are_those_of_go(text: str, expected: int) -> None:
     assert seconds(text) == expected
@@ -85,6 +86,37 @@ def test_flags_have_a_value_after_an_equals_sign_or_a_blank_and_are_true_without
     ]
     assert flags_in(words) == expected
     assert flags_in(["--regional"]) == [("regional", "true")]
+    cutoff = "expendable-pods-priority-cutoff"
+    assert flags_in([f"--{cutoff}", "-10", "-v"]) == [(cutoff, "-10"), ("v", "true")]
+
+
+def test_the_lower_of_the_limits_of_groups_and_total_holds() -> None:
+    groups = ("--nodes=1:4:a", "--nodes=1:6:b")
+    assert settings_of(*groups, "--max-nodes-total=100")["max_workers"] == 10
+    assert settings_of("--max-nodes-total=100", *groups)["max_workers"] == 10
+    assert settings_of(*groups, "--max-nodes-total=11")["max_workers"] == 10
+    assert settings_of(*groups, "--max-nodes-total=10")["max_workers"] == 9
+    (line,) = [o for o in propose([*groups, "--max-nodes-total=100"]).lines if o.source == "--max-nodes-total=100"]
+    assert line.difference == "the groups together allow 10, which is fewer"
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--scan-interval=2h", "node-fleet allows 60 to 3600 s; "),
+        ("--max-scale-down-parallelism=20", "node-fleet allows 1 to 10; "),
+        ("--max-nodes-total=5000", "node-fleet allows 1 to 1000; "),
+        ("--scale-down-unready-time=1m", "node-fleet allows 300 to 86400 s; "),
+        ("--scale-down-utilization-threshold=0.7", "they stay below the thresholds that add workers; "),
+    ],
+)
+def test_a_value_that_is_moved_into_the_range_is_named(flag: str, words: str) -> None:
+    assert propose([flag]).lines[0].difference.startswith(words)
+
+
+@pytest.mark.parametrize(("value", "is_on"), [("1", True), ("T", True), ("0", False), ("FALSE", False)])
+def test_switches_are_those_of_go(value: str, is_on: bool) -> None:
+    assert ("disruption_budgets" in settings_of(f"--scale-down-enabled={value}")) is not is_on
 
 
 @pytest.mark.parametrize(
@@ -189,11 +221,32 @@ def test_the_flags_of_a_manifest_are_those_of_its_own_container() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("a: [", "it is not YAML"), ("", "no container of cluster-autoscaler"), ("containers: 5", "no container")],
+    [
+        ("a: [", "it is not YAML"),
+        ("a: 2026-99-99", "it is not YAML"),
+        ("[" * 5000, "it is not YAML"),
+        ("", "no container of cluster-autoscaler"),
+        ("containers: 5", "no container"),
+        ("a: &a [*a]", "no container"),
+        ("containers: [{name: cluster-autoscaler, command: ./cluster-autoscaler --v=4}]", "must be lists"),
+    ],
 )
 def test_a_manifest_without_cluster_autoscaler_is_refused(text: str, problem: str) -> None:
     with pytest.raises(FlagError, match=problem):
         words_of_manifest(text)
+
+
+def test_aliases_that_multiply_are_read_once() -> None:
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
+    bomb = "\n".join(["a0: &a0 [x]", *levels])
+    with pytest.raises(FlagError, match="no container"):
+        words_of_manifest(bomb)
+
+
+def test_a_manifest_with_windows_line_ends_and_in_a_list_is_read() -> None:
+    listed = "kind: List\nitems:\n" + "".join(f"  {line}\n" for line in MANIFEST.split("---")[1].splitlines() if line)
+    listed = listed.replace("  apiVersion", "- apiVersion", 1)
+    assert flags_in(words_of_manifest(listed.replace("\n", "\r\n"))) == flags_in(words_of_manifest(MANIFEST))
 
 
 def test_settings_that_contradict_each_other_are_named() -> None:
@@ -355,6 +408,18 @@ def test_other_parts_of_a_group_have_a_line(changed: dict[str, Any], words: str)
 def test_policies_other_than_cpu_have_a_line(policy: dict[str, Any], settings: dict[str, Any]) -> None:
     line = group(policy).lines[-1]
     assert line.settings == settings and line.difference
+
+
+def test_a_policy_that_is_disabled_becomes_no_setting() -> None:
+    line = group({**TARGET, "Enabled": False}).lines[-1]
+    assert line.settings == {} and "disabled" in line.difference
+
+
+def test_a_long_grace_period_gets_an_operation_that_is_longer() -> None:
+    found = group(HealthCheckGracePeriod=7200)
+    assert (found.settings["join_limit_seconds"], found.settings["operation_limit_seconds"]) == (3600, 3900)
+    assert found.refused() == ()
+    assert any("node-fleet allows 60 to 3600 s" in line.difference for line in found.lines)
 
 
 @pytest.mark.parametrize("target", [1.0, 50.0, 90.0, 100.0])
