@@ -10,6 +10,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
+from node_fleet.domain.scale_down.inspection import Inspection
 from node_fleet.domain.scale_down.selection import missing_headroom, stays_above
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
@@ -99,7 +100,7 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
     leaving = [t.instance_id for t in operation.targets if t.phase not in ("undone", "skipped")]
     tick = make_tick(Snapshot(at=now, source="none"), state.memory, services.settings.policy(), now)
     minimum = effective_minimum(tick).workers
-    serves = target.instance_id in judged.usable or not operation.reboot
+    serves = not operation.reboot or not (target.not_ready or _accepts_no_pods(inspection, target))
     if serves and not stays_above(minimum, judged.usable, leaving):
         left = len(set(judged.usable) - set(leaving))
         raise DrainFailedError(f"at_min: only {left} usable workers would remain, the minimum is {minimum}")
@@ -108,7 +109,13 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
     if launched and launched not in judged.usable:
         why = f"its replacement {launched} is not usable any more"
         raise DrainFailedError(f"{_kept(operation, target)}: {why}")
-    if target.not_ready or operation.budget_reason != "idle":
-        return  # a replaced worker takes no capacity away
+    if target.not_ready or not serves or (operation.budget_reason != "idle" and not operation.reboot):
+        return  # neither a replaced worker nor one that does not serve takes capacity away
     if text := missing_headroom(services.settings.policy(), inspection, frozenset(judged.usable) - frozenset(leaving)):
         raise DrainFailedError(f"{_kept(operation, target)}: {text}")
+
+
+def _accepts_no_pods(inspection: Inspection, target: Target) -> bool:
+    """Whether no pod could start on the worker even without the cordon of its own drain."""
+    node = next((n for n in inspection.nodes if n.instance_id == target.instance_id), None)
+    return node is not None and (node.tainted or not node.ready)

@@ -24,6 +24,7 @@ from tests.support.decisions import worker
 from tests.support.handlers.fakes import (
     A_CORDONED,
     NOW,
+    OPERATION_ID,
     A,
     B,
     C,
@@ -133,17 +134,38 @@ def test_a_worker_that_is_protected_is_not_rebooted_unless_it_is_not_ready(servi
     assert services.ec2.rebooted == [A]
 
 
-@pytest.mark.parametrize("minimum", [2, 3])
-def test_a_reboot_keeps_the_minimum_of_usable_workers(services: FakeServices, minimum: int) -> None:
-    free = inspection_text(worker_line(A), worker_line(B), worker_line(C))
-    begun(services).server.says("InspectNodes", free)
+@pytest.mark.parametrize(
+    ("flags", "minimum", "stays"),
+    [("RCW", 2, False), ("RCW", 3, True), ("RCTW", 3, False), ("CTW", 3, False), ("RW", 2, False), ("RW", 3, True)],
+    ids=["above", "serves", "accepts no pods", "NotReady", "its cordon is not shown yet", "the same at the minimum"],
+)
+def test_a_reboot_keeps_the_minimum_of_usable_workers(
+    services: FakeServices, flags: str, minimum: int, stays: bool
+) -> None:
+    """The worker is cordoned by its own drain: without the reboot it would serve again, so it counts."""
+    cordon = OPERATION_ID if "C" in flags else "-"
+    lines = inspection_text(worker_line(A, flags, cordon), worker_line(B), worker_line(C))
+    begun(services).server.says("InspectNodes", lines)
     services.settings = replace(services.settings, min_workers=minimum)
-    if minimum == 2:
+    if not stays:
         services.run(terminate_nodes)
+        assert services.ec2.rebooted == [A]
         return
     with pytest.raises(DrainFailedError, match="at_min"):
         services.run(terminate_nodes)
     assert services.ec2.rebooted == []
+
+
+def test_a_reboot_keeps_the_chosen_headroom_where_the_worker_serves(services: FakeServices) -> None:
+    begun(services)
+    services.settings = replace(services.settings, headroom_workers=3)
+    with pytest.raises(DrainFailedError, match="was not rebooted: headroom would be"):
+        services.run(terminate_nodes)
+    assert services.ec2.rebooted == []
+    begun(services, not_ready=True).server.says("CheckNode", check_text(ready="not-ready"))
+    services.settings = replace(services.settings, headroom_workers=3)
+    services.run(terminate_nodes)
+    assert services.ec2.rebooted == [A]
 
 
 def test_a_worker_that_became_ready_again_is_not_rebooted(services: FakeServices) -> None:
