@@ -64,7 +64,19 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
         ),
         *(
             ({"alert_topic_critical": topic}, f"alert_topic_critical={topic}: expected create, nothing, or the ARN of")
-            for topic in ("on-call", "arn:aws:sns:eu-west-1:123456789012:on-call", "arn:aws:sns:ap-southeast-1:1:x")
+            for topic in (
+                "on-call",
+                "arn:aws:sns:eu-west-1:123456789012:on-call",
+                "arn:aws:sns:ap-southeast-1:1:x",
+                "arn:aws:sns:ap-southeast-1:123456789012:on-call.fifo",
+            )
+        ),
+        *(
+            (
+                {"alert_topic_critical": f"arn:aws:sns:ap-southeast-1:123456789012:node-fleet-{name}"},
+                f"this topic of node-fleet {does}, expected another one",
+            )
+            for name, does in (("messages", "receives every message"), ("alerts", "starts runs"))
         ),
         ({"timezone": "Asia"}, "timezone=Asia: expected an IANA zone"),
         ({"timezone": "../../etc/passwd"}, "timezone=../../etc/passwd: expected an IANA zone"),

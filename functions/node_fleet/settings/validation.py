@@ -39,6 +39,21 @@ def _is_topic(arn: str, region: str) -> bool:
     return re.fullmatch(rf"arn:aws[a-z-]*:sns:{region}:\d{{12}}:[\w-]{{1,256}}", arn) is not None
 
 
+def _topic_problems(s: SettingValues) -> list[str]:
+    """What is wrong with the topic of critical messages; a FIFO topic takes no message without a group."""
+    topic = s.alert_topic_critical
+    if topic in ("", CREATE):
+        return []
+    if not _is_topic(topic, s.region):
+        return [
+            f"alert_topic_critical={topic}: expected {CREATE}, nothing, or the ARN of an SNS topic in {s.region} such "
+            f"as arn:aws:sns:{s.region}:123456789012:on-call"
+        ]
+    own = {f"{s.cluster_id}-messages": "receives every message", f"{s.cluster_id}-alerts": "starts runs"}
+    does = own.get(topic.rpartition(":")[2])
+    return [f"alert_topic_critical={topic}: this topic of node-fleet {does}, expected another one"] if does else []
+
+
 def contradictions(s: SettingValues) -> list[str]:
     """One message for each contradiction between settings."""
     found: list[str] = []
@@ -63,11 +78,7 @@ def contradictions(s: SettingValues) -> list[str]:
         a, b = getattr(s, low), getattr(s, high)
         if a > b or (strict and a == b):
             found.append(f"{low}={a:g} must be {'below' if strict else 'at most'} {high}={b:g}")
-    if s.alert_topic_critical not in ("", CREATE) and not _is_topic(s.alert_topic_critical, s.region):
-        found.append(
-            f"alert_topic_critical={s.alert_topic_critical}: expected {CREATE}, nothing, or the ARN of an SNS topic in "
-            f"{s.region} such as arn:aws:sns:{s.region}:123456789012:on-call"
-        )
+    found += _topic_problems(s)
     if not is_zone(s.timezone):
         import zoneinfo
 
