@@ -73,7 +73,7 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
         ),
         *(
             (
-                {"alert_topic_critical": f"arn:aws:sns:ap-southeast-1:123456789012:node-fleet-{name}"},
+                {"alert_topic_critical": f"arn:aws:sns:ap-southeast-1:123456789012:node-fleet-prod-{name}"},
                 f"this topic of node-fleet {does}, expected another one",
             )
             for name, does in (("messages", "receives every message"), ("alerts", "starts runs"))
