@@ -30,19 +30,18 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     settings = load_services().settings
     decision = decide(snapshot, memory, settings.policy(), snapshot.at)
     shown = to_payload(replace(decision, settings=settings.policy_env()))
-    after = shown.pop("memory")
+    shown_memory = shown.pop("memory")
     logger.info(
         "decision",
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    ended, alerted = ended_incidents(
-        memory.alerted, decision.memory.alerted, snapshot, settings.policy().alert_quiet_seconds
-    )
+    after, quiet_seconds = decision.memory, settings.policy().alert_quiet_seconds
+    ended, alerted = ended_incidents(memory.alerted, after.alerted, snapshot, quiet_seconds, after.back_offs)
     notify = decision.notify or bool(event.get("notes")) or bool(ended)
     answer = {**event, "decision": shown, "notify": notify, "dead_nodes": bool(snapshot.dead_nodes)}
     if ended:
         earlier = take(event, "ended", tuple[EndedIncident, ...], default=())
         answer["ended"] = to_payload((*earlier, *ended))
     before = packed({**event["memory"], "totals": ""})
-    return {**answer, "memory": {**after, "alerted": alerted}, "memory_before": before}
+    return {**answer, "memory": {**shown_memory, "alerted": alerted}, "memory_before": before}

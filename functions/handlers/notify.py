@@ -1,8 +1,7 @@
 """Notify: publishes the run's news and the ends of incidents, then has the server write its Events and the status.
 
-A run that only repeats known incidents has no news.
-
-The state machine catches its errors, so the run's result stands.
+A run that only repeats known incidents has no news. What no topic accepts is reported again by the next run, while its
+cause lasts. The state machine catches other errors, so the run's result stands.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from typing import Any
 
 from node_fleet.adapters.cluster_report import send_report
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
+from node_fleet.domain.model.errors import NotificationError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.cluster_report import run_report
-from node_fleet.domain.notify.incident_state import EndedIncident, News, news_of, remembered
+from node_fleet.domain.notify.incident_state import EndedIncident, Failure, News, news_of, remembered, unreported
 from node_fleet.domain.notify.message import Message, Outcome, compose, end_message, plain_failure
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take
@@ -29,20 +29,27 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Publish the messages; return the payload with its failure in plain words, and the incidents in its memory."""
     services = load_services()
     message, memory = message_of(event, services.settings), known(event, "memory", Memory)
-    news = _news(event, memory, services)
+    now, failure = services.clock.now(), _failure(event)
+    news = _news(event, memory, services, failure)
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
     logger.info(
         message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id
     )
     ended = [one for one in known(event, "ended", tuple[EndedIncident, ...]) or () if one.key not in news.keys]
-    if _is_worth_sending(event, news, has_ended=bool(ended)):
-        services.publisher.publish(message)
+    lost: list[str] = []
+    alerted = memory.alerted if memory else {}
+    if _is_worth_sending(event, news, has_ended=bool(ended)) and not _is_published(services, message, lost):
+        alerted = unreported(alerted, news.keys, ())
+    elif news.keys:
+        alerted = remembered(alerted, news.keys, failure, now)
     for one in ended:
-        services.publisher.publish(end_message(one, message.cluster_id, message.execution_id))
-    now, error = services.clock.now(), event.get("failure", {}).get("Error", "")
-    if memory is not None and news.keys:
-        event = put(event, memory=replace(memory, alerted=remembered(memory.alerted, news.keys, error, now)))
+        if not _is_published(services, end_message(one, message.cluster_id, message.execution_id), lost):
+            alerted = unreported(alerted, (), (one,))
+    if memory is not None and alerted != memory.alerted:
+        event = put(event, memory=replace(memory, alerted=alerted))
     answer = put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
+    if lost:
+        answer = put(answer, notify_failure={"Error": NotificationError.__name__, "Cause": "; ".join(lost)})
     if not take(event, "run", Run).dry_run:
         snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
         report = run_report(message, at=now, snapshot=snapshot, operation=operation, failure=answer.get("failure"))
@@ -50,11 +57,29 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return answer
 
 
-def _news(event: dict[str, Any], memory: Memory | None, services: Services) -> News:
+def _is_published(services: Services, message: Message, lost: list[str]) -> bool:
+    """False, with the reason in `lost`, when no topic accepted the message."""
+    try:
+        services.publisher.publish(message)
+    except NotificationError as error:
+        logger.error("a message was not sent", what=message.what, problem=str(error))
+        lost.append(str(error))
+        return False
+    return True
+
+
+def _failure(event: dict[str, Any]) -> Failure:
+    if "failure" not in event:
+        return Failure()
+    plain = plain_failure(event["failure"])
+    return Failure(error=plain["Error"], text=plain["Cause"])
+
+
+def _news(event: dict[str, Any], memory: Memory | None, services: Services, failure: Failure) -> News:
     return news_of(
         _alerts(event.get("decision", {})),
         _alerts(event),
-        event.get("failure", {}).get("Error", ""),
+        failure,
         alerted=memory.alerted if memory else {},
         started_at=take(event, "run", Run).started_at,
         now=services.clock.now(),
@@ -64,7 +89,7 @@ def _news(event: dict[str, Any], memory: Memory | None, services: Services) -> N
 
 def _is_worth_sending(event: dict[str, Any], news: News, *, has_ended: bool) -> bool:
     """False when the run only repeats known incidents, or has nothing to report but the end of others."""
-    changed = event.get("outcome", {}).get("kind") in ("scaled_up", "scaled_down", "dry_run")
+    changed = event.get("outcome", {}).get("kind") in ("scaled_up", "scaled_down", "rebooted", "dry_run")
     if changed or news.is_new:
         return True
     return not (news.keys or (has_ended and not event.get("outcome") and not event.get("notes")))

@@ -295,8 +295,11 @@ class Prometheus:
 @dataclass
 class Publisher:
     messages: list[tuple[str, Any]] = field(default_factory=list)
+    error: Exception | None = None
 
     def publish(self, message: Message) -> None:
+        if self.error:
+            raise self.error
         self.messages.append((message.subject, to_payload(message)))
 
 

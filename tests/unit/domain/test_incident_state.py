@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_app.alarms import ALARMS
-from node_fleet.domain.model.memory import Memory, newest_memory
+from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.incident_state import (
     READING_END_SECONDS,
     EndedIncident,
+    Failure,
     ended_incidents,
     incident_keys,
     news_of,
     remembered,
+    unreported,
 )
 from node_fleet.domain.notify.incidents import (
     ALERTS,
@@ -79,6 +81,39 @@ def test_an_incomplete_reading_ends_nothing(changes: dict[str, Any]) -> None:
     assert ended({"not_ready:i-1": START - 9999}, {}, **changes) == ([], ["not_ready:i-1"])
 
 
+@pytest.mark.parametrize(
+    ("key", "back_off"),
+    [
+        ("termination_refused", "removal"),
+        ("circuit_breaker", "join"),
+        ("join_failed:i-1", "join"),
+        ("quota_exceeded", "scale_up"),
+        ("launch_configuration", "scale_up"),
+        ("drain_failed:i-1", "node:i-1"),
+        ("own_pods_waiting:i-1", "node:i-1"),
+    ],
+)
+def test_an_incident_lasts_as_long_as_its_action_is_in_back_off(key: str, back_off: str) -> None:
+    """Nothing tries the cause in that time, so that its absence does not show that it is over."""
+    before = {key: START - QUIET - 1}
+    for until, result in ((START + 1, ((), before)), (START, ((EndedIncident(key=key, last_seen=before[key]),), {}))):
+        entry = BackOff(key=back_off, failures=2, until=until)
+        assert ended_incidents(before, {}, SEEN, QUIET, (entry,)) == result
+
+
+def test_a_back_off_of_another_object_or_of_a_drain_holds_no_end_that_a_reading_shows() -> None:
+    before = {"drain_failed:i-1": START - QUIET - 1, "not_ready:i-2": START - 601}
+    others = tuple(BackOff(key=f"node:{i}", failures=1, until=START + 99) for i in ("i-2", "i-3"))
+    ended_now, kept = ended_incidents(before, before, SEEN, QUIET, others)
+    assert ([one.key for one in ended_now], kept) == (list(before), {})
+
+
+def test_without_complete_readings_what_has_no_end_is_forgotten_after_the_quiet_time() -> None:
+    """Else the memory would grow for as long as Prometheus is down."""
+    before = {"volumes_lost:i-1": START - QUIET - 1, "PausedError": START - QUIET, "Ec2Error#1": START - QUIET - 1}
+    assert ended(before, {"PausedError": START - QUIET}, source="none") == ([], ["PausedError"])
+
+
 KEYS = st.sampled_from(["at_maximum", "not_ready:i-1", "drain_failed:i-1", "volumes_lost:i-1", "Ec2Error"])
 
 
@@ -95,12 +130,16 @@ NOW, STARTED = 10_000, 9_900
 
 
 def news(
-    *found: str, decided: tuple[str, ...] = (), error: str = "", alerted: dict[str, int] | None = None
+    *found: str,
+    decided: tuple[str, ...] = (),
+    error: str = "",
+    text: str = "",
+    alerted: dict[str, int] | None = None,
 ) -> tuple[tuple[str, ...], bool]:
     given_news = news_of(
         [Alert(kind=kind, text="t") for kind in decided],
         [Alert(kind=kind, text="t") for kind in found],
-        error,
+        Failure(error=error, text=text),
         alerted=alerted or {},
         started_at=STARTED,
         now=NOW,
@@ -112,7 +151,7 @@ def news(
 def test_the_first_failure_is_news_and_the_same_one_in_the_next_run_is_not() -> None:
     keys, is_new = news(error="Ec2Error")
     assert (keys, is_new) == (("Ec2Error", RUN_FAILED), True)
-    after = remembered({}, keys, "Ec2Error", NOW - 120)
+    after = remembered({}, keys, Failure(error="Ec2Error"), NOW - 120)
     assert after == {"Ec2Error": NOW - 120}
     assert news(error="Ec2Error", alerted=after) == (keys, False)
     assert news(error="StateStoreError", alerted=after)[1], "another cause is another incident"
@@ -121,6 +160,38 @@ def test_the_first_failure_is_news_and_the_same_one_in_the_next_run_is_not() -> 
 @pytest.mark.parametrize(("ago", "is_new"), [(QUIET, False), (QUIET + 1, True)])
 def test_a_failure_that_was_absent_for_the_quiet_time_is_news(ago: int, is_new: bool) -> None:
     assert news(error="Ec2Error", alerted={"Ec2Error": NOW - ago})[1] is is_new
+
+
+def test_another_cause_with_the_class_of_a_known_failure_is_news_and_other_ids_are_not() -> None:
+    """Ec2Error lasts because of one missing permission; a second one must not be hidden by it."""
+    subnet = "EC2: cannot launch in subnet-0a1: subnet-0a1 does not exist (request 6ab-1)"
+    keys, _ = news(error="LaunchConfigurationError", text=subnet)
+    after = remembered({}, keys, Failure(error="LaunchConfigurationError", text=subnet), NOW - 120)
+    same = subnet.replace("0a1", "0b2").replace("6ab-1", "77-2c")
+    assert not news(error="LaunchConfigurationError", text=same, alerted=after)[1]
+    role = "EC2: cannot launch: iam:PassRole is missing"
+    assert news(error="LaunchConfigurationError", text=role, alerted=after) == (keys, True)
+    after = remembered(after, keys, Failure(error="LaunchConfigurationError", text=role), NOW)
+    assert not news(error="LaunchConfigurationError", text=subnet, alerted=after)[1], "both are known"
+
+
+@pytest.mark.parametrize(
+    ("error", "alerted"),
+    [
+        ("NoCapacityError", {"no_capacity": NOW - 9, "NoCapacityError#0": NOW - 9}),
+        ("MetricsUnavailableError", {"metrics_unavailable": NOW - 9}),
+    ],
+    ids=["its text lists tries", "only an alert has reported it"],
+)
+def test_the_words_of_a_failure_do_not_count_where_they_cannot_be_compared(error: str, alerted: dict[str, int]) -> None:
+    assert not news(error=error, text="any words", alerted=alerted)[1]
+
+
+def test_what_no_topic_accepted_is_news_again_and_an_end_is_reported_later() -> None:
+    over = EndedIncident(key="join_failed", last_seen=5)
+    alerted = {"at_maximum": NOW, "not_ready:i-1": 7}
+    assert unreported(alerted, ("at_maximum",), (over,)) == {"not_ready:i-1": 7, "join_failed": 5}
+    assert ended(unreported({}, (), (over,))) == (["join_failed"], [])
 
 
 def test_an_error_and_the_alert_with_its_cause_are_one_incident() -> None:

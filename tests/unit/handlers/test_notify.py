@@ -14,6 +14,7 @@ from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import Sent
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before, hourly_cost_after
 from node_fleet.domain.cost.tariff import Cost
+from node_fleet.domain.model.errors import NotificationError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
@@ -190,6 +191,36 @@ def test_a_run_that_changed_the_fleet_is_reported_although_its_incident_is_known
     memory = failing(services, Memory())
     failing(services, memory, outcome={"kind": "scaled_up", "text": "scaled up", "workers_after": 3})
     assert len(services.publisher.messages) == 2
+
+
+def test_a_reboot_is_reported_although_its_incident_is_known(services: FakeServices) -> None:
+    memory = failing(services, Memory())
+    failing(services, memory, outcome={"kind": "rebooted", "text": "rebooted 1 worker", "workers_after": 3})
+    assert len(services.publisher.messages) == 2
+
+
+def test_a_failure_with_another_cause_is_reported_although_its_class_is_known(services: FakeServices) -> None:
+    memory = failing(services, Memory())
+    other = {"failure": {"Error": "Ec2Error", "Cause": '{"errorMessage": "EC2: cannot list volumes"}'}}
+    memory = failing(services, memory, **other)
+    failing(services, memory, **other)
+    assert len(services.publisher.messages) == 2
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_alert_that_no_topic_accepted_is_forgotten_so_that_the_next_run_sends_it(
+    services: FakeServices, failed: bool
+) -> None:
+    services.publisher.error = NotificationError("cannot publish to t: AuthorizationError")
+    alert = {"kind": "at_maximum", "text": "at the maximum"}
+    memory = Memory(alerted={"at_maximum": RUN.started_at, "not_ready:i-1": 5})
+    event = payload(memory=memory, snapshot=snapshot(), decision={"sentence": "s", "alerts": [alert]})
+    event |= {"failure": {"Error": "Ec2Error", "Cause": "x"}} if failed else {}
+    answer = notify.handler({**event, "ended": [{"key": "join_failed", "last_seen": 60}]}, None)
+    assert take(answer, "memory", Memory).alerted == {"not_ready:i-1": 5, "join_failed": 60}
+    assert answer["notify_failure"]["Error"] == "NotificationError"
+    assert "AuthorizationError" in answer["notify_failure"]["Cause"]
+    assert services.server.documents() == ["RecordEvents"], "the cluster still gets its report"
 
 
 def test_an_alert_that_is_known_is_not_repeated_and_a_new_one_is(services: FakeServices) -> None:

@@ -5,16 +5,33 @@ A key is the kind of an alert with its object ("drain_failed:i-0ab"), or the cla
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from node_fleet.domain.model.back_off import JOIN, REMOVAL, SCALE_UP, active, node_key
+from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Alert
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.incidents import RUN_FAILED, incident_of, incident_of_error, most_severe
 
 READING_END_SECONDS = 600
 """An incident whose cause every reading looks for has ended after so long without it: five ticks."""
+_BACK_OFF_OF = {
+    "circuit_breaker": JOIN,
+    "join_failed": JOIN,
+    "launch_configuration": SCALE_UP,
+    "no_capacity": SCALE_UP,
+    "quota_exceeded": SCALE_UP,
+    "scale_up_failed": SCALE_UP,
+    "termination_refused": REMOVAL,
+}
+"""Kind -> the back-off during which its cause is not tried again, so that its absence says nothing."""
+_WITH_DIGIT = re.compile(r"\b(?=[\w-]*\d)[\w-]+")
+_LISTS_TRIES = ("scale_up_failed", "no_capacity", "join_failed")
+"""Kinds whose errors list tries, in words that differ from run to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,26 +56,54 @@ class News:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How a run failed: the class of its error, and its message. Empty: it did not."""
+
+    error: str = ""
+    text: str = ""
+
+    @property
+    def incident(self) -> str:
+        """The key of its incident; empty without a failure."""
+        return incident_of_error(self.error) if self.error else ""
+
+    @property
+    def detail(self) -> str:
+        """The error with a checksum of the words of its message, without ids and numbers; empty where these vary.
+
+        Two causes with one class, such as two missing permissions, differ in it.
+        """
+        if not self.text or self.incident in _LISTS_TRIES:
+            return ""
+        words = " ".join(_WITH_DIGIT.sub("", self.text).split())
+        return f"{self.error}#{zlib.crc32(words.encode()):08x}"
+
+
 def ended_incidents(
-    before: Mapping[str, int], after: Mapping[str, int], snapshot: Snapshot, quiet_seconds: int
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    snapshot: Snapshot,
+    quiet_seconds: int,
+    back_offs: tuple[BackOff, ...] = (),
 ) -> tuple[tuple[EndedIncident, ...], dict[str, int]]:
     """The incidents that are over, and what of `after` stays remembered.
 
     before, after: key -> when the cause was last seen, without and with this decision. An incomplete reading ends
-    none: a cause may be absent only because it cannot be seen.
+    none: a cause may be absent only because it cannot be seen. Nor does one end while its action is in back-off.
     """
-    if not _is_complete(snapshot):
-        return (), {**before, **after}
-    over = {key: seen for key, seen in before.items() if after.get(key, seen) == seen}
-    over = {key: seen for key, seen in over.items() if snapshot.at - seen > _end_seconds(key, quiet_seconds)}
+    quiet = {key for key, seen in before.items() if snapshot.at - seen > _end_seconds(key, quiet_seconds)}
+    held = quiet if not _is_complete(snapshot) else {k for k in quiet if _backs_off(k, back_offs, snapshot.at)}
+    kept = {key: before[key] for key in held if _has_end(key)}
+    over = {key: before[key] for key in quiet - held if after.get(key, before[key]) == before[key]}
     ended = tuple(EndedIncident(key=key, last_seen=seen) for key, seen in over.items() if _has_end(key))
-    return ended, {key: seen for key, seen in after.items() if key not in over}
+    return ended, {**kept, **{key: seen for key, seen in after.items() if key not in over}}
 
 
 def news_of(
     decided: Sequence[Alert],
     found: Sequence[Alert],
-    error: str,
+    failure: Failure,
     *,
     alerted: Mapping[str, int],
     started_at: int,
@@ -68,15 +113,16 @@ def news_of(
     """Whether a run's alerts and its failure report anything that an earlier message did not.
 
     decided: the alerts of the decision, which are new by its rule. found: those of other steps; some of these steps
-    have marked them in `alerted` during this run. error: the class of the failure, or nothing.
+    have marked them in `alerted` during this run. A failure is news again when its class is known for another cause.
     """
-    cause = incident_of_error(error) if error else ""
+    cause, detail = failure.incident, failure.detail
     known = {key for key, seen in alerted.items() if now - seen <= quiet_seconds}
     marked = {key for key in known if alerted[key] >= started_at - CLOCK_DIFFERENCE_SECONDS}
     begun = any(not _is_remembered(a.kind) or a.kind not in known or a.kind in marked for a in found)
-    failed = bool(cause) and (not _is_remembered(cause) or cause not in known)
+    is_other = detail not in known and any(key.startswith(f"{failure.error}#") for key in known)
+    failed = bool(cause) and (not _is_remembered(cause) or cause not in known or (bool(detail) and is_other))
     return News(
-        keys=incident_keys((*decided, *found), error),
+        keys=incident_keys((*decided, *found), failure.error),
         is_new=bool(decided) or begun or failed,
     )
 
@@ -92,10 +138,19 @@ def incident_keys(alerts: Iterable[Alert], error: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys([*kinds, *([RUN_FAILED] if error else [])]))
 
 
-def remembered(alerted: Mapping[str, int], keys: Iterable[str], error: str, now: int) -> dict[str, int]:
+def remembered(alerted: Mapping[str, int], keys: Iterable[str], failure: Failure, now: int) -> dict[str, int]:
     """What the memory keeps after a message about these incidents."""
-    causes = [*keys, *([incident_of_error(error)] if error else [])]
-    return {**alerted, **{key: now for key in causes if key != RUN_FAILED}}
+    causes = [key for key in (*keys, failure.incident, failure.detail) if key and key != RUN_FAILED]
+    return {**alerted, **dict.fromkeys(causes, now)}
+
+
+def unreported(alerted: Mapping[str, int], keys: Iterable[str], ended: Iterable[EndedIncident]) -> dict[str, int]:
+    """What the memory keeps after a message about these incidents and ends that no topic accepted.
+
+    An incident that lasts is news in the next run again, and an end is reported by the next complete reading.
+    """
+    lost = set(keys)
+    return {**{k: seen for k, seen in alerted.items() if k not in lost}, **{one.key: one.last_seen for one in ended}}
 
 
 def _is_complete(snapshot: Snapshot) -> bool:
@@ -106,6 +161,17 @@ def _is_complete(snapshot: Snapshot) -> bool:
 def _end_seconds(key: str, quiet_seconds: int) -> int:
     row = incident_of(key)
     return min(quiet_seconds, READING_END_SECONDS) if row and row.end == "reading" else quiet_seconds
+
+
+def _backs_off(key: str, back_offs: tuple[BackOff, ...], now: int) -> bool:
+    kind, _, of = key.partition(":")
+    names = (_BACK_OFF_OF.get(kind, ""), node_key(of) if of and _has_quiet_end(kind) else "")
+    return any(active(back_offs, name, now) for name in names if name)
+
+
+def _has_quiet_end(kind: str) -> bool:
+    row = incident_of(kind)
+    return row is not None and row.end == "quiet"
 
 
 def _has_end(key: str) -> bool:

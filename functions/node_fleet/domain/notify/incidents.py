@@ -500,8 +500,8 @@ ERRORS = (
     _row(
         "NotificationError",
         "warning",
-        "The message could not be published; scaling is not affected.",
-        "the next message is sent as usual",
+        "No topic accepted the message; scaling is not affected.",
+        "the next run sends the alerts whose cause lasts again",
         "check the topic and the permission",
         end="none",
     ),
