@@ -355,7 +355,7 @@ def test_an_outage_with_its_alarms_and_its_end_is_one_thread_of_a_bot(bot: Bench
         ("", True),
         ("1.0", False),
         ("1.0", False),
-        ("1.0", False),
+        ("1.0", True),
         ("1.0", True),
         ("1.0", True),
     ]
@@ -387,6 +387,41 @@ def test_two_incidents_are_two_threads_and_an_alarm_joins_that_of_its_kind(bot: 
     assert [ts for ts, _ in places(bot.slack)] == ["", "", "1.0", "", "4.0"]
 
 
+def test_an_incident_that_begins_in_the_thread_of_another_is_shown_in_the_channel_and_keeps_its_own(bot: Bench) -> None:
+    for text in (
+        incident_message("no_capacity"),
+        incident_message("no_capacity", "not_ready:i-2"),
+        incident_message("no_capacity", "not_ready:i-2"),
+        incident_message("drain_failed:i-3"),
+        incident_message("no_capacity", "drain_failed:i-3"),
+        end_of("drain_failed:i-3"),
+    ):
+        bot.send(text)
+    expected = [("", True), ("1.0", True), ("1.0", False), ("", True), ("1.0", False), ("4.0", True)]
+    assert places(bot.slack) == expected
+
+
+def test_a_webhook_shows_that_no_run_completes_although_a_run_has_failed_before(bench: Bench) -> None:
+    story = [
+        incident_message("StateStoreError", "RunFailedError"),
+        alarm("NoCompletedTick"),
+        alarm("NoCompletedTick", "OK"),
+    ]
+    assert [bench.send(text) for text in story] == ["sent"] * 3
+
+
+def test_another_channel_gets_threads_of_its_own(bot: Bench) -> None:
+    bot.send(incident_message("at_maximum"))
+    bot.secrets.value = json.dumps({"bot_token": "xoxb-very-secret", "channel": "C9"})
+    bot.send(alarm("AtMaximum"))
+    bot.send(end_of("at_maximum"))
+    assert [(body["channel"], body.get("thread_ts")) for body in bot.slack.bodies] == [
+        ("C0123", None),
+        ("C9", None),
+        ("C9", "2.0"),
+    ]
+
+
 def test_without_the_table_every_message_arrives_in_the_channel(bot: Bench) -> None:
     bot.records.is_down = True
     assert [bot.send(incident_message("at_maximum")), bot.send(end_of("at_maximum"))] == ["sent", "sent"]
@@ -409,9 +444,10 @@ def test_an_answer_that_is_no_answer_of_slack_is_a_failure(bot: Bench, text: str
     assert "chat.postMessage" in bot.logged()["detail"]
 
 
-def test_a_first_message_that_takes_no_replies_gets_a_new_thread(bot: Bench) -> None:
+@pytest.mark.parametrize("error", ["cannot_reply_to_message", "restricted_action_thread_locked"])
+def test_a_first_message_that_takes_no_replies_gets_a_new_thread(bot: Bench, error: str) -> None:
     bot.send(incident_message("at_maximum"))
-    bot.slack.answers.insert(0, (200, {}, json.dumps({"ok": False, "error": "cannot_reply_to_message"})))
+    bot.slack.answers.insert(0, (200, {}, json.dumps({"ok": False, "error": error})))
     bot.send(alarm("AtMaximum"))
     bot.send(end_of("at_maximum"))
     assert [ts for ts, _ in places(bot.slack)] == ["", "1.0", "", "2.0"]

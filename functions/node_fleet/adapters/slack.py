@@ -8,6 +8,7 @@ Status 429 is retried after Retry-After when the time left allows it; a message 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -30,8 +31,8 @@ POST_MESSAGE = "https://slack.com/api/chat.postMessage"
 TOKEN_PREFIX = "xoxb-"
 REFUSED_FORM = ("invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long")
 """Answers to a bot's message that a short plain one does not get."""
-NO_REPLY = "cannot_reply_to_message"
-"""The first message of the thread takes no replies. A reply to a deleted message appears in the channel by itself."""
+_CODE = re.compile(r"[a-z][a-z_]*")
+"""How Slack names the refusal of a message of a bot, such as cannot_reply_to_message; no failure of the network."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Outcome = Literal["sent", "sent_plain", "known", "failed"]
@@ -77,15 +78,20 @@ class SlackHook:
         """Whether messages have threads."""
         return bool(self._access.token)
 
+    @property
+    def channel(self) -> str:
+        """The channel of a bot; empty for a webhook."""
+        return self._access.channel
+
     def send(self, payload: Mapping[str, Any], *, thread_ts: str = "", broadcast: bool = False) -> Sent:
         """Post the payload; when Slack refuses its blocks, post one short plain message instead.
 
-        thread_ts: the id of the thread's first message. One that takes no replies begins again.
+        thread_ts: the id of the thread's first message. A reply that Slack refuses is posted as a message instead.
         """
         bot = {"channel": self._access.channel} if self.can_reply else {}
         reply = {"thread_ts": thread_ts, "reply_broadcast": broadcast} if self.can_reply and thread_ts else {}
         first = self._post({**payload, **bot, **reply}, outcome="sent")
-        if reply and first.outcome == "failed" and first.detail == NO_REPLY:
+        if reply and first.outcome == "failed" and _CODE.fullmatch(first.detail) and first.detail not in REFUSED_FORM:
             reply, first = {}, self._post({**payload, **bot}, outcome="sent")
         is_refused = first.detail.startswith(f"{BAD_REQUEST} ") or first.detail in REFUSED_FORM
         if first.outcome == "failed" and is_refused:

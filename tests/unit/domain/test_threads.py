@@ -15,6 +15,7 @@ from node_fleet.domain.notify.threads import (
     display_of,
     keys_that_share,
     notice_of_alarm,
+    takes,
     thread_after,
 )
 
@@ -25,8 +26,8 @@ END = replace(NEWS, is_end=True)
 ALARM = Notice(keys=("drain_failed",), severity="warning", alarm="DrainFailures")
 
 
-def display(notice: Notice, known: Thread | None, *, can_reply: bool = True) -> Display:
-    return display_of(notice, known, can_reply=can_reply, now=NOW, quiet_seconds=QUIET)
+def display(notice: Notice, known: Thread | None, *, can_reply: bool = True, has_new: bool = False) -> Display:
+    return display_of(notice, known, can_reply=can_reply, now=NOW, quiet_seconds=QUIET, has_new=has_new)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,42 @@ def test_a_webhook_shows_no_alarm_about_what_a_run_has_reported(
     notice: Notice, changes: dict[str, Any], action: str
 ) -> None:
     assert display(notice, replace(OPEN, ts="", **changes), can_reply=False).action == action
+
+
+def test_the_channel_sees_a_reply_that_begins_another_incident() -> None:
+    assert display(NEWS, OPEN, has_new=True) == Display(action="reply", ts="1.0", broadcast=True)
+
+
+@pytest.mark.parametrize("can_reply", [True, False])
+def test_the_alarm_that_no_run_completes_is_always_shown(can_reply: bool) -> None:
+    """It belongs to the thread of the last failed run, but there may be no run left that could report anything."""
+    alarm = Notice(keys=("RunFailedError",), severity="critical", alarm="NoCompletedTick")
+    known = replace(OPEN, severity="critical", ts="1.0" if can_reply else "")
+    shown = display(alarm, known, can_reply=can_reply)
+    assert shown == (Display(action="reply", ts="1.0", broadcast=True) if can_reply else Display(action="post"))
+    after = thread_after(alarm, known, shown, "", NOW)
+    assert display(replace(alarm, is_end=True), after, can_reply=can_reply).action == shown.action
+
+
+THREAD = replace(OPEN, ts="1.0")
+
+
+@pytest.mark.parametrize(
+    ("key", "ts", "lasts", "is_end", "takes_it"),
+    [
+        ("not_ready:i-2", None, False, False, True),
+        ("not_ready:i-2", "2.0", True, False, False),
+        ("not_ready:i-2", "2.0", False, False, True),
+        ("not_ready:i-2", "1.0", True, False, True),
+        ("RunFailedError", "2.0", True, False, True),
+        ("not_ready:i-2", "1.0", True, True, True),
+        ("not_ready:i-2", "2.0", False, True, False),
+        ("not_ready:i-2", None, False, True, False),
+    ],
+)
+def test_an_incident_keeps_its_own_thread(key: str, ts: str | None, lasts: bool, is_end: bool, takes_it: bool) -> None:
+    other = None if ts is None else replace(OPEN, ts=ts)
+    assert takes(key, other, THREAD, replace(NEWS, is_end=is_end), lasts=lasts) is takes_it
 
 
 def test_a_thread_keeps_its_first_message_the_highest_severity_and_its_alarms() -> None:

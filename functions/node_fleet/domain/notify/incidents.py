@@ -531,6 +531,9 @@ OF_ALARM = {
 CRITICAL_ALARMS = ("NoCompletedTick", "PrometheusUnavailable", "AtMaximum", "QuotaExceeded", "LockHeld")
 """Their severity is critical, that of the others warning."""
 
+ALWAYS_SHOWN = ("NoCompletedTick",)
+"""Alarms that report more than the incident to which they belong: there may be no run left that could report it."""
+
 _BY_NAME = {one.name: one for one in (*ALERTS, *ERRORS)}
 
 

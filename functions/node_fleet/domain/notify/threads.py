@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from node_fleet.domain.notify.incidents import CRITICAL_ALARMS, OF_ALARM, RUN_FAILED, Severity
+from node_fleet.domain.notify.incidents import ALWAYS_SHOWN, CRITICAL_ALARMS, OF_ALARM, RUN_FAILED, Severity
 from node_fleet.domain.notify.message import Message
 
 _RISING = ("info", "warning", "critical")
@@ -22,7 +22,7 @@ class Thread:
     """What is shown of one incident. ts: Slack's id of its first message, empty for a webhook. Times are epoch seconds.
 
     severity: the highest shown. alarms: those that are shown. by_run: whether a run has reported it, and will report
-    its end. ended_at: 0 while it lasts.
+    its end. ended_at: 0 while it lasts. channel: of the first message, empty for a webhook.
     """
 
     ts: str
@@ -31,16 +31,21 @@ class Thread:
     by_run: bool
     alarms: tuple[str, ...] = ()
     ended_at: int = 0
+    channel: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One message of the topic. keys: its incidents, of which the first has the thread. alarm: the name of an alarm."""
+    """One message of the topic. keys: its incidents, of which the first has the thread. alarm: the name of an alarm.
+
+    named: those that the message itself names, without RunFailedError.
+    """
 
     keys: tuple[str, ...]
     severity: Severity
     is_end: bool = False
     alarm: str = ""
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,8 @@ def notice_of_message(message: Message) -> Notice:
     """The incidents of a message, and for each with an object also its kind, which alarms name."""
     kinds = [key.partition(":")[0] for key in message.incidents]
     keys = dict.fromkeys([*message.incidents, *kinds])
-    return Notice(keys=tuple(keys), severity=message.severity, is_end=message.is_end)
+    named = tuple(key for key in message.incidents if key != RUN_FAILED)
+    return Notice(keys=tuple(keys), severity=message.severity, is_end=message.is_end, named=named)
 
 
 def notice_of_alarm(alarm: Mapping[str, Any], cluster_id: str) -> Notice:
@@ -72,13 +78,17 @@ def notice_of_alarm(alarm: Mapping[str, Any], cluster_id: str) -> Notice:
     )
 
 
-def display_of(notice: Notice, known: Thread | None, *, can_reply: bool, now: int, quiet_seconds: int) -> Display:
-    """Where the message is shown. known: what is shown of its first incident."""
-    if known is None or not (notice.is_end or _continues(known, now, quiet_seconds)):
+def display_of(
+    notice: Notice, known: Thread | None, *, can_reply: bool, now: int, quiet_seconds: int, has_new: bool = False
+) -> Display:
+    """Where the message is shown. known: what is shown of its first incident. has_new: another one is not shown yet."""
+    if known is None or not (notice.is_end or continues(known, now, quiet_seconds)):
         return Display(action="begin")
     is_louder = _RISING.index(notice.severity) > _RISING.index(known.severity)
+    is_louder = is_louder or (notice.alarm in ALWAYS_SHOWN and not notice.is_end)
     if can_reply and known.ts:
-        return Display(action="reply", ts=known.ts, broadcast=notice.is_end or is_louder or known.ended_at > 0)
+        is_shown = notice.is_end or is_louder or has_new or known.ended_at > 0
+        return Display(action="reply", ts=known.ts, broadcast=is_shown)
     if not notice.alarm or not known.by_run:
         return Display(action="post")
     is_known = notice.alarm not in known.alarms if notice.is_end else not is_louder
@@ -108,12 +118,24 @@ def thread_after(notice: Notice, known: Thread | None, display: Display, ts: str
 
 
 def keys_that_share(notice: Notice) -> tuple[str, ...]:
-    """The further keys of the thread: a beginning gives it to them, and an end ends those that still have it."""
+    """The further keys of the thread: a message gives it to them, and an end ends those that still have it."""
     more = (RUN_FAILED,) if notice.is_end and not notice.alarm else ()
     return tuple(key for key in dict.fromkeys([*notice.keys[1:], *more]) if key != notice.keys[0])
 
 
-def _continues(known: Thread, now: int, quiet_seconds: int) -> bool:
+def takes(key: str, other: Thread | None, thread: Thread, notice: Notice, *, lasts: bool) -> bool:
+    """Whether the key gets this thread. other: what is shown of the key; lasts: and that continues.
+
+    An incident with a thread of its own keeps it, so that its end is shown there. Failed runs follow the last message.
+    """
+    is_same = other is not None and other.ts == thread.ts
+    if notice.is_end:
+        return is_same
+    return is_same or not lasts or key == RUN_FAILED
+
+
+def continues(known: Thread, now: int, quiet_seconds: int) -> bool:
+    """Whether a further message belongs to this thread."""
     if known.ended_at:
         return now - known.ended_at <= quiet_seconds
     return now - known.seen_at <= LONGEST_SILENCE_SECONDS
