@@ -10,6 +10,7 @@ from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.drain import (
+    CommandResult,
     after_target,
     alert_once,
     describe_own_pods,
@@ -23,29 +24,31 @@ from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
 TRY_THE_NEXT = ("failed", "blocked")
+STAYS_CORDONED = "it is under interruption notice, so it stays cordoned"
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Return the `operation`, `next`, and a back-off in `memory` when the drain failed.
 
-    A drain that is withdrawn because pods of the worker found no other place counts as several failures.
+    A drain that is withdrawn because pods of the worker found no other place counts as several failures. A rebooted
+    worker that came under interruption notice meanwhile stays cordoned; a reinstatement uncordons it.
 
     Raises:
         ServerUnreachableError: the cordon may remain; the operation stays open for the next run.
     """
     services = load_services()
     run = take(event, "run", Run)
-    operation = services.state.renew(run, even_paused=True).operation
+    state = services.state.renew(run, even_paused=True)
+    operation = state.operation
     target = operation.current if operation else None
     if operation is None or target is None or target.phase in ("terminating", "terminated"):
         return put(event, operation=operation, next="failed")
-    result = services.server.ensure_uncordoned(
-        target.node_name, operation.operation_id, drain_command_id=target.command_id
-    )
+    stays_cordoned = target.phase == "rebooting" and target.instance_id in state.ids_under_notice
+    result = CommandResult(status="not sent") if stays_cordoned else _uncordon(services, operation, target)
     now = services.clock.now()
     status, why = ("rebooted", target.detail) if target.phase == "rebooting" else _cause(event)
     own_pods = describe_own_pods(result) if status == "withdrawn" else ""
-    why = "; ".join(filter(None, (why, own_pods)))
+    why = "; ".join(filter(None, (why, own_pods, STAYS_CORDONED if stays_cordoned else "")))
     phases: dict[str, TargetPhase] = {"blocked": "skipped", "rebooted": "rebooted"}
     changed = moved(operation, phases.get(status, "undone"), now, detail=why)
     if "failure" in event or status not in TRY_THE_NEXT or _is_expired(services, operation, now):
@@ -56,6 +59,14 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if status != "failed" and not own_pods:
         return answer
     return _with_back_off(services, answer, target, why, own_pods=bool(own_pods))
+
+
+def _uncordon(services: Services, operation: Operation, target: Target) -> CommandResult:
+    operation_id, command_id = operation.operation_id, target.command_id
+    result: CommandResult = services.server.ensure_uncordoned(
+        target.node_name, operation_id, drain_command_id=command_id
+    )
+    return result
 
 
 def _cause(event: dict[str, Any]) -> tuple[str, str]:

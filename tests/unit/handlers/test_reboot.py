@@ -192,6 +192,16 @@ def test_after_the_reboot_has_begun_the_node_is_uncordoned_and_the_reboot_rememb
     assert take(answered, "memory", Memory).last_action == ""
 
 
+def test_a_rebooted_worker_that_came_under_notice_stays_cordoned_because_no_pod_should_start_on_it(
+    services: FakeServices,
+) -> None:
+    begun(services, "rebooting").notice(A)
+    answered = undo_drain({**services.payload(), "drain": {"status": "drained"}}, None)
+    assert (services.state.phases, answered["next"], services.server.documents()) == (["rebooted"], "done", [])
+    assert "it is under interruption notice, so it stays cordoned" in answered["notes"][0]
+    assert complete_scale_down(answered, None)["outcome"]["kind"] == "rebooted"
+
+
 def test_a_node_that_cannot_be_uncordoned_after_its_reboot_is_set_aside_and_the_reboot_remembered(
     services: FakeServices,
 ) -> None:
