@@ -7,7 +7,7 @@ from typing import Any
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.notify.incident_state import EndedIncident, ended_incidents
+from node_fleet.domain.notify.incident_state import EndedIncident, complete_since, ended_incidents
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.logs import logger
 from node_fleet.payload import from_payload, packed, take, to_payload
@@ -36,8 +36,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    after, quiet_seconds = decision.memory, settings.policy().alert_quiet_seconds
-    ended, alerted = ended_incidents(memory.alerted, after.alerted, snapshot, quiet_seconds, after.back_offs)
+    after, policy = decision.memory, settings.policy()
+    ended, alerted = ended_incidents(
+        memory.alerted,
+        after.alerted,
+        snapshot,
+        policy.alert_quiet_seconds,
+        back_offs=after.back_offs,
+        complete_since=complete_since(after.readings, policy),
+    )
     notify = decision.notify or bool(event.get("notes")) or bool(ended)
     answer = {**event, "decision": shown, "notify": notify, "dead_nodes": bool(snapshot.dead_nodes)}
     if ended:

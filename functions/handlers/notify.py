@@ -30,12 +30,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     message, memory = message_of(event, services.settings), known(event, "memory", Memory)
     now, failure = services.clock.now(), _failure(event)
-    news = _news(event, memory, services, failure)
+    news, is_dry = _news(event, memory, services, failure), take(event, "run", Run).dry_run
     kinds = " ".join(alert.kind for alert in message.alerts)  # alarms count log lines by these words
     logger.info(
         message.what, level_shown=message.level, why=message.why, alerts=kinds, execution_id=message.execution_id
     )
-    ended = [one for one in known(event, "ended", tuple[EndedIncident, ...]) or () if one.key not in news.keys]
+    over = () if is_dry else known(event, "ended", tuple[EndedIncident, ...]) or ()  # a dry run stores no memory
+    ended = [one for one in over if one.key not in news.keys]
     lost: list[str] = []
     alerted = memory.alerted if memory else {}
     if _is_worth_sending(event, news, has_ended=bool(ended)) and not _is_published(services, message, lost):
@@ -50,7 +51,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     answer = put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
     if lost:
         answer = put(answer, notify_failure={"Error": NotificationError.__name__, "Cause": "; ".join(lost)})
-    if not take(event, "run", Run).dry_run:
+    if not is_dry:
         snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
         report = run_report(message, at=now, snapshot=snapshot, operation=operation, failure=answer.get("failure"))
         send_report(services.server, report)

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_app.alarms import ALARMS
-from node_fleet.domain.model.memory import BackOff, Memory, newest_memory
+from node_fleet.domain.model.memory import BackOff, Memory, ReadingPoint, newest_memory
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.incident_state import (
     READING_END_SECONDS,
     EndedIncident,
     Failure,
+    complete_since,
     ended_incidents,
     incident_keys,
     news_of,
@@ -98,13 +100,47 @@ def test_an_incident_lasts_as_long_as_its_action_is_in_back_off(key: str, back_o
     before = {key: START - QUIET - 1}
     for until, result in ((START + 1, ((), before)), (START, ((EndedIncident(key=key, last_seen=before[key]),), {}))):
         entry = BackOff(key=back_off, failures=2, until=until)
-        assert ended_incidents(before, {}, SEEN, QUIET, (entry,)) == result
+        assert ended_incidents(before, {}, SEEN, QUIET, back_offs=(entry,)) == result
+
+
+def readings(*points: tuple[int, float | None, int | None]) -> tuple[ReadingPoint, ...]:
+    """Readings so many seconds before START, with CPU and the pending pods."""
+    return tuple(
+        ReadingPoint(at=START - ago, cpu_percent=cpu, memory_percent=1.0, pending=pending, usable=3)
+        for ago, cpu, pending in points
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "ago"),
+    [
+        ((), None),
+        (((240, 1.0, 0), (120, 1.0, 0), (0, 1.0, 0)), 240),
+        (((240, 1.0, 0), (120, None, 0), (0, 1.0, 0)), 0),
+        (((240, 1.0, 0), (120, 1.0, None), (0, 1.0, 0)), 0),
+        (((600, 1.0, 0), (300, 1.0, 0), (0, 1.0, 0)), 600),
+        (((601, 1.0, 0), (300, 1.0, 0), (0, 1.0, 0)), 300),
+        (((360, 1.0, 0), (240, 1.0, 0), (120, 1.0, 0), (0, 1.0, 0)), None),
+    ],
+    ids=["none", "all complete", "no CPU", "no pods", "at the gap", "a gap", "as long as they are kept"],
+)
+def test_readings_are_complete_since_the_last_gap(points: Any, ago: int | None) -> None:
+    policy = Policy(reading_gap_seconds=300, readings_kept=4)
+    assert complete_since(readings(*points), policy) == (0 if ago is None else START - ago)
+
+
+@pytest.mark.parametrize(("since", "is_over"), [(START - 600, False), (START - 601, True), (0, True)])
+def test_an_outage_of_the_metrics_does_not_end_what_it_hid(since: int, is_over: bool) -> None:
+    before = {"many_unhealthy": START - 7000, "Ec2Error": START - 7000}
+    over, kept = ended_incidents(before, {}, SEEN, QUIET, complete_since=since)
+    assert [one.key for one in over] == [*(["many_unhealthy"] if is_over else []), "Ec2Error"]
+    assert kept == ({} if is_over else {"many_unhealthy": START - 7000})
 
 
 def test_a_back_off_of_another_object_or_of_a_drain_holds_no_end_that_a_reading_shows() -> None:
     before = {"drain_failed:i-1": START - QUIET - 1, "not_ready:i-2": START - 601}
     others = tuple(BackOff(key=f"node:{i}", failures=1, until=START + 99) for i in ("i-2", "i-3"))
-    ended_now, kept = ended_incidents(before, before, SEEN, QUIET, others)
+    ended_now, kept = ended_incidents(before, before, SEEN, QUIET, back_offs=others)
     assert ([one.key for one in ended_now], kept) == (list(before), {})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from handlers.decide import handler
 from node_fleet.domain.model.errors import InvalidInputError
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import Memory, ReadingPoint
 from node_fleet.domain.notify.incident_state import EndedIncident
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.payload import from_payload, take, to_payload, unpacked
@@ -76,9 +76,16 @@ def test_the_end_of_an_incident_is_sent_once_and_is_kept_from_an_earlier_round()
     given = event(pending=())
     given["memory"]["alerted"] = {"at_maximum": START - 700, "drain_failed:i-1": START - 700}
     answer = handler(given, None)
+    assert "ended" not in answer, "one complete reading after a gap shows no end"
+    complete = (
+        ReadingPoint(at=START - ago, cpu_percent=1.0, memory_percent=1.0, pending=0, usable=5)
+        for ago in (610, 400, 200)
+    )
+    given["memory"]["readings"] = to_payload(tuple(complete))
+    answer = handler(given, None)
     assert answer["notify"] and keys(answer) == ["at_maximum"]
     assert answer["memory"]["alerted"] == {"drain_failed:i-1": START - 700}
-    again = handler({**answer, "memory": {**answer["memory"], "alerted": {"not_ready:i-1": START - 700}}}, None)
+    again = handler({**answer, "memory": {**given["memory"], "alerted": {"not_ready:i-1": START - 700}}}, None)
     assert keys(again) == ["at_maximum", "not_ready:i-1"]
     assert "ended" not in handler(event(pending=()), None)
 

@@ -242,6 +242,13 @@ def test_the_end_of_an_incident_is_a_message_of_its_own(services: FakeServices) 
     ]
 
 
+def test_a_dry_run_reports_no_end_because_it_stores_none(services: FakeServices) -> None:
+    event = {**payload(memory=Memory()), "ended": [{"key": "at_maximum", "last_seen": 60}]}
+    event["run"] = {**event["run"], "dry_run": True}
+    notify.handler(event, None)
+    assert [sent["is_end"] for _, sent in services.publisher.messages] == [False]
+
+
 def test_an_incident_that_begins_again_in_the_same_run_has_not_ended(services: FakeServices) -> None:
     failing(services, Memory(), ended=[{"key": "Ec2Error", "last_seen": 60}])
     assert [(subject, sent["is_end"]) for subject, sent in services.publisher.messages] == [("Ec2Error", False)]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from node_fleet.domain.model.back_off import JOIN, REMOVAL, SCALE_UP, active, node_key
-from node_fleet.domain.model.memory import BackOff
+from node_fleet.domain.model.memory import BackOff, ReadingPoint
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Alert
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.incidents import RUN_FAILED, incident_of, incident_of_error, most_severe
@@ -85,19 +86,39 @@ def ended_incidents(
     after: Mapping[str, int],
     snapshot: Snapshot,
     quiet_seconds: int,
+    *,
     back_offs: tuple[BackOff, ...] = (),
+    complete_since: int = 0,
 ) -> tuple[tuple[EndedIncident, ...], dict[str, int]]:
     """The incidents that are over, and what of `after` stays remembered.
 
     before, after: key -> when the cause was last seen, without and with this decision. An incomplete reading ends
     none: a cause may be absent only because it cannot be seen. Nor does one end while its action is in back-off.
+    complete_since: see there; what every reading looks for ends so long after that time at the earliest.
     """
-    quiet = {key for key, seen in before.items() if snapshot.at - seen > _end_seconds(key, quiet_seconds)}
-    held = quiet if not _is_complete(snapshot) else {k for k in quiet if _backs_off(k, back_offs, snapshot.at)}
-    kept = {key: before[key] for key in held if _has_end(key)}
-    over = {key: before[key] for key in quiet - held if after.get(key, before[key]) == before[key]}
+    is_complete, over, kept = _is_complete(snapshot), dict[str, int](), dict[str, int]()
+    for key, seen in before.items():
+        absent_since = max(seen, complete_since) if _is_read(key) else seen
+        is_absent = snapshot.at - absent_since > _end_seconds(key, quiet_seconds)
+        if after.get(key, seen) != seen:
+            continue
+        if is_absent and is_complete and not _backs_off(key, back_offs, snapshot.at):
+            over[key] = seen
+        elif _has_end(key):
+            kept[key] = seen
     ended = tuple(EndedIncident(key=key, last_seen=seen) for key, seen in over.items() if _has_end(key))
     return ended, {**kept, **{key: seen for key, seen in after.items() if key not in over}}
+
+
+def complete_since(readings: Sequence[ReadingPoint], policy: Policy) -> int:
+    """Since when readings have been complete without a gap; 0 when that is longer than they are kept."""
+    since = 0
+    for reading in reversed(readings):
+        is_gap = since and since - reading.at > policy.reading_gap_seconds
+        if is_gap or reading.cpu_percent is None or reading.pending is None:
+            return since
+        since = reading.at
+    return 0 if len(readings) >= policy.readings_kept else since
 
 
 def news_of(
@@ -159,8 +180,12 @@ def _is_complete(snapshot: Snapshot) -> bool:
 
 
 def _end_seconds(key: str, quiet_seconds: int) -> int:
+    return min(quiet_seconds, READING_END_SECONDS) if _is_read(key) else quiet_seconds
+
+
+def _is_read(key: str) -> bool:
     row = incident_of(key)
-    return min(quiet_seconds, READING_END_SECONDS) if row and row.end == "reading" else quiet_seconds
+    return row is not None and row.end == "reading"
 
 
 def _backs_off(key: str, back_offs: tuple[BackOff, ...], now: int) -> bool:
