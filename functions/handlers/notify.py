@@ -54,7 +54,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if not is_dry:
         snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
         report = run_report(message, at=now, snapshot=snapshot, operation=operation, failure=answer.get("failure"))
-        send_report(services.server, report)
+        send_report(services.reports, report)
     return answer
 
 

@@ -203,7 +203,7 @@ def _report_kept(services: Services, event: dict[str, Any], eligibility: Eligibi
     memory = kept_due(take(event, "memory", Memory), now, services.settings.alert_quiet_seconds)
     if memory is None or not report.events:
         return event
-    send_report(services.server, report)
+    send_report(services.reports, report)
     return put(event, memory=memory)
 
 

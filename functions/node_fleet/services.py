@@ -61,6 +61,13 @@ class Services:
 
         return ServerCommands(self._client("ssm"), self.ec2, self.settings, self.clock)
 
+    @cached_property
+    def reports(self) -> ServerCommands:
+        """Commands that only report. They are sent once, so that an SSM that hangs delays a run by seconds."""
+        from node_fleet.adapters.server import ServerCommands
+
+        return ServerCommands(self._client("ssm", attempts=1), self.ec2, self.settings, self.clock)
+
     @property
     def reinstatement(self) -> Reinstatement:
         """Reinstates workers that were under notice and were not reclaimed."""

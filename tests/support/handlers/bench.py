@@ -183,6 +183,7 @@ def bench(*, zones: int = len(ZONES), **settings: Any) -> Iterator[Bench]:
                 Services,
                 prometheus=made.prometheus,
                 server=made.server,
+                reports=made.server,
                 publisher=made.publisher,
                 records=made.records,
             ),

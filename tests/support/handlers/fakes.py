@@ -341,7 +341,7 @@ class FakeServices:
         self.clock = Clock()
         self.settings = Settings()
         self.ec2 = Ec2(fleet=tuple(instance(i) for i in (A, B, C)))
-        self.server = Server(self.clock)
+        self.server = self.reports = Server(self.clock)
         self.prometheus = Prometheus()
         self.publisher = Publisher()
         self.records = Records()

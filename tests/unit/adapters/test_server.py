@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 from node_fleet.adapters.ec2 import Server
 from node_fleet.adapters.server import ServerCommands
 from node_fleet.domain.model.errors import InvalidInputError, ServerUnreachableError
+from node_fleet.services import Services
 from node_fleet.settings import Settings
 
 SERVER = "i-0000000000000000f"
@@ -234,3 +235,9 @@ def test_an_answer_that_cannot_be_read_says_nothing_about_the_clock_of_the_serve
     inspection = server.inspect()
     assert (inspection.known, inspection.seconds_ahead, inspection.clock_problem) == (False, 0, "")
     assert "cannot be read" in inspection.detail
+
+
+def test_a_report_is_sent_once_and_a_command_that_the_run_needs_three_times() -> None:
+    services = Services(Settings(region="eu-central-1"))
+    attempts = [server._ssm.meta.config.retries["total_max_attempts"] for server in (services.reports, services.server)]
+    assert attempts == [1, 3]
