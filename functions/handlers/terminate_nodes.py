@@ -12,6 +12,7 @@ from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection
 from node_fleet.domain.scale_down.selection import missing_headroom, stays_above
+from node_fleet.domain.scale_down.termination import NOT_REBOOTED
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import put, take
@@ -66,7 +67,7 @@ def _reboot(services: Services, run: Run, operation: Operation, target: Target) 
     try:
         services.ec2.reboot(target.instance_id)
     except Ec2Error as error:
-        operation = moved(operation, "rebooting", services.clock.now(), detail=f"drained, but not rebooted: {error}")
+        operation = moved(operation, "rebooting", services.clock.now(), detail=f"{NOT_REBOOTED}: {error}")
         services.state.save_operation(run, operation)
     return operation
 

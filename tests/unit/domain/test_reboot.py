@@ -13,7 +13,7 @@ from node_fleet.domain.model.operation import Operation, Target, TargetPhase, ma
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Worker
 from node_fleet.domain.scale_down.drain import after_target
-from node_fleet.domain.scale_down.termination import REBOOT_SECONDS, judge_reboot, removal_sentence
+from node_fleet.domain.scale_down.termination import NOT_REBOOTED, REBOOT_SECONDS, judge_reboot, removal_sentence
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import REBOOTS_KEPT, record_reboots
 from node_fleet.domain.scaling.roll_out import is_rebooted_first
@@ -159,6 +159,10 @@ def test_a_recorded_reboot_is_finished_by_a_later_run_and_never_closed_by_the_cl
     assert may_close(operation("rebooted"), "dead")
     assert after_target(operation("rebooted")) == "done"
     assert removal_sentence(operation("rebooted"), 3).startswith("rebooted 1 worker: i-0009")
+    refused = operation("rebooted")
+    refused = refused.with_target(replace(refused.targets[0], detail=f"{NOT_REBOOTED}: UnauthorizedOperation"))
+    assert removal_sentence(refused, 3).startswith("no worker was rebooted: i-0009")
+    assert "not rebooted: UnauthorizedOperation" in removal_sentence(refused, 3)
 
 
 @pytest.mark.parametrize(("waited", "status"), [(REBOOT_SECONDS - 1, "waiting"), (REBOOT_SECONDS, "rebooted")])

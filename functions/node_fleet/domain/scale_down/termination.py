@@ -11,6 +11,8 @@ from node_fleet.domain.scale_down.set_aside import ENDED
 
 REBOOT_SECONDS = 60
 """A rebooted worker stays cordoned for so long, because EC2 only queues the reboot: no pod starts on it before."""
+NOT_REBOOTED = "drained, but not rebooted"
+"""How the detail of a worker begins whose reboot EC2 refused."""
 NOT_TERMINATED_SECONDS = 60
 """An instance that still runs this long after the termination was not terminated: the removal is rolled back."""
 
@@ -56,7 +58,9 @@ def removal_sentence(operation: Operation, left: int | None) -> str:
     """The result for every target; left: the workers that remain, None when not known."""
     parts = [f"{t.instance_id} ({t.zone}, {t.market}): {t.detail or t.phase}" for t in operation.targets]
     if operation.rebooted:
-        return f"rebooted {count_of(len(operation.rebooted), 'worker')}: {'; '.join(parts)}"
+        sent = sum(not t.detail.startswith(NOT_REBOOTED) for t in operation.rebooted)
+        done = f"rebooted {count_of(sent, 'worker')}" if sent else "no worker was rebooted"
+        return f"{done}: {'; '.join(parts)}"
     after = "" if left is None else f"; {operation.workers_before} -> {left} workers"
     removed = len(operation.removed)
     head = f"removed {removed} of {operation.requested} workers" if removed else "no worker was removed"
