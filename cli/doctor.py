@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from botocore.exceptions import ClientError
 
 from cdk_app.config import ClusterConfig, NewServer
 from cli.configured import configured
@@ -207,7 +208,7 @@ def token(target: Target, name: str) -> Finding:
 def slack(target: Target) -> Finding:
     """Without a webhook or a bot token there are no Slack messages; scaling is not affected."""
     name = target.services.settings.slack_secret
-    fix = f"write the URL https://hooks.slack.com/... to FILE: {put_secret(name)}"
+    fix = f"write https://hooks.slack.com/..., or JSON with bot_token and channel, to FILE: {put_secret(name)}"
     try:
         access_in(target.services.secrets.text(name))
     except (SecretError, NodeFleetError) as error:
@@ -243,10 +244,19 @@ def subnets(target: Target) -> Finding:
 
 
 def topic(target: Target) -> Finding:
-    """The topic exists."""
-    arn = target.services.settings.topic_arn
+    """The general topic exists, and that of critical messages where one is configured."""
+    settings = target.services.settings
+    arn, critical = settings.topic_arn, settings.alert_topic_critical
     if not arn:
         fix = "run cdk deploy, which sets the topic"
         return Finding(name="message topic", verdict="warn", saw="none: no message is sent", fix=fix)
-    target.client("sns").get_topic_attributes(TopicArn=arn)
-    return Finding(name="message topic", verdict="ok", saw=arn.rsplit(":", 1)[-1])
+    sns = target.client("sns")
+    sns.get_topic_attributes(TopicArn=arn)
+    found = [arn.rsplit(":", 1)[-1], *([critical.rsplit(":", 1)[-1]] if critical else [])]
+    try:
+        if critical:
+            sns.get_topic_attributes(TopicArn=critical)
+    except ClientError as error:
+        saw = f"{critical} cannot be read, so critical messages may not arrive: {error.response['Error']['Code']}"
+        return Finding(name="message topic", verdict="warn", saw=saw, fix="check the ARN in alert_topic_critical")
+    return Finding(name="message topic", verdict="ok", saw=", ".join(found))

@@ -410,6 +410,22 @@ def test_a_webhook_shows_that_no_run_completes_although_a_run_has_failed_before(
     assert [bench.send(text) for text in story] == ["sent"] * 3
 
 
+@pytest.mark.parametrize("error", ["rate_limited", "ratelimited"])
+def test_a_bot_that_is_rate_limited_waits_and_its_reply_stays_in_the_thread(bot: Bench, error: str) -> None:
+    bot.send(incident_message("at_maximum"))
+    bot.slack.answers.insert(0, (200, {"Retry-After": "3"}, json.dumps({"ok": False, "error": error})))
+    assert bot.send(alarm("AtMaximum")) == "sent"
+    assert [ts for ts, _ in places(bot.slack)] == ["", "1.0", "1.0"]
+    assert bot.clock.slept == [3.0]
+
+
+def test_a_reply_that_may_have_arrived_is_not_posted_again(bot: Bench) -> None:
+    bot.send(incident_message("at_maximum"))
+    bot.slack.answers.insert(0, (200, {}, json.dumps({"ok": False, "error": "internal_error"})))
+    assert bot.send(alarm("AtMaximum")) == "failed"
+    assert len(bot.slack.bodies) == 2
+
+
 def test_another_channel_gets_threads_of_its_own(bot: Bench) -> None:
     bot.send(incident_message("at_maximum"))
     bot.secrets.value = json.dumps({"bot_token": "xoxb-very-secret", "channel": "C9"})

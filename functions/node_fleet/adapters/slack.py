@@ -2,7 +2,8 @@
 
 A webhook answers without the id of its message, so that only a bot can reply in a thread (chat.postMessage).
 
-Status 429 is retried after Retry-After when the time left allows it; a message that may have arrived is not sent twice.
+Status 429, or a bot's answer that it is rate limited, is retried after Retry-After when the time left allows it; a
+message that may have arrived is not sent twice.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ POST_MESSAGE = "https://slack.com/api/chat.postMessage"
 TOKEN_PREFIX = "xoxb-"
 REFUSED_FORM = ("invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long")
 """Answers to a bot's message that a short plain one does not get."""
+RATE_LIMITED = ("rate_limited", "ratelimited")
+"""Answers to a bot with status 200 that mean the same as status 429."""
+MAY_HAVE_ARRIVED = ("fatal_error", "internal_error", "request_timeout", "service_unavailable")
+"""Answers after which the message may be in the channel all the same."""
 _CODE = re.compile(r"[a-z][a-z_]*")
 """How Slack names the refusal of a message of a bot, such as cannot_reply_to_message; no failure of the network."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -91,7 +96,7 @@ class SlackHook:
         bot = {"channel": self._access.channel} if self.can_reply else {}
         reply = {"thread_ts": thread_ts, "reply_broadcast": broadcast} if self.can_reply and thread_ts else {}
         first = self._post({**payload, **bot, **reply}, outcome="sent")
-        if reply and first.outcome == "failed" and _CODE.fullmatch(first.detail) and first.detail not in REFUSED_FORM:
+        if reply and _is_refused_reply(first):
             reply, first = {}, self._post({**payload, **bot}, outcome="sent")
         is_refused = first.detail.startswith(f"{BAD_REQUEST} ") or first.detail in REFUSED_FORM
         if first.outcome == "failed" and is_refused:
@@ -116,9 +121,11 @@ class SlackHook:
             except requests.RequestException as error:
                 return Sent(outcome="failed", tries=tries, detail=f"{type(error).__name__} from Slack")
             if answer.status_code == OK:
-                return self._answered(answer, outcome, tries)
+                sent = self._answered(answer, outcome, tries)
+                if sent.detail not in RATE_LIMITED:
+                    return sent
             detail = _words(answer)
-            if answer.status_code != TOO_MANY:
+            if answer.status_code not in (OK, TOO_MANY):
                 break
             pause = _retry_after(answer)
             if pause + LEAST_SECONDS >= self._time_left():
@@ -166,6 +173,12 @@ def access_in(secret: str) -> SlackAccess:
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
         raise NotificationError("the Slack secret holds no https address, expected one of an incoming webhook")
     return SlackAccess(address=text)
+
+
+def _is_refused_reply(sent: Sent) -> bool:
+    """Whether a message that is no reply may succeed, for example because the thread is locked."""
+    others = (*REFUSED_FORM, *MAY_HAVE_ARRIVED)
+    return sent.outcome == "failed" and bool(_CODE.fullmatch(sent.detail)) and sent.detail not in others
 
 
 def _fields(answer: requests.Response) -> dict[str, Any]:
