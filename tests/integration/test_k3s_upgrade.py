@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from cli.main import main
 from cli.output import ExitCode
 from cli.upgrade import read_plan
 from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.scale_down.drain import CommandResult
 from simulator.aws.faults import REPLY_LOST, FaultRule
 from simulator.fakes.server_machine import binary
@@ -127,6 +129,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(sim: Simulation, capsys: p
         "at most 1 worker",
     ):
         assert part in shown
+    assert '"checksum"' not in shown, "JSON only with --json"
     assert sim.cluster.server_version == OLD and not snapshots(sim) and pause_of(sim) is None
 
 
@@ -151,8 +154,28 @@ def test_workers_that_nothing_replaces_are_not_promised(sim: Simulation, capsys:
 
 
 def test_without_confirmation_nothing_is_changed(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert upgrade() == ExitCode.NOTHING_DONE
+    assert sim.cluster.server_version == OLD and not snapshots(sim)
+
+
+def test_during_an_open_operation_no_backup_is_taken(
+    sim: Simulation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation = Operation(
+        operation_id="up-1",
+        kind="scale_up",
+        phase="launching",
+        started_at=1,
+        requested=1,
+        reason="x",
+        execution_id="run",
+    )
+    store = local(sim).services.state
+    opened = replace(store.load(), operation=operation)
+    monkeypatch.setattr(type(store), "load", lambda _: opened)
+    assert upgrade("--yes") == ExitCode.NOTHING_DONE
+    assert "an operation is open: scale_up up-1, phase launching" in one_line(capsys.readouterr().err)
     assert sim.cluster.server_version == OLD and not snapshots(sim)
 
 
