@@ -240,6 +240,25 @@ def test_a_volume_of_the_pods_own_is_judged_by_its_class() -> None:
         rules.Cluster({}, NOW).volume_terms(given)
 
 
+@pytest.mark.parametrize(
+    ("kind", "claims", "letter"),
+    [
+        ("ephemeral", [item("web-1-tmp", {"volumeName": "disk"})], "v"),
+        ("ephemeral", [item("tmp", {"volumeName": "disk"})], ""),
+        ("ephemeral", [item("web-1-tmp", {"volumeName": "gone"})], ""),
+        ("ephemeral", [], ""),
+        ("emptyDir", [item("web-1-tmp", {"volumeName": "disk"})], ""),
+    ],
+)
+def test_a_volume_of_the_pods_own_on_a_disk_of_its_worker_keeps_the_worker(
+    kind: str, claims: list[Any], letter: str
+) -> None:
+    """It lives and ends with its pod, so a missing claim keeps no worker."""
+    _, lists = uses(spec={"local": {"path": "/data"}})
+    given = {**pod(), "spec": {"volumes": [{"name": "tmp", kind: {}}]}}
+    assert blocker(given, **{**lists, "persistentvolumeclaims": claims}) == letter
+
+
 def budget(name: str, allowed: int, labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
     selector = {"matchLabels": labels} if labels else {}
     return {**item(name, {"selector": selector}), "status": {"disruptionsAllowed": allowed, **status}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -162,6 +163,12 @@ class TestTypicalPod:
             least=2,
         )
 
+    def test_of_the_sums_of_earlier_readings_the_kept_share_is_added(self) -> None:
+        crew = [filled(2), filled(5)]
+        sums = learn_pods(PodSums(), crew, 1.0)
+        share = {name: 1.25 * value for name, value in asdict(sums).items()}
+        assert learn_pods(sums, crew, 0.25) == PodSums(**{**share, "least": 2})
+
     def test_workers_that_do_not_say_what_is_asked_teach_nothing(self) -> None:
         assert learn_pods(PodSums(), [worker(1, cpu_requested_milli=None)], 1.0) == PodSums()
 
@@ -219,6 +226,16 @@ def test_the_line_through_two_workers_gives_the_pod_and_the_daemon_sets(
     found = typical_pod(sums, ())
     assert found is not None
     assert (round(found.cpu_milli), round(found.daemon_cpu_milli), found.daemon_pods) == size
+
+
+@pytest.mark.parametrize(("least", "daemons"), [(2, 2), (3, 0)])
+def test_the_fewest_pods_of_a_worker_with_a_third_of_the_mean_are_daemon_sets(least: int, daemons: int) -> None:
+    """Workers with two and ten pods, six on average, whose line begins at 0."""
+    sums = PodSums(
+        workers=2, pods=12, pods_squared=104, cpu=12_000, pods_cpu=104_000, memory=12, pods_memory=104, least=least
+    )
+    found = typical_pod(sums, ())
+    assert found is not None and (found.cpu_milli, found.daemon_pods) == (1000, daemons)
 
 
 @pytest.mark.parametrize(("pods_squared", "cpu", "daemons"), [(32.03, 1000, 0), (32.04, 2000, 2)])

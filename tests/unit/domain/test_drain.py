@@ -332,6 +332,10 @@ def test_the_sentence_names_every_target_and_the_counts() -> None:
     assert "i-1 (, on-demand): undone" in text
 
 
+def test_the_sentence_leaves_out_a_count_that_is_not_known() -> None:
+    assert removal_sentence(operation("forgotten", "undone"), None).startswith("removed 1 of 2 workers: i-0")
+
+
 class TestClosingBudget:
     """At the start of its drain a worker must still be one that the budgets allow."""
 

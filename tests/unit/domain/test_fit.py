@@ -73,6 +73,25 @@ def test_what_is_no_quantity_is_refused(quantity: str) -> None:
         amount_of("cpu", quantity)
 
 
+def test_a_quantity_beyond_those_of_kubernetes_is_refused() -> None:
+    assert amount_of("memory", "9.9e18") == 99 * 10**17
+    with pytest.raises(ValueError, match="'1e19' is larger than any quantity of Kubernetes"):
+        amount_of("memory", "1e19")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"resources": {"requests": {"a": "0", "b": "1"}}}]},
+        {"containers": [{}], "resources": {"requests": {"a": "0", "b": "1"}}},
+        {"containers": [{}], "overhead": {"a": "0", "b": "1"}},
+    ],
+    ids=["a container", "the whole pod", "its overhead"],
+)
+def test_a_request_of_nothing_asks_no_node_for_the_resource(spec: dict[str, Any]) -> None:
+    assert requests_of(spec) == {"pods": 1, "b": 1}
+
+
 def test_requests_are_those_of_the_largest_step_of_the_pod_and_its_overhead() -> None:
     def container(cpu: str, **more: Any) -> dict[str, Any]:
         return {"resources": {"requests": {"cpu": cpu}}, **more}

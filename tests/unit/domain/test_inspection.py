@@ -68,6 +68,20 @@ def test_no_answer_with_a_changed_character_is_ever_known(place: int, changed: s
     assert spoiled == text or not parse_inspection(spoiled).known
 
 
+@pytest.mark.parametrize(
+    ("line", "instance", "owner"),
+    [
+        (f"node {A} i-0123456789abcdef0 cordoned down-1 ready 1 0", "i-0123456789abcdef0", "down-1"),
+        (f"node {A} - open - ready 1 0", "", ""),
+    ],
+)
+def test_a_dash_stands_for_an_instance_or_an_owner_that_a_node_does_not_have(
+    line: str, instance: str, owner: str
+) -> None:
+    found = parse_node_check(f"{line}\nend", A)
+    assert (found.known, found.instance_id, found.cordoned_by) == (True, instance, owner)
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_unknown_and_never_an_error(text: str) -> None:
     read = [parse_inspection(text), parse_inspection(whole(text.replace("\n", " "))), parse_node_check(text, A)]

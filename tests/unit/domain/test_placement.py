@@ -16,6 +16,7 @@ from node_fleet.domain.scale_up.placement import (
     choose_market,
     distribution_of,
     plan_slots,
+    pools_in_order,
     zone_order,
 )
 from tests.support.launches import NOW, ZONES, instance, placement
@@ -85,6 +86,12 @@ def test_a_plan_reaches_the_share_and_the_minimum_of_the_whole_fleet(
     fleet += [instance(n, market="on-demand") for n in range(spot, spot + on_demand)]
     slots = plan_slots(count, fleet, placement(**settings), now=NOW)
     assert (len(slots), sum(slot.market == "spot" for slot in slots)) == (count, planned_spot)
+
+
+@pytest.mark.parametrize(("percent", "allowed"), [(0, {"on-demand"}), (1, {"on-demand", "spot"})])
+def test_a_pool_of_spot_is_used_unless_the_share_of_spot_is_0(percent: int, allowed: set[str]) -> None:
+    pools = pools_in_order("on-demand", placement(spot_percent=percent), list(ZONES))
+    assert {pool.market for pool in pools} == allowed
 
 
 def test_the_emptiest_zone_comes_first_and_those_in_flight_count() -> None:

@@ -13,7 +13,7 @@ from node_fleet.domain.model.operation import Operation, Target, TargetPhase, ma
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Worker
 from node_fleet.domain.scale_down.drain import after_target
-from node_fleet.domain.scale_down.termination import NOT_REBOOTED, REBOOT_SECONDS, judge_reboot, removal_sentence
+from node_fleet.domain.scale_down.termination import NOT_REBOOTED, judge_reboot, removal_sentence
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import REBOOTS_KEPT, record_reboots
 from node_fleet.domain.scaling.roll_out import is_rebooted_first
@@ -62,6 +62,27 @@ def test_a_worker_is_rebooted_once_where_it_is_configured_and_not_after_a_failed
     seen: Worker, memory: Memory, policy: Policy, expected: bool
 ) -> None:
     assert first(seen, memory, policy) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"rule": "not_ready"}, True),
+        ({"rule": "drifted"}, False),
+        ({"rule": "expired"}, False),
+        ({"action": "scale_down"}, False),
+        ({"replace": "i-0001x"}, False),
+    ],
+    ids=["unhealthy", "NotReady", "drifted", "expired", "its removal", "a worker that does not exist"],
+)
+def test_only_the_replacement_of_an_unhealthy_or_not_ready_worker_begins_with_a_reboot(
+    changes: dict[str, Any], expected: bool
+) -> None:
+    tick = make_tick(snapshot(workers=(*workers(4), IMPAIRED)), Memory(), POLICY, START)
+    decision = decided(IMPAIRED)
+    assert (decision.action, decision.rule) == ("replace", "unhealthy")
+    assert is_rebooted_first(tick, replace(decision, **changes)) is expected
 
 
 def test_a_reboot_is_no_removal_and_the_decision_says_so() -> None:
@@ -165,7 +186,7 @@ def test_a_recorded_reboot_is_finished_by_a_later_run_and_never_closed_by_the_cl
     assert "not rebooted: UnauthorizedOperation" in removal_sentence(refused, 3)
 
 
-@pytest.mark.parametrize(("waited", "status"), [(REBOOT_SECONDS - 1, "waiting"), (REBOOT_SECONDS, "rebooted")])
+@pytest.mark.parametrize(("waited", "status"), [(59, "waiting"), (60, "rebooted")])
 def test_the_node_stays_cordoned_until_the_reboot_has_begun(waited: int, status: str) -> None:
     assert judge_reboot(waited).status == status
 

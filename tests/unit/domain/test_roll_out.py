@@ -39,6 +39,7 @@ from tests.support.decisions import START, idle, pods, snapshot, worker, workers
 POLICY = Policy(bake_seconds=300)
 OLD = "launch template version 1, today 2"
 NEW = {"template_version": "2"}
+NOT_LIVE: list[dict[str, Any]] = [{"source": "cached"}, {"read_at": START - 300}, {"source": "none"}]
 RISING = ["v1.35.5+k3s1", "v1.36.1+k3s1", "v1.36.2+k3s1", "v1.36.2+k3s2", "v1.37.0+k3s1"]
 
 
@@ -224,7 +225,7 @@ class TestTheFirstStep:
         seen = idle(workers=fleet(), template_version="2", at=later, read_at=later)
         assert decide(seen, memory, policy, later).rule == "idle"
 
-    @pytest.mark.parametrize("changes", [{"source": "cached"}, {"read_at": START - 300}, {"source": "none"}])
+    @pytest.mark.parametrize("changes", NOT_LIVE)
     def test_without_live_data_nothing_is_replaced(self, changes: dict[str, Any]) -> None:
         assert decided(fleet(), **changes).action == "none"
 
@@ -416,6 +417,14 @@ class TestTheGoodVersion:
         assert (after.template_id, after.good_version, after.stopped) == ("lt-1", "1", "")
         first = decided(seen, Memory(roll_out=replace(old, template_id="")), **today).memory.roll_out
         assert (first.template_id, first.good_version, first.stopped) == ("lt-1", "12", "x")
+
+    @pytest.mark.parametrize("changes", NOT_LIVE)
+    @pytest.mark.parametrize("known", [RollOut(), RollOut(good_version="12", stopped="x", template_id="lt-0")])
+    def test_without_live_data_no_version_becomes_good_or_is_forgotten(
+        self, known: RollOut, changes: dict[str, Any]
+    ) -> None:
+        decision = decided(fleet(2, 2), Memory(roll_out=known), template_id="lt-1", **changes)
+        assert decision.memory.roll_out == known
 
     def test_a_stopped_roll_out_names_its_cause_and_ends_with_a_newer_version_or_by_hand(self) -> None:
         stopped = RollOut(good_version="1", stopped="i-9 never joined", stopped_version="2")
