@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from node_fleet.domain.model.run import Alert
+from node_fleet.payload import from_payload
 from simulator.aws.recorder import AwsCall
 from simulator.runner import Execution, StateVisit
 from simulator.scenario.files import load_scenario
@@ -107,9 +109,8 @@ class FleetWatch:
             if not isinstance(message, dict):
                 continue
             found.append(str(message.get("what", "")))
-            alerts = message.get("alerts") or {}
-            rows = alerts.get("rows", []) if isinstance(alerts, dict) else alerts
-            found += [str(row[-1] if isinstance(row, list) else row) for row in rows]
+            alerts = from_payload(tuple[Alert, ...], message.get("alerts") or (), path="alerts")
+            found += [alert.text for alert in alerts]
             found += [str(detail) for detail in message.get("details") or ()]
         return found
 
