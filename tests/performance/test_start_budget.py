@@ -44,12 +44,12 @@ def boto3_seconds() -> float:
     return loaded("import boto3")[1]
 
 
-def test_decide_loads_no_aws_client_and_starts_no_slower_than_boto3_is_imported(boto3_seconds: float) -> None:
+def test_decide_loads_no_aws_client_and_starts_about_as_fast_as_boto3_is_imported(boto3_seconds: float) -> None:
     modules, seconds = loaded(
         "import handlers.decide; from node_fleet.services import load_services; load_services().settings"
     )
     assert "boto3" not in modules
-    assert seconds < 1.0 * boto3_seconds
+    assert seconds < 1.25 * boto3_seconds
 
 
 @pytest.mark.sampled(12)
