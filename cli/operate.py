@@ -20,7 +20,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scaling.memory_update import reset_breaker
-from node_fleet.domain.scaling.roll_out import resumed
+from node_fleet.domain.scaling.roll_out_stop import resumed
 from node_fleet.payload import to_payload
 from simulator.report.story import rows_of
 

@@ -18,7 +18,7 @@ from node_fleet.domain.scale_up.launch import (
     reservations_to_release,
 )
 from node_fleet.domain.scaling.memory_update import record_failure, record_replacement
-from node_fleet.domain.scaling.roll_out import join_failure, stop, stopped_alert
+from node_fleet.domain.scaling.roll_out_stop import join_failure, stop, stopped_alert
 from node_fleet.payload import add_alerts, known, put, take
 from node_fleet.services import Services, load_services
 

@@ -17,7 +17,15 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.notify.cluster_report import run_report
-from node_fleet.domain.notify.incident_state import EndedIncident, Failure, News, news_of, remembered, unreported
+from node_fleet.domain.notify.incident_state import (
+    EndedIncident,
+    Failure,
+    News,
+    is_worth_sending,
+    news_of,
+    remembered,
+    unreported,
+)
 from node_fleet.domain.notify.message import Message, Outcome, compose, end_message, plain_failure
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take
@@ -39,7 +47,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     ended = [one for one in over if one.key not in news.keys]
     lost: list[str] = []
     alerted = memory.alerted if memory else {}
-    if _is_worth_sending(event, news, has_ended=bool(ended)) and not _is_published(services, message, lost):
+    outcome, has_notes = known(event, "outcome", Outcome), bool(event.get("notes"))
+    is_sent = is_worth_sending(news, outcome.kind if outcome else "", has_notes=has_notes, has_ended=bool(ended))
+    if is_sent and not _is_published(services, message, lost):
         alerted = unreported(alerted, news.keys, ())
     elif news.keys:
         alerted = remembered(alerted, news.keys, failure, now)
@@ -86,14 +96,6 @@ def _news(event: dict[str, Any], memory: Memory | None, services: Services, fail
         now=services.clock.now(),
         quiet_seconds=services.settings.alert_quiet_seconds,
     )
-
-
-def _is_worth_sending(event: dict[str, Any], news: News, *, has_ended: bool) -> bool:
-    """False when the run only repeats known incidents, or has nothing to report but the end of others."""
-    changed = event.get("outcome", {}).get("kind") in ("scaled_up", "scaled_down", "rebooted", "dry_run")
-    if changed or news.is_new:
-        return True
-    return not (news.keys or (has_ended and not event.get("outcome") and not event.get("notes")))
 
 
 def message_of(event: dict[str, Any], settings: Settings) -> Message:

@@ -10,8 +10,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
-from node_fleet.domain.scale_down.inspection import Inspection
-from node_fleet.domain.scale_down.selection import missing_headroom, stays_above
+from node_fleet.domain.scale_down.last_proof import kept_text, last_refusal
 from node_fleet.domain.scale_down.termination import NOT_REBOOTED
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
@@ -45,10 +44,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
             operation = _reboot(services, run, operation, target)
             return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
         operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
-        if target.not_ready:
-            services.state.save_operation(run, operation)
-        else:
-            services.state.begin_termination(run, operation, target.instance_id)
+        _record(services, run, operation, target)
     try:
         services.ec2.terminate([target.instance_id])
     except TerminationRefusedError as error:
@@ -57,13 +53,18 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
 
 
-def _reboot(services: Services, run: Run, operation: Operation, target: Target) -> Operation:
-    """Record the reboot, then send it: a run that dies in between leaves a worker that is replaced after the wait."""
-    operation = moved(operation, "rebooting", services.clock.now(), detail="drained and rebooted")
+def _record(services: Services, run: Run, operation: Operation, target: Target) -> None:
+    """Store the intent. A protection that came meanwhile keeps a worker, unless it is NotReady."""
     if target.not_ready:
         services.state.save_operation(run, operation)
     else:
         services.state.begin_termination(run, operation, target.instance_id)
+
+
+def _reboot(services: Services, run: Run, operation: Operation, target: Target) -> Operation:
+    """Record the reboot, then send it: a run that dies in between leaves a worker that is replaced after the wait."""
+    operation = moved(operation, "rebooting", services.clock.now(), detail="drained and rebooted")
+    _record(services, run, operation, target)
     try:
         services.ec2.reboot(target.instance_id)
     except Ec2Error as error:
@@ -72,17 +73,13 @@ def _reboot(services: Services, run: Run, operation: Operation, target: Target) 
     return operation
 
 
-def _kept(operation: Operation, target: Target) -> str:
-    return f"worker {target.instance_id} was not {'rebooted' if operation.reboot else 'terminated'}"
-
-
 def _require_empty(services: Services, operation: Operation, target: Target) -> None:
     check = services.server.check(target.node_name)
     verdict = judge_check(check, target, operation.operation_id, dead=target.not_ready, waited=1, limit=0)
     if verdict.status != "drained":
-        raise DrainFailedError(f"{_kept(operation, target)}: {verdict.detail}")
+        raise DrainFailedError(f"{kept_text(operation, target)}: {verdict.detail}")
     if operation.reboot and target.not_ready and check.ready:
-        raise DrainFailedError(f"{_kept(operation, target)}: it is Ready again")
+        raise DrainFailedError(f"{kept_text(operation, target)}: it is Ready again")
 
 
 def _require_minimum(services: Services, run: Run, operation: Operation, target: Target) -> None:
@@ -96,27 +93,16 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
         raise DrainFailedError(f"the other workers could not be inspected: {inspection.detail}")
     instances, state, now = services.ec2.instances(), services.state.renew(run), services.clock.now()
     judged = judge_workers(inspection, instances, under_notice=state.ids_under_notice, back_offs=(), now=now)
-    if dispute := judged.disputed.get(target.instance_id):
-        raise DrainFailedError(f"{_kept(operation, target)}: {dispute.sentence}")
-    leaving = [t.instance_id for t in operation.targets if t.phase not in ("undone", "skipped")]
-    tick = make_tick(Snapshot(at=now, source="none"), state.memory, services.settings.policy(), now)
-    minimum = effective_minimum(tick).workers
-    serves = not operation.reboot or not (target.not_ready or _accepts_no_pods(inspection, target))
-    if serves and not stays_above(minimum, judged.usable, leaving):
-        left = len(set(judged.usable) - set(leaving))
-        raise DrainFailedError(f"at_min: only {left} usable workers would remain, the minimum is {minimum}")
-    current = state.memory.roll_out.current
-    launched = current.replacement if operation.replaces and current and current.worker == target.instance_id else ""
-    if launched and launched not in judged.usable:
-        why = f"its replacement {launched} is not usable any more"
-        raise DrainFailedError(f"{_kept(operation, target)}: {why}")
-    if target.not_ready or not serves or (operation.budget_reason != "idle" and not operation.reboot):
-        return  # neither a replaced worker nor one that does not serve takes capacity away
-    if text := missing_headroom(services.settings.policy(), inspection, frozenset(judged.usable) - frozenset(leaving)):
-        raise DrainFailedError(f"{_kept(operation, target)}: {text}")
-
-
-def _accepts_no_pods(inspection: Inspection, target: Target) -> bool:
-    """Whether no pod could start on the worker even without the cordon of its own drain."""
-    node = next((n for n in inspection.nodes if n.instance_id == target.instance_id), None)
-    return node is not None and (node.tainted or not node.ready)
+    policy = services.settings.policy()
+    tick = make_tick(Snapshot(at=now, source="none"), state.memory, policy, now)
+    refusal = last_refusal(
+        operation,
+        target,
+        judged,
+        inspection,
+        policy,
+        minimum=effective_minimum(tick).workers,
+        current=state.memory.roll_out.current,
+    )
+    if refusal:
+        raise DrainFailedError(refusal)

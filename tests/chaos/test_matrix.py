@@ -20,6 +20,12 @@ from tests.support.chaos.stories import REBOOTING, REPAIRING, REPLACING, ROLLING
 from tests.support.chaos.task_states import TASKS
 from tests.support.tiers import Tier
 
+OF_OTHER_STORIES = [
+    pytest.param(story, state, id=f"{story.name.replace(' ', '-')}-{state}")
+    for story, states in ((ROLLING, REPLACING), (REBOOTING, REPAIRING))
+    for state in states
+]
+
 
 @pytest.fixture(scope="module")
 def stories() -> Iterator[PreparedStories]:
@@ -46,40 +52,21 @@ def test_nothing_is_lost_when_a_drawn_fault_strikes(
 
 @pytest.mark.whole
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
-@pytest.mark.parametrize("state", REPLACING)
-def test_nothing_is_lost_while_a_worker_is_replaced(
-    state: str, fault: Fault, stories: PreparedStories, record_property: pytest.RecordProperty
+@pytest.mark.parametrize(("story", "state"), OF_OTHER_STORIES)
+def test_nothing_is_lost_while_a_worker_is_replaced_or_rebooted(
+    story: Story, state: str, fault: Fault, stories: PreparedStories, record_property: pytest.RecordProperty
 ) -> None:
-    assert_nothing_is_lost(state, fault, stories, record_property, ROLLING)
+    assert_nothing_is_lost(state, fault, stories, record_property, story)
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("state", REPLACING)
-def test_nothing_is_lost_while_a_worker_is_replaced_and_a_drawn_fault_strikes(
-    state: str, tier: Tier, stories: PreparedStories, record_property: pytest.RecordProperty
+@pytest.mark.parametrize(("story", "state"), OF_OTHER_STORIES)
+def test_nothing_is_lost_while_a_worker_is_replaced_or_rebooted_and_a_drawn_fault_strikes(
+    story: Story, state: str, tier: Tier, stories: PreparedStories, record_property: pytest.RecordProperty
 ) -> None:
-    possible = [f for f in FAULTS if not f.not_applicable(state, course(ROLLING).uses[state])]
-    fault = random.Random(f"{tier.seed} {state}").choice(possible)
-    assert_nothing_is_lost(state, fault, stories, record_property, ROLLING)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
-@pytest.mark.parametrize("state", REPAIRING)
-def test_nothing_is_lost_while_a_worker_is_rebooted(
-    state: str, fault: Fault, stories: PreparedStories, record_property: pytest.RecordProperty
-) -> None:
-    assert_nothing_is_lost(state, fault, stories, record_property, REBOOTING)
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("state", REPAIRING)
-def test_nothing_is_lost_while_a_worker_is_rebooted_and_a_drawn_fault_strikes(
-    state: str, tier: Tier, stories: PreparedStories, record_property: pytest.RecordProperty
-) -> None:
-    possible = [f for f in FAULTS if not f.not_applicable(state, course(REBOOTING).uses[state])]
-    fault = random.Random(f"{tier.seed} {state} reboot").choice(possible)
-    assert_nothing_is_lost(state, fault, stories, record_property, REBOOTING)
+    possible = [f for f in FAULTS if not f.not_applicable(state, course(story).uses[state])]
+    fault = random.Random(f"{tier.seed} {story.name} {state}").choice(possible)
+    assert_nothing_is_lost(state, fault, stories, record_property, story)
 
 
 def possible_faults(state: str) -> list[Fault]:

@@ -18,7 +18,7 @@ from cli import target as targets
 from cli.doctor import k3s_versions
 from cli.main import main
 from cli.output import ExitCode
-from cli.upgrade import read_plan
+from cli.upgrade_plan import read_plan
 from node_fleet.domain.model.fleet_state import Pause
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.scale_down.drain import CommandResult

@@ -12,10 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = sorted(p.stem for p in (ROOT / "functions" / "handlers").glob("[a-z]*.py"))
 HEAVY = ("boto3", "botocore", "requests", "urllib3")
+TRIES = 8
+"""A busy machine lengthens a try, and never shortens one."""
 
 
 def loaded(code: str, *, budget: float = 0.0) -> tuple[set[str], float]:
-    """The heavy modules that the code loads, and the processor seconds it takes: the least of up to three tries.
+    """The heavy modules that the code loads, and the processor seconds it takes: the least of up to TRIES.
 
     A try within the budget is the last.
     """
@@ -27,7 +29,7 @@ def loaded(code: str, *, budget: float = 0.0) -> tuple[set[str], float]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "functions")}
     found: set[str] = set()
     least = float("inf")
-    for _ in range(3):
+    for _ in range(TRIES):
         ended = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
         )
@@ -44,12 +46,11 @@ def boto3_seconds() -> float:
     return loaded("import boto3")[1]
 
 
-def test_decide_loads_no_aws_client_and_starts_about_as_fast_as_boto3_is_imported(boto3_seconds: float) -> None:
-    modules, seconds = loaded(
-        "import handlers.decide; from node_fleet.services import load_services; load_services().settings"
-    )
+def test_decide_loads_no_aws_client_and_starts_no_slower_than_boto3_is_imported(boto3_seconds: float) -> None:
+    code = "import handlers.decide; from node_fleet.services import load_services; load_services().settings"
+    modules, seconds = loaded(code, budget=boto3_seconds)
     assert "boto3" not in modules
-    assert seconds < 1.25 * boto3_seconds
+    assert seconds < 1.0 * boto3_seconds
 
 
 @pytest.mark.sampled(12)

@@ -125,6 +125,13 @@ def report_a_run(cluster: AnyCluster) -> None:
     assert status(cluster) == 'what: "next"\n'
 
 
+def report_a_thousand_reasons(cluster: AnyCluster) -> None:
+    """However many reasons there are, a report writes at most twenty Events."""
+    many = [ClusterEvent(name=f"i-{n:017x}", reason="NotEligible", message=f"kept: reason {n}") for n in range(1000)]
+    assert record(cluster, *many).stdout == "result: recorded 20 events\n"
+    assert len(shown(cluster)) == 20
+
+
 def repeat_with_other_words(cluster: AnyCluster, times: int) -> None:
     """However many reasons a worker is kept for, it has one Event."""
     for number in range(times):

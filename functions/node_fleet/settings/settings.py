@@ -12,7 +12,6 @@ from typing import Any
 
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Currency, Tariff
-from node_fleet.domain.cost.type_choice import types_meeting
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.instance_types import offered
@@ -59,6 +58,8 @@ class Settings(SettingValues):
                 f"instance_types={shown(raw['instance_types'])} beside instance_requirements: keep one of them"
             )
             return cls._checked(settings, problems)
+        from node_fleet.domain.cost.type_choice import types_meeting  # no function needs it: they get resolved types
+
         types = resolved_types or types_meeting(
             settings.instance_requirements, settings.tariff(), settings.spot_percent
         )

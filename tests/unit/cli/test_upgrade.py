@@ -10,7 +10,8 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from cli.output import CommandError, ExitCode
-from cli.upgrade import Plan, ServerVersions, back_up, perform, plan_of, plan_rows, versions_of
+from cli.upgrade import back_up, perform
+from cli.upgrade_plan import Plan, ServerVersions, plan_of, plan_rows, versions_of
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState, Lease, Pause
 from node_fleet.domain.model.operation import Operation

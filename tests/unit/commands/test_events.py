@@ -20,6 +20,7 @@ from tests.support.event_stories import (
     remove_a_worker,
     repeat_with_other_words,
     report_a_run,
+    report_a_thousand_reasons,
     shown,
     status,
     uncordon,
@@ -62,10 +63,7 @@ def test_a_worker_with_many_reasons_has_one_event(cluster: VirtualCluster) -> No
 
 
 def test_a_report_with_a_thousand_reasons_writes_twenty_events(cluster: VirtualCluster) -> None:
-    many = [ClusterEvent(name=f"i-{n:017x}", reason="NotEligible", message=f"kept: reason {n}") for n in range(1000)]
-    done = record(cluster, *many)
-    assert done.stdout == "result: recorded 20 events\n"
-    assert len(shown(cluster)) == 20
+    report_a_thousand_reasons(cluster)
 
 
 def test_an_instance_whose_node_has_another_name_gets_its_event_there(cluster: VirtualCluster) -> None:

@@ -23,16 +23,8 @@ from node_fleet.domain.scale_down.selection import choose_replaced
 from node_fleet.domain.scaling import roll_out
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
-from node_fleet.domain.scaling.roll_out import (
-    join_failure,
-    launch_hold,
-    removed_in_vain,
-    replaceable_workers,
-    resumed,
-    stop,
-    stopped_alert,
-    version_to_launch,
-)
+from node_fleet.domain.scaling.roll_out import launch_hold, removed_in_vain, replaceable_workers, version_to_launch
+from node_fleet.domain.scaling.roll_out_stop import join_failure, resumed, stop, stopped_alert
 from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, idle, pods, snapshot, worker, workers
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from node_fleet.domain.model.bounds import MAX_NODES_LISTED, Bounds, confirm_capacity
-from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
@@ -25,6 +24,9 @@ from node_fleet.domain.model.snapshot import (
     Snapshot,
     Worker,
 )
+
+if TYPE_CHECKING:
+    from node_fleet.domain.model.fleet_state import Notice
 
 # Taints of a node that cannot run pods. A team's own taints are not among them: pods that tolerate those use the node.
 _NOT_INITIALIZED = frozenset(

@@ -148,6 +148,16 @@ def news_of(
     )
 
 
+def is_worth_sending(news: News, outcome: str, *, has_notes: bool, has_ended: bool) -> bool:
+    """Whether a run's message is sent: not when it only repeats known incidents, or has only ends to report.
+
+    outcome: its kind, empty when the run ended before it had one.
+    """
+    if news.is_new or outcome in ("scaled_up", "scaled_down", "rebooted", "dry_run"):
+        return True
+    return not news.keys and not (has_ended and not outcome and not has_notes)
+
+
 def incident_keys(alerts: Iterable[Alert], error: str = "") -> tuple[str, ...]:
     """The incidents of these alerts and of a failure, each once, the most severe first."""
     order = ("critical", "warning", "info")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.memory import BackOff, Memory, ReadingPoint, Replacement, RollOut, Streak
-from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.alerts import missing_names
 from node_fleet.domain.scaling.check import DesiredChange
@@ -16,6 +15,9 @@ from node_fleet.domain.scaling.prediction import Prediction
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, add_launch, plain_owners
 from node_fleet.domain.scaling.signals.sustained import advance_streak
 from node_fleet.domain.scaling.tick import Tick, finite
+
+if TYPE_CHECKING:
+    from node_fleet.domain.model.operation import Operation
 
 REBOOTS_KEPT = 20
 """Reboots that are remembered, the newest ones."""

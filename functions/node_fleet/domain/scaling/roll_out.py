@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from node_fleet.domain.disruption.drift import MARKED
 from node_fleet.domain.model import back_off
@@ -15,7 +16,6 @@ from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.errors import LaunchConfigurationError
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
-from node_fleet.domain.model.operation import Operation, ReplaceReason
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot, Worker
@@ -29,9 +29,13 @@ from node_fleet.domain.scaling.cooldown import (
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
 from node_fleet.domain.scaling.memory_update import newly_usable
 from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
+from node_fleet.domain.scaling.roll_out_stop import resumed, stop, stopped_alert
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
 from node_fleet.domain.scaling.unhealthy import may_reboot, recovering_text
+
+if TYPE_CHECKING:
+    from node_fleet.domain.model.operation import ReplaceReason
 
 REPLACE_RULES = ("drifted", "expired", "unhealthy")
 """The rules of decisions that replace a worker."""
@@ -173,51 +177,6 @@ def removed_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
 def goes_first(tick: Tick, step: RollOutStep) -> bool:
     """Whether this step comes before a removal of idle workers, because the last inspection allowed none of those."""
     return step.action != "none" and tick.memory.roll_out.first_until > tick.now
-
-
-def stop(roll_out: RollOut, why: str, version: str) -> RollOut:
-    """The roll-out after a failure: no further worker is replaced while that version is deployed."""
-    return replace(roll_out, current=None, stopped=why[:900], stopped_version=version, lost=0)
-
-
-def resumed(roll_out: RollOut) -> RollOut:
-    """The roll-out after an operator has allowed it again."""
-    return replace(roll_out, stopped="", stopped_version="", retry_at=0)
-
-
-def join_failure(roll_out: RollOut, operation: Operation, configured: str = "") -> str:
-    """Why a failed launch stops the roll-out; empty when it says nothing about the version that was launched.
-
-    It does when an instance never joined, and either replaces an outdated worker or is of another version than the last
-    good one. A refusal of EC2, or an instance that AWS ended for lack of capacity, stops nothing. While the configured
-    version is stopped, a failure of another one must not allow it again.
-    """
-    if roll_out.is_stopped(configured) and operation.template_version not in ("", configured):
-        return ""
-    never_joined = [slot for slot in operation.slots if slot.outcome == "unjoined"]
-    is_new = bool(roll_out.good_version) and operation.template_version not in ("", roll_out.good_version)
-    if not never_joined or not (operation.replaces or is_new):
-        return ""
-    slot, version = never_joined[0], operation.template_version or "the configured"
-    console = f"; its console ends with: {slot.console}" if slot.console else "; EC2 shows no output of its console"
-    kept = f"{operation.replaces} is kept; " if operation.replaces else ""
-    return f"{slot.instance_id} of version {version} of the launch template never joined; {kept}{slot.detail}{console}"
-
-
-def stopped_alert(roll_out: RollOut, configured: str) -> Alert:
-    """What stopped the roll-out, what new workers are launched from, and what an operator can do."""
-    version = roll_out.launch_version(configured)
-    launches = (
-        f"New workers are launched from version {version} of the launch template, whose workers joined"
-        if version != configured
-        else f"New workers are still launched from version {configured} of the launch template"
-    )
-    text = (
-        f"the roll-out is stopped: {roll_out.stopped}. No further drifted or expired worker is replaced. {launches}. "
-        "What you can do: deploy a newer version, or, when the cause lies elsewhere and is fixed: node-fleet resume "
-        "--roll-out"
-    )
-    return Alert(kind="roll_out_stopped", text=text)
 
 
 def _with_good_version(tick: Tick) -> RollOut:
