@@ -9,8 +9,7 @@ from backtest.load import Load
 from backtest.measures import Action, Measures
 from backtest.model import Capacity
 from backtest.trace import DAY_SECONDS
-from node_fleet.domain.cost.tariff import CpuCredits
-from node_fleet.domain.model.instance_types import baseline_percent
+from node_fleet.domain.model.instance_types import CpuCredits, baseline_percent
 
 
 def clairvoyant(load: Load, capacity: Capacity, cpu_credits: CpuCredits = "unlimited") -> Measures:

@@ -13,7 +13,7 @@ from typing import Literal
 from backtest.load import Load
 from backtest.model import Capacity
 from node_fleet.domain.cost.cpu_credits import CreditAccount
-from node_fleet.domain.cost.tariff import CpuCredits
+from node_fleet.domain.model.instance_types import CpuCredits
 from node_fleet.domain.model.snapshot import Market
 
 NEVER = 1 << 60

@@ -13,7 +13,7 @@ from backtest.load import Load, Phase
 from backtest.measures import Action, Measures, Point, TypeUsage
 from backtest.model import Capacity
 from backtest.trace import DAY_SECONDS
-from node_fleet.domain.cost.tariff import CpuCredits
+from node_fleet.domain.model.instance_types import CpuCredits
 
 
 class Sizer(Protocol):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from node_fleet.domain.cost.tariff import CpuCredits
 from node_fleet.domain.model.drain_limits import DrainLimits
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
+from node_fleet.domain.model.instance_types import CpuCredits
 from node_fleet.domain.model.policy import InterruptionTimes, PlacementOrder, Policy
 from node_fleet.domain.model.setting import setting
 

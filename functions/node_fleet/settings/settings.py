@@ -8,10 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from node_fleet.domain.cost.prices import PriceList
-from node_fleet.domain.cost.tariff import Currency, Tariff
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.instance_types import offered
@@ -21,6 +19,10 @@ from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.parsing import nearest, parsed, shown, written
 from node_fleet.settings.presets import PRESETS
 from node_fleet.settings.validation import contradictions
+
+if TYPE_CHECKING:
+    from node_fleet.domain.cost.prices import PriceList
+    from node_fleet.domain.cost.tariff import Currency, Tariff
 
 _OLD_NAMES = {spec.old_env: spec.env for f in fields(SettingValues) if (spec := spec_of(f)).old_env}
 _OLD_NAMES |= {spec.old_env.lower(): f.name for f in fields(SettingValues) if (spec := spec_of(f)).old_env}
@@ -119,6 +121,9 @@ class Settings(SettingValues):
 
     def tariff(self, prices: PriceList | None = None) -> Tariff:
         """What these workers cost, at the shipped prices of the region unless others are given."""
+        from node_fleet.domain.cost.prices import PriceList  # Decide asks for no cost: its start need not wait for them
+        from node_fleet.domain.cost.tariff import Tariff
+
         return Tariff(
             prices=prices or PriceList.shipped(self.region),
             volume_gib=self.worker_volume_gib,
@@ -137,6 +142,8 @@ class Settings(SettingValues):
     @property
     def money(self) -> Currency:
         """The currency of messages and reports."""
+        from node_fleet.domain.cost.tariff import Currency
+
         return Currency(currency=self.currency, per_usd=self.currency_per_usd)
 
     def policy_env(self) -> dict[str, str]:

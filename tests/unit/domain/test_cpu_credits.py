@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from node_fleet.domain.cost.cpu_credits import CreditAccount, cheapest_type, find_costly_credits, mixed_hour
 from node_fleet.domain.cost.prices import SURPLUS_CREDIT_HOURS, PriceList
-from node_fleet.domain.cost.tariff import CpuCredits, Tariff
-from node_fleet.domain.model.instance_types import BURSTABLE_FAMILIES, baseline_percent, is_arm, vcpus_of
+from node_fleet.domain.cost.tariff import Tariff
+from node_fleet.domain.model.instance_types import BURSTABLE_FAMILIES, CpuCredits, baseline_percent, is_arm, vcpus_of
 
 HOUR = 3600
 DAY = 24 * HOUR

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from node_fleet.domain.cost.tariff import Cost, CpuCredits, Tariff
-from node_fleet.domain.model.instance_types import baseline_percent, family_of, is_arm, offered, vcpus_of
+from node_fleet.domain.cost.tariff import Cost, Tariff
+from node_fleet.domain.model.instance_types import CpuCredits, baseline_percent, family_of, is_arm, offered, vcpus_of
 
 HOURS_KEPT = 24
 """An instance keeps, and owes before it is charged, at most the credits that it earns in this time."""

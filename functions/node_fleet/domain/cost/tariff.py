@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH, SURPLUS_CREDIT_HOURS, PriceList
-from node_fleet.domain.model.instance_types import baseline_percent, family_of, vcpus_of
-
-CpuCredits = Literal["unlimited", "standard"]
+from node_fleet.domain.model.instance_types import CpuCredits, baseline_percent, family_of, vcpus_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

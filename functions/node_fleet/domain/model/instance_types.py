@@ -12,6 +12,8 @@ from typing import Literal
 
 Architecture = Literal["x86_64", "arm64"]
 Generation = Literal["current", "previous"]
+CpuCredits = Literal["unlimited", "standard"]
+"""What a burstable type does without CPU credits: cost more, or be throttled to its baseline."""
 _BURSTABLE = {
     "nano": (2, 0.5),
     "micro": (2, 1.0),

@@ -29,7 +29,6 @@ from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, goes_first, launch_checks, surge
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
-from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import Tick, make_tick
 from node_fleet.domain.scaling.unhealthy import (
@@ -42,9 +41,17 @@ from node_fleet.domain.scaling.unhealthy import (
 
 __all__ = ["STRATEGIES", "Action", "Check", "Decision", "Verdict", "decide"]
 
+
+def _apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
+    """Loaded when it decides: a cold start of a fleet without `adaptive` need not wait for it."""
+    from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
+
+    return apply_adaptive(tick, pending_pods, minimum)
+
+
 STRATEGIES: dict[str, Callable[[Tick, PendingPods | None, int], DesiredChange]] = {
     "thresholds": apply_thresholds,
-    "adaptive": apply_adaptive,
+    "adaptive": _apply_adaptive,
 }
 """The strategies by their name, the value of the setting."""
 

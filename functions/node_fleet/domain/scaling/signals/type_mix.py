@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node_fleet.domain.cost.prices import PriceList
-from node_fleet.domain.cost.tariff import Tariff
 from node_fleet.domain.fit.placement import Node, Placement
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NewWorker, PodShape
@@ -34,6 +32,9 @@ def type_prices(policy: Policy, region: str) -> dict[str, float]:
 
     By the shipped prices, with the volume and the public address, and without CPU credits.
     """
+    from node_fleet.domain.cost.prices import PriceList  # most fleets have one type, and compare no prices
+    from node_fleet.domain.cost.tariff import Tariff
+
     tariff, share = Tariff(prices=PriceList.shipped(region)), policy.spot_percent / 100
     found = {}
     for kind in policy.instance_types:
