@@ -27,6 +27,7 @@ def loaded(code: str, *, budget: float = 0.0) -> tuple[set[str], float]:
         f"print(time.process_time() - began, *[m for m in {HEAVY!r} if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "functions")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # boto3 is compiled already; after the first try, node-fleet too
     found: set[str] = set()
     least = float("inf")
     for _ in range(TRIES):
