@@ -1,6 +1,8 @@
 #!/bin/sh
 # Empties one worker: cordons it for one operation, inspects its pods again, then evicts them with kubectl drain. It does
 # nothing when it starts too late, runs twice, its operation was rolled back, or another user cordoned the node.
+# A Deployment of one replica that is annotated restart-before-drain is restarted first: its second pod becomes available
+# on another node before its first one ends. Two thirds of the time are for that; when it fails, no pod is evicted.
 #
 # Parameters of the document: NODE_NAME, OPERATION_ID, NOT_AFTER (epoch seconds of the latest start),
 # DRAIN_TIMEOUT_SECONDS and DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod is annotated as
@@ -8,7 +10,7 @@
 # refuse) or deadline (AWS reclaims the instance: nothing refuses, and the last third of the time ignores budgets).
 # CAUSE (none, spot, rebalance or scheduled) is why EC2 ends the instance, for the Event of the node.
 # A deadline drain first prints "volume CLAIM VOLUME POD" for each volume that ends with the node (lost_volumes.py).
-# The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain failed, 64 bad parameter, 65 too late,
+# The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain or a restart failed, 64 bad parameter, 65 too late,
 # 66 no such node, 67 cordoned by another user, 68 a pod blocks, 69 the API cannot be read, 70 rolled back, 75 busy.
 # insert: parts/environment.sh
 
@@ -61,8 +63,9 @@ cordon() {
   finish 69 "unreadable node $NODE_NAME could not be cordoned"
 }
 
-# inspect_again blockers: prints what blocks, or "force" or "free". The node is cordoned, so no new pod starts between this
-# and the drain. inspect_again volumes: prints the volumes that end with the node.
+# inspect_again blockers: prints what blocks, or "force" or "free" and the Deployments to restart first. The node is
+# cordoned, so no new pod starts between this and the drain. inspect_again volumes: prints the volumes that end with the
+# node.
 inspect_again() {
   NODE_FLEET_NOW="$(date +%s)" NODE_NAME="$NODE_NAME" DRAIN_MODE="$DRAIN_MODE" SUBJECT="$1" python3 - <<'PYTHON'
 # insert: ../../functions/node_fleet/domain/fit/demand.py
@@ -116,11 +119,18 @@ def main():
     mark = node_protected(node, cluster.now)
     if mark:
         found.insert(0, "node:" + mark)
+    restarts = [] if found or os.environ["DRAIN_MODE"] != "voluntary" else cluster.restarts(pods)
+    if not all(re.fullmatch("[a-z0-9-]+/[a-z0-9][a-z0-9.-]*", name) for name in restarts):
+        sys.exit("a Deployment has a name that no API server accepts")
     owners = {controller(p)["uid"] for p in pods if moves(p) and controller(p) and "uid" in controller(p)}
+    owners |= {uid for p in pods if moves(p) and (uid := meta(cluster.deployment_of(p) or {}).get("uid"))}
     with open(os.environ["OWNERS_FILE"], "w") as file:
         file.write(" ".join([os.environ["OPERATION_ID"], *sorted(owners)]))
     force = any(cluster.needs_force(p) for p in pods)
-    print("blocked " + ",".join(found[:2]) + f" {max(0, len(found) - 2)}" if found else "force" if force else "free")
+    if found:
+        print("blocked " + ",".join(found[:2]) + f" {max(0, len(found) - 2)}")
+    else:
+        print("force" if force else "free", *restarts)
 
 
 main()
@@ -141,8 +151,8 @@ def blockers_in(words):
     found = []
     for entry in words[1].split(",") if words[:1] == ["blocked"] else ():
         name, _, code = entry.rpartition(":")
-        letter, _, budget = code.partition("=")
-        why = REASONS.get(letter, "cannot be judged") + (f" ({budget})" if letter in "ptq" and budget else "")
+        letter, _, detail = code.partition("=")
+        why = reason_of(letter, detail)
         alone = f"the node is annotated {code}" if name == "node" else f"claim {name} {why}" if letter == "b" else ""
         found.append(("", alone) if alone else (name, why))
     return found
@@ -188,6 +198,27 @@ drain() {
   return "$status"
 }
 
+# restart_first NAMESPACE/NAME ...: each gets a second pod on another node, and its first one ends when that is available.
+# Nothing of it is undone: someone else may have changed the Deployment since.
+restart_first() {
+  seconds=$(($(seconds_left) * 2 / 3))
+  until=$(($(date +%s) + seconds))
+  for each; do
+    kubectl rollout restart "deployment/${each#*/}" -n "${each%/*}" --field-manager=node-fleet ||
+      stay "$each could not be restarted"
+  done
+  for each; do
+    left=$((until - $(date +%s)))
+    kubectl rollout status "deployment/${each#*/}" -n "${each%/*}" --timeout="$((left > 1 ? left : 1))s" >&2 ||
+      stay "no second pod of $each became available elsewhere within $seconds s of its restart; its first pod still runs"
+  done
+}
+
+stay() {
+  report DrainFailed Warning "the worker is not drained (operation $OPERATION_ID): $1"
+  finish 1 "not-restarted $1"
+}
+
 seconds_left() {
   left=$((STARTED + DRAIN_TIMEOUT_SECONDS - $(date +%s)))
   if [ "$DRAIN_MODE" = deadline ] && [ $((NOT_AFTER - $(date +%s))) -lt "$left" ]; then
@@ -221,7 +252,7 @@ cordon
 if [ "$DRAIN_MODE" != deadline ]; then
   verdict="$(inspect_again blockers)" || finish 69 "unreadable the pods of node $NODE_NAME"
   case "$verdict" in
-    free | force) ;;
+    free* | force*) ;;
     *)
       report DrainFailed Warning "the worker is not drained (operation $OPERATION_ID)" "$verdict"
       finish 68 "$verdict"
@@ -236,9 +267,18 @@ left="$(seconds_left)"
 if [ "$DRAIN_MODE" = deadline ]; then
   inspect_again volumes || echo "the volumes of node $NODE_NAME could not be read" >&2
   drain_before_deadline "$left" || give_up
-elif [ "$verdict" = force ]; then
-  drain "$left" --force || give_up
 else
-  drain "$left" || give_up
+  # shellcheck disable=SC2086
+  set -- $verdict
+  verdict="$1"
+  shift
+  if [ $# -gt 0 ]; then
+    restart_first "$@"
+    left="$(seconds_left)"
+  fi
+  case "$verdict" in
+    force) drain "$left" --force || give_up ;;
+    *) drain "$left" || give_up ;;
+  esac
 fi
 finish 0 "drained $NODE_NAME"

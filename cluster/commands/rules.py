@@ -14,7 +14,12 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 PROTECTED = "karpenter.sh/do-not-disrupt"
 OWNER_LISTS = {"apps/ReplicaSet": "replicasets", "apps/DaemonSet": "daemonsets", "apps/Deployment": "deployments"}
+RESTART_FIRST = "node-fleet.io/restart-before-drain"
 LIFTED_BY_SAFE = "kscdg"
+# What two pods on two nodes can use at the same time; of claims, those with one of these access modes.
+SHARED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "nfs", "projected"}
+SHARED_VOLUMES |= {"persistentVolumeClaim", "secret"}
+SHARED_MODES = {"ReadWriteMany", "ReadOnlyMany"}
 STUCK_SECONDS = 30
 ZONE_LABELS = re.compile(r".*/(zone|region)")
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -138,10 +143,12 @@ class Cluster:
             return found
         if stuck := self.stuck_seconds(pod):
             return f"e={stuck // 60}"
-        found = self.unless_safe_to_evict(pod, marks)
+        found, restart = self.unless_safe_to_evict(pod, marks), self.restart_problem(pod)
+        if found == "d" and restart is not None:
+            found = f"d={restart}" if restart else ""
         if not found and tolerates((pod.get("spec") or {}).get("tolerations") or (), CORDON):
             return "o"
-        return found or self.budget_blocker(pod)
+        return found or ("" if restart == "" else self.budget_blocker(pod))
 
     def stuck_seconds(self, pod):
         """Seconds since a pod that is being deleted should have ended; 0 while it may still end by itself."""
@@ -280,6 +287,52 @@ class Cluster:
         replicas = ((self.owner_of(replica_set) or replica_set).get("spec") or {}).get("replicas")
         return (1 if replicas is None else replicas) <= 1
 
+    def restart_problem(self, pod):
+        """Why the Deployment of this only replica cannot get a second pod first (blocker_reasons.py); "" when it can.
+
+        None when it does not ask for that, or wants another number of replicas. A Deployment that can is not below its
+        replicas at any time, so no budget keeps its pod: it is not evicted.
+        """
+        deployment = self.deployment_of(pod)
+        spec = (deployment or {}).get("spec") or {}
+        if not deployment or annotations(deployment).get(RESTART_FIRST) != "true" or spec.get("replicas", 1) != 1:
+            return None
+        strategy = spec.get("strategy") or {}
+        rolling = strategy.get("rollingUpdate") or {}
+        if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+            return "strategy"
+        if not of_one(rolling.get("maxSurge", "25%"), up=True):
+            return "surge"
+        if of_one(rolling.get("maxUnavailable", "25%"), up=False):
+            return "unavailable"
+        if spec.get("paused"):
+            return "paused"
+        if not all(self.is_shared(volume, pod) for volume in (pod.get("spec") or {}).get("volumes") or ()):
+            return "volume"
+        return "" if is_rolled_out(deployment) else "incomplete"
+
+    def deployment_of(self, pod):
+        owner = controller(pod)
+        replica_set = self.owner_of(pod) if owner and owner.get("kind") == "ReplicaSet" else None
+        above = controller(replica_set) if replica_set else None
+        return self.owner_of(replica_set) if above and above.get("kind") == "Deployment" else None
+
+    def is_shared(self, volume, pod):
+        """Whether a second pod on another node can use the volume while this one does."""
+        if not volume.keys() - {"name"} <= SHARED_VOLUMES:
+            return False
+        if "persistentVolumeClaim" not in volume:
+            return True
+        claim = self.of("persistentvolumeclaims", key(pod)[0], volume["persistentVolumeClaim"]["claimName"])
+        disk = self.of("persistentvolumes", "", ((claim or {}).get("spec") or {}).get("volumeName"))
+        return bool(SHARED_MODES.intersection(((disk or claim or {}).get("spec") or {}).get("accessModes") or ()))
+
+    def restarts(self, pods):
+        """NAMESPACE/NAME of the Deployments that get a second pod before these pods are drained."""
+        leaving = [pod for pod in pods if moves(pod) and "deletionTimestamp" not in meta(pod)]
+        found = {key(self.deployment_of(pod)) for pod in leaving if self.restart_problem(pod) == ""}
+        return sorted("/".join(each) for each in found)
+
     def budget_blocker(self, pod):
         budgets = self.budgets_of(pod)
         if len(budgets) > 1:
@@ -307,6 +360,24 @@ class Cluster:
         if daemon(pod):
             return "daemonsets" in self.known and self.of("daemonsets", key(pod)[0], controller(pod)["name"]) is None
         return controller(pod) is None and annotations(pod).get(SAFE) == "true"
+
+
+def of_one(value, *, up):
+    """A number or a percentage of one replica, as the Deployment controller rounds it."""
+    text = str(value)
+    if not text.endswith("%"):
+        return int(text)
+    percent = int(text[:-1])
+    return -(-percent // 100) if up else percent // 100
+
+
+def is_rolled_out(deployment):
+    """Whether the one pod of the newest template is available, and no other is left."""
+    status = deployment.get("status") or {}
+    counts = [status.get(count) or 0 for count in ("replicas", "updatedReplicas", "availableReplicas")]
+    seen, wanted = status.get("observedGeneration"), meta(deployment).get("generation")
+    is_seen = seen is None or wanted is None or seen >= wanted
+    return is_seen and counts == [1, 1, 1] and "deletionTimestamp" not in meta(deployment)
 
 
 def disk_terms(disk):

@@ -11,7 +11,8 @@
 
 # insert: parts/cordon.sh
 
-# Prints "own-pods: COUNT NAMESPACE/POD" when pods wait whose owner had pods on this node when the operation drained it.
+# Prints "own-pods: COUNT NAMESPACE/POD" when pods wait whose owner had pods on this node when the operation drained it: their
+# ReplicaSet or another controller, or the Deployment above it.
 print_own_pods() {
   python3 - <<'PYTHON'
 import json
@@ -20,10 +21,16 @@ import subprocess
 import sys
 
 PENDING = "/api/v1/pods?fieldSelector=spec.nodeName%3D"
+REPLICA_SETS = "/apis/apps/v1/replicasets"
 
 
-def owner(pod):
-    return next((r.get("uid") for r in pod["metadata"].get("ownerReferences") or () if r.get("controller")), None)
+def read(path):
+    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)["items"] or []
+
+
+def owner(item):
+    return next((r.get("uid") for r in item["metadata"].get("ownerReferences") or () if r.get("controller")), None)
 
 
 def is_unschedulable(pod):
@@ -36,8 +43,9 @@ def main():
         operation, *owners = file.read().split()
     if operation != os.environ["OPERATION_ID"]:
         return
-    done = subprocess.run(["kubectl", "get", "--raw", PENDING], stdout=subprocess.PIPE, check=True)
-    waiting = [p for p in json.loads(done.stdout)["items"] or () if is_unschedulable(p) and owner(p) in owners]
+    waiting = [p for p in read(PENDING) if is_unschedulable(p)]
+    above = {r["metadata"].get("uid"): owner(r) for r in read(REPLICA_SETS)} if waiting else {}
+    waiting = [p for p in waiting if {owner(p), above.get(owner(p))} & set(owners)]
     if waiting:
         names = sorted(p["metadata"]["namespace"] + "/" + p["metadata"]["name"] for p in waiting)
         print(f"own-pods: {len(names)} {names[0]}")

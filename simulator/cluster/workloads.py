@@ -80,6 +80,8 @@ def _workload(spec: ApplicationSpec) -> Obj:
         },
         "status": {},
     }
+    if spec.restart_before_drain:
+        workload["metadata"]["annotations"] = {"node-fleet.io/restart-before-drain": "true"}
     if spec.kind == "StatefulSet" and spec.volume == "local-path":
         claim = local_claim(spec.namespace, "data")["spec"]
         workload["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]

@@ -307,6 +307,7 @@ class ApplicationModel(Model):
     shutdown_seconds: Seconds | None = Field(None, alias="shutdown")
     start_seconds: Seconds | None = Field(None, alias="start")
     volume: Literal["none", "emptyDir", "local-path"] = "none"
+    restart_before_drain: StrictBool = False
     annotations: dict[str, str] = {}
     node_selector: dict[str, str] = {}
 

@@ -131,6 +131,10 @@ class Schedules(RuleBasedStateMachine):
     def server_clock_is_off(self, seconds: int) -> None:
         self.schedule.append(lambda play: play.server_clock_is_off(seconds))
 
+    @rule(seconds=st.sampled_from([1, 40]))
+    def single_replica_appears(self, seconds: int) -> None:
+        self.schedule.append(lambda play: play.single_replica_appears(seconds))
+
     # what people do ------------------------------------------------------------------------------------------------
 
     @rule(trigger=st.sampled_from(["manual", "alert"]), dry_run=st.booleans())

@@ -303,4 +303,5 @@ def test_every_scenario_without_interruptions_is_watched_by_the_budget_checker()
     rolled = {"image-rollout", "image-rollout-bad", "expiry-storm"}  # test_roll_out_scenarios.py
     upgraded = {"k3s-upgrade", "k3s-rollback"}  # test_k3s_upgrade.py
     repaired = {"impaired-workers"}  # test_repair_scenario.py
-    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired}
+    restarted = {"single-replicas"}  # test_single_replicas.py
+    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted}

@@ -1,6 +1,7 @@
 """Deployment, ReplicaSet, StatefulSet, Job and DaemonSet controllers, run when an object or a pod of theirs changed.
 
-They replace lost pods. A rolling update is not modelled: a changed template applies to new pods only.
+They replace lost pods. Of rolling updates only a restart is modelled: any other changed template applies to new pods
+only.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from simulator.cluster.api.store import RESOURCES, copy_of
+from simulator.cluster.api.store import RESOURCES, ObjectStore, copy_of
 from simulator.cluster.control.scheduler import NodeCapacity, find_refusals, mark_gated
 from simulator.cluster.control.volumes import local_claim
 from simulator.cluster.objects import (
@@ -23,6 +24,7 @@ from simulator.cluster.objects import (
 from simulator.cluster.state import ClusterState
 
 DEFAULT_GRACE_SECONDS = 30
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 _DAEMON_TOLERATIONS: list[Obj] = [
     {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": effect}
     for what, effect in (
@@ -136,16 +138,39 @@ class Controllers:
                 self._store.remove("replicasets", metadata["namespace"], metadata["name"])
 
     def _deployment(self, deployment: Obj) -> None:
-        metadata, spec = deployment["metadata"], deployment["spec"]
-        name = replica_set_name(metadata["name"])
+        metadata, wanted = deployment["metadata"], int(deployment["spec"]["replicas"])
+        name = replica_set_name(metadata["name"], restarted_at(deployment))
         replica_set = self._store.find("replicasets", metadata["namespace"], name)
+        others = replica_sets_of(self._store, deployment) if restarted_at(deployment) else []
+        others = [one for one in others if one["metadata"]["name"] != name]
         if replica_set is None:
-            replica_set = self._store.create("replicasets", _replica_set_for(deployment, name))
+            replica_set = _replica_set_for(deployment, name, 0 if others else wanted)
+            replica_set = self._store.create("replicasets", replica_set)
             self.remember("replicasets", replica_set)
-        elif replica_set["spec"]["replicas"] != spec["replicas"]:
-            self._set(replica_set, "replicasets", lambda fresh: fresh["spec"].update(replicas=spec["replicas"]))
-        counts = replica_set.get("status", {})
-        self._status(deployment, "deployments", {key: counts.get(key, 0) for key in _COUNTS})
+        if sum(one["spec"]["replicas"] for one in others):
+            wanted = self._roll_out(deployment, replica_set, others)
+        self._scale(replica_set, wanted)
+        counts = {key: sum(one.get("status", {}).get(key, 0) for one in (replica_set, *others)) for key in _COUNTS}
+        counts["updatedReplicas"] = replica_set.get("status", {}).get("replicas", 0)
+        self._status(deployment, "deployments", counts)
+
+    def _roll_out(self, deployment: Obj, newest: Obj, others: list[Obj]) -> int:
+        """Take pods of the old ReplicaSets as far as enough are available; how many the newest one gets."""
+        wanted, strategy = int(deployment["spec"]["replicas"]), deployment["spec"].get("strategy", {})
+        rolling = {"maxSurge": "25%", "maxUnavailable": "25%", **strategy.get("rollingUpdate", {})}
+        surge, unavailable = _counted(rolling["maxSurge"], wanted, 99), _counted(rolling["maxUnavailable"], wanted, 0)
+        every = [newest, *others]
+        free = wanted + surge - sum(one["spec"]["replicas"] for one in every)
+        spare = sum(one.get("status", {}).get("availableReplicas", 0) for one in every) - (wanted - unavailable)
+        for one in others:
+            ended = min(one["spec"]["replicas"], max(0, spare))
+            spare -= ended
+            self._scale(one, one["spec"]["replicas"] - ended)
+        return min(wanted, int(newest["spec"]["replicas"]) + max(0, int(free)))
+
+    def _scale(self, replica_set: Obj, replicas: int) -> None:
+        if replica_set["spec"]["replicas"] != replicas:
+            self._set(replica_set, "replicasets", lambda fresh: fresh["spec"].update(replicas=replicas))
 
     def _replica_set(self, replica_set: Obj) -> None:
         uid, name = replica_set["metadata"]["uid"], replica_set["metadata"]["name"]
@@ -250,7 +275,12 @@ class Controllers:
 _COUNTS = ("replicas", "readyReplicas", "availableReplicas")
 
 
-def _replica_set_for(deployment: Obj, name: str) -> Obj:
+def _counted(value: int | str, wanted: int, rounded_up: int) -> int:
+    """A number, or a percentage of the replicas."""
+    return (int(value[:-1]) * wanted + rounded_up) // 100 if isinstance(value, str) else int(value)
+
+
+def _replica_set_for(deployment: Obj, name: str, replicas: int) -> Obj:
     metadata, spec = deployment["metadata"], deployment["spec"]
     return {
         "apiVersion": RESOURCES["replicasets"].api_version,
@@ -261,12 +291,30 @@ def _replica_set_for(deployment: Obj, name: str) -> Obj:
             "labels": dict(spec["template"].get("metadata", {}).get("labels", {})),
             "ownerReferences": [owner_reference(deployment)],
         },
-        "spec": {"replicas": spec["replicas"], "selector": spec["selector"], "template": spec["template"]},
+        "spec": {"replicas": replicas, "selector": spec["selector"], "template": spec["template"]},
     }
 
 
-def replica_set_name(deployment: str) -> str:
-    return f"{deployment}-{zlib.crc32(deployment.encode()):08x}"
+def replica_set_name(deployment: str, restarted: str = "") -> str:
+    return f"{deployment}-{zlib.crc32(f'{deployment}{restarted}'.encode()):08x}"
+
+
+def restarted_at(deployment: Obj) -> str:
+    """When kubectl restarted it last; empty when it never did."""
+    return str(deployment["spec"]["template"].get("metadata", {}).get("annotations", {}).get(RESTARTED_AT, ""))
+
+
+def replica_sets_of(store: ObjectStore, deployment: Obj) -> list[Obj]:
+    """In the order of creation."""
+    metadata = deployment["metadata"]
+    if not restarted_at(deployment):
+        found = store.find("replicasets", metadata["namespace"], replica_set_name(metadata["name"]))
+        return [found] if found else []
+    return [
+        one
+        for one in store.all("replicasets")
+        if any(reference["uid"] == metadata["uid"] for reference in one["metadata"].get("ownerReferences", ()))
+    ]
 
 
 def _descending(text: str) -> tuple[int, ...]:

@@ -58,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     patch.add_argument("--type", choices=("merge",), required=True)
     patch.add_argument("-p", "--patch", type=json.loads, required=True)
 
+    rollout = verbs.add_parser("rollout")
+    rollout.add_argument("step", choices=("restart", "status"))
+    rollout.add_argument("target")
+    rollout.add_argument("-n", "--namespace", default="default")
+    rollout.add_argument("--field-manager")
+    rollout.add_argument("--timeout", type=seconds_of, default=0.0)
+
     drain = verbs.add_parser("drain")
     drain.add_argument("node")
     drain.add_argument("--ignore-daemonsets", action="store_true", required=True)

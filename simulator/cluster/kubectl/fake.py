@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,10 +16,11 @@ from typing import Final
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.store import RESOURCES, Resource
 from simulator.cluster.api.verbs import ApiVerbs, parse_target
+from simulator.cluster.control.controllers import RESTARTED_AT
 from simulator.cluster.kubectl.command_line import UsageError, parse_command_line
 from simulator.cluster.kubectl.drain import Drain, DrainFlags
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
-from simulator.cluster.objects import Obj
+from simulator.cluster.objects import Obj, iso
 
 Sleep = Callable[[float], None]
 _REFUSED: Final = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?"
@@ -129,6 +131,26 @@ class FakeKubectl:
         output.out.append(f"{entry.singular}/{line.name} patched{' (no change)' if unchanged else ''}\n")
         return 0
 
+    def _rollout(self, line: argparse.Namespace, output: _Output) -> int:
+        name = line.target.removeprefix("deployment/")
+        if line.step == "restart":
+            mark = {RESTARTED_AT: iso(self.cluster.now())}
+            change = {"spec": {"template": {"metadata": {"annotations": mark}}}}
+            self._api().patch("deployments", line.namespace, name, change)
+            output.out.append(f"deployment.apps/{name} restarted\n")
+            return 0
+        until, shown = self.cluster.now() + (line.timeout or math.inf), ""
+        while text := _roll_out_waits(self._api().get("deployments", line.namespace, name)):
+            if text != shown:
+                output.out.append(f'Waiting for deployment "{name}" rollout to finish: {text}...\n')
+            if self.cluster.now() >= until:
+                output.err.append("error: timed out waiting for the condition\n")
+                return 1
+            shown = text
+            self._sleep(min(1.0, until - self.cluster.now()))
+        output.out.append(f'deployment "{name}" successfully rolled out\n')
+        return 0
+
     def _drain(self, line: argparse.Namespace, output: _Output) -> int:
         flags = DrainFlags(
             force=line.force,
@@ -154,7 +176,21 @@ _VERBS: Final[dict[str, Callable[[FakeKubectl, argparse.Namespace, _Output], int
     "delete": FakeKubectl._delete,
     "patch": FakeKubectl._patch,
     "drain": FakeKubectl._drain,
+    "rollout": FakeKubectl._rollout,
 }
+
+
+def _roll_out_waits(deployment: Obj) -> str:
+    """What a roll-out waits for, in kubectl's words; empty when it is complete."""
+    wanted, counts = deployment["spec"]["replicas"], deployment["status"]
+    updated = counts.get("updatedReplicas", 0)
+    if updated < wanted:
+        return f"{updated} out of {wanted} new replicas have been updated"
+    if counts["replicas"] > updated:
+        return f"{counts['replicas'] - updated} old replicas are pending termination"
+    if counts["availableReplicas"] < updated:
+        return f"{counts['availableReplicas']} of {updated} updated replicas are available"
+    return ""
 
 
 def _resource_named(word: str) -> Resource:

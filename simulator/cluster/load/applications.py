@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from simulator.cluster.control.controllers import replica_set_name
+from simulator.cluster.control.controllers import replica_sets_of
 from simulator.cluster.load.curves import Curve, constant
 from simulator.cluster.load.meters import LATENCY_BUCKETS_SECONDS, Counters, bucket_share
 from simulator.cluster.objects import Obj, condition_is_true, is_active, key_of, node_of
@@ -59,6 +59,7 @@ class ApplicationSpec:
     shutdown_seconds: float | None = None
     start_seconds: float | None = None
     volume: Literal["none", "emptyDir", "local-path"] = "none"
+    restart_before_drain: bool = False
     annotations: dict[str, str] = field(default_factory=dict)
     node_selector: dict[str, str] = field(default_factory=dict)
 
@@ -156,11 +157,11 @@ class Applications:
         return is_active(pod) and condition_is_true(pod, "Ready") and self._state.machine_serves(node_of(pod))
 
     def _pods(self, application: Application) -> list[Obj]:
-        resource, namespace, name = application.owner
-        if resource == "deployments":
-            resource, name = "replicasets", replica_set_name(name)
-        owner = self._state.store.find(resource, namespace, name)
-        return self._state.pods_of_owner(owner["metadata"]["uid"]) if owner else []
+        owner = self._state.store.find(*application.owner)
+        if owner is None:
+            return []
+        owners = replica_sets_of(self._state.store, owner) if owner["kind"] == "Deployment" else [owner]
+        return [pod for one in owners for pod in self._state.pods_of_owner(one["metadata"]["uid"])]
 
     def spread_load(self) -> None:
         """First half of a refresh: the CPU and memory that every pod asks for at this moment."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from node_fleet.payload import table_rows
 from simulator.aws.recorder import AwsCall
+from simulator.cluster.api.store import Change
+from simulator.cluster.objects import condition_is_true, is_terminating
 from tests.support.chaos.budgets import DrawnRules, disrupted
 from tests.support.chaos.fleet import Fleet, acting
 from tests.support.chaos.task_states import HOLDERS
@@ -22,6 +24,8 @@ LOOK_SECONDS = 5.0
 LOOKS_ONLY = ("InspectNodes", "ListPendingPods", "CheckNode", "RecordEvents")
 """Documents that change no worker: they read, or write Events and the status, as a message does that needs no lock."""
 FORGET = "ForgetNode"
+SINGLE = "only-one"
+"""The application of one replica that asks for a second pod before a drain."""
 
 ONE_HOLDER = "at most one lease holder"
 ONLY_THE_HOLDER_ACTS = "only the holder changes anything"
@@ -30,6 +34,7 @@ DRAINED_FIRST = "no worker is terminated that was not drained empty"
 WORDS_END_NO_WORKER = "no worker is terminated undrained because of what another one states"
 REBOOTED_ONCE = "no worker is rebooted twice, while it is protected, or before it is drained empty"
 BUDGETS_KEPT = "no drain begins that a disruption budget or a removal window forbids"
+ONLY_ONE_STAYS = "an only replica that asks for a second pod first is available while its worker runs"
 PROTECTED_STAYS = "no worker is terminated after an operator protected it"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
@@ -40,8 +45,8 @@ NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
     ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, REBOOTED_ONCE,
-    BUDGETS_KEPT, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP,
-    NOTHING_LOST, COMES_HOME,
+    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE,
+    HONEST_STAMP, NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
 
@@ -78,6 +83,7 @@ class Watch:
         self.was_usable = {n.instance_id for n in self.fleet.sim.cluster.nodes() if n.ready and not n.unschedulable}
         self.launched = {i.id: 0.0 for i in self.fleet.cloud.ec2.instances()}
         self.fleet.deployment.clock.every(LOOK_SECONDS, self._look)
+        self.fleet.sim.cluster.on_change(self._changed)
 
     def disturbed(self, seconds: float = 0.0) -> None:
         """A fault strikes now, or goes on that long: what must happen in time counts from its end."""
@@ -95,6 +101,19 @@ class Watch:
         line = f"{invariant}: {text}"
         if line not in self.broken:
             self.broken.append(line)
+
+    def _changed(self, change: Change) -> None:
+        """The last available pod of the only replica ends on a worker that runs and that AWS does not take."""
+        before = change.before
+        if change.resource != "pods" or before is None or before["metadata"].get("labels", {}).get("app") != SINGLE:
+            return
+        pods = [p for p in self.fleet.sim.cluster.objects("pods", "shop") if p["metadata"]["labels"]["app"] == SINGLE]
+        machines = self.fleet.sim.cluster.state.machines.values()
+        machine = next((m for m in machines if m.node_name == before["spec"].get("nodeName")), None)
+        if not _is_available(before) or any(map(_is_available, pods)) or machine is None or not machine.serves:
+            return
+        if machine.instance_id not in self.noticed | self._under_notice | self.speaks_of_itself:
+            self.wrong(ONLY_ONE_STAYS, f"{before['metadata']['name']} ends on {machine.instance_id}")
 
     # every call ----------------------------------------------------------------------------------------------------
 
@@ -329,6 +348,10 @@ class Watch:
         limit = settings.lease_seconds + settings.lease_skew_seconds + settings.interval_seconds
         if now - self.orphaned_at > limit:
             self.wrong(LOCK_GETS_FREE, f"{owner} does not run and holds the lock for {now - self.orphaned_at:.0f} s")
+
+
+def _is_available(pod: dict[str, Any]) -> bool:
+    return condition_is_true(pod, "Ready") and not is_terminating(pod)
 
 
 def _memory(item: Mapping[str, Any]) -> dict[str, Any]:

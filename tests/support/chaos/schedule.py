@@ -17,11 +17,12 @@ from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause, Protection
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from simulator.aws.moto_patches.ec2 import Ec2Delays
+from simulator.cluster.load.applications import ApplicationSpec
 from tests.support.chaos.budgets import DrawnRules
 from tests.support.chaos.copies import on_a_copy
 from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.hostile import HostileWorkers
-from tests.support.chaos.invariants import Watch
+from tests.support.chaos.invariants import SINGLE, Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
 
 BOOTED_SECONDS = 30
@@ -174,6 +175,13 @@ class Play:
         if nodes:
             self.fleet.sim.cluster.cordon(nodes[number % len(nodes)], actor="mira")
             self.cordoned_by_hand.add(nodes[number % len(nodes)])
+
+    def single_replica_appears(self, start_seconds: int) -> None:
+        """Someone deploys an application of one replica that may be restarted before a drain."""
+        if self.fleet.sim.cluster.find("deployments", "shop", SINGLE) is None:
+            self.fleet.sim.cluster.add_application(
+                ApplicationSpec(name=SINGLE, restart_before_drain=True, min_available=1, start_seconds=start_seconds)
+            )
 
     # what hostile workers state --------------------------------------------------------------------------------------
 

@@ -280,6 +280,70 @@ def test_an_unreachable_api_changes_nothing(site: Site) -> None:
     assert site.drain().exit_code == 69
 
 
+SINGLE = ApplicationSpec(name="one", restart_before_drain=True, min_available=1, start_seconds=20, shutdown_seconds=3)
+
+
+def single_replica_on_first(site: Site, application: ApplicationSpec = SINGLE) -> list[int]:
+    """How many pods of it are available, after each change from then on."""
+    site.world.cordon(SECOND)
+    settle(site, application)
+    site.world.uncordon(SECOND)
+    counts: list[int] = []
+
+    def count(_change: object) -> None:
+        pods = [p for p in site.world.objects("pods", "shop") if "deletionTimestamp" not in p["metadata"]]
+        ready = [c for p in pods for c in p["status"].get("conditions", ()) if c["type"] == "Ready"]
+        counts.append(sum(c["status"] == "True" for c in ready))
+
+    site.world.on_change(count)
+    return counts
+
+
+def test_an_only_replica_gets_a_second_pod_elsewhere_before_the_drain(site: Site) -> None:
+    counts = single_replica_on_first(site)
+    assert site.node(FIRST).blockers == ()
+    result = site.drain()
+    assert (result.exit_code, site.look().pods_left) == (0, 0), result
+    assert (min(counts), max(counts)) == (1, 2)
+    asked = [words[1:4] for words in site.shell.double.commands if words[1] in ("rollout", "drain")]
+    one = "deployment/one"
+    assert asked == [["rollout", "restart", one], ["rollout", "status", one], ["drain", FIRST, "--ignore-daemonsets"]]
+    assert [p["spec"]["nodeName"] for p in site.world.objects("pods", "shop")] == [SECOND]
+    assert site.drain(operation="down-1-100").exit_code == 0
+    assert [words[1] for words in site.shell.double.commands].count("rollout") == 2
+
+
+def test_without_a_second_pod_in_time_the_first_one_stays_and_the_rollback_names_what_waits(site: Site) -> None:
+    counts = single_replica_on_first(site)
+    site.world.cordon(SECOND)
+    begun = site.clock.now()
+    result = site.drain()
+    text = "no second pod of shop/one became available elsewhere within 200 s of its restart; its first pod still runs"
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, f"result: not-restarted {text}")
+    assert (drains(site), min(counts), 200 <= site.clock.now() - begun <= 203) == ([], 1, True)
+    [event] = [e["message"] for e in site.world.objects("events", "default") if e["reason"] == "DrainFailed"]
+    assert event == f"the worker is not drained (operation down-1-100): {text}"
+    assert site.drain().stdout.splitlines()[-1].endswith(":d=incomplete 0"), "no second restart"
+    waiting = site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100").stdout
+    assert waiting.startswith("own-pods: 1 shop/one-")
+
+
+def test_a_deployment_that_cannot_be_restarted_is_not_evicted(site: Site) -> None:
+    counts = single_replica_on_first(site)
+    given = {"NODE_NAME": FIRST, "OPERATION_ID": "down-1-100", "NOT_AFTER": str(int(site.clock.now()) + 60)}
+    broken = script("drain_node").replace('restart "deployment/', 'restart "deployment/no-')
+    result = site.shell.run(broken, {**given, "DRAIN_TIMEOUT_SECONDS": "300"})
+    assert result.stdout.splitlines()[-1] == "result: not-restarted shop/one could not be restarted"
+    assert (drains(site), set(counts)) == ([], {1})
+
+
+@pytest.mark.parametrize("mode", ["deadline", "not-ready"])
+def test_only_a_voluntary_drain_restarts(site: Site, mode: str) -> None:
+    single_replica_on_first(site)
+    site.drain(DRAIN_MODE=mode, NOT_AFTER=str(int(site.clock.now()) + 105), DRAIN_TIMEOUT_SECONDS="105")
+    assert sent(site, "rollout") == []
+
+
 def test_many_refused_evictions_do_not_push_the_result_out_of_the_output(site: Site) -> None:
     settle(
         site,

@@ -463,3 +463,94 @@ def test_a_pinned_claim_is_named_only_when_no_pod_that_uses_it_keeps_the_worker(
     other = pod(name="web-2")
     assert cluster.blockers(here, [given, other]) == [("shop/web-1", "v")]
     assert cluster.blockers(here, [other]) == [("shop/data", "b=disk")]
+
+
+def single(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **marks: str) -> dict[str, Any]:
+    """A Deployment of one replica that asks for a second pod before a drain, rolled out."""
+    asked = {rules.RESTART_FIRST: "true", **marks}
+    counts = {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "observedGeneration": 4, **(status or {})}
+    return {**item("web", {"replicas": 1, **(spec or {})}, annotations=asked, uid="1", generation=4), "status": counts}
+
+
+def rolling(surge: int | str, unavailable: int | str) -> dict[str, Any]:
+    return {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}
+
+
+def single_blocker(deployment: dict[str, Any], given: dict[str, Any] | None = None, **lists: Any) -> str:
+    owned = [item("web", {"replicas": 1}, **owned_by("Deployment", "web", uid="1"))]
+    return blocker(given or pod(), replicasets=owned, deployments=[deployment], **lists)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "letter"),
+    [
+        (single(), ""),
+        (single(**{rules.RESTART_FIRST: "yes"}), "d"),
+        (single({"replicas": 0}), "d"),
+        (single({"replicas": 2}), ""),
+        (single({"strategy": {"type": "Recreate"}}), "d=strategy"),
+        (single(rolling(1, 0)), ""),
+        (single(rolling("1%", "99%")), ""),
+        (single(rolling(0, "99%")), "d=surge"),
+        (single(rolling("0%", 0)), "d=surge"),
+        (single(rolling(1, 1)), "d=unavailable"),
+        (single(rolling(1, "100%")), "d=unavailable"),
+        (single(rolling("one", 0)), "u"),
+        (single({"paused": True}), "d=paused"),
+        (single(status={"observedGeneration": 3}), "d=incomplete"),
+        (single(status={"replicas": 2}), "d=incomplete"),
+        (single(status={"updatedReplicas": 0}), "d=incomplete"),
+        (single(status={"availableReplicas": 0}), "d=incomplete"),
+        ({**single(), "metadata": {**single()["metadata"], "deletionTimestamp": iso(NOW)}}, "d=incomplete"),
+    ],
+)
+def test_an_only_replica_moves_when_its_deployment_can_get_a_second_pod_first(
+    deployment: dict[str, Any], letter: str
+) -> None:
+    assert single_blocker(deployment) == letter
+
+
+def test_a_budget_does_not_keep_an_only_replica_that_is_not_evicted() -> None:
+    budget = {**item("web", {"selector": {}}), "status": {"disruptionsAllowed": 0}}
+    assert single_blocker(single(), poddisruptionbudgets=[budget]) == ""
+    assert single_blocker(single({"replicas": 2}), poddisruptionbudgets=[budget]) == "p=web"
+    assert single_blocker(single(), pod(annotations={rules.SAFE: "false"}), poddisruptionbudgets=[budget]) == "n"
+
+
+def test_an_only_replica_that_is_safe_to_evict_is_evicted_when_it_can_get_no_second_pod() -> None:
+    assert single_blocker(single({"paused": True}), pod(annotations={rules.SAFE: "true"})) == ""
+
+
+@pytest.mark.parametrize(
+    ("volume", "modes", "letter"),
+    [
+        ({"emptyDir": {}}, [], ""),
+        ({"persistentVolumeClaim": {"claimName": "data"}}, ["ReadWriteOnce"], "d=volume"),
+        ({"persistentVolumeClaim": {"claimName": "data"}}, ["ReadWriteOncePod"], "d=volume"),
+        ({"persistentVolumeClaim": {"claimName": "data"}}, ["ReadWriteOnce", "ReadWriteMany"], ""),
+        ({"persistentVolumeClaim": {"claimName": "data"}}, ["ReadOnlyMany"], ""),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, [], "d=volume"),
+    ],
+)
+def test_a_volume_that_two_workers_cannot_use_at_once_allows_no_second_pod(
+    volume: dict[str, Any], modes: list[str], letter: str
+) -> None:
+    given = pod()
+    given["spec"] = {"volumes": [{"name": "data", **volume}]}
+    lists = {
+        "persistentvolumeclaims": [item("data", {"volumeName": "pv-1", "accessModes": ["ReadWriteMany"]})],
+        "persistentvolumes": [item("pv-1", {"accessModes": modes}, namespace="")],
+    }
+    assert single_blocker(single(), given, **lists) == letter
+
+
+def test_deployments_are_restarted_once_and_not_for_a_pod_that_ends_already() -> None:
+    lists = {
+        "replicasets": [item("web", {"replicas": 1}, **owned_by("Deployment", "web", uid="1"))],
+        "deployments": [single()],
+    }
+    cluster = rules.Cluster(lists, NOW)
+    assert cluster.restarts([pod(), pod(deletionTimestamp=iso(NOW)), pod(**owned_by("Job", "once", "batch/v1"))]) == [
+        "shop/web"
+    ]
+    assert cluster.restarts([pod(deletionTimestamp=iso(NOW))]) == []

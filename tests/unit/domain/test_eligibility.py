@@ -9,7 +9,8 @@ import pytest
 from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Instance
-from node_fleet.domain.scale_down.eligibility import REASONS, judge_workers
+from node_fleet.domain.scale_down.blocker_reasons import REASONS
+from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 from tests.support.inspected_nodes import inspected_node, machine
 
@@ -67,6 +68,11 @@ KEPT = [
     (blocked("n"), {}, 'is annotated safe-to-evict "false"'),
     (blocked("x"), {}, "is annotated karpenter.sh/do-not-disrupt"),
     (blocked("p", "orders"), {}, "allows no disruption now (budget orders)"),
+    (
+        blocked("d", "paused"),
+        {},
+        "Deployment, which cannot get a second pod first: it is paused",
+    ),
     (blocked("t", "orders"), {}, "is under two PodDisruptionBudgets"),
     (blocked("e", "12"), {}, "shop/orders-db-0 has been terminating for 12 min"),
     (blocked("o"), {}, "tolerates a cordon"),

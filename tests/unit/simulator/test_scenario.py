@@ -37,6 +37,7 @@ SHIPPED = {
     "k3s-upgrade",
     "k3s-rollback",
     "impaired-workers",
+    "single-replicas",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 

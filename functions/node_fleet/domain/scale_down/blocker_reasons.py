@@ -21,3 +21,21 @@ REASONS = {
     "o": "tolerates a cordon, so that the scheduler may place it on this worker again",
     "u": "cannot be judged",
 }
+
+NO_RESTART = {
+    "strategy": "its strategy is not RollingUpdate",
+    "surge": "its maxSurge allows no second pod",
+    "unavailable": "its maxUnavailable lets the pod end first",
+    "paused": "it is paused",
+    "volume": "a volume of its pod cannot be used on two workers at once",
+    "incomplete": "its last roll-out is not complete",
+}
+"""Why a Deployment that is annotated restart-before-drain cannot get a second pod first."""
+
+
+def reason_of(letter: str, detail: str) -> str:
+    """The reason in words, with the detail that the letter has."""
+    text = REASONS.get(letter, "cannot be judged")
+    if letter == "d" and detail:
+        return f"{text}, which cannot get a second pod first: {NO_RESTART.get(detail, detail)}"
+    return f"{text} (budget {detail})" if letter in ("p", "t", "q") and detail else text

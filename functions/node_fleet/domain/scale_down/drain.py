@@ -39,6 +39,7 @@ _WORDS: dict[str, tuple[DrainStatus, str]] = {
     "undone": ("skipped", "this operation was rolled back on that node before"),
     "blocked": ("blocked", "a pod that must not be moved was scheduled on it"),
     "too-late": ("failed", "the command reached the server too late and changed nothing"),
+    "not-restarted": ("failed", "no pod of it was evicted"),
     "busy": ("failed", "another command works on that node"),
     "unreadable": ("failed", "the server could not read the cluster"),
     "bad-parameter": ("failed", "the server refused the command's parameters"),

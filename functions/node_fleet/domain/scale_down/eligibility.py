@@ -14,7 +14,7 @@ from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Dispute, Instance
-from node_fleet.domain.scale_down.blocker_reasons import REASONS
+from node_fleet.domain.scale_down.blocker_reasons import reason_of
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 
 MISFITS: dict[str, str] = {
@@ -217,12 +217,12 @@ def _pods_reason(node: InspectedNode, dead: bool) -> str:
 def _pod_reason(blocker: Blocker) -> str:
     if blocker.letter == "f":
         return misfit_reason(blocker)
-    text = f"{blocker.pod} {REASONS.get(blocker.letter, 'cannot be judged')}"
+    text = f"{blocker.pod} {reason_of(blocker.letter, blocker.detail)}"
     if blocker.letter == "b":
         return f"claim {text}: {blocker.detail}"
     if blocker.letter == "e":
         return f"{blocker.pod} has been terminating for {blocker.detail} min"
-    return f"{text} (budget {blocker.detail})" if blocker.detail else text
+    return text
 
 
 def misfit_reason(blocker: Blocker) -> str:
