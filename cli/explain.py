@@ -25,6 +25,7 @@ from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.minimum_size import TIMED
 from node_fleet.domain.scaling.outdated import outdated_workers
 from node_fleet.domain.scaling.roll_out import K3S_CHECK
 from node_fleet.domain.scaling.tick import make_tick
@@ -138,6 +139,7 @@ def show(found: Explained) -> None:
             ("rule", decision.rule),
             ("workers", f"{account.before} → {account.after}" if account else f"{before} → {after}"),
             ("blocked by", ", ".join(decision.blocked_by) or "nothing"),
+            *(("capacity for a time", check.text) for check in decision.evidence if check.name == TIMED),
             *(("K3s upgrade", check.text) for check in decision.evidence if check.name == K3S_CHECK),
         ]
     )

@@ -6,13 +6,14 @@ invoked, the last recorded reading is used, with its age.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cli.output import CommandError
 from cli.status import DAY_SECONDS, ago
 from cli.target import InvocationError, Target
 from node_fleet.domain.model.assembly import refresh, with_set_aside
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.timed_minimum import minimum_in_force
 from node_fleet.payload import from_payload
 
 READER = "CollectMetrics"
@@ -49,7 +50,8 @@ def _recorded(target: Target, error: InvocationError) -> Observation:
         raise CommandError(text, hint=error.hint) from error
     state, policy = services.state.load(), services.settings.policy()
     snapshot = refresh(last, services.ec2.instances(), state.due_notices, policy, now, problem=error.text)
-    snapshot = with_set_aside(snapshot, state.set_aside)
+    timed = minimum_in_force(state.timed_minimums, now)
+    snapshot = replace(with_set_aside(snapshot, state.set_aside), timed_minimum=timed)
     age = now - last.read_at
     text = f"{error.text}; used instead: the reading that a run recorded {ago(age)}; {error.hint}"
     return Observation(snapshot=snapshot, recorded=text, age_seconds=age)

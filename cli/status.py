@@ -23,6 +23,7 @@ from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.roll_out import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
@@ -150,12 +151,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     yield from _roll_out_rows(found)
     for removal in state.set_aside:
         yield "set aside", f"{removal.instance_id}: {removal.kind}, {ago(now - removal.since)}: {removal.detail}"
-    for protection in state.active_protections(now).values():
-        reason = f": {protection.reason}" if protection.reason else ""
-        yield (
-            "protected",
-            f"{protection.instance_id}: by {protection.by}, for {span(protection.until - now)} more{reason}",
-        )
+    yield from _order_rows(found)
     for notice in state.notices:
         until = "" if notice.is_due else f"; it counts until its change in {span(notice.deadline - now)} is near"
         yield "under notice", f"{notice.instance_id}: {notice.kind}, {ago(now - notice.at)}{until}"
@@ -163,6 +159,19 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     yield "budgets", _budgets(found)
     for problem in state.problems:
         yield "problem", problem
+
+
+def _order_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    """What people ordered for a time: workers that are kept, and capacity."""
+    state, settings, now = found.state, found.settings, found.now
+    for protection in state.active_protections(now).values():
+        reason = f": {protection.reason}" if protection.reason else ""
+        yield (
+            "protected",
+            f"{protection.instance_id}: by {protection.by}, for {span(protection.until - now)} more{reason}",
+        )
+    for order in not_ended(state.timed_minimums, now):
+        yield "capacity for a time", order_text(order, settings.timezone, now)
 
 
 def _k3s_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
@@ -288,6 +297,13 @@ def _budgets(found: ClusterStatus) -> str:
     opening = allowance.next_opening
     later = "" if opening is None else f", next opening {local_text(opening, policy.timezone)}"
     return f"no idle worker is removed: {allowance.budget}{later}"
+
+
+def order_text(order: TimedMinimum, timezone: str, now: int) -> str:
+    """For example: a1b2c3: at least 7 workers until Mon 2026-11-30 20:00 UTC, ordered by ana: a sale."""
+    begins = f" from {local_text(order.since, timezone)}" if order.since > now else ""
+    text = f"at least {count_of(order.workers, 'worker')}{begins} until {local_text(order.until, timezone)}"
+    return f"{order.name}: {text}, {order.text}"
 
 
 def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:

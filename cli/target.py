@@ -46,6 +46,10 @@ ScenarioOption = Annotated[
 AtOption = Annotated[
     str, typer.Option("--at", help="With --local: time since the scenario began, such as 20m or 1h30m.")
 ]
+ScenarioTimeOption = Annotated[
+    str, typer.Option("--scenario-at", help="With --local: time since the scenario began, such as 20m or 1h30m.")
+]
+"""In place of AtOption where a command has a --at of its own."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
@@ -98,13 +102,13 @@ Opening = contextlib.AbstractContextManager[Target]
 
 
 def on_cluster(
-    *, at: str | Callable[[dict[str, Any]], str] = "14m"
+    *, at: str | Callable[[dict[str, Any]], str] = "14m", at_option: Any = AtOption
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that name a cluster. Its first argument opens the target: `with opening as target`.
 
     An option that the command has as a parameter too, such as `cluster`, is given to it as well. `at` is the default of
     --at: the moment of the scenario at which the command has something to show; a function takes the command's own
-    arguments.
+    arguments. at_option: the option itself.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -122,7 +126,7 @@ def on_cluster(
                 ("region", "", RegionOption),
                 ("local", False, LocalOption),
                 ("scenario", DEFAULT_SCENARIO, ScenarioOption),
-                ("at", "" if callable(at) else at, AtOption),
+                ("at", "" if callable(at) else at, at_option),
             )
         ]
         _, *own = inspect.signature(command, eval_str=True).parameters.values()

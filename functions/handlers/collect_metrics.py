@@ -15,6 +15,7 @@ from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, LaunchImage, Snapshot
+from node_fleet.domain.model.timed_minimum import minimum_in_force
 from node_fleet.domain.scale_up.join import console_end
 from node_fleet.domain.scale_up.launch import with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
@@ -45,7 +46,8 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     roll_out, k3s_version = with_server_version(memory.roll_out, snapshot), services.settings.k3s_version
     version = roll_out.launch_version(configured, k3s_version)
     image = _launch_image(services, memory.launch_image, version, now)
-    snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image)
+    timed = minimum_in_force(state.timed_minimums, now)
+    snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image, timed_minimum=timed)
     snapshot = replace(snapshot, launch_hold=launch_hold(roll_out, configured, k3s_version))
     if services.settings.launch_template_id:
         template_id = services.settings.launch_template_id

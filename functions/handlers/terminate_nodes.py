@@ -8,6 +8,7 @@ from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, Terminati
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.timed_minimum import minimum_in_force
 from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.last_proof import kept_text, last_refusal
@@ -94,7 +95,8 @@ def _require_minimum(services: Services, run: Run, operation: Operation, target:
     instances, state, now = services.ec2.instances(), services.state.renew(run), services.clock.now()
     judged = judge_workers(inspection, instances, under_notice=state.ids_under_notice, back_offs=(), now=now)
     policy = services.settings.policy()
-    tick = make_tick(Snapshot(at=now, source="none"), state.memory, policy, now)
+    snapshot = Snapshot(at=now, source="none", timed_minimum=minimum_in_force(state.timed_minimums, now))
+    tick = make_tick(snapshot, state.memory, policy, now)
     refusal = last_refusal(
         operation,
         target,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
 from simulator.cluster.load.curves import constant
@@ -57,6 +58,7 @@ class EventInjector:
             "uncordon": self._uncordon,
             "pause": self._pause,
             "resume": lambda event: self._store().clear_pause(),
+            "scale": self._scale,
             "load": self._change_load,
             "alert": lambda event: deployment.start_workflow({"trigger": "alert"}),
             "new_image": self._deploy_image,
@@ -164,6 +166,15 @@ class EventInjector:
         now = int(self._deployment.clock.now())
         until = now + int(event.for_seconds or FOREVER_SECONDS)
         self._store().set_pause(Pause(reason=event.reason, by=USER, since=now, until=until))
+
+    def _scale(self, event: Event) -> None:
+        """What `node-fleet scale` stores."""
+        now = int(self._deployment.clock.now())
+        until = now + int(event.for_seconds or FOREVER_SECONDS)
+        order = TimedMinimum(
+            name=f"{now:x}", workers=event.workers, since=now, until=until, by=USER, reason=event.reason
+        )
+        self._store().change_timed_minimums(lambda state: (*not_ended(state.timed_minimums, now), order))
 
     def _store(self) -> StateStore:
         resources = self._deployment.resources

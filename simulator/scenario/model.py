@@ -59,6 +59,7 @@ EVENT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "uncordon": ("workers",),
     "pause": ("reason", "for"),
     "resume": (),
+    "scale": ("workers", "for", "reason"),
     "load": ("application", "load"),
     "alert": (),
     "new_image": ("image",),

@@ -157,6 +157,14 @@ class Schedules(RuleBasedStateMachine):
     def protect(self, choice: int, seconds: int) -> None:
         self.schedule.append(lambda play: play.protect(choice, seconds))
 
+    @rule(workers=st.integers(3, 6), ahead=st.sampled_from([0, 90]), seconds=st.sampled_from([120, 900]))
+    def order_capacity(self, workers: int, ahead: int, seconds: int) -> None:
+        self.schedule.append(lambda play: play.order_capacity(workers, ahead, seconds))
+
+    @rule()
+    def withdraw_capacity(self) -> None:
+        self.schedule.append(Play.withdraw_capacity)
+
     @rule()
     def unlock(self) -> None:
         self.schedule.append(Play.unlock)

@@ -19,6 +19,7 @@ from cli.target import Deployed, LocalTarget
 from cli.usage_per_run import PROFILES
 from node_fleet.domain.model.fleet_state import Notice, Pause, Protection
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.payload import table_rows
 from simulator.report.billed_usage import counted
 from simulator.scenario.files import load_scenario
@@ -174,6 +175,81 @@ def test_a_protected_worker_is_shown_recorded_and_kept_until_the_operator_ends_i
     assert "protected" not in desk.json("status")["summary"]
     code, _, err = desk.run("protect", worker, "--end")
     assert code == ExitCode.NOTHING_DONE and f"{worker} is not protected" in err
+
+
+def test_capacity_for_a_time_is_priced_confirmed_recorded_shown_and_withdrawn(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ("scale", "+3", "--for", "2h", "--why", "a <sale>")
+    monkeypatch.setattr("typer.confirm", lambda text, **_: False)
+    code, out, err = desk.run(*order)
+    assert code == ExitCode.NOTHING_DONE and "nothing was ordered" in err
+    assert "at least 7 workers (3 more than 4) from" in out and "price: about $" in out
+    assert desk.target.services.state.load().timed_minimums == ()
+    monkeypatch.setattr("typer.confirm", lambda text, **_: True)
+    code, out, _ = desk.run(*order)
+    (first,) = desk.target.services.state.load().timed_minimums
+    assert code == ExitCode.OK and f"withdraw it with: node-fleet scale --cancel {first.name}" in out
+    second = desk.json("scale", "+1", "--at", "23:00", "--for", "1h", "--why", "a test", "--yes")
+    assert second["order"]["workers"] == 5 and 0 < second["usd"] <= second["usd_at_most"]
+    shown = desk.json("status")["summary"]["capacity for a time"]
+    assert f"{second['order']['name']}: at least 5 workers from" in shown
+    code, out, _ = desk.run("explain")
+    assert "capacity for a time" in out and "a <sale>" in out
+    events = [one for one in desk.json("history") if one["kind"] == "scale"]
+    assert events[0]["key"] == first.name and "at least 7 workers until" in events[0]["data"]["text"]
+    code, _, err = desk.run("scale", "--cancel", "nope")
+    assert code == ExitCode.NOTHING_DONE and "no order nope" in err and first.name in err
+    code, out, _ = desk.run("scale", "--cancel", first.name)
+    assert code == ExitCode.OK and f"withdrawn: {first.name}, 7 workers" in out
+    assert [one["name"] for one in desk.json("scale", "--cancel", "all")["withdrawn"]] == [second["order"]["name"]]
+    code, _, err = desk.run("scale", "--cancel", "all")
+    assert code == ExitCode.NOTHING_DONE and "no order holds or will hold" in err
+    assert "capacity for a time" not in desk.json("status")["summary"]
+    assert len([one for one in desk.json("history") if one["kind"] == "scale"]) == 4
+
+
+def test_an_order_needs_a_number_a_time_a_reason_and_a_place_among_twenty(desk: Desk) -> None:
+    for words, expected in (
+        ((), "how many workers?"),
+        (("+1",), "for how long?"),
+        (("+1", "--for", "1h"), "an order needs a reason of 1 to 200 characters, this one has 0"),
+        (("+1", "--for", "1h", "--why", "x" * 201), "this one has 201"),
+        (("+1", "--cancel", "all"), "--cancel stands beside other options"),
+    ):
+        code, _, err = desk.run("scale", *words)
+        assert code == ExitCode.WRONG_USE and expected in err
+    state, now = desk.target.services.state, desk.target.services.clock.now()
+    full = tuple(
+        TimedMinimum(name=f"o{n}", workers=3, since=now, until=now + 600, by="mira", reason="x") for n in range(20)
+    )
+    state.change_timed_minimums(lambda _: full)
+    code, _, err = desk.run("scale", "+1", "--for", "1h", "--why", "x", "--yes")
+    assert code == ExitCode.FAILED and "20 orders have not ended, which is the limit" in err
+    ended = replace(full[0], since=now - 600, until=now)
+    state.change_timed_minimums(lambda _: (ended, *full[1:]))
+    answer = desk.json("scale", "+1", "--for", "1h", "--why", "x" * 200, "--yes")
+    kept = {one.name for one in state.load().timed_minimums}
+    assert kept == {*(f"o{n}" for n in range(1, 20)), answer["order"]["name"]}
+    state.change_timed_minimums(lambda _: ())
+
+
+def test_an_order_of_someone_else_meanwhile_stops_one_that_would_add_to_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, now = desk.target.services.state, desk.target.services.clock.now()
+    rival = TimedMinimum(name="b2", workers=6, since=now, until=now + 600, by="ben", reason="x")
+
+    def slow(text: str, **_: Any) -> bool:
+        state.change_timed_minimums(lambda _: (rival,))
+        return True
+
+    monkeypatch.setattr("typer.confirm", slow)
+    code, _, err = desk.run("scale", "+1", "--for", "1h", "--why", "x")
+    assert code == ExitCode.NOTHING_DONE and "another order was made meanwhile; run the command again" in err
+    code, _, _ = desk.run("scale", "8", "--for", "1h", "--why", "x")
+    assert code == ExitCode.OK and len(state.load().timed_minimums) == 2
+    state.change_timed_minimums(lambda _: ())
 
 
 def test_a_protection_is_refused_for_no_worker_for_too_long_and_beyond_the_limit(desk: Desk) -> None:

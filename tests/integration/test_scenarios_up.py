@@ -14,7 +14,10 @@ from simulator.aws.recorder import AwsCall
 from tests.support.backtest_check import assert_model_agrees
 from tests.support.scenario_watch import FleetWatch, watched
 
-NAMES = ("flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join")
+NAMES = (
+    "flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join",
+    "timed-capacity",
+)  # fmt: skip
 WITH_INTERRUPTIONS = "spot-storm"
 
 
@@ -128,6 +131,17 @@ def prometheus_dies_mid_join(watch: FleetWatch) -> None:
     assert watch.sim.points[-1].unschedulable_pods == 0
 
 
+def timed_capacity(watch: FleetWatch) -> None:
+    sim, start = watch.sim, watch.sim.scenario.start_at
+    usable = [(p.at - start, p.workers_usable) for p in sim.points]
+    assert {count for at, count in usable if at < 300} == {2}
+    assert {count for at, count in usable if 480 <= at <= 2100} == {5}, "there in time, and kept while it lasts"
+    assert min(watch.ended_at.values()) - start > 2100 and usable[-1][1] == 2
+    (run,) = watch.scale_ups()
+    sentence = run.output_of("Decide")["decision"]["sentence"]
+    assert sentence.startswith("2 workers, under the minimum of 5 until") and "a sale) -> +3" in sentence
+
+
 OWN = {
     "flash-sale": flash_sale,
     "spot-storm": spot_storm,
@@ -136,4 +150,5 @@ OWN = {
     "slow-boot": slow_boot,
     "never-joins": never_joins,
     "prometheus-dies-mid-join": prometheus_dies_mid_join,
+    "timed-capacity": timed_capacity,
 }

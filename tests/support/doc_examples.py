@@ -15,6 +15,7 @@ import yaml
 
 from node_fleet.domain.model.memory import BackOff, Memory, Streak
 from node_fleet.domain.model.snapshot import CustomReading, Snapshot, Worker
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, pods, snapshot, worker
@@ -59,6 +60,7 @@ class Example:
             custom=tuple(CustomReading(name=name, value=value) for name, value in seen.get("custom", {}).items()),
             workers=self._workers(seen),
             problem=seen.get("problem", ""),
+            timed_minimum=self._ordered(seen),
         )
 
     def memory(self) -> Memory:
@@ -80,6 +82,13 @@ class Example:
             predictive_hold_workers=hold.get("workers", 0),
             predictive_hold_until=now + hold.get("seconds_left", 0),
         )
+
+    def _ordered(self, seen: dict[str, Any]) -> TimedMinimum | None:
+        if "ordered" not in seen:
+            return None
+        order = dict(seen["ordered"])
+        until = self.now + 60 * order.pop("minutes")
+        return TimedMinimum(name="a1", since=self.now, until=until, **order)
 
     def _workers(self, seen: dict[str, Any]) -> tuple[Worker, ...]:
         requested = {"cpu_requested_milli": seen["requested_milli"]} if "requested_milli" in seen else {}

@@ -28,6 +28,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.text import utc
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -44,6 +45,7 @@ _NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :
 _NOTICE = "notice#"
 _SET_ASIDE = "set_aside#"
 _PROTECTED = "protected#"
+_TIMED = "timed_minimums"
 _RESERVE_TRIES = 10
 
 
@@ -267,8 +269,8 @@ class StateStore:
                 return
         raise self._contended()
 
-    def _contended(self) -> StateStoreError:
-        text = f"other writers changed the reservations during each of {_RESERVE_TRIES} tries"
+    def _contended(self, what: str = "reservations") -> StateStoreError:
+        text = f"other writers changed the {what} during each of {_RESERVE_TRIES} tries"
         return StateStoreError(f"DynamoDB table {self._table}: {text}; the next run tries again")
 
     def _write_reservations(self, version: int, reservations: tuple[Reservation, ...]) -> bool:
@@ -339,11 +341,34 @@ class StateStore:
         """End the protection of that worker; no error without one."""
         self._update("REMOVE #protected", "", {}, {"#protected": _PROTECTED + instance_id}, action="end a protection")
 
+    def change_timed_minimums(
+        self, change: Callable[[FleetState], tuple[TimedMinimum, ...]]
+    ) -> tuple[TimedMinimum, ...]:
+        """Store what `change` makes of the orders in the item, and return it.
+
+        `change` is called again with the newest item when another writer changed the orders in between; what it raises
+        leaves them as they are.
+        """
+        for _ in range(_RESERVE_TRIES):
+            item = self._item()
+            wanted, before = change(self._state(item)), item.get(_TIMED)
+            values: dict[str, Any] = {":wanted": json.dumps(to_payload(wanted))}
+            condition = f"attribute_not_exists({_TIMED})"
+            if before is not None:
+                values[":before"] = before
+                condition = f"{_TIMED} = :before"
+            if self._try_update(f"SET {_TIMED} = :wanted", condition, values, action="order capacity for a time"):
+                return wanted
+        raise self._contended("orders for a time")
+
     def load(self) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none."""
+        return self._state(self._item())
+
+    def _item(self) -> dict[str, Any]:
         with table_errors(self._table, "read the state"):
             answer = self._client.get_item(TableName=self._table, Key=self._key, ConsistentRead=True)
-        return self._state(from_attributes(answer.get("Item", {})))
+        return from_attributes(answer.get("Item", {}))
 
     def _state(self, item: Mapping[str, Any]) -> FleetState:
         lease, problems = readable_lease(item)
@@ -360,6 +385,7 @@ class StateStore:
             notices=_records(Notice, item, _NOTICE),
             set_aside=_records(SetAside, item, _SET_ASIDE),
             protections=_records(Protection, item, _PROTECTED),
+            timed_minimums=_timed_minimums(item),
             node_count=int(item.get("node_count", 0)),
             problems=problems,
         )
@@ -441,6 +467,12 @@ def _set_aside_sets(removal: SetAside | None) -> tuple[str, dict[str, Any], dict
         return "", {}, {}
     names = {"#set_aside": _SET_ASIDE + removal.instance_id}
     return ", #set_aside = :set_aside", {":set_aside": to_payload(removal)}, names
+
+
+def _timed_minimums(item: Mapping[str, Any]) -> tuple[TimedMinimum, ...]:
+    """Stored as JSON text, so that one condition compares all of them."""
+    found: tuple[TimedMinimum, ...] = from_payload(tuple[TimedMinimum, ...], json.loads(item.get(_TIMED, "[]")))
+    return found
 
 
 def _memory(text: Any) -> Memory:

@@ -38,6 +38,7 @@ ONLY_ONE_STAYS = "an only replica that asks for a second pod first is available 
 PROTECTED_STAYS = "no worker is terminated after an operator protected it"
 NEVER_ABOVE_MAX = "never above max"
 NEVER_BELOW_MIN = "never taken below min"
+NEVER_BELOW_ORDER = "no termination begins that takes the fleet below what an operator ordered for a time"
 CORDONS_END = "no cordon outlives its operation by more than one"
 LOCK_GETS_FREE = "the lock is free or owned by a running execution in time"
 HONEST_STAMP = "the cooldown stamp moves only after a success"
@@ -45,8 +46,8 @@ NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
     ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, REBOOTED_ONCE,
-    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, CORDONS_END, LOCK_GETS_FREE,
-    HONEST_STAMP, NOTHING_LOST, COMES_HOME,
+    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, NEVER_BELOW_ORDER, CORDONS_END,
+    LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
 
@@ -171,15 +172,30 @@ class Watch:
             left = [p.name for p in self._guests(node.name)]
             if not node.unschedulable or left:
                 self.wrong(DRAINED_FIRST, f"{instance_id}: cordoned={node.unschedulable}, still there: {left}")
-            stay = {
-                n.instance_id
-                for n in nodes.values()
-                if n.ready
-                and not n.unschedulable
-                and n.instance_id in live - self._under_notice - self.terminated.keys()
-            }
+            stay = self._stay()
             if len(stay) < self.fleet.settings.min_workers:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
+
+    def _stay(self) -> set[str]:
+        """The workers that serve and go on serving."""
+        live = {i.id for i in self.fleet.cloud.ec2.instances() if i.state in LIVE}
+        staying = live - self._under_notice - self.terminated.keys()
+        nodes = [n for n in self.fleet.sim.cluster.nodes() if n.role != "server" and n.instance_id in staying]
+        return {n.instance_id for n in nodes if n.ready and not n.unschedulable}
+
+    def _begun(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        """The intent decides: a termination that has begun is completed, whatever is ordered then."""
+        before = {t["instance_id"]: t["phase"] for t in _rows((old.get("operation") or {}).get("targets"))}
+        now, orders = self._now(), _rows(json.loads(old.get("timed_minimums", "[]")))
+        least = max((o["workers"] for o in orders if o["since"] <= now < o["until"]), default=0)
+        least = min(least, self.fleet.settings.max_workers)
+        for target in _rows((new.get("operation") or {}).get("targets")):
+            worker, begins = target["instance_id"], target["phase"] == "terminating"
+            if not begins or before.get(worker) == "terminating" or worker in self.noticed:
+                continue
+            node = next((n for n in self.fleet.sim.cluster.nodes() if n.name == worker), None)
+            if node is not None and node.ready and len(stay := self._stay() - {worker}) < least:
+                self.wrong(NEVER_BELOW_ORDER, f"{worker} ends and {len(stay)} of {least} stay")
 
     def _may_drain(self) -> None:
         """By the time of the drain, and by the reading of the decision unless an earlier run took that."""
@@ -247,6 +263,7 @@ class Watch:
             old, self.item = self.item, self.fleet.raw()
             self._lock(old, self.item)
             self._operation(old, self.item)
+            self._begun(old, self.item)
             self._stamp(old, self.item)
             self.noticed |= self._under_notice
             self._count()
@@ -348,6 +365,11 @@ class Watch:
         limit = settings.lease_seconds + settings.lease_skew_seconds + settings.interval_seconds
         if now - self.orphaned_at > limit:
             self.wrong(LOCK_GETS_FREE, f"{owner} does not run and holds the lock for {now - self.orphaned_at:.0f} s")
+
+
+def _rows(data: Any) -> list[dict[str, Any]]:
+    """An empty list is stored as such, every other one as a table."""
+    return table_rows(data) if data else []
 
 
 def _is_available(pod: dict[str, Any]) -> bool:

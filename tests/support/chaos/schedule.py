@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause, Protection
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
+from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from simulator.aws.moto_patches.ec2 import Ec2Delays
 from simulator.cluster.load.applications import ApplicationSpec
 from tests.support.chaos.budgets import DrawnRules
@@ -160,6 +161,19 @@ class Play:
                 if phases.get(worker) in TERMINATION_BEGUN:
                     self.fleet.store.end_protection(worker)
 
+    def order_capacity(self, workers: int, ahead: int, seconds: int) -> None:
+        now, orders = self.fleet.now(), len(self.fleet.store.load().timed_minimums)
+        since = now + ahead
+        order = TimedMinimum(
+            name=f"{now}-{orders}", workers=workers, since=since, until=since + seconds, by="mira", reason="a sale"
+        )
+        with STORE_ERRORS_IGNORED:
+            self.fleet.store.change_timed_minimums(lambda state: (*not_ended(state.timed_minimums, now), order))
+
+    def withdraw_capacity(self) -> None:
+        with STORE_ERRORS_IGNORED:
+            self.fleet.store.change_timed_minimums(lambda state: ())
+
     def unlock(self) -> None:
         with STORE_ERRORS_IGNORED:
             lease = self.fleet.store.load().lease
@@ -248,6 +262,7 @@ class Play:
         self.fleet.store.clear_pause()
         for protection in self.fleet.store.load().protections:
             self.fleet.store.end_protection(protection.instance_id)
+        self.fleet.store.change_timed_minimums(lambda state: ())
         self.fleet.load(IDLE)
         self.hostile.end()
         for instance_id in sorted(self.silent & set(self.fleet.workers())):

@@ -17,6 +17,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.text import utc
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
@@ -299,6 +300,41 @@ def test_ten_tries_to_change_reservations_beside_other_writers_are_made_before_a
     store.moves = 9
     change(store)
     assert {r.key: r.instance_id for r in store.load().reservations} == after
+
+
+def an_order(name: str) -> TimedMinimum:
+    return TimedMinimum(name=name, workers=5, since=START, until=START + 60, by="ana", reason="a <sale>")
+
+
+def test_orders_for_a_time_are_changed_from_what_is_stored_and_a_refused_change_stores_nothing(
+    store: StateStore,
+) -> None:
+    assert store.load().timed_minimums == ()
+    assert store.change_timed_minimums(lambda state: (an_order("a"),)) == (an_order("a"),)
+    store.change_timed_minimums(lambda state: (*state.timed_minimums, an_order("b")))
+    assert store.load().timed_minimums == (an_order("a"), an_order("b"))
+    with pytest.raises(PausedError):
+        store.change_timed_minimums(lambda state: (_ for _ in ()).throw(PausedError("no")))
+    store.change_timed_minimums(lambda state: state.timed_minimums[1:])
+    assert store.load().timed_minimums == (an_order("b"),)
+    store.change_timed_minimums(lambda state: ())
+    assert store.load().timed_minimums == ()
+
+
+def test_two_people_who_order_at_once_both_get_their_order_and_a_storm_of_them_ends_with_an_error(
+    store: StateStore,
+) -> None:
+    rivals = iter(range(100))
+
+    def beside_rivals(state: FleetState, limit: int) -> tuple[TimedMinimum, ...]:
+        if (number := next(rivals)) < limit:
+            store.change_timed_minimums(lambda other: (*other.timed_minimums, an_order(f"rival-{number}")))
+        return (*state.timed_minimums, an_order("mine"))
+
+    store.change_timed_minimums(lambda state: beside_rivals(state, 2))
+    assert [o.name for o in store.load().timed_minimums] == ["rival-0", "rival-1", "mine"]
+    with pytest.raises(StateStoreError, match="other writers changed the orders for a time during each of 10 tries"):
+        store.change_timed_minimums(lambda state: beside_rivals(state, 100))
 
 
 def test_a_notice_is_claimed_once_for_each_instance(store: StateStore) -> None:

@@ -27,6 +27,7 @@ from node_fleet.domain.model.snapshot import (
     Reading,
     Snapshot,
 )
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
@@ -85,6 +86,22 @@ def test_without_prometheus_a_young_reading_stands_in_and_the_instances_are_stil
     (worker,) = snapshot.workers
     assert worker.instance_id == A and (worker.phase == "unknown" or source == "cached")
     assert one.records.readings == []
+
+
+def test_the_order_that_holds_now_is_in_every_snapshot_also_without_prometheus(one: FakeServices) -> None:
+    now, later = (
+        TimedMinimum(name=name, workers=5, since=since, until=NOW + 900, by="ana", reason="a sale")
+        for name, since in (("now", NOW), ("later", NOW + 1))
+    )
+    one.state.item = replace(one.state.item, timed_minimums=(later,))
+    one.records.snapshot = replace(collect(), at=NOW - 60, read_at=NOW - 60)
+    assert one.records.snapshot.timed_minimum is None
+    one.state.item = replace(one.state.item, timed_minimums=(now, later))
+    assert collect().timed_minimum == now
+    one.prometheus.down = True
+    assert (collect().source, collect().timed_minimum) == ("cached", now)
+    one.records.snapshot = None
+    assert (collect().source, collect().timed_minimum) == ("none", now)
 
 
 def test_a_reading_in_which_all_is_missing_is_live_and_names_it_and_is_not_recorded(one: FakeServices) -> None:

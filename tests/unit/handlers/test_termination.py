@@ -25,6 +25,7 @@ from node_fleet.domain.model.errors import (
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.payload import from_payload, take
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import (
@@ -61,6 +62,19 @@ def test_the_intent_is_recorded_before_the_call(drained: FakeServices) -> None:
     with pytest.raises(Ec2Error):
         drained.run(terminate_nodes)
     assert drained.state.calls == ["renew", "renew", "save terminating"]
+
+
+@pytest.mark.parametrize(("begins", "is_kept"), [(0, True), (1, False)])
+def test_a_worker_stays_that_an_order_for_a_time_needs_although_it_was_drained_before(
+    drained: FakeServices, begins: int, is_kept: bool
+) -> None:
+    sale = TimedMinimum(name="a", workers=3, since=NOW + begins, until=NOW + 900, by="ana", reason="a sale")
+    drained.state.item = replace(drained.state.item, timed_minimums=(sale,))
+    if is_kept:
+        assert_refused(drained, "at_min: only 2 usable workers would remain, the minimum is 3")
+    else:
+        drained.run(terminate_nodes)
+    assert drained.ec2.terminated == ([] if is_kept else [A])
 
 
 def test_a_permanent_refusal_is_rolled_back_at_once_and_pauses_removals_with_one_alert(drained: FakeServices) -> None:

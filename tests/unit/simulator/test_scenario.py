@@ -20,6 +20,7 @@ from simulator.scenario.model import EVENT_KEYS
 SHIPPED = {
     "flash-sale",
     "spot-storm",
+    "timed-capacity",
     "dry-pool",
     "quota",
     "slow-boot",

@@ -126,11 +126,14 @@ def fixed_fleet(tariff: Tariff, instance_type: str, cpu_percent: float | None, *
 
 def headroom_month(tariff: Tariff, instance_type: str, spot_percent: int, workers: float) -> Cost:
     """A month of so many idle workers of that type, so many per cent of them Spot."""
+    return idle_workers(tariff, instance_type, spot_percent, workers, HOURS_PER_MONTH)
+
+
+def idle_workers(tariff: Tariff, instance_type: str, spot_percent: int, workers: float, hours: float) -> Cost:
+    """So many hours of so many idle workers of that type, so many per cent of them Spot."""
     shares = (("spot", spot_percent / 100), ("on-demand", 1 - spot_percent / 100))
     return Cost.total(
-        Cost.of(tariff.lines(instance_type, market, 0.0), workers * share * HOURS_PER_MONTH)
-        for market, share in shares
-        if share
+        Cost.of(tariff.lines(instance_type, market, 0.0), workers * share * hours) for market, share in shares if share
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 
 CORRUPT_AHEAD_SECONDS = 86_400
 """A lease lasts an hour at most, so an expiry more than a day ahead is corrupt."""
@@ -111,6 +112,7 @@ class FleetState:
     notices: tuple[Notice, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
     protections: tuple[Protection, ...] = ()
+    timed_minimums: tuple[TimedMinimum, ...] = ()
     node_count: int = 0
     problems: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 
 Market = Literal["spot", "on-demand"]
 MARKETS: tuple[Market, ...] = ("spot", "on-demand")
@@ -272,6 +273,7 @@ class Snapshot(FleetLoad):
     template_version: the configured launch template and its version, empty when unknown. console: the end of the
     console output of a replacement that lost Ready. server_version: of K3s on the server, empty when unknown.
     launch_hold: why workers are not launched from the configured version of the template; empty when they are.
+    timed_minimum: what an operator ordered for a time and holds now.
     """
 
     at: int
@@ -298,6 +300,7 @@ class Snapshot(FleetLoad):
     console: str = ""
     server_version: str = ""
     launch_hold: str = ""
+    timed_minimum: TimedMinimum | None = None
 
     @property
     def has_values(self) -> bool:

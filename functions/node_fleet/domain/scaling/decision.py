@@ -23,7 +23,7 @@ from node_fleet.domain.scaling.cooldown import (
 )
 from node_fleet.domain.scaling.disruption import evaluate_budget
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
-from node_fleet.domain.scaling.minimum_size import MinimumSize, effective_minimum
+from node_fleet.domain.scaling.minimum_size import TIMED, MinimumSize, effective_minimum, timed_check
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
 from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
@@ -103,6 +103,8 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
             or _remove_or_replace(tick, step, change)
             or _nothing(tick, change)
         )
+    if (order := timed_check(tick)) and all(check.name != TIMED for check in change.checks):
+        change.checks.append(order)
     new_alerts, alerted = alerts.new_alerts(tick, found)
     after = update_memory(
         tick,
@@ -125,7 +127,7 @@ def _no_metrics(tick: Tick) -> DesiredChange:
 
 
 def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, found: alerts.Found) -> _Outcome | None:
-    """Rule 1. Below min_workers no cooldown applies; for a schedule or a prediction it does."""
+    """Rule 1. Below min_workers or an operator's order no cooldown applies; for a schedule or a prediction it does."""
     missing = minimum.workers - tick.have
     if missing <= 0:
         return None
@@ -138,7 +140,7 @@ def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, f
         setting=minimum.setting,
     )
     change.checks.insert(0, lead)
-    at_once = tick.have < tick.policy.min_workers or change.bypasses_cooldown
+    at_once = tick.have < tick.policy.min_workers or minimum.rule == TIMED or change.bypasses_cooldown
     return _launch(tick, lead, missing, found, change.checks, bypass=at_once)
 
 

@@ -66,10 +66,10 @@ def _spans(
 
 def _span(window: ScheduleWindow, timezone: str, day: date) -> tuple[int, int]:
     end = window.start_minute + window.length_minutes
-    return min(_instants(day, window.start_minute, timezone)), max(_instants(day, end, timezone))
+    return min(instants(day, window.start_minute, timezone)), max(instants(day, end, timezone))
 
 
-def _instants(day: date, minute: int, timezone: str) -> tuple[int, int]:
+def instants(day: date, minute: int, timezone: str) -> tuple[int, int]:
     """Both readings of a wall-clock time; they differ only where the clock jumps."""
     wall = datetime(day.year, day.month, day.day) + timedelta(minutes=minute)
     first, second = (int(wall.replace(tzinfo=zone(timezone), fold=fold).astimezone(UTC).timestamp()) for fold in (0, 1))

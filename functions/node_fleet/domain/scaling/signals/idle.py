@@ -9,6 +9,7 @@ from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, Verdict
+from node_fleet.domain.scaling.minimum_size import SCALE
 from node_fleet.domain.scaling.signals.chosen_headroom import keeps_headroom
 from node_fleet.domain.scaling.signals.load import sizes_of
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
@@ -100,7 +101,9 @@ def _idle_time_check(tick: Tick, streak: Streak | None) -> Check:
 def _minimum_check(tick: Tick, minimum: int) -> Check:
     usable = len(tick.usable)
     text = f"{count_of(usable, 'usable worker')}, not above the effective minimum of {minimum}"
-    setting = "min_workers" if minimum <= tick.policy.min_workers else "schedules"
+    order = tick.snapshot.timed_minimum
+    setting = SCALE if order and order.workers >= minimum else "schedules"
+    setting = "min_workers" if minimum <= tick.policy.min_workers else setting
     return Check(name="minimum_size", verdict="hold", text=text, value=usable, setting=setting)
 
 
