@@ -104,7 +104,7 @@ class Execution:
         """Keep the history compressed, and return it as it was before."""
         events = self._events()
         text, self.events_count, self._like = json.dumps(events, default=str).encode(), len(events), like
-        packer = zlib.compressobj(zdict=like)
+        packer = zlib.compressobj(5, zdict=like)  # 6 takes a third longer for a twentieth less
         self._packed = packer.compress(text) + packer.flush()
         self._events = list
         return text
@@ -185,10 +185,10 @@ class Runner:
         record.status = execution.exec_status.value
         record.ended_at = self._clock.now()
         record.error, record.cause = execution.error, execution.cause
+        self._announce(record)  # its listeners read the history, which is quicker before it is packed
         history = record.pack(self._histories.get(record.machine, b""))
         self._histories.setdefault(record.machine, history[-LIKE_BYTES:])
         self._prune(execution)
-        self._announce(record)
 
     def _announce(self, record: Execution) -> None:
         for listener in self.on_change:

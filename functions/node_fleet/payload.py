@@ -19,14 +19,28 @@ from typing import Any, Literal, Union
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.run import Alert
 
-Reader = Callable[[Any, str], Any]
+Reader = Callable[[Any], Any]
 Writer = Callable[[Any], Any]
 LONG_TABLE_ROWS, PACKED_TABLE_ROWS = 10, 60
 PLAIN_CHARACTERS = 4000
 UNPACKED_BYTES = 8 * 2**20
 """The largest packed value, unpacked. A payload of 256 KB could unpack to 250 MB."""
 _SCALARS: dict[type, str] = {int: "a whole number", float: "a finite number", str: "text"}
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""The types whose values are their own JSON form."""
 _REQUIRED = object()
+
+
+class _Malformed(InvalidInputError):
+    """A value that is not what its type asks. Its place grows on the way out: a sound value costs no path."""
+
+    def __init__(self, text: str, place: str = "") -> None:
+        self.text, self.place = text, place
+
+    def within(self, part: str) -> _Malformed:
+        """The same, seen from the list or record around it. part: ".field" or "[index]"."""
+        self.place = part + self.place
+        return self
 
 
 def to_payload(value: Any) -> Any:
@@ -37,15 +51,19 @@ def to_payload(value: Any) -> Any:
 
 def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
     """Build a `cls` from its JSON form. Raises InvalidInputError naming the field, its value and what is expected."""
-    return _reader(cls)(data, path or getattr(cls, "__name__", str(cls)))
+    try:
+        return _reader(cls)(data)
+    except _Malformed as wrong:
+        name = path or getattr(cls, "__name__", str(cls))
+        raise InvalidInputError(f"{name}{wrong.place} {wrong.text}") from wrong.__cause__
 
 
 def _write_sequence(items: typing.Sequence[Any]) -> Any:
     if items and all(is_dataclass(item) for item in items):
         names = [f.name for f in fields(items[0])]
-        rows = [[to_payload(getattr(item, name)) for name in names] for item in items]
+        rows = [[_written(getattr(item, name)) for name in names] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
-    return [to_payload(item) for item in items]
+    return [_written(item) for item in items]
 
 
 def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
@@ -61,27 +79,38 @@ def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
     return {"columns": columns, "same": same, "packed": _pack(kept)}
 
 
-def table_rows(data: Mapping[str, Any], path: str = "table") -> list[dict[str, Any]]:
+def table_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a table, each with all its fields. Raises InvalidInputError for a malformed table."""
+    try:
+        return _table_rows(data)
+    except _Malformed as wrong:
+        raise InvalidInputError(f"table {wrong.text}") from wrong.__cause__
+
+
+def _table_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         rows = data["rows"] if "rows" in data else _unpack(data["packed"])
         return [{**data.get("same", {}), **dict(zip(data["columns"], row, strict=True))} for row in rows]
     except (TypeError, ValueError, zlib.error) as error:
-        raise _fail(path, data, f"a table ({error})") from error
+        raise _wrong(data, f"a table ({error})") from error
 
 
 @functools.cache
 def _writer(kind: Any) -> Writer:
     if is_dataclass(kind):
         names = [f.name for f in fields(kind)]
-        return lambda value: {name: to_payload(getattr(value, name)) for name in names}
+        return lambda value: {name: _written(getattr(value, name)) for name in names}
     if issubclass(kind, tuple | list):
         return _write_sequence
     if issubclass(kind, Mapping):
-        return lambda value: {str(key): to_payload(item) for key, item in value.items()}
+        return lambda value: {str(key): _written(item) for key, item in value.items()}
     if issubclass(kind, float):
         return lambda value: round(value, 4)
     return lambda value: value
+
+
+def _written(value: Any) -> Any:
+    return value if type(value) in _PLAIN else to_payload(value)
 
 
 @functools.cache
@@ -98,31 +127,31 @@ def _reader(kind: Any) -> Reader:
     if origin is dict:
         return _dict_reader(typing.get_args(kind)[1])
     if kind is Any:
-        return lambda data, _path: data
+        return lambda data: data
     return _scalar_reader(kind)
 
 
-def _fail(path: str, data: Any, expected: str) -> InvalidInputError:
-    return InvalidInputError(f"{path} is {data!r:.80}, expected {expected}")
+def _wrong(data: Any, expected: str) -> _Malformed:
+    return _Malformed(f"is {data!r:.80}, expected {expected}")
 
 
 def _scalar_reader(kind: type) -> Reader:
-    def read(data: Any, path: str) -> Any:
+    def read(data: Any) -> Any:
         if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
             if math.isfinite(data):
                 return float(data)
         elif type(data) is kind:
             return data
-        raise _fail(path, data, _SCALARS.get(kind, kind.__name__))
+        raise _wrong(data, _SCALARS.get(kind, kind.__name__))
 
     return read
 
 
 def _literal_reader(choices: tuple[Any, ...]) -> Reader:
-    def read(data: Any, path: str) -> Any:
+    def read(data: Any) -> Any:
         if data in choices:
             return data
-        raise _fail(path, data, "one of " + ", ".join(map(str, choices)))
+        raise _wrong(data, "one of " + ", ".join(map(str, choices)))
 
     return read
 
@@ -131,16 +160,16 @@ def _union_reader(kinds: tuple[Any, ...]) -> Reader:
     optional = type(None) in kinds
     inner = [_reader(k) for k in kinds if k is not type(None)]
 
-    def read(data: Any, path: str) -> Any:
+    def read(data: Any) -> Any:
         if data is None and optional:
             return None
         failure: InvalidInputError | None = None
         for reader in inner:
             try:
-                return reader(data, path)
+                return reader(data)
             except InvalidInputError as error:
                 failure = failure or error
-        raise failure or _fail(path, data, "a value")
+        raise failure or _wrong(data, "a value")
 
     return read
 
@@ -148,12 +177,18 @@ def _union_reader(kinds: tuple[Any, ...]) -> Reader:
 def _tuple_reader(kind: Any) -> Reader:
     item = _reader(kind)
 
-    def read(data: Any, path: str) -> Any:
+    def read(data: Any) -> Any:
         if isinstance(data, Mapping) and set(data) - {"same"} in ({"columns", "rows"}, {"columns", "packed"}):
-            data = table_rows(data, path)
+            data = _table_rows(data)
         if not isinstance(data, list | tuple):
-            raise _fail(path, data, "a list")
-        return tuple(item(entry, f"{path}[{index}]") for index, entry in enumerate(data))
+            raise _wrong(data, "a list")
+        found: list[Any] = []
+        try:
+            for entry in data:
+                found.append(item(entry))
+        except _Malformed as wrong:
+            raise wrong.within(f"[{len(found)}]") from wrong.__cause__
+        return tuple(found)
 
     return read
 
@@ -161,10 +196,10 @@ def _tuple_reader(kind: Any) -> Reader:
 def _dict_reader(kind: Any) -> Reader:
     item = _reader(kind)
 
-    def read(data: Any, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, Mapping):
-            raise _fail(path, data, "an object")
-        return {str(key): item(value, f"{path}.{key}") for key, value in data.items()}
+            raise _wrong(data, "an object")
+        return {str(key): value for key, value in _read_values(data, lambda _: item).items()}
 
     return read
 
@@ -174,16 +209,28 @@ def _record_reader(cls: type) -> Reader:
     readers = {f.name: _reader(hints[f.name]) for f in fields(cls)}
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
 
-    def read(data: Any, path: str) -> Any:
+    def read(data: Any) -> Any:
         if not isinstance(data, Mapping):
-            raise _fail(path, data, "an object")
-        if unknown := sorted(set(data) - set(readers)):
-            raise InvalidInputError(f"{path} has unknown field {unknown[0]!r}, expected {', '.join(sorted(readers))}")
-        if absent := sorted(required - set(data)):
-            raise InvalidInputError(f"{path} lacks field {absent[0]!r}")
-        return cls(**{name: readers[name](value, f"{path}.{name}") for name, value in data.items()})
+            raise _wrong(data, "an object")
+        if not readers.keys() >= data.keys():
+            unknown = min(data.keys() - readers.keys())
+            raise _Malformed(f"has unknown field {unknown!r}, expected {', '.join(sorted(readers))}")
+        if not data.keys() >= required:
+            raise _Malformed(f"lacks field {min(required - data.keys())!r}")
+        return cls(**_read_values(data, readers.__getitem__))
 
     return read
+
+
+def _read_values(data: Mapping[str, Any], reader_of: Callable[[str], Reader]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    name = ""
+    try:
+        for name, value in data.items():
+            found[name] = reader_of(name)(value)
+    except _Malformed as wrong:
+        raise wrong.within(f".{name}") from wrong.__cause__
+    return found
 
 
 def packed(value: Any) -> dict[str, str]:
@@ -198,7 +245,7 @@ def unpacked(data: Any, path: str = "value") -> Any:
     try:
         return _unpack(data["packed"])
     except (TypeError, ValueError, zlib.error) as error:
-        raise _fail(path, data, f"a packed value ({error})") from error
+        raise InvalidInputError(f"{path} is {data!r:.80}, expected a packed value ({error})") from error
 
 
 def packed_lines(text: str) -> Any:

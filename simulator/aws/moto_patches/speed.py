@@ -86,6 +86,15 @@ def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
     return text_of
 
 
+def _shared_input(get_input: Callable[..., Any]) -> Callable[..., Any]:
+    """The whole input of a state without a copy: what a state makes of it becomes the next input as a copy."""
+
+    def whole(states: Any, query: str | None = None) -> Any:
+        return states._states_data["input"] if query is None else get_input(states, query)
+
+    return whole
+
+
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
     """A definition is parsed once, a JSONPath once, a client made once, and payloads are copied and written as JSON."""
@@ -109,6 +118,8 @@ def quick_interpreter() -> Iterator[None]:
         expect(encoding, "to_json_str", "obj", "separators")
         texts = _cached_texts(expect(encoding.json, "dumps"))
         stack.enter_context(swapped(encoding, "json", SimpleNamespace(dumps=texts)))
+        states = importlib.import_module(ASL + "eval.states").States
+        stack.enter_context(swapped(states, "get_input", _shared_input(expect(states, "get_input", "self", "query"))))
         for module in map(importlib.import_module, COPYING_MODULES):
             expect(module.copy, "deepcopy")
             stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))

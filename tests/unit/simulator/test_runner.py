@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from moto.stepfunctions.parser.asl.eval.states import States
 
 from simulator.aws import Cloud, InvocationKilledError
 from simulator.aws.lambdas import ServiceFault
+from simulator.aws.moto_patches import swapped
 from simulator.clock import VirtualClock
 from simulator.report.graph import all_edges
 from simulator.runner import RunnerError
 from tests.support.simulated_aws import create_table
 
 TOY = json.loads((Path(__file__).parents[2] / "fixtures" / "toy_machine.asl.json").read_text())
+STOCK_INPUT = States.get_input
 LOOK = "arn:aws:lambda:ap-southeast-1:123456789012:function:Look:1"
 
 
@@ -78,6 +82,38 @@ def test_each_of_many_similar_histories_is_kept_whole(cloud: Cloud) -> None:
         assert execution.history[0].input == {"trigger": "manual", "text": "x" * number * 9_000}
         assert execution.path == ["Look", "Route", "Done"]
         assert len(execution.events) == execution.events_count
+
+
+def test_a_state_that_shares_its_input_writes_the_same_history_as_one_that_copies_it(cloud: Cloud) -> None:
+    """Each kind of state that puts its result into its input, with a retry and a caught error."""
+    task = {"Type": "Task", "Resource": LOOK, "ResultPath": "$.deep.result"}
+    item = {"StartAt": "Item", "States": {"Item": {**task, "End": True}}}
+    retried = {"ErrorEquals": ["ThrottledError"], "IntervalSeconds": 1, "MaxAttempts": 2}
+    caught = {"ErrorEquals": ["MetricsMissingError"], "ResultPath": "$.deep.error", "Next": "Pass"}
+    states = {
+        "Retry": {**task, "Retry": [retried], "Next": "Catch"},
+        "Catch": {**task, "Catch": [caught], "Next": "Pass"},
+        "Pass": {"Type": "Pass", "Parameters": {"all.$": "$"}, "ResultPath": "$.deep.copy", "Next": "Map"},
+        "Map": {"Type": "Map", "ItemsPath": "$.items", "ItemProcessor": item, "ResultPath": "$.mapped", "Next": "Both"},
+        "Both": {"Type": "Parallel", "Branches": [item, item], "ResultPath": "$.both", "Next": "Last"},
+        "Last": {**task, "InputPath": "$.deep", "OutputPath": "$.deep", "End": True},
+    }
+    given = {"deep": {"old": [1]}, "items": [{"deep": {}}, {"deep": {"old": 2}}]}
+
+    def history() -> str:
+        answers = [ThrottledError("slow down"), {"go": 1}, MetricsMissingError("none"), *({"go": n} for n in range(6))]
+        cloud.lambdas.register("Look", Script(*answers))
+        cloud.create_state_machine("toy", {"StartAt": "Retry", "States": states})
+        execution = cloud.runner.run(given)
+        assert execution.status == "SUCCEEDED"
+        events = json.dumps([{**event, "timestamp": ""} for event in execution.events])
+        return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "request id", events)
+
+    shared = history()
+    with swapped(States, "get_input", STOCK_INPUT):
+        copied = history()
+    assert shared == copied
+    assert STOCK_INPUT is not States.get_input
 
 
 def test_a_wait_state_passes_virtual_seconds_only(cloud: Cloud) -> None:
