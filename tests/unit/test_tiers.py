@@ -72,6 +72,7 @@ def test_changed_pins_reach_every_test() -> None:
 def words_of_pytest(start_script: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
     commands: list[list[str]] = []
     monkeypatch.setattr(start_script, "run", lambda command: commands.append(command) or 0)
+    monkeypatch.setattr(start_script, "check", lambda commands, failed: None)  # types and layers take a minute
     assert start_script.test(words) == 0
     return commands[-1][commands[-1].index("pytest") + 1 :]
 
@@ -84,6 +85,20 @@ def test_the_arguments_of_test_reach_pytest(start_script: Any, monkeypatch: pyte
         "--all",
         "-x",
     ]
+
+
+def test_a_check_beside_the_tests_that_finds_something_fails_the_command_and_is_quoted(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finds, finds_nothing = ["python", "-c", "print('wrong type'); raise SystemExit(1)"], ["python", "-c", ""]
+    failed: list[str] = []
+    start_script.check([finds_nothing, finds], failed)
+    assert failed == ["python"]
+    assert "python failed:\nwrong type" in capsys.readouterr().err
+    monkeypatch.setattr(start_script, "run", lambda command: 0)
+    monkeypatch.setattr(start_script, "check", lambda commands, failed: failed.append("mypy"))
+    assert start_script.test([]) == 1
+    assert "mypy failed, as printed above" in capsys.readouterr().err
 
 
 def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
