@@ -15,6 +15,8 @@ from tests.support.chaos.budgets import DrawnBudget, DrawnRules
 from tests.support.chaos.invariants import BUDGETS_KEPT
 from tests.support.chaos.schedule import IDLE, Play, PreparedFleet, Ran, Step
 
+pytestmark = pytest.mark.sampled(4)  # with --all, every one
+
 START = datetime(2026, 6, 1, 23, 40, tzinfo=UTC).timestamp()
 TICKS = 4
 RULES = [

@@ -19,6 +19,8 @@ from cli import main as program
 from cli import preflight
 from cli.output import ExitCode
 
+pytestmark = pytest.mark.sampled(10)  # with --all, every one
+
 REGION = "ap-southeast-1"
 (NEW,) = project_context()["clusters"]
 (ATTACH,) = attach_context()["clusters"]

@@ -18,6 +18,8 @@ from simulator.simulation import Simulation, synthesised_template
 from tests.integration.test_scenarios_up import NAMES
 from tests.support.budget_checker import BudgetChecker
 
+pytestmark = pytest.mark.sampled(8)  # with --all, every one
+
 
 @dataclass
 class Story:

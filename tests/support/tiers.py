@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from tests.support.changed_files import ROOT, changed_files, reached_tests
 
 SEED = "NODE_FLEET_SAMPLE_SEED"
 WHOLE, SAMPLE, SAMPLED = "whole", "sample", "sampled"
-"""Marks: a test that only the whole suite has, one that stands for such tests in the quick tier, and one of whose cases
-the quick tier draws some.
+"""Marks: a test that only the whole suite has, one that stands for such tests in the quick tier, and a test of whose
+cases, or a file of whose tests, the quick tier draws some.
 """
 
 
@@ -90,22 +91,29 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     whole = config.option.whole
     left_out = {item for item in items if item.get_closest_marker(SAMPLE if whole else WHOLE)}
     if not whole:
-        left_out |= not_drawn(config.option.sample_seed, [item for item in items if item not in left_out])
+        short = [item for item in items if item not in left_out]
+        left_out |= not_drawn(config.option.sample_seed, short, config.args)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
 
-def not_drawn(seed: int, items: list[pytest.Item]) -> set[pytest.Item]:
-    """The cases of tests marked `sampled` beyond the number that the mark gives, drawn for each test by itself."""
-    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+def not_drawn(seed: int, items: Sequence[pytest.Item], named: Collection[str] = ()) -> set[pytest.Item]:
+    """The tests marked `sampled` beyond the number of the mark: of a test's cases, then of a file's tests.
+
+    Each test and each file is drawn by itself. named: paths of test files of which every test runs.
+    """
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    numbers: dict[str, int] = {}
     for item in items:
-        if item.get_closest_marker(SAMPLED):
-            cases[item.nodeid.partition("[")[0]].append(item)
+        for node, mark in item.iter_markers_with_node(SAMPLED):
+            group = item.nodeid.partition("[")[0] if node is item else node.nodeid
+            groups[group].append(item)
+            numbers[group] = mark.args[0]
     found: set[pytest.Item] = set()
-    for test, all_of_it in cases.items():
-        mark = all_of_it[0].get_closest_marker(SAMPLED)
-        assert mark is not None
-        number = min(mark.args[0], len(all_of_it))
-        found |= {*all_of_it} - {*random.Random(f"{seed} {test}").sample(all_of_it, number)}
+    for group in sorted(groups, key=lambda name: "::" not in name):
+        left = [item for item in groups[group] if item not in found]
+        if group.partition("::")[0] not in named:
+            drawn = random.Random(f"{seed} {group}").sample(left, min(numbers[group], len(left)))
+            found |= {*left} - {*drawn}
     return found

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -205,9 +206,13 @@ class Case:
 
     nodeid: str
     drawn: int | None
+    drawn_of_file: int | None = None
 
-    def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        return pytest.Mark(name, (self.drawn,), {}, _ispytest=True) if name == "sampled" and self.drawn else None
+    def iter_markers_with_node(self, name: str) -> Iterator[tuple[Any, pytest.Mark]]:
+        file = Case(self.nodeid.partition("::")[0], None)
+        for node, number in ((self, self.drawn), (file, self.drawn_of_file)):
+            if name == "sampled" and number:
+                yield node, pytest.Mark(name, (number,), {}, _ispytest=True)
 
 
 def test_the_quick_tier_draws_as_many_cases_as_the_mark_says_others_on_other_days_and_each_over_time() -> None:
@@ -219,6 +224,18 @@ def test_the_quick_tier_draws_as_many_cases_as_the_mark_says_others_on_other_day
     assert all({*few, *every} <= day and len({*many} & day) == 3 for day in days)
     assert frozenset(cases).issubset(frozenset().union(*days))
     assert days[5] == frozenset(cases) - not_drawn(5, cases)
+
+
+def test_of_a_marked_file_the_quick_tier_draws_tests_and_of_a_named_one_it_runs_all() -> None:
+    cases: Any = [Case(f"tests/a.py::test_{n}", None, 4) for n in range(6)]
+    cases += [Case(f"tests/a.py::test_many[{n}]", 2, 4) for n in range(9)]
+    cases += [Case(f"tests/b.py::test_{n}", None, 4) for n in range(3)]
+    days = [frozenset(cases) - not_drawn(day, cases) for day in range(60)]
+    assert {len([case for case in day if case.nodeid.startswith("tests/a.py")]) for day in days} == {4}
+    assert max(len([case for case in day if "many" in case.nodeid]) for day in days) == 2
+    assert all({*cases[-3:]} <= day for day in days)
+    assert frozenset(cases).issubset(frozenset().union(*days))
+    assert not_drawn(5, cases, ["tests/a.py"]) == set()
 
 
 def test_all_tests_with_a_real_control_plane_share_a_worker_and_others_only_with_their_file() -> None:

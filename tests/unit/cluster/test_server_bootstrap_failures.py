@@ -12,6 +12,8 @@ import pytest
 from tests.support.server_bootstrap import AGENT_TOKEN, DENIED, NO_ANSWER, Run, boot_unit, failure_tag
 from tests.support.stub_commands import Reply, Stubs
 
+pytestmark = pytest.mark.sampled(10)  # with --all, every one
+
 
 @pytest.mark.parametrize(
     ("match", "reply"),

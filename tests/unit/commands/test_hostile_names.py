@@ -17,6 +17,8 @@ from node_fleet.adapters.server import PATTERNS, check_parameters
 from node_fleet.domain.model.errors import InvalidInputError
 from tests.support.shipped_scripts import COMMANDS, script
 
+pytestmark = pytest.mark.sampled(8)  # with --all, every one
+
 DECLARED = json.loads((COMMANDS / "parameters.json").read_text())
 TEXT_PARAMETERS = [
     (document, name) for document, names in DECLARED.items() for name in names if name != "ExecutionTimeoutSeconds"

@@ -11,6 +11,8 @@ from node_fleet.domain.model.fleet_state import Pause
 from tests.support.workflow_harness import BUSY, Stage
 from tests.support.workflow_paths import QUIET, nothing_left_behind
 
+pytestmark = pytest.mark.sampled(10)  # with --all, every one
+
 
 def test_a_quiet_tick_takes_six_transitions_and_four_invocations(fleet: Stage) -> None:
     before = len(fleet.cloud.lambdas.invocations)
