@@ -16,7 +16,7 @@ from statistics import fmean
 from backtest.compare import CONFIGURED, Assumptions, Study, policy_names, study
 from backtest.measures import Measures
 from backtest.model import Capacity, Scaling
-from backtest.trace import read_csv
+from backtest.trace import read_trace
 from node_fleet.settings import Settings
 
 BEGIN, END = "<!-- written from the code: backtest -->", "<!-- end -->"
@@ -116,7 +116,7 @@ def write_between_marks(path: Path, figures: list[Figure]) -> None:
 
 def _figures(path: Path, given: argparse.Namespace) -> Iterable[Figure]:
     settings = Settings.from_mapping(dict(pair.split("=", 1) for pair in given.set))
-    trace = read_csv(path)
+    trace = read_trace(path)
     assumptions = Assumptions(
         capacity=Capacity(boot_seconds=given.boot),
         scaling=Scaling(interpolation="jump" if given.jump else "ramp", stabilization_seconds=given.stay_up),

@@ -18,7 +18,6 @@ from backtest.replay import Sizer, replay
 from backtest.trace import Trace
 from node_fleet.domain.cost.cpu_credits import mixed_hour
 from node_fleet.domain.cost.tariff import Cost, Tariff, saved_percent
-from node_fleet.domain.model.policy import Policy
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 
@@ -146,40 +145,55 @@ def study(
 
     Every policy keeps the minimum and the maximum of `settings`.
     """
-    capacity = assumptions.capacity
-    load = plan_load(
-        trace, capacity, assumptions.scaling, min_workers=settings.min_workers, max_workers=settings.max_workers
-    )
-    workflow = replace(assumptions.workflow, spot_percent=settings.spot_percent)
-    sizers: list[Sizer] = [
-        Deployed(_within_bounds(one.policy(), settings), capacity, workflow, name=name, further=assumptions.further)
-        for name, one in {CONFIGURED: settings, **(configurations or {})}.items()
+    load, capacity = load_of(trace, settings, assumptions), assumptions.capacity
+    policies = [
+        *(
+            deployed(name, one, settings, assumptions)
+            for name, one in {CONFIGURED: settings, **(configurations or {})}.items()
+        ),
+        *(policy_of(name, settings, assumptions) for name in names),
     ]
-    sizers += [_sizer(name, settings, capacity, workflow) for name in names]
     return Study(
         load=load,
         assumptions=assumptions,
         bound=clairvoyant(load, capacity, settings.cpu_credits),
         results=tuple(
-            replay(load, capacity, sizer, cpu_credits=settings.cpu_credits, chart_seconds=chart_seconds)
-            for sizer in sizers
+            replay(load, capacity, policy, cpu_credits=settings.cpu_credits, chart_seconds=chart_seconds)
+            for policy in policies
         ),
         tariff=settings.tariff(),
         spot_percent=settings.spot_percent,
     )
 
 
+def load_of(trace: Trace, settings: Settings, assumptions: Assumptions) -> Load:
+    """The demand of the trace on fleets between the minimum and the maximum of the settings."""
+    return plan_load(
+        trace,
+        assumptions.capacity,
+        assumptions.scaling,
+        min_workers=settings.min_workers,
+        max_workers=settings.max_workers,
+    )
+
+
+def deployed(name: str, one: Settings, settings: Settings, assumptions: Assumptions) -> Sizer:
+    """node-fleet with its own settings, and with the minimum, the maximum and the Spot share of `settings`."""
+    policy = replace(one.policy(), min_workers=settings.min_workers, max_workers=settings.max_workers)
+    workflow = replace(assumptions.workflow, spot_percent=settings.spot_percent)
+    return Deployed(policy, assumptions.capacity, workflow, name=name, further=assumptions.further)
+
+
+def policy_of(name: str, settings: Settings, assumptions: Assumptions) -> Sizer:
+    """The configuration, a preset or a reference, by its name."""
+    if name in REFERENCES:
+        return REFERENCES[name]()
+    if name == CONFIGURED:
+        return deployed(name, settings, settings, assumptions)
+    return deployed(name, preset_settings(name, settings), settings, replace(assumptions, further=()))
+
+
 def preset_settings(name: str, settings: Settings) -> Settings:
     """The preset with the same minimum, maximum, region, time zone, instance types and Spot share."""
     kept = ("min_workers", "max_workers", "region", "timezone", "instance_types", "spot_percent")
     return Settings.from_mapping({"preset": name, **{field: getattr(settings, field) for field in kept}})
-
-
-def _within_bounds(policy: Policy, settings: Settings) -> Policy:
-    return replace(policy, min_workers=settings.min_workers, max_workers=settings.max_workers)
-
-
-def _sizer(name: str, settings: Settings, capacity: Capacity, workflow: Workflow) -> Sizer:
-    if name in REFERENCES:
-        return REFERENCES[name]()
-    return Deployed(preset_settings(name, settings).policy(), capacity, workflow, name=name)

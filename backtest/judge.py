@@ -21,7 +21,7 @@ from typing import NamedTuple
 from backtest.compare import REFERENCES, Assumptions, Study, study
 from backtest.generated import generated_traces
 from backtest.measures import Measures
-from backtest.trace import DAY_SECONDS, Trace, read_csv
+from backtest.trace import DAY_SECONDS, Trace, read_trace
 from node_fleet.settings import Settings
 
 PEERS = ("cluster-autoscaler", "target-tracking-50", "karpenter", "karpenter-balanced")
@@ -199,7 +199,7 @@ def _shown(figures: Figures) -> str:
 
 def _loads(given: argparse.Namespace) -> Iterable[tuple[str, Trace]]:
     for path in sorted(Path(given.folder).glob("*.csv*")):
-        trace = read_csv(path)
+        trace = read_trace(path)
         yield TRACES, trace.between(0, trace.start + given.days * DAY_SECONDS) if given.days else trace
     for trace in generated_traces(range(given.seeds), minutes=given.minutes):
         yield trace.name.rpartition("_")[0], trace

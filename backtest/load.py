@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from backtest.model import STEP_SECONDS, Capacity, Scaling
+from backtest.model import STEP_SECONDS, Capacity, ModelError, Scaling
 from backtest.trace import Stretch, Trace
 
 SYNC_SECONDS = 15
@@ -62,18 +62,31 @@ class Load:
 
 
 def plan_load(trace: Trace, capacity: Capacity, scaling: Scaling, *, min_workers: int, max_workers: int) -> Load:
-    """Scale the trace to the stated capacity and compute the replicas."""
+    """Scale the trace to the stated capacity and compute the replicas.
+
+    Raises:
+        ModelError: no stretch of the trace covers a step of the model.
+    """
+    stretches = [one for one in trace.stretches if scaling.interpolation == "jump" or _steps(one)]
+    if not stretches:
+        covered = trace.end - trace.start
+        raise ModelError(f"trace {trace.name} covers {covered} s, expected readings over {STEP_SECONDS} s or more")
     milli_per_unit = cpu_milli_per_unit(trace, capacity, scaling)
     most = scaling.max_replicas or max_workers * capacity.pods_per_worker
     autoscaler = _PodAutoscaler(capacity, scaling, most)
     return Load(
         name=trace.name,
-        phases=tuple(_phase(s, trace.interval_seconds, milli_per_unit, scaling, autoscaler) for s in trace.stretches),
+        phases=tuple(_phase(s, trace.interval_seconds, milli_per_unit, scaling, autoscaler) for s in stretches),
         milli_per_unit=milli_per_unit,
         min_workers=min_workers,
         max_workers=max_workers,
         pods_per_worker=capacity.pods_per_worker,
     )
+
+
+def _steps(stretch: Stretch) -> int:
+    """The steps of the model that the stretch covers."""
+    return stretch.times[-1] // STEP_SECONDS - stretch.times[0] // STEP_SECONDS
 
 
 def cpu_milli_per_unit(trace: Trace, capacity: Capacity, scaling: Scaling) -> float:

@@ -65,7 +65,7 @@ dl{font-size:13px;color:var(--soft)}
 dt{font-weight:600}dd{margin:0}
 """
 
-SCRIPT = """
+CHART_SCRIPT = """
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const ink = () => dark.matches ? '#eae8e2' : '#1b2227', rule = () => dark.matches ? '#2f373d' : '#e2ded3';
 const paper = {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)'};
@@ -74,9 +74,13 @@ const styled = layout => {
   axes.forEach(name => Object.assign(layout[name], {gridcolor: rule(), zerolinecolor: rule()}));
   return Object.assign(layout, paper, {font: {color: ink(), family: 'system-ui, sans-serif'}});
 };
+const options = {responsive: true, displaylogo: false};
+"""
+"""What every page with charts needs: colours by the mode of the browser."""
+
+SCRIPT = """
 function draw({charts, times}) {
 for (const trace of charts.time.data) trace.x = times[trace.x];
-const options = {responsive: true, displaylogo: false};
 for (const [name, chart] of Object.entries(charts)) Plotly.newPlot(name, chart.data, styled(chart.layout), options);
 dark.addEventListener('change', () => Object.entries(charts).forEach(
   ([name, chart]) => Plotly.react(name, document.getElementById(name).data, styled(chart.layout), options)));
@@ -167,22 +171,27 @@ def render(study: Study, said: str = "") -> str:
     The study needs points for charts (chart_seconds).
     """
     script = SCRIPT.replace("charts.need", json.dumps(NEED)).replace("ALPHABET", json.dumps(ALPHABET))
-    times = _Times()
-    charts = {"time": _over_time(study, times), "map": cost_and_waiting(study)}
-    packed = json.dumps({"charts": charts, "times": times.lists}, separators=(",", ":"))
+    packed = json.dumps(charts_of(study), separators=(",", ":"))
     return render_page(
-        TEMPLATE.replace("SCRIPT", script),
-        trusted=(_library(),),
-        packed={"library": compressed(_library()), "charts": compressed(packed)},
+        TEMPLATE.replace("SCRIPT", CHART_SCRIPT + script),
+        trusted=(library(),),
+        packed={"library": compressed(library()), "charts": compressed(packed)},
         units=UNITS,
         name=study.load.name,
         style=Markup(STYLE),
         answer=said or answer(study),
-        assumed=_assumed(study),
+        assumed=assumed(study),
         checked=CHECKED,
         columns=COLUMNS,
         rows=rows(study),
     )
+
+
+def charts_of(study: Study) -> dict[str, Any]:
+    """Both charts for Plotly, and the time axes that the traces of the first one name by their place."""
+    times = _Times()
+    charts = {"time": _over_time(study, times), "map": cost_and_waiting(study)}
+    return {"charts": charts, "times": times.lists}
 
 
 def compressed(text: str) -> tuple[str, int]:
@@ -192,14 +201,15 @@ def compressed(text: str) -> tuple[str, int]:
 
 
 @functools.cache
-def _library() -> str:
-    """Plotly. The page carries it compressed, at less than half of its size."""
+def library() -> str:
+    """Plotly. A page that is written carries it compressed, at less than half of its size."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
 
 
-def _assumed(study: Study) -> str:
+def assumed(study: Study) -> str:
+    """The model of the study in one line."""
     capacity, scaling = study.assumptions.capacity, study.assumptions.scaling
     load = study.load
     return (

@@ -8,8 +8,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import statistics
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +22,7 @@ TIME_NAMES = ("time", "timestamp")
 VALUE_NAME = "value"
 GAP_INTERVALS = 2.5
 DAY_SECONDS = 86400
+MOST_BYTES = 256 << 20
 EXAMPLE = "expected two columns, e.g. 2026-06-01T00:00:00Z,17.5"
 
 
@@ -71,16 +74,49 @@ class Trace:
         return from_rows(rows, name=self.name)
 
 
-def read_csv(path: Path) -> Trace:
-    """The trace in a CSV file, or in a gzipped one."""
+def read_trace(path: Path) -> Trace:
+    """The trace in a file: CSV, the JSON of a range query of Prometheus, or one of them gzipped."""
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+        return parse_file(path.read_bytes(), name=str(path))
     except OSError as error:
         raise TraceError(f"trace {path}: {error.strerror or error}") from None
-    except (EOFError, UnicodeDecodeError) as error:
-        raise TraceError(f"trace {path}: not a readable text file ({error})") from None
-    return parse_csv(text, name=path.name.removesuffix(".gz").removesuffix(".csv"))
+
+
+def parse_file(data: bytes, *, name: str) -> Trace:
+    """The trace in the bytes of a file of that name."""
+    try:
+        text = (_unzipped(data, name) if name.endswith(".gz") else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise TraceError(f"trace {name}: not a readable text file ({error})") from None
+    short = Path(name).name.removesuffix(".gz")
+    if short.endswith(".json"):
+        return parse_json(text, name=short.removesuffix(".json"))
+    return parse_csv(text, name=short.removesuffix(".csv"))
+
+
+def _unzipped(data: bytes, name: str) -> bytes:
+    with gzip.open(io.BytesIO(data)) as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise TraceError(f"trace {name}: more than {MOST_BYTES >> 20} MiB when it is unpacked, expected less")
+    return text
+
+
+def parse_json(text: str, *, name: str) -> Trace:
+    """The trace in what Prometheus answers to query_range, or in a list of [time, value]; times are epoch seconds."""
+    try:
+        rows = json.loads(text)
+        if isinstance(rows, dict):
+            series = rows["data"]["result"]
+            if len(series) > 1:
+                raise TraceError(f"trace {name}: {len(series)} series, expected one; sum them in the query")
+            rows = [pair for one in series for pair in one["values"] if math.isfinite(float(pair[1]))]
+        pairs = [(int(float(at)), float(value)) for at, value in rows]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        if isinstance(error, TraceError):
+            raise
+        raise TraceError(f"trace {name}: not the answer of query_range, and not a list of [time, value]") from None
+    return from_rows(pairs, name=name)
 
 
 def parse_csv(text: str, *, name: str) -> Trace:

@@ -24,7 +24,7 @@ from backtest.model import Capacity, ModelError, Scaling
 from backtest.page import render
 from backtest.sources import Range, from_history, from_prometheus
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
-from backtest.trace import Trace, TraceError, read_csv
+from backtest.trace import Trace, TraceError, read_trace
 from backtest.tune import tune
 from cdk_app.recorded_types import RecordError, read_records, recorded_types
 from cli import completion
@@ -40,7 +40,10 @@ POINTS_SHOWN = 1500
 USER_ENV, PASSWORD_ENV = "NODE_FLEET_PROMETHEUS_USER", "NODE_FLEET_PROMETHEUS_PASSWORD"
 
 TraceArgument = Annotated[
-    str, typer.Argument(help="A CSV of time,value (.gz too), the URL of a Prometheus, or the word history.")
+    str,
+    typer.Argument(
+        help="A CSV of time,value or the JSON of query_range (.gz too), the URL of a Prometheus, or the word history."
+    ),
 ]
 
 ConfigOption = Annotated[
@@ -149,9 +152,9 @@ def backtest(
         recorded = _history(opening, span, asked) if trace == HISTORY else None
         raw = given if config or recorded is None else _overridden(recorded.settings, given)
         settings = _settings(raw)
-        capacity = _capacity(settings, boot, drain, pod_cpu, pod_memory)
+        capacity = capacity_of(settings, boot, drain, pod_cpu, pod_memory)
         unit = capacity.vcpus * 1000.0 if recorded else unit_milli
-        scaling = _scaling(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit)
+        scaling = scaling_of(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit)
         assumptions = Assumptions(capacity=capacity, scaling=scaling)
         found = recorded.trace if recorded else _read(trace, query, span, step)
         if types:
@@ -170,11 +173,11 @@ def backtest(
 def _read(trace: str, query: str, span: tuple[str, str, str], step: str) -> Trace:
     """The trace of a Prometheus or of a file."""
     if urlsplit(trace).scheme in ("http", "https"):
-        return from_prometheus(_session(), trace, _asked(query, _span(*span), seconds_of(step, "--step")))
-    return read_csv(Path(trace))
+        return from_prometheus(prometheus_session(), trace, _asked(query, _span(*span), seconds_of(step, "--step")))
+    return read_trace(Path(trace))
 
 
-def _capacity(settings: Settings, boot: str, drain: str, pod_cpu: int, pod_memory: int) -> Capacity:
+def capacity_of(settings: Settings, boot: str, drain: str, pod_cpu: int, pod_memory: int) -> Capacity:
     """A worker of the first configured type. A pod may use twice its CPU request and uses 80 % of its memory."""
     return Capacity.of_type(
         settings.instance_types[0],
@@ -187,7 +190,8 @@ def _capacity(settings: Settings, boot: str, drain: str, pod_cpu: int, pod_memor
     )
 
 
-def _scaling(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float) -> Scaling:
+def scaling_of(stay_up: str, *, jump: bool, full_workers: float, unit_milli: float) -> Scaling:
+    """How the trace becomes pods, from the values of the options."""
     return Scaling(
         interpolation="jump" if jump else "ramp",
         stabilization_seconds=seconds_of(stay_up, "--stay-up"),
@@ -363,7 +367,7 @@ def _epoch(text: str, name: str) -> int:
     return int(moment.timestamp())
 
 
-def _session() -> Any:
+def prometheus_session() -> Any:
     """A session with basic auth from the environment, so that no password stands on the command line."""
     import requests
 

@@ -49,7 +49,7 @@ COMMANDS = (
     import_settings.register,
     build.register,
 )
-OPTIONAL = ("cli.backtest",)
+OPTIONAL = ("cli.backtest", "cli.ui")
 
 app = typer.Typer(
     name="node-fleet",

@@ -1,22 +1,26 @@
-"""Takes the pictures in docs/screenshots: the demo's report and a back-test in a real browser, and `top`.
+"""Takes the pictures in docs/screenshots: the demo's report, a back-test and the page `ui` in a browser, and `top`.
 
     python -m tools.screenshots
 
-It needs Chromium (Debian: chromium) and runs both commands that write the pages, which takes about a minute.
+It needs Chromium (Debian: chromium) and runs the commands behind the pages, which takes about a minute.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
@@ -44,6 +48,8 @@ SHOTS = (
     Shot(name="report-dark", page="report", width=1240, height=1700, is_dark=True),
     Shot(name="report-phone", page="report", width=500, height=1700),
     Shot(name="backtest", page="study", width=1240, height=1800),
+    Shot(name="ui", page="ui", width=1240, height=2260),
+    Shot(name="ui-phone", page="ui", width=500, height=2300, is_dark=True),
 )
 
 
@@ -57,8 +63,26 @@ def write_pages(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "cli.main", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def take(shot: Shot, pages: Path, into: Path) -> Path:
-    """Write one picture.
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """The address of the page `ui`, after a study of its load, so that the page shows the same one at once."""
+    command = [sys.executable, "-m", "cli.main", "ui", "--no-browser", "--port", "0", "--write"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        base, token = address.split("/?token=")
+        asked = json.dumps({"trace": 1, "page": 0, "turn": 1}).encode()
+        with urlopen(Request(f"{base}/study", asked, {"Origin": base, "X-Node-Fleet-Token": token})) as answer:
+            answer.read()
+        yield address
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+def take(shot: Shot, pages: Path, into: Path, address: str = "") -> Path:
+    """Write one picture of a page in that folder, or at that address.
 
     Raises:
         FileNotFoundError: there is no Chromium.
@@ -71,7 +95,7 @@ def take(shot: Shot, pages: Path, into: Path) -> Path:
         *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"),
         *(f"--window-size={shot.width},{shot.height}", "--virtual-time-budget=8000", f"--screenshot={path}"),
         *(["--blink-settings=preferredColorScheme=0"] if shot.is_dark else []),
-        (pages / f"{shot.page}.html").as_uri(),
+        address or (pages / f"{shot.page}.html").as_uri(),
     ]
     subprocess.run(command, check=True, capture_output=True)
     return path
@@ -99,11 +123,12 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for path in take_top(TOP_WIDTHS, FOLDER):
         print(f"written: {path.relative_to(ROOT)}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, served() as address:
         pages = Path(folder)
         write_pages(pages)
         for shot in SHOTS:
-            print(f"written: {take(shot, pages, FOLDER).relative_to(ROOT)}")
+            path = take(shot, pages, FOLDER, address if shot.page == "ui" else "")
+            print(f"written: {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

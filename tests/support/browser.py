@@ -33,7 +33,15 @@ class Browser:
     base: str
 
     def open(self, path: Path) -> None:
-        self._post("/url", {"url": path.resolve().as_uri()})
+        self.visit(path.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        self._post("/url", {"url": address})
+
+    def resize(self, width: int, height: int) -> None:
+        """The size of the page in CSS pixels, also narrower than a window can be."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._post("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
 
     def run(self, script: str) -> Any:
         return self._post("/execute/sync", {"script": script, "args": []})

@@ -21,7 +21,7 @@ from backtest.deployed import Deployed
 from backtest.load import plan_load
 from backtest.model import Capacity, Scaling
 from backtest.replay import Sizer, replay
-from backtest.trace import DAY_SECONDS, Trace, TraceError, from_rows, read_csv
+from backtest.trace import DAY_SECONDS, Trace, TraceError, from_rows, read_trace
 from node_fleet.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,7 +67,7 @@ def trace_of(name: str) -> Trace:
     """The part of the trace that is replayed."""
     if name == SYNTHETIC:
         return made_trace()
-    trace = read_csv(FOLDER / f"{name}.csv.gz")
+    trace = read_trace(FOLDER / f"{name}.csv.gz")
     middle = (trace.start + trace.end) // 2
     try:
         return trace if WHOLE else trace.between(middle, middle + DAYS * DAY_SECONDS)

@@ -9,7 +9,7 @@ import pytest
 
 from backtest.compare import CONFIGURED, Assumptions, Study, policy_names, study
 from backtest.model import Scaling
-from backtest.trace import read_csv
+from backtest.trace import read_trace
 from node_fleet.settings import Settings
 from simulator.scenario.files import load_scenario
 from tests.support.backtest_check import load_trace
@@ -21,11 +21,11 @@ SCALING = Scaling(milli_per_unit=10, stabilization_seconds=300)
 
 @pytest.fixture(scope="module")
 def found() -> Study:
-    return study(read_csv(LOAD), Settings(), Assumptions(scaling=SCALING), policy_names())
+    return study(read_trace(LOAD), Settings(), Assumptions(scaling=SCALING), policy_names())
 
 
 def test_the_file_is_the_load_of_the_scenario() -> None:
-    (sale,), (kept,) = load_trace(load_scenario("flash-sale")).stretches, read_csv(LOAD).stretches
+    (sale,), (kept,) = load_trace(load_scenario("flash-sale")).stretches, read_trace(LOAD).stretches
     assert kept.times == sale.times
     assert kept.values == pytest.approx(sale.values, rel=1e-5)
 

@@ -9,7 +9,7 @@ import pytest
 
 from backtest.compare import FIXED, FIXED_FLEET, Assumptions, Study, study
 from backtest.model import Scaling
-from backtest.trace import read_csv
+from backtest.trace import read_trace
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 from tests.support.backtest_loads import WORKER
@@ -21,7 +21,7 @@ COMPARED = (*PRESETS, FIXED_FLEET)
 
 @pytest.fixture(scope="module")
 def found() -> Study:
-    return study(read_csv(LOAD), Settings(), Assumptions(scaling=Scaling(milli_per_unit=WORKER)), COMPARED)
+    return study(read_trace(LOAD), Settings(), Assumptions(scaling=Scaling(milli_per_unit=WORKER)), COMPARED)
 
 
 def saved_hours(found: Study, policy: str) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backtest.compare import Assumptions, study
-from backtest.trace import Trace, read_csv
+from backtest.trace import Trace, read_trace
 from node_fleet.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,7 +32,7 @@ def real_trace(name: str) -> Trace:
         pytest.skip(
             f"{path} is not there: the traces are not part of the repository, name their folder in NODE_FLEET_TRACES"
         )
-    return read_csv(path)
+    return read_trace(path)
 
 
 def stated(policy: str, name: str) -> list[float]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backtest.trace import TraceError, from_rows, parse_csv, read_csv
+from backtest import trace as trace_module
+from backtest.trace import TraceError, from_rows, parse_csv, parse_file, parse_json, read_trace
 
 GOOD = "timestamp,value\n2026-06-01T00:00:00Z,1\n2026-06-01T00:05:00Z,2.5\n"
 
@@ -80,14 +81,66 @@ def test_a_part_of_a_trace_has_its_readings_only() -> None:
 def test_a_file_can_be_gzipped(tmp_path: Path) -> None:
     path = tmp_path / "load.csv.gz"
     path.write_bytes(gzip.compress(GOOD.encode()))
-    trace = read_csv(path)
+    trace = read_trace(path)
     assert (trace.name, trace.values) == ("load", [1.0, 2.5])
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none\.csv: No such file"):
-        read_csv(tmp_path / "none.csv")
+        read_trace(tmp_path / "none.csv")
     broken = tmp_path / "broken.csv.gz"
     broken.write_bytes(b"not gzip")
     with pytest.raises(TraceError, match=r"broken\.csv\.gz"):
-        read_csv(broken)
+        read_trace(broken)
+
+
+ANSWER = '{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": VALUES}]}}'
+
+
+@pytest.mark.parametrize(
+    "text", ["[[1780272000, 1], [1780272060, 2]]", ANSWER.replace("VALUES", '[[1780272000.2, "1"], [1780272060, "2"]]')]
+)
+def test_the_answer_of_a_range_query_and_a_list_are_traces(text: str, tmp_path: Path) -> None:
+    for name, data in (("load.json", text.encode()), ("load.json.gz", gzip.compress(text.encode()))):
+        (tmp_path / name).write_bytes(data)
+        trace = read_trace(tmp_path / name)
+        assert (trace.name, trace.values, trace.interval_seconds) == ("load", [1.0, 2.0], 60)
+
+
+def test_a_value_of_prometheus_that_is_no_number_is_a_gap_and_that_of_a_list_is_refused() -> None:
+    values = ", ".join(f'[{60 * n}, "{"NaN" if n == 2 else n}"]' for n in range(9))
+    assert len(parse_json(ANSWER.replace("VALUES", f"[{values}]"), name="t").values) == 8
+    with pytest.raises(TraceError, match="row 2: nan is not a finite number"):
+        parse_json("[[0, 1], [60, NaN]]", name="t")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not the answer of query_range, and not a list of"),
+        ("7", "not the answer of query_range"),
+        ("[1, 2]", "not the answer of query_range"),
+        ('{"status": "error", "error": "bad"}', "not the answer of query_range"),
+        ("[[0, 1, 2]]", "not the answer of query_range"),
+        ('[["x", 1]]', "not the answer of query_range"),
+        ("[[1e999, 1], [2, 1]]", "not the answer of query_range"),
+        ("[]", "0 rows with data"),
+        ('{"data": {"result": []}}', "0 rows with data"),
+        ('{"data": {"result": [{"values": []}, {"values": []}]}}', "2 series, expected one; sum them in the query"),
+    ],
+)
+def test_json_that_is_no_trace_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        parse_json(text, name="t")
+    assert reason in str(caught.value)
+
+
+def test_a_file_that_is_too_large_unpacked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_module, "MOST_BYTES", 99)
+    assert parse_file(gzip.compress(GOOD.encode()), name="a.csv.gz").values == [1.0, 2.5]
+    with pytest.raises(TraceError, match="more than 0 MiB when it is unpacked"):
+        parse_file(gzip.compress(b"0" * 100), name="a.csv.gz")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header() -> None:
+    assert parse_file(b"\xef\xbb\xbf" + GOOD.encode(), name="a.csv").values == [1.0, 2.5]
