@@ -52,6 +52,8 @@ _SCALARS = frozenset({str, int, float, bool, type(None), dt.datetime})
 
 def json_copy(value: Any) -> Any:
     """A deep copy, many times quicker than copy.deepcopy where the value is JSON."""
+    if type(value) in _SCALARS:
+        return value
     try:
         return marshal.loads(marshal.dumps(value))
     except ValueError:  # an object of another kind is in it
@@ -60,12 +62,28 @@ def json_copy(value: Any) -> Any:
 
 def copy_by_parts(value: Any) -> Any:
     """A deep copy of lists and dictionaries that shares their texts and numbers."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is dict:
         return {key: item if type(item) in _SCALARS else copy_by_parts(item) for key, item in value.items()}
     if kind is list:
         return [item if type(item) in _SCALARS else copy_by_parts(item) for item in value]
-    return value if kind in _SCALARS else copy.deepcopy(value)
+    if kind in _SCALARS:
+        return value
+    return copy.deepcopy(value) if _has_its_own_way(kind) else _copy_of_object(value)
+
+
+@functools.cache
+def _has_its_own_way(kind: type) -> bool:
+    """Whether copy.deepcopy would do more with it than copy its attributes."""
+    reduced = any(getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__"))
+    slots = any(getattr(base, "__slots__", ()) for base in kind.__mro__)
+    return reduced or slots or hasattr(kind, "__deepcopy__") or not hasattr(kind, "__dict__")
+
+
+def _copy_of_object(value: Any) -> Any:
+    made = object.__new__(type(value))
+    made.__dict__.update(copy_by_parts(vars(value)))
+    return made
 
 
 def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:

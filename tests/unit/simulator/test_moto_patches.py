@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from enum import Enum
 from typing import Any
 
 import boto3
@@ -209,6 +210,34 @@ def test_payloads_are_copied_deeply_and_unchanged(value: Any) -> None:
     copied = json_copy(value)
     assert copied == value
     for one, other in zip(nested(copied), nested(value), strict=True):
+        assert one is not other
+
+
+class Market(Enum):
+    SPOT = "spot"
+
+
+class Plain:
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
+
+
+class Slotted:
+    __slots__ = ("part",)
+
+    def __init__(self, part: Any) -> None:
+        self.part = part
+
+
+def test_an_object_is_copied_with_its_parts_and_one_with_rules_of_its_own_by_them() -> None:
+    value = Plain(name="a", parts=[Plain(deep=1)], market=Market.SPOT, slotted=Slotted([1]))
+    copied = json_copy(value)
+    assert type(copied) is Plain
+    assert (copied.name, copied.market) == ("a", Market.SPOT)
+    assert copied.market is Market.SPOT
+    assert copied.parts[0].deep == 1
+    assert copied.slotted.part == [1]
+    for one, other in ((copied, value), (copied.parts[0], value.parts[0]), (copied.slotted.part, value.slotted.part)):
         assert one is not other
 
 
