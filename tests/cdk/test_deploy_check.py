@@ -25,6 +25,8 @@ from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
 from tests.cdk.conftest import NEW, App
 
+pytestmark = pytest.mark.sampled(15)  # with --all, every one
+
 INTERFACE = {"DeviceIndex": 0, "AssociatePublicIpAddress": True, "Groups": ["sg-0123456789abcdef0"]}
 
 

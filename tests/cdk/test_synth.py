@@ -43,6 +43,7 @@ def test_the_instance_types_are_an_output_and_those_that_ec2_selected_come_from_
     assert {one.get("INSTANCE_TYPES") for one in environments} == {"t3.small,t3a.small"}
 
 
+@pytest.mark.whole
 def test_a_second_synth_gives_the_same_bytes(app: App, both_context: dict[str, Any], tmp_path: Path) -> None:
     """The cache is passed by; templates of other sources than these would say nothing. The rules change no byte."""
     again, context = tmp_path / "again", {**synth.project_context(), **both_context}

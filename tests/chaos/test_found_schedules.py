@@ -9,6 +9,8 @@ import pytest
 from tests.support.chaos.faults import FAULTS, Injection
 from tests.support.chaos.schedule import FLOOD, IDLE, Play, PreparedFleet, Ran
 
+pytestmark = pytest.mark.sampled(4)  # with --all, every one
+
 STOPPED, GARBAGE, THROTTLED = (
     next(fault for fault in FAULTS if fault.name == name)
     for name in ("the execution is stopped", "returns garbage", "EC2 is throttled")

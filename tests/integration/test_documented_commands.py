@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
 import typer
 from typer._click.exceptions import ClickException
 
@@ -16,6 +17,8 @@ from cdk_app.synth import node
 from cli.main import app
 from tests.support.documented_commands import commands_of
 from tests.unit.cluster.test_operator_commands import texts
+
+pytestmark = pytest.mark.sampled(3)  # with --all, every one
 
 Arguments = tuple[str, ...]
 BIN = Path(sys.executable).parent

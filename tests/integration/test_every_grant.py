@@ -15,6 +15,8 @@ from simulator.cluster.control.volumes import local_volume
 from simulator.runner import Execution
 from tests.support.workflow_harness import Stage, stage
 
+pytestmark = pytest.mark.sampled(5)  # with --all, every one
+
 SOON_IDLE: dict[str, Any] = {"idle_seconds": 240, "cooldown_down_seconds": 0}
 SLOW: dict[str, Any] = {"shutdown": 200, "drain_timeout_seconds": 280}
 OPERATION, SINCE = "node-fleet.io/cordoned-by", "node-fleet.io/cordoned-at"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.scenario_watch import FleetWatch, watched
 
 MINUTE = 60
@@ -18,6 +20,7 @@ def called(watch: FleetWatch, operation: str) -> list[str]:
     return [instance_id for call in calls for instance_id in call.parameters["InstanceIds"]]
 
 
+@pytest.mark.whole
 def test_impaired_workers_are_replaced_or_rebooted_once_and_none_is_missed() -> None:
     with watched("impaired-workers") as watch:
         served, silent = called(watch, "TerminateInstances")

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.scenario_watch import FleetWatch, watched
 
+pytestmark = pytest.mark.sampled(1)  # with --all, every one
+
 HOUR = 3600
 
 

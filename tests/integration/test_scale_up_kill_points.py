@@ -16,6 +16,8 @@ from handlers.launch_replacement import handler as launch_replacement
 from simulator.aws.recorder import AwsCall
 from tests.support.handlers.bench import ZONES, Bench, bench
 
+pytestmark = pytest.mark.sampled(4)  # with --all, every one
+
 WANTED = 3
 Step = Callable[[dict[str, Any], object], object]
 LEASE_OVER_SECONDS = 400

@@ -7,10 +7,14 @@ from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from simulator.report.page import render
 from tests.support.browser import programs
 from tests.support.report_pages import report
 from tools.screenshots import FOLDER, SHOTS, TOP_WIDTHS, Shot, take, take_top
+
+pytestmark = pytest.mark.sampled(1)  # with --all, every one
 
 ROOT = Path(__file__).parents[2]
 

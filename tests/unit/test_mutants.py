@@ -161,6 +161,7 @@ def test_everything_in_the_list_of_targets_exists(pattern: str) -> None:
     assert list(ROOT.glob(pattern))
 
 
+@pytest.mark.whole
 def test_every_equivalent_mutant_can_be_made_and_has_a_reason() -> None:
     listed = {key[:2] for key in equivalents()}
     lines = {before for _, _, before, _ in equivalents()}

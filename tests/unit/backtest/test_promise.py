@@ -14,6 +14,8 @@ from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 from tests.support.backtest_loads import WORKER
 
+pytestmark = pytest.mark.sampled(5)  # with --all, every one
+
 ROOT = Path(__file__).resolve().parents[3]
 LOAD = ROOT / "tests" / "fixtures" / "day_and_night.csv"
 COMPARED = (*PRESETS, FIXED_FLEET)

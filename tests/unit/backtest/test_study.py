@@ -23,6 +23,8 @@ from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 from tests.support.backtest_loads import BY_WORKERS, START, trace_of
 
+pytestmark = pytest.mark.sampled(10)  # with --all, every one
+
 WAVES = [2.0, 5.0, 5.0, 1.0, 1.0, 1.0] * 6
 ASSUMED = Assumptions(scaling=BY_WORKERS)
 

@@ -15,6 +15,8 @@ from tests.support.documented_commands import commands_of
 from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, Run, failure_tag, k3s_config
 from tests.support.stub_commands import SESSION, Stubs
 
+pytestmark = pytest.mark.sampled(2)  # with --all, every one
+
 SERVER = "var/lib/rancher/k3s/server"
 NEW_INSTANCE = "i-0123456789abcdef0"
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "cluster.md"

@@ -23,6 +23,8 @@ from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 from tests.support.decisions import START, TICK, Fleet, snapshot, worker
 
+pytestmark = pytest.mark.sampled(5)  # with --all, every one
+
 QUEUE = CustomMetric(name="queue", query="q", high=1000, low=100, readings=1)
 PHASES = ("usable", "usable", "usable", "joining", "cordoned", "not_ready", "unjoined", "unknown")
 SETTINGS = set(Settings.__dataclass_fields__)

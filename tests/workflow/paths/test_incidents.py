@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.support.workflow_harness import Stage, stage
 
 
@@ -21,6 +23,7 @@ def alarm(fleet: Stage, name: str, state: str = "ALARM") -> None:
     fleet.deployment.settle()
 
 
+@pytest.mark.whole
 def test_an_outage_of_prometheus_is_one_message_at_its_beginning_and_one_at_its_end() -> None:
     with stage(workers=3, min_workers=3) as fleet:
         fleet.deployment.transport.fault = "down"

@@ -14,6 +14,8 @@ from simulator.scenario.model import Event
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import nothing_left_behind
 
+pytestmark = pytest.mark.sampled(4)  # with --all, every one
+
 QUICK: dict[str, Any] = {
     "bake_seconds": 60,
     "join_limit_seconds": 120,

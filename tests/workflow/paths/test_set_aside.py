@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from simulator.aws.faults import FaultRule
 from simulator.runner import Execution
 from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import QUIET, SOON_IDLE, nothing_left_behind
+
+pytestmark = pytest.mark.sampled(3)  # with --all, every one
 
 CHECKED = ["AcquireLock", "LockStatus", "CheckSetAside", "Resume", "CollectMetrics", "Decide", "Route"]
 LATE_SECONDS = 900.0
