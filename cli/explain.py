@@ -28,6 +28,7 @@ from node_fleet.domain.scaling.disruption import allowance_for, held_text
 from node_fleet.domain.scaling.minimum_size import TIMED
 from node_fleet.domain.scaling.outdated import outdated_workers
 from node_fleet.domain.scaling.roll_out import K3S_CHECK
+from node_fleet.domain.scaling.spot_return import SPOT_CHECK
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.domain.scaling.unhealthy import recovering
 from node_fleet.payload import from_payload, to_payload
@@ -41,6 +42,13 @@ DAYS_BACK = 90 * 86400
 NOW, AT_NOW = "now", "14m"
 KEPT = re.compile(r"worker (?P<worker>\S+): kept, (?P<reason>.*)", re.DOTALL)
 """The sentence of a worker that is not eligible, as SelectNodes records it."""
+SHOWN = {
+    TIMED: "capacity for a time",
+    K3S_CHECK: "K3s upgrade",
+    SPOT_CHECK: "Spot pools",
+    "roll_out:on-demand": "return to Spot",
+}
+"""Checks that the sentence of the decision may leave out, under the name of their row."""
 COLOURS = {
     "up": "green",
     "down": "yellow",
@@ -139,8 +147,7 @@ def show(found: Explained) -> None:
             ("rule", decision.rule),
             ("workers", f"{account.before} → {account.after}" if account else f"{before} → {after}"),
             ("blocked by", ", ".join(decision.blocked_by) or "nothing"),
-            *(("capacity for a time", check.text) for check in decision.evidence if check.name == TIMED),
-            *(("K3s upgrade", check.text) for check in decision.evidence if check.name == K3S_CHECK),
+            *((SHOWN[check.name], check.text) for check in decision.evidence if check.name in SHOWN),
         ]
     )
     table("Evidence", ("check", "verdict", "value", "mark", "readings", "setting"), map(_check_row, decision.evidence))

@@ -22,11 +22,13 @@ from node_fleet.domain.disruption.drift import differences, expires_at
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.spot_pools import noisy_pools
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.roll_out import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
+from node_fleet.domain.scaling.spot_return import saved_usd_per_hour
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from node_fleet.settings.validation import ineffective
@@ -147,6 +149,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     for pool in state.memory.dry_pools:
         if pool.until > now:
             yield "pool in back-off", f"{pool.instance_type} {pool.market} in {pool.zone}, for {span(pool.until - now)}"
+    yield from _spot_rows(found)
     yield from _k3s_rows(found)
     yield from _roll_out_rows(found)
     for removal in state.set_aside:
@@ -172,6 +175,24 @@ def _order_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
         )
     for order in not_ended(state.timed_minimums, now):
         yield "capacity for a time", order_text(order, settings.timezone, now)
+
+
+def _spot_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    """The noisy Spot pools, and what the missing share of Spot costs."""
+    settings, memory = found.settings, found.state.memory
+    if settings.spot_learning == "off":
+        return
+    for one in noisy_pools(memory, settings.spot_noisy_per_100_hours, found.now):
+        yield "noisy Spot pool", f"{one.sentence}; used last for {span(one.until - found.now)} more"
+    spot, total = sum(one.market == "spot" for one in found.instances), len(found.instances)
+    missing = round(settings.spot_percent * total / 100) - spot
+    if missing <= 0:
+        return
+    text = f"{spot} of {count_of(total, 'worker')} Spot, {settings.spot_percent} % wanted"
+    first = found.instances[0]
+    saved = saved_usd_per_hour(first.zone, first.instance_type)
+    month = "" if saved is None else f"; {missing} more save {settings.money.text(missing * saved * HOURS_PER_MONTH)}"
+    yield "Spot share", f"{text}{month and f'{month} a month'}"
 
 
 def _k3s_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:

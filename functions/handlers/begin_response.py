@@ -20,6 +20,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     instance = services.ec2.find_worker(interruption.instance_id)
     if instance is None or instance.state in ENDED:
         return put(event, settle={"status": "gone", "detail": "the instance ended before its date"})
-    placement, now = placement_from(services.settings), services.clock.now()
-    slot = replacement_slot(instance, services.ec2.instances(), services.state.load(), placement, now=now)
+    state, now = services.state.load(), services.clock.now()
+    placement = placement_from(services.settings, state.memory, now)
+    slot = replacement_slot(instance, services.ec2.instances(), state, placement, now=now)
     return put(event, interruption=interruption.with_slot(slot), settle={"status": "due", "detail": ""})

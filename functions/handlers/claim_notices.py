@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.adapters.launcher import placement_from
-from node_fleet.domain.interruption.announcement import Announcement, outranks, read_announcement
+from node_fleet.domain.interruption.announcement import Announcement, outranks, pool_lost, read_announcement
 from node_fleet.domain.interruption.response import (
     Interruption,
     interruption_message,
@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         why = _reason_to_ignore(services, announcement, instance)
         if not why and instance is not None:
             planned = _plan(services, announcement, instance, event["execution_id"])
-            planned, why = _claim(services, announcement, planned)
+            planned, why = _claim(services, announcement, instance, planned)
             if not why:
                 found.append(_begin(services, announcement, instance, planned))
         if why:
@@ -67,7 +67,9 @@ def _plan(services: Services, announcement: Announcement, instance: Instance, ex
     )
 
 
-def _claim(services: Services, announcement: Announcement, planned: Interruption) -> tuple[Interruption, str]:
+def _claim(
+    services: Services, announcement: Announcement, instance: Instance, planned: Interruption
+) -> tuple[Interruption, str]:
     """The response of this execution, and why another execution responds; the reason is empty when this one does.
 
     A worker whose replacement runs already, for an earlier date of its change, stays under notice.
@@ -83,7 +85,8 @@ def _claim(services: Services, announcement: Announcement, planned: Interruption
         event=announcement.event,
         is_due=planned.path != "wait",
     )
-    if services.state.add_notice(notice):
+    lost_pool = pool_lost(announcement, instance) if services.settings.spot_learning != "off" else ""
+    if services.state.add_notice(notice, lost_pool):
         return planned, ""
     known = services.state.load().notice_of(planned.instance_id) or notice
     if known.claimed_by == planned.claimed_by:
@@ -92,7 +95,7 @@ def _claim(services: Services, announcement: Announcement, planned: Interruption
         return planned, f"execution {known.claimed_by} already responds to a notice of kind {known.kind}"
     if planned.path == "wait" and known.is_due:
         planned, notice = replace(planned, path="respond"), replace(notice, is_due=True)
-    services.state.replace_notice(notice)
+    services.state.replace_notice(notice, lost_pool)
     return planned, ""
 
 
@@ -104,7 +107,6 @@ def _begin(services: Services, announcement: Announcement, instance: Instance, p
         services.publisher.publish(message)
     if planned.path != "respond":
         return planned
-    placement, now = placement_from(services.settings), services.clock.now()
-    return planned.with_slot(
-        replacement_slot(instance, services.ec2.instances(), services.state.load(), placement, now=now)
-    )
+    state, now = services.state.load(), services.clock.now()
+    placement = placement_from(services.settings, state.memory, now)
+    return planned.with_slot(replacement_slot(instance, services.ec2.instances(), state, placement, now=now))

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.domain.model.back_off import SPOT, seconds_left
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.notify.message import Outcome, plain_failure
 from node_fleet.domain.notify.totals import count_operation
-from node_fleet.domain.scale_up.join import back_off_key, scale_up_failure
+from node_fleet.domain.scale_up.join import (
+    back_off_key,
+    is_return,
+    no_return_sentence,
+    scale_up_failure,
+    waits_for_spot,
+)
 from node_fleet.domain.scale_up.launch import (
     circuit_breaker_alert,
     failure_alert,
@@ -31,15 +38,21 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     operation = recorded or known(event, "operation", Operation)
     now, policy = services.clock.now(), services.settings.policy()
     failure = scale_up_failure(plain_failure(event["failure"]) if "failure" in event else None, operation)
-    key = back_off_key(failure)
+    rule = event.get("decision", {}).get("rule", "")
+    returning = is_return(operation, rule)
+    key = back_off_key(failure, is_return=returning)
     memory = take(event, "memory", Memory)
     if operation is not None:
         memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
         services.state.unreserve(reservations_to_release(operation, now))
     memory = record_failure(memory, key, now, policy) if key else memory
     memory, stopped = _stop_roll_out(services, memory, operation)
-    memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
+    memory = count_operation(memory, operation, rule)
     services.state.close_operation(run, memory)
+    if returning and waits_for_spot(failure):
+        text = no_return_sentence(operation, failure, seconds_left(memory.back_offs, SPOT, now))
+        answer = {name: value for name, value in event.items() if name != "failure"}
+        return put(answer, memory=memory, outcome=Outcome(kind="none", text=text))
     alerts = [stopped, failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
     answer = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
     if failure is None:

@@ -19,7 +19,8 @@ from node_fleet.domain.scale_up.launch import (
     mark_under_notice,
     operation_id_of,
 )
-from node_fleet.domain.scale_up.placement import plan_slots, pools_of_zone
+from node_fleet.domain.scale_up.moved import moved_sentence
+from node_fleet.domain.scale_up.placement import Placement, plan_slots, pools_of_return, pools_of_zone
 from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
 from node_fleet.domain.scaling.roll_out import version_to_launch
 from node_fleet.logs import logger
@@ -35,11 +36,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return _plan_only(services, event)
     state = services.state.renew(run)
     listing = InstanceListing(instances=services.ec2.instances(), version=state.slots_version)
+    moved = ""
     if state.operation is not None and state.operation.kind == "scale_up":
         operation = recover_by_tag(services.ec2, state.operation)
     else:
-        operation = _begin_operation(services, run, event, mark_under_notice(listing.instances, state.due_notices))
-    launcher = _launcher(services, run)
+        instances = mark_under_notice(listing.instances, state.due_notices)
+        operation, moved = _begin_operation(services, run, event, instances)
+    launcher = _launcher(services, run, _placement(services, event))
     operation = launcher.launch(launcher.reserve(operation, listing))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())
     services.state.save_operation(run, operation)
@@ -48,14 +51,23 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         raise launch_error(launcher.refusals)
     status = "launched" if operation.instance_ids else "none"
     answer = put(event, operation=operation, launch={"status": status, "detail": launch_sentence(operation)})
-    return add_alerts(
-        answer, notes=launch_notes(operation, launcher.refusals), alerts=refusal_alerts(launcher.refusals)
-    )
+    notes = (*filter(None, [moved]), *launch_notes(operation, launcher.refusals))
+    return add_alerts(answer, notes=notes, alerts=refusal_alerts(launcher.refusals))
 
 
-def _begin_operation(services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]) -> Operation:
-    """A new operation, recorded before anything is launched. A slot without a pool is not planned."""
-    slots, now = _plan(services, event, instances), services.clock.now()
+def _begin_operation(
+    services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]
+) -> tuple[Operation, str]:
+    """A new operation, recorded before anything is launched, and what noisy Spot pools changed in it.
+
+    A slot without a pool is not planned.
+    """
+    placement, now = _placement(services, event), services.clock.now()
+    slots = _plan(event, placement, instances, now)
+    moved = ""
+    if placement.noisy:
+        usual = _plan(event, replace(placement, noisy=frozenset()), instances, now)
+        moved = moved_sentence(slots, usual, services.settings.tariff())
     decision, replaced, memory = event["decision"], _replaced(event), take(event, "memory", Memory)
     operation = Operation(
         operation_id=operation_id_of(run.execution_id, run.round),
@@ -63,7 +75,7 @@ def _begin_operation(services: Services, run: Run, event: dict[str, Any], instan
         phase="begin",
         started_at=now,
         requested=decision["count"],
-        reason=decision["sentence"],
+        reason="; ".join(filter(None, [decision["sentence"], moved])),
         execution_id=run.execution_id,
         slots=slots,
         workers_before=sum(not i.under_notice for i in instances),
@@ -76,18 +88,28 @@ def _begin_operation(services: Services, run: Run, event: dict[str, Any], instan
         replace_reason=decision["rule"] if replaced else "",
     )
     services.state.save_operation(run, operation)
-    return operation
+    return operation, moved
 
 
-def _plan(services: Services, event: dict[str, Any], instances: tuple[Instance, ...]) -> tuple[LaunchSlot, ...]:
-    placement, now = placement_from(services.settings), services.clock.now()
+def _placement(services: Services, event: dict[str, Any]) -> Placement:
+    return placement_from(services.settings, take(event, "memory", Memory), services.clock.now())
+
+
+def _plan(
+    event: dict[str, Any], placement: Placement, instances: tuple[Instance, ...], now: int
+) -> tuple[LaunchSlot, ...]:
+    """A return to Spot has a slot in Spot, or none; every other launch has a slot, or an error."""
     back_offs = take(event, "memory", Memory).dry_pools
     wanted = from_payload(tuple[NewWorker, ...], event["decision"].get("new_workers", []))
     count = event["decision"]["count"]
     replaced = _replaced(event)
     staying = [i for i in instances if i.instance_id != replaced]
-    if zone := next((i.zone for i in instances if i.instance_id == replaced), ""):
-        wanted = (NewWorker(pools=pools_of_zone(placement, zone)),)
+    if old := next((i for i in instances if i.instance_id == replaced), None):
+        if event["decision"]["rule"] == "on-demand":
+            pools = pools_of_return(old, placement, back_offs, now)
+            wanted = (NewWorker(pools=pools),)
+            return plan_slots(count, staying, placement, back_offs=back_offs, now=now, wanted=wanted) if pools else ()
+        wanted = (NewWorker(pools=pools_of_zone(placement, old.zone)),)
     slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now, wanted=wanted)
     if not slots and replaced:
         slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now)
@@ -109,7 +131,7 @@ def _replaced(event: dict[str, Any]) -> str:
     return str(decision.get("replace", ""))
 
 
-def _launcher(services: Services, run: Run) -> Launcher:
+def _launcher(services: Services, run: Run, placement: Placement) -> Launcher:
     def guard(operation: Operation) -> None:
         services.state.renew(run)
         services.state.save_operation(run, operation)
@@ -121,12 +143,13 @@ def _launcher(services: Services, run: Run) -> Launcher:
         settings=services.settings,
         guard=guard,
         record=lambda operation: services.state.save_operation(run, operation),
+        placement=placement,
     )
 
 
 def _plan_only(services: Services, event: dict[str, Any]) -> dict[str, Any]:
     instances = mark_under_notice(services.ec2.instances(), services.state.load().due_notices)
-    slots = _plan(services, event, instances)
+    slots = _plan(event, _placement(services, event), instances, services.clock.now())
     text = dry_run_sentence(slots)
     outcome = Outcome(kind="dry_run", text=text, workers_after=len(instances))
     return put(event, launch={"status": "dry_run", "detail": text}, outcome=outcome)

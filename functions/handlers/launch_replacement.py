@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node_fleet.adapters.launcher import Launcher, recover_by_tag
+from node_fleet.adapters.launcher import Launcher, placement_from, recover_by_tag
 from node_fleet.domain.interruption.response import (
     Interruption,
     Replacement,
@@ -53,6 +53,7 @@ def _replace(services: Services, interruption: Interruption) -> Replacement:
         guard=lambda _: _refuse_when_paused(services),
         record=lambda _: None,
         zones=services.settings.zones,
+        placement=placement_from(settings, state.memory, services.clock.now()),
     )
     operation = launcher.launch(launcher.reserve(recover_by_tag(services.ec2, operation)))
     return replacement_of(operation)

@@ -151,7 +151,7 @@ def _choose_rebooted(services: Services, event: dict[str, Any], eligibility: Eli
 def _choose_replaced(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
     """The outdated worker to replace. At the maximum it is removed first, when the others can take its load."""
     decision, tick = take(event, "decision", Decision), _tick(services, event)
-    workers, minimum = replaceable_workers(tick), effective_minimum(tick).workers
+    workers, minimum = replaceable_workers(tick, decision.rule), effective_minimum(tick).workers
     if decision.action == "scale_down":
         return choose_replaced(eligibility, workers, minimum=minimum, removed=decision.replace)
     if tick.headroom:

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
-from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint
+from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint, SpotPool
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot, Worker
+from node_fleet.domain.model.spot_pools import POOLS_KEPT
 from node_fleet.domain.notify.totals import MOST_KEYS, packed
 from node_fleet.payload import from_payload, packed_lines, to_payload, unpacked
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
@@ -26,6 +27,7 @@ LIMIT_BYTES = 32 * 1024
 SPARE_BYTES = 2048
 """What must be left of the limit, so that a new field or setting does not reach it."""
 WORKERS, PODS = 100, 2000
+LEARNING = {"spot_learning": "avoid"}
 UNVISITED = {
     "CheckSetAside": "its payload is that of AcquireLock and one sentence",
     "ReapUnjoined": "its payload is that of Decide and one sentence",
@@ -113,6 +115,17 @@ def long_memory(now: int) -> Memory:
         fresh={f"i-{n:017x}": now - 60 for n in range(5)},
         totals=packed({f"launches/not_joined/custom_metric_{n:03}": 1000 + n for n in range(MOST_KEYS)}),
         succeeded_at=now - 60,
+        spot_pools=tuple(
+            SpotPool(
+                pool=f"ap-southeast-1{'abc'[n % 3]}/t3.{n}",
+                hours=99.1234 + n,
+                lost=n / 7,
+                lost_at=now - 997 * n,
+                seen=n,
+            )
+            for n in range(POOLS_KEPT)
+        ),
+        spot_at=now - 60,
     )
 
 
@@ -127,7 +140,9 @@ def sizes_of(fleet: Stage) -> dict[str, int]:
 
 
 def growing(*, boot: tuple[str, ...] = ()) -> dict[str, int]:
-    with stage(workers=2, warm_up=1, max_workers=WORKERS + 10, step_urgent=10, join_poll_seconds=30, more=boot) as f:
+    with stage(
+        workers=2, warm_up=1, max_workers=WORKERS + 10, step_urgent=10, join_poll_seconds=30, more=boot, **LEARNING
+    ) as f:
         remember(f)
         f.answer_state("CollectMetrics", crowd(f, snapshot, cpu_percent=95.0, pending=many_shapes(PODS)))
         f.tick()
@@ -135,7 +150,7 @@ def growing(*, boot: tuple[str, ...] = ()) -> dict[str, int]:
 
 
 def shrinking(error: Exception | None = None, state: str = "CheckDrain") -> dict[str, int]:
-    with stage(workers=4, warm_up=1, idle_seconds=60, cooldown_down_seconds=0, max_targets=3) as f:
+    with stage(workers=4, warm_up=1, idle_seconds=60, cooldown_down_seconds=0, max_targets=3, **LEARNING) as f:
         remember(f)
         f.answer_state("CollectMetrics", crowd(f, idle))
         f.answer_state("InspectNodes", crowded_inspection)

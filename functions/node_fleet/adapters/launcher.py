@@ -13,8 +13,10 @@ from typing import Any
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.disruption.drift import LaunchFacts
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance, LaunchImage
+from node_fleet.domain.model.spot_pools import NoisyPool, noisy_pools
 from node_fleet.domain.scale_up.join import NodeList, update_slots
 from node_fleet.domain.scale_up.launch import (
     count_workers,
@@ -44,14 +46,18 @@ SEARCH_PAUSES_SECONDS = (0, 2, 4)
 Record = Callable[[Operation], None]
 
 
-def placement_from(settings: Settings) -> Placement:
-    """The settings of zones, instance types and markets."""
+def placement_from(settings: Settings, memory: Memory | None = None, now: int = 0) -> Placement:
+    """The settings of zones, instance types and markets, and the Spot pools that are noisy by that memory."""
+    noisy: tuple[NoisyPool, ...] = ()
+    if memory is not None and settings.spot_learning != "off":
+        noisy = noisy_pools(memory, settings.spot_noisy_per_100_hours, now)
     return Placement(
         zones=settings.zones,
         instance_types=settings.instance_types,
         spot_percent=settings.spot_percent,
         on_demand_minimum=settings.on_demand_minimum,
         order="round-robin" if settings.placement == "round-robin" else "fewest",
+        noisy=frozenset(one.pool for one in noisy),
     )
 
 
@@ -132,7 +138,7 @@ class Launcher:
 
     guard is called with the operation before each request to EC2: it records that request, and raises when nothing may
     change. record is called after each answer. zones: the order in which other zones are tried, by
-    default the one with the fewest workers first.
+    default the one with the fewest workers first. placement: by default that of the settings, without noisy pools.
     """
 
     def __init__(
@@ -145,13 +151,14 @@ class Launcher:
         guard: Record,
         record: Record,
         zones: Iterable[str] = (),
+        placement: Placement | None = None,
     ) -> None:
         self.refusals: list[Refusal] = []
         self._ec2 = ec2
         self._state = state
         self._clock = clock
         self._settings = settings
-        self._placement = placement_from(settings)
+        self._placement = placement or placement_from(settings)
         self._zones = tuple(zones)
         self._guard = guard
         self._record = record
@@ -183,7 +190,7 @@ class Launcher:
                 continue
             closed = pools_in_back_off(operation.dry_pools, self._clock.now())
             own = (slot.zone,)
-            is_first = is_first_choice(slot, open_pools(slot, self._placement, own, closed))
+            is_first = is_first_choice(slot, open_pools(slot, self._placement, own, closed), self._placement)
             zones = own if is_first else self._zone_order()
             if open_pools(slot, self._placement, zones, closed):
                 operation = self._send(plan_request(operation, slot, zones, self._placement, closed))

@@ -27,6 +27,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.spot_pools import count_losses
 from node_fleet.domain.model.text import utc
 from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.payload import from_payload, to_payload
@@ -46,6 +47,7 @@ _NOTICE = "notice#"
 _SET_ASIDE = "set_aside#"
 _PROTECTED = "protected#"
 _TIMED = "timed_minimums"
+_SPOT_LOST = "spot_lost#"
 _RESERVE_TRIES = 10
 
 
@@ -282,16 +284,18 @@ class StateStore:
         expression = "SET reservations = :held, slots_version = :next"
         return self._try_update(expression, condition, values, action="reserve capacity")
 
-    def add_notice(self, notice: Notice) -> bool:
-        """Claim a notice once per instance id; False when it was claimed before."""
-        values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
-        condition = "attribute_not_exists(#notice)"
-        return self._try_update("SET #notice = :notice", condition, values, names, action="claim the notice")
+    def add_notice(self, notice: Notice, lost_pool: str = "") -> bool:
+        """Claim a notice once per instance id; False when it was claimed before.
 
-    def replace_notice(self, notice: Notice) -> None:
-        """Store a notice over an earlier one for the same instance."""
-        values, names = {":notice": to_payload(notice)}, {"#notice": _NOTICE + notice.instance_id}
-        self._update("SET #notice = :notice", "", values, names, action="store the notice")
+        lost_pool: "zone/type" of an interrupted Spot worker, counted in the same write.
+        """
+        expression, values, names = _notice_sets(notice, lost_pool)
+        return self._try_update(expression, "attribute_not_exists(#notice)", values, names, action="claim the notice")
+
+    def replace_notice(self, notice: Notice, lost_pool: str = "") -> None:
+        """Store a notice over an earlier one for the same instance. lost_pool: as in add_notice."""
+        expression, values, names = _notice_sets(notice, lost_pool)
+        self._update(expression, "", values, names, action="store the notice")
 
     def begin_response(self, instance_id: str, *, claimed_by: str) -> bool:
         """Stop counting the worker, because the response to its notice begins; False when the notice is another's."""
@@ -379,7 +383,7 @@ class StateStore:
             last_tick=int(item.get("last_tick", 0)),
             pause=_record(Pause, item.get("pause")),
             operation=_record(Operation, item.get("operation")),
-            memory=_memory(item.get("memory")),
+            memory=count_losses(_memory(item.get("memory")), _spot_lost(item), self._clock.now()),
             reservations=from_payload(tuple[Reservation, ...], item.get("reservations", [])),
             slots_version=int(item.get("slots_version", 0)),
             notices=_records(Notice, item, _NOTICE),
@@ -459,6 +463,20 @@ def _record(cls: Any, data: Any) -> Any:
 
 def _records(cls: Any, item: Mapping[str, Any], prefix: str) -> tuple[Any, ...]:
     return tuple(from_payload(cls, value) for name, value in sorted(item.items()) if name.startswith(prefix))
+
+
+def _notice_sets(notice: Notice, lost_pool: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """The expression that stores a notice and counts the interruption of its pool, with its values and names."""
+    values: dict[str, Any] = {":notice": to_payload(notice)}
+    names = {"#notice": _NOTICE + notice.instance_id}
+    if not lost_pool:
+        return "SET #notice = :notice", values, names
+    return "SET #notice = :notice ADD #lost :one", values | {":one": 1}, names | {"#lost": _SPOT_LOST + lost_pool}
+
+
+def _spot_lost(item: Mapping[str, Any]) -> dict[str, int]:
+    """The interruptions of each pool, by its name."""
+    return {name.removeprefix(_SPOT_LOST): int(count) for name, count in item.items() if name.startswith(_SPOT_LOST)}
 
 
 def _set_aside_sets(removal: SetAside | None) -> tuple[str, dict[str, Any], dict[str, str]]:

@@ -90,8 +90,6 @@ class Launches:
     """Instead of instance_types: what a type must meet, as a JSON object. The deployment decides the list from it."""
     placement: PlacementOrder = setting("PLACEMENT", "fewest", choices=get_args(PlacementOrder))
     """Which zone a new worker gets: the one with the fewest workers, or each in turn."""
-    on_demand_minimum: int = setting("ON_DEMAND_MINIMUM", 0, 0, 1000, old_env="ON_DEMAND_FLOOR")
-    """Workers that are always on-demand instances, before spot_percent applies."""
     spot_max_price: str = setting("SPOT_MAX_PRICE", "")
     """The highest Spot price in USD/h; empty: no limit below the on-demand price, with the fewest interruptions."""
     cpu_credits: CpuCredits = setting("CPU_CREDITS", "unlimited", choices=get_args(CpuCredits))

@@ -91,6 +91,11 @@ def contradictions(s: SettingValues) -> list[str]:
     found += _address_problems(s)
     found += _decision_problems(s)
     found += _headroom_problems(s)
+    if s.spot_learning != "off" and not s.spot_percent:
+        found.append(
+            f"spot_learning={s.spot_learning} with spot_percent=0, which launches no Spot worker: expected "
+            "spot_percent above 0, or spot_learning=off"
+        )
     found += _lease_problems(s)
     found += _history_problems(s)
     return found

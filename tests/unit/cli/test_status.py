@@ -10,7 +10,7 @@ import pytest
 from cli.findings import settings_finding
 from cli.status import ClusterStatus, status_rows
 from node_fleet.domain.model.fleet_state import FleetState
-from node_fleet.domain.model.memory import Memory, RollOut
+from node_fleet.domain.model.memory import Memory, RollOut, SpotPool
 from node_fleet.settings import Settings
 from tests.support.decisions import START
 from tests.support.handlers.fakes import NOW, A, B, C, aside, instance
@@ -133,3 +133,36 @@ def test_doctor_and_preflight_warn_of_replacements_that_can_never_happen(
     finding = settings_finding(Settings.from_mapping(settings))
     assert finding.verdict == verdict and words in finding.saw
     assert ("set max_workers above min_workers" in finding.fix) is (verdict == "warn")
+
+
+@pytest.mark.parametrize(
+    ("learning", "on_demand", "expected"),
+    [
+        ("off", 3, []),
+        ("avoid", 1, ["noisy Spot pool"]),
+        ("avoid", 3, ["noisy Spot pool", "Spot share"]),
+    ],
+)
+def test_status_shows_noisy_pools_and_what_the_missing_spot_workers_would_save(
+    learning: str, on_demand: int, expected: list[str]
+) -> None:
+    zone, names = "ap-southeast-1a", (A, B, C)
+    pool = SpotPool(pool=f"{zone}/t3.small", lost=4.0, lost_at=START, seen=4)
+    found = ClusterStatus(
+        place="here",
+        now=START,
+        state=FleetState(cluster_id="c", memory=Memory(spot_pools=(pool,), spot_at=START)),
+        instances=tuple(
+            replace(instance(one), zone=zone, market="on-demand" if n < on_demand else "spot")
+            for n, one in enumerate(names)
+        ),
+        last=None,
+        settings=Settings.from_mapping({"spot_learning": learning}),
+    )
+    rows = [(name, text) for name, text in status_rows(found) if "Spot" in name]
+    assert [name for name, _ in rows] == expected
+    texts = {
+        "noisy Spot pool": f"{zone}/t3.small: 2.0 interruptions per 100 h (4.0 in 0 h); used last for 3 d more",
+        "Spot share": "0 of 3 workers Spot, 70 % wanted; 2 more save $25.84 a month",
+    }
+    assert dict(rows) == {name: texts[name] for name in expected}

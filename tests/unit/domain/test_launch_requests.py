@@ -123,7 +123,7 @@ def test_other_zones_are_considered_only_when_the_planned_one_has_no_open_pool(
 ) -> None:
     only = slot(outcome="planned")
     pools = open_pools(only, placement(), ("a",), frozenset(Pool("a", kind, "spot") for kind in closed))
-    assert is_first_choice(only, pools) is is_first
+    assert is_first_choice(only, pools, placement()) is is_first
 
 
 def test_without_spot_anywhere_each_zone_has_one_request_on_demand() -> None:

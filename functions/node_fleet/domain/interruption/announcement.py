@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.spot_pools import pool_name
 
 Kind = Literal["spot", "rebalance", "scheduled", "gone", "stopped"]
 
@@ -58,6 +60,12 @@ def read_announcement(event: Mapping[str, Any]) -> Announcement:
         return Announcement(instance_ids=(instance_id,), kind=kinds.get(detail.get("state", "")), at=at)
     deadline = at + SPOT_NOTICE_SECONDS if KINDS.get(name) == "spot" else 0
     return Announcement(instance_ids=(instance_id,), kind=KINDS.get(name), at=at, deadline=deadline)
+
+
+def pool_lost(announcement: Announcement, instance: Instance) -> str:
+    """The pool "zone/type" whose Spot worker AWS reclaims; empty for every other announcement."""
+    is_lost = announcement.kind == "spot" and instance.market == "spot"
+    return pool_name(instance.zone, instance.instance_type) if is_lost else ""
 
 
 def outranks(new: Announcement, known: Notice) -> bool:

@@ -1,7 +1,7 @@
 """Back-offs: after a failure the same action pauses, twice as long after each failure in a row, until it succeeds.
 
 Keys: `join` (no launched instance joined), `scale_up` (EC2 launched no instance), `node:ID` (a drain failed),
-`removal` (EC2 refuses to terminate workers).
+`removal` (EC2 refuses to terminate workers), `spot` (EC2 launched no Spot worker for an On-Demand worker's return).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from node_fleet.domain.model.policy import Policy
 JOIN = "join"
 SCALE_UP = "scale_up"
 REMOVAL = "removal"
+SPOT = "spot"
 OWN_PODS_WEIGHT = 5
 """How many failures a drain counts as that ended because pods of the worker found no other place: its next drain would
 probably end in the same way."""

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from node_fleet.domain.model.local_time import DailyWindow
 
-Reason = Literal["idle", "drifted", "expired", "unhealthy"]
+Reason = Literal["idle", "drifted", "expired", "unhealthy", "on-demand"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 

@@ -28,6 +28,21 @@ class PoolBackOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpotPool:
+    """What is known of the Spot workers of one zone and type ("zone/type"), see spot_pools.py.
+
+    hours: worker-hours, faded up to the memory's spot_at. lost: interruptions, faded up to lost_at, the last one. seen:
+    how many of those that the state item counts are in it; -1 before the first look.
+    """
+
+    pool: str
+    hours: float = 0.0
+    lost: float = 0.0
+    lost_at: int = 0
+    seen: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
     """What failed `failures` times in a row; in back-off until `until` (epoch seconds)."""
 
@@ -144,8 +159,8 @@ class AdaptiveMemory:
 class Replacement:
     """One outdated worker and the instance that was launched for it.
 
-    reason: "drifted", "expired" or "unhealthy". replacement: empty while it is to be launched, because the worker was
-    removed first. since: when the replacement joined (epoch); its time to prove itself counts from then.
+    reason: "drifted", "expired", "unhealthy" or "on-demand". replacement: empty while it is to be launched, because the
+    worker was removed first. since: when the replacement joined (epoch); its time to prove itself counts from then.
     """
 
     worker: str
@@ -206,7 +221,7 @@ class Memory:
     suspects: instance -> when a run last found no node for it.
     predicted_hour: start (epoch) of the last hour that was judged. predictive_hold_workers: how many workers are kept
     until predictive_hold_until. totals: packed, see notify/totals.py. succeeded_at: when the last run without a failure
-    ended.
+    ended. spot_pools: the interruptions of Spot workers; spot_at: when their hours were last added, 0 before that.
     """
 
     last_action: str = ""
@@ -231,6 +246,8 @@ class Memory:
     totals: str = ""
     succeeded_at: int = 0
     rebooted: dict[str, int] = field(default_factory=dict)
+    spot_pools: tuple[SpotPool, ...] = ()
+    spot_at: int = 0
 
 
 def newest_memory(stored: Memory, carried: Memory) -> Memory:

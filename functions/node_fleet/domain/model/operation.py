@@ -15,7 +15,7 @@ from node_fleet.domain.model.snapshot import Market
 Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify", "fail"]
 DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
-ReplaceReason = Literal["", "drifted", "expired", "unhealthy"]
+ReplaceReason = Literal["", "drifted", "expired", "unhealthy", "on-demand"]
 SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
 TargetPhase = Literal[
     "selected",

@@ -17,6 +17,7 @@ from node_fleet.domain.model.setting import setting
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
 CooldownBy = Literal["next", "last"]
+SpotLearning = Literal["off", "avoid", "return"]
 DriftMode = Literal["replace", "report", "off"]
 StrategyName = Literal["thresholds", "adaptive"]
 PresetName = Literal["node-fleet", "algorithm", "flowchart", "sequence", "readme", "adaptive"]
@@ -49,6 +50,12 @@ class FleetSize:
     """Subnets of the workers as zone=subnet-id, comma-separated."""
     spot_percent: int = setting("SPOT_PERCENTAGE", 70, 0, 100, "%")
     """The wanted share of Spot instances in the whole fleet. With 0 node-fleet launches no Spot instance."""
+    on_demand_minimum: int = setting("ON_DEMAND_MINIMUM", 0, 0, 1000, old_env="ON_DEMAND_FLOOR")
+    """Workers that are always on-demand instances, before spot_percent applies."""
+    spot_learning: SpotLearning = setting("SPOT_LEARNING", "off", choices=get_args(SpotLearning))
+    """Whether new workers avoid noisy Spot pools, and with return also whether On-Demand workers return to Spot."""
+    spot_noisy_per_100_hours: float = setting("SPOT_NOISY_PER_100_HOURS", 1.0, 0.05, 100)
+    """A Spot pool with more interruptions per 100 worker-hours than this is noisy."""
     step_normal: int = setting("STEP_NORMAL", 1, 1, 100)
     """Workers that one scale-up adds."""
     step_urgent: int = setting("STEP_URGENT", 2, 1, 100)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from node_fleet.domain.model.back_off import JOIN, SCALE_UP
+from node_fleet.domain.model.back_off import JOIN, SCALE_UP, SPOT
+from node_fleet.domain.model.errors import NoCapacityError
 from node_fleet.domain.model.identity import DISPUTE_ADVICE, identify
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
@@ -222,8 +223,31 @@ def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | N
     return {"error": "NothingJoinedError", "cause": nothing_joined_sentence(operation)}
 
 
-def back_off_key(failure: Mapping[str, str] | None) -> str:
-    """The back-off that this failure adds to; empty when it shows nothing about launching."""
-    if failure is None or failure["error"] in ERRORS_WITHOUT_BACK_OFF:
+def back_off_key(failure: Mapping[str, str] | None, *, is_return: bool = False) -> str:
+    """The back-off that this failure adds to; empty when it shows nothing about launching.
+
+    is_return: of an On-Demand worker to Spot. Without Spot capacity it waits, and no other launch waits with it.
+    """
+    if failure is not None and failure["error"] in ERRORS_WITHOUT_BACK_OFF:
         return ""
-    return JOIN if failure["error"] == "NothingJoinedError" else SCALE_UP
+    if failure is None:
+        return SPOT if is_return else ""
+    return JOIN if failure["error"] == "NothingJoinedError" else SPOT if is_return else SCALE_UP
+
+
+def is_return(operation: Operation | None, rule: str) -> bool:
+    """Whether a launch brings an On-Demand worker back to Spot. rule: of the decision, when there is no operation."""
+    return (operation.replace_reason if operation else rule) == "on-demand"
+
+
+def waits_for_spot(failure: Mapping[str, str] | None) -> bool:
+    """Whether a return to Spot failed only because there is no Spot worker to be had now."""
+    return failure is None or failure["error"] == NoCapacityError.__name__
+
+
+def no_return_sentence(operation: Operation | None, failure: Mapping[str, str] | None, wait_seconds: int) -> str:
+    """That the On-Demand worker stays for now, and why."""
+    details = [slot.detail for slot in operation.slots if slot.detail] if operation else []
+    why = failure["cause"] if failure else next(iter(details), "no quiet Spot pool of its zone is left")
+    worker = operation.replaces if operation else "the worker"
+    return f"{worker} stays On-Demand: {why}; next try in {wait_seconds} s"

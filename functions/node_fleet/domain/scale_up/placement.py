@@ -13,17 +13,26 @@ from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
 from node_fleet.domain.model.snapshot import MARKETS, Instance, Market, NewWorker
+from node_fleet.domain.model.spot_pools import pool_name, spot_pools_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The settings of placement. zones: zone -> subnet id as configured; instance_types in order of preference."""
+    """The settings of placement. zones: zone -> subnet id as configured; instance_types in order of preference.
+
+    noisy: "zone/type" of the Spot pools that are tried after every other pool.
+    """
 
     zones: dict[str, str]
     instance_types: tuple[str, ...]
     spot_percent: int = 70
     on_demand_minimum: int = 0
     order: PlacementOrder = "fewest"
+    noisy: frozenset[str] = frozenset()
+
+    def is_noisy(self, pool: Pool) -> bool:
+        """Whether AWS interrupts the Spot workers of this pool too often."""
+        return pool.market == "spot" and pool_name(pool.zone, pool.instance_type) in self.noisy
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,9 +98,9 @@ def pools_in_order(
 ) -> tuple[Pool, ...]:
     """Every pool in which a worker may be launched, best first: next type, then next zone, then the other market.
 
-    With spot_percent 0 no Spot pool is among them. Pools named in `avoid` come last within their market: a
-    replacement should not use the pool that is interrupted. types: instead of the configured ones. smaller_types: their
-    pools come after those of all other types of the market.
+    With spot_percent 0 no Spot pool is among them. Noisy pools come last of all. Pools named in `avoid` come last
+    within their market: a replacement should not use the pool that is interrupted. types: instead of the configured
+    ones. smaller_types: their pools come after those of all other types of the market.
     """
     kinds = [*(types or placement.instance_types), *smaller_types]
     markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand", "spot")
@@ -101,7 +110,7 @@ def pools_in_order(
     for each in markets:
         pools = [Pool(zone, kind, each) for zone in zones for kind in kinds]
         found += sorted(pools, key=lambda pool: (pool.name in avoid, pool.instance_type in smaller_types))
-    return tuple(found)
+    return tuple(sorted(found, key=placement.is_noisy))
 
 
 def pools_of_zone(placement: Placement, zone: str) -> tuple[str, ...]:
@@ -109,6 +118,14 @@ def pools_of_zone(placement: Placement, zone: str) -> tuple[str, ...]:
     if zone not in placement.zones:
         return ()
     return tuple(Pool(zone, kind, market).name for kind in placement.instance_types for market in MARKETS)
+
+
+def pools_of_return(
+    worker: Instance, placement: Placement, back_offs: Iterable[PoolBackOff], now: int
+) -> tuple[str, ...]:
+    """The names of the pools in which this On-Demand worker may return to Spot."""
+    types = placement.instance_types if worker.zone in placement.zones else ()
+    return spot_pools_for(worker.zone, worker.instance_type, types, noisy=placement.noisy, back_offs=back_offs, now=now)
 
 
 def zone_order(fleet: FleetDistribution, placement: Placement) -> tuple[str, ...]:

@@ -61,9 +61,9 @@ def open_pools(
     return tuple(pool for pool in order if pool not in closed and (not slot.pools or pool.name in slot.pools))
 
 
-def is_first_choice(slot: LaunchSlot, pools: Sequence[Pool]) -> bool:
+def is_first_choice(slot: LaunchSlot, pools: Sequence[Pool], placement: Placement) -> bool:
     """Whether the best of these pools is of the slot's own zone and market, and none that is tried last."""
-    return bool(pools) and _rank(slot, pools[0]) == (slot.zone, slot.market, False, False)
+    return bool(pools) and _rank(slot, pools[0], placement) == (slot.zone, slot.market, False, False, False)
 
 
 def plan_request(
@@ -75,12 +75,12 @@ def plan_request(
     same. One pool must be open.
     """
     pools = open_pools(slot, placement, zones, closed)
-    offered = _offered(slot, pools)
+    offered = _offered(slot, pools, placement)
     zone, market = offered[0].zone, offered[0].market
     planned = [slot]
     for other in (s for s in operation.slots if s.outcome == "planned" and s.number != slot.number):
         others = open_pools(other, placement, zones, closed) if other.zone in zones else ()
-        if others and _offered(other, others) == offered:
+        if others and _offered(other, others, placement) == offered:
             planned.append(other)
     planned = sorted(planned, key=lambda each: each.number)[:MOST_SLOTS]
     request = LaunchRequest(
@@ -143,9 +143,10 @@ def explains(refusals: Sequence[Refusal], request: LaunchRequest) -> bool:
     )
 
 
-def _offered(slot: LaunchSlot, pools: Sequence[Pool]) -> tuple[Pool, ...]:
-    return tuple(pool for pool in pools if _rank(slot, pool) == _rank(slot, pools[0]))
+def _offered(slot: LaunchSlot, pools: Sequence[Pool], placement: Placement) -> tuple[Pool, ...]:
+    return tuple(pool for pool in pools if _rank(slot, pool, placement) == _rank(slot, pools[0], placement))
 
 
-def _rank(slot: LaunchSlot, pool: Pool) -> tuple[str, str, bool, bool]:
-    return pool.zone, pool.market, pool.name in slot.avoid, pool.instance_type in slot.smaller_types
+def _rank(slot: LaunchSlot, pool: Pool, placement: Placement) -> tuple[str, str, bool, bool, bool]:
+    is_last = pool.name in slot.avoid, pool.instance_type in slot.smaller_types, placement.is_noisy(pool)
+    return pool.zone, pool.market, *is_last

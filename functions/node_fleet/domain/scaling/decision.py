@@ -87,7 +87,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
     track_conditions(tick, change.streaks)
     many_ill = many_unhealthy(tick, change.streaks) if tick.live else ""
     outdated = outdated_workers(tick, change.streaks)
-    change.checks += outdated_checks(tick, outdated) + launch_checks(tick)
+    change.checks += outdated_checks(tick, outdated) + launch_checks(tick) + _spot_checks(tick)
     track_missing_metrics(tick, change.streaks)
     if many := evaluate_many_not_ready(tick, change.streaks):
         change.checks.append(many)
@@ -124,6 +124,15 @@ def _no_metrics(tick: Tick) -> DesiredChange:
     why = tick.snapshot.problem or "no reading is recent enough"
     text = f"no metrics ({why}), only the minimum is enforced"
     return DesiredChange(checks=[Check(name="metrics", verdict="missing", text=text, setting="cached_reading_seconds")])
+
+
+def _spot_checks(tick: Tick) -> list[Check]:
+    """The noisy Spot pools. Loaded when pools were interrupted: a cold start need not wait for it."""
+    if tick.policy.spot_learning == "off" or not any(pool.lost for pool in tick.memory.spot_pools):
+        return []
+    from node_fleet.domain.scaling.spot_return import spot_checks
+
+    return spot_checks(tick)
 
 
 def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, found: alerts.Found) -> _Outcome | None:

@@ -35,7 +35,7 @@ def update_memory(
     roll_out: RollOut,
 ) -> Memory:
     """The memory after this decision. The end of the operation adds record_success or record_failure."""
-    before = tick.memory
+    before = _with_spot_hours(tick)
     launched_for, not_helped = before.launched_for, before.not_helped
     if pending_pods:
         launched_for, not_helped = pending_pods.launched_for, dict(pending_pods.not_helped)
@@ -59,6 +59,16 @@ def update_memory(
         roll_out=roll_out,
         rebooted=_kept_reboots(tick),
     )
+
+
+def _with_spot_hours(tick: Tick) -> Memory:
+    """The memory with the hours of the Spot workers; without what it knows of pools where nothing is learned."""
+    memory = tick.memory
+    if tick.policy.spot_learning == "off":
+        return replace(memory, spot_pools=(), spot_at=0) if memory.spot_at else memory
+    from node_fleet.domain.model.spot_pools import add_hours  # few fleets need it: every start loads this module
+
+    return add_hours(memory, tick.snapshot.workers, tick.now)
 
 
 def track_missing_metrics(tick: Tick, streaks: dict[str, Streak]) -> None:
@@ -138,6 +148,7 @@ def record_replacement(memory: Memory, operation: Operation, now: int) -> Memory
     launched = [*joined, *(slot.instance_id for slot in operation.waiting)]
     if not launched:
         return memory
+    launching = (back_off.JOIN, back_off.SCALE_UP, back_off.SPOT)
     current = Replacement(
         worker=operation.replaces,
         reason=operation.replace_reason,
@@ -146,7 +157,7 @@ def record_replacement(memory: Memory, operation: Operation, now: int) -> Memory
     )
     return replace(
         memory,
-        back_offs=back_off.succeed(memory.back_offs, back_off.JOIN, back_off.SCALE_UP) if joined else memory.back_offs,
+        back_offs=back_off.succeed(memory.back_offs, *launching) if joined else memory.back_offs,
         fresh={**memory.fresh, **joined},
         roll_out=replace(memory.roll_out, current=current),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +21,7 @@ class Outdated:
     """A worker that is to be replaced, and why."""
 
     worker: Worker
-    reason: Literal["drifted", "expired", "unhealthy"]
+    reason: Literal["drifted", "expired", "unhealthy", "on-demand"]
     words: str
 
     @property
@@ -31,7 +31,7 @@ class Outdated:
 
 
 def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) -> tuple[Outdated, ...]:
-    """Unhealthy workers, then drifted, then expired ones, the oldest first. Those under notice are replaced anyway.
+    """Unhealthy workers, then drifted, expired and returning ones, the oldest first, without those under notice.
 
     streaks: of this reading; without it, those that the memory holds. No worker counts as unhealthy while too many are,
     nor one that was just rebooted.
@@ -46,8 +46,19 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
             found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
         elif words := expiry_words(worker, tick.policy, tick.now):
             found.append(Outdated(worker=worker, reason="expired", words=words))
-    order = {"unhealthy": 0, "drifted": 1, "expired": 2}
+    found += _returning(tick, {one.worker.instance_id for one in found})
+    order = {"unhealthy": 0, "drifted": 1, "expired": 2, "on-demand": 3}
     return tuple(sorted(found, key=lambda o: (order[o.reason], o.worker.launched_at, o.worker.instance_id)))
+
+
+def _returning(tick: Tick, others: Collection[str]) -> list[Outdated]:
+    """The On-Demand workers that may return to Spot, without those that are outdated for another reason."""
+    if tick.policy.spot_learning != "return" or not tick.live:
+        return []
+    from node_fleet.domain.scaling.spot_return import returning_workers  # few fleets need it: every start loads this
+
+    found = returning_workers(tick)
+    return [Outdated(worker=w, reason="on-demand", words=text) for w, text in found if w.instance_id not in others]
 
 
 def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
@@ -57,6 +68,7 @@ def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
         ("unhealthy", "unhealthy_seconds"),
         ("drifted", "drift"),
         ("expired", "expire_after_seconds"),
+        ("on-demand", "spot_learning"),
     )
     for reason, setting in settings:
         same = [o for o in outdated if o.reason == reason]

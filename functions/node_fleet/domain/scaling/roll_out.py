@@ -37,7 +37,7 @@ from node_fleet.domain.scaling.unhealthy import may_reboot, recovering_text
 if TYPE_CHECKING:
     from node_fleet.domain.model.operation import ReplaceReason
 
-REPLACE_RULES = ("drifted", "expired", "unhealthy")
+REPLACE_RULES = ("drifted", "expired", "unhealthy", "on-demand")
 """The rules of decisions that replace a worker."""
 K3S_CHECK = "k3s"
 """The check of a decision while the configured version of the launch template waits for the server."""
@@ -110,9 +110,14 @@ def surge(tick: Tick) -> int:
     return int(current is not None and {current.worker, current.replacement} <= usable)
 
 
-def replaceable_workers(tick: Tick) -> list[tuple[str, ReplaceReason]]:
-    """Id and reason of each outdated worker that may be replaced now, the first first."""
+def replaceable_workers(tick: Tick, rule: str = "") -> list[tuple[str, ReplaceReason]]:
+    """Id and reason of each outdated worker that may be replaced now, the first first.
+
+    rule: of the decision that replaces one; a return to Spot launches in another way than the other replacements.
+    """
     found = [o for o in outdated_workers(tick) if is_replaceable(tick, o)]
+    if rule:
+        found = [o for o in found if (o.reason == "on-demand") == (rule == "on-demand")]
     held = _held_reasons(tick, tick.memory.roll_out, found)
     return [(o.worker.instance_id, o.reason) for o in found if not held[o.reason]]
 
@@ -159,7 +164,8 @@ def removal_order(tick: Tick) -> list[str]:
     """The workers that any removal takes first: the one whose replacement runs, then the other outdated ones."""
     current = tick.memory.roll_out.current
     first = [current.worker] if current else []
-    return list(dict.fromkeys([*first, *(o.worker.instance_id for o in outdated_workers(tick))]))
+    others = (o.worker.instance_id for o in outdated_workers(tick) if o.reason != "on-demand")
+    return list(dict.fromkeys([*first, *others]))
 
 
 def inspected_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
@@ -236,7 +242,10 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
     first = next((o for o in replaced if not held[o.reason]), replaced[0])
     if why := held[first.reason] or _hold(facts):
         text = f"{first.sentence}, not replaced now: {why}"
-        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text))
+        check = _check(first.reason, "hold", text)
+        # Workers wait long for a quiet time, which is nothing to report in each tick.
+        is_aside = first.reason == "on-demand"
+        return RollOutStep(after=roll_out, check=replace(check, verdict="ok", aside=True) if is_aside else check)
     if why := _no_place(facts, first):
         text = f"{first.sentence}, not replaced: {why}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text, "max_workers"))
@@ -317,7 +326,12 @@ def _launch_removed(facts: _Facts, roll_out: RollOut, current: Replacement) -> R
 
 
 def _lost(tick: Tick, roll_out: RollOut, current: Replacement) -> RollOutStep:
-    """The replacement does not exist any more, for example because AWS reclaimed it: once is no failure."""
+    """The replacement does not exist any more, for example because AWS reclaimed it: once is no failure.
+
+    One that was launched as Spot for its price says nothing about the version.
+    """
+    if current.reason == "on-demand":
+        return RollOutStep(after=replace(roll_out, current=None))
     lost = roll_out.lost + 1
     if lost < LOST_LIMIT:
         return RollOutStep(after=replace(roll_out, current=None, lost=lost))
@@ -384,8 +398,14 @@ def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -
     stopped = ""
     if roll_out.is_stopped(tick.snapshot.template_version):
         stopped = f"the roll-out is stopped: {roll_out.stopped}"
-    waits = recovering_text(tick)
-    return {r: (waits if r == "unhealthy" else stopped) or budget_hold(tick, r) for r in reasons}
+    why: dict[Reason, str] = dict.fromkeys(reasons, stopped)
+    if "unhealthy" in why:
+        why["unhealthy"] = recovering_text(tick)
+    if "on-demand" in why:
+        from node_fleet.domain.scaling.spot_return import return_hold  # few fleets need it: every start loads this
+
+        why["on-demand"] = stopped or return_hold(tick)
+    return {r: why[r] or budget_hold(tick, r) for r in why}
 
 
 def budget_hold(tick: Tick, reason: Reason) -> str:
@@ -397,10 +417,15 @@ def budget_hold(tick: Tick, reason: Reason) -> str:
 
 
 def _reason(current: Replacement) -> Reason:
-    known: tuple[Reason, ...] = ("expired", "unhealthy")
+    known: tuple[Reason, ...] = ("expired", "unhealthy", "on-demand")
     return next((reason for reason in known if reason == current.reason), "drifted")
 
 
 def _check(reason: Reason, verdict: Verdict, text: str, setting: str = "") -> Check:
-    settings = {"drifted": "drift", "expired": "expire_after_seconds", "unhealthy": "unhealthy_seconds"}
+    settings = {
+        "drifted": "drift",
+        "expired": "expire_after_seconds",
+        "unhealthy": "unhealthy_seconds",
+        "on-demand": "spot_learning",
+    }
     return Check(name=f"roll_out:{reason}", verdict=verdict, text=text, setting=setting or settings[reason])
