@@ -265,6 +265,7 @@ class EventInjector:
             if one.state == "running"
             and one.id != self._deployment.server_id
             and (not market or one.lifecycle == market)
+            and event.az in (None, one.placement.zone)
         ]
         running.sort(key=lambda one: (one.launch_time, one.id))
         count = event.workers

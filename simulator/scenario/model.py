@@ -47,7 +47,7 @@ EVENT_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "slack_down": ("for",),
     "slack_up": (),
     "exporter_down": ("workers", "for"),
-    "spot_interruption": ("workers", "share_percent", "notice"),
+    "spot_interruption": ("workers", "share_percent", "az", "notice"),
     "rebalance": ("workers", "share_percent"),
     "scheduled_change": ("workers", "notice"),
     "dry_pool": ("az", "instance_type", "market", "for"),

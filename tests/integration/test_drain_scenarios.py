@@ -306,4 +306,5 @@ def test_every_scenario_without_interruptions_is_watched_by_the_budget_checker()
     upgraded = {"k3s-upgrade", "k3s-rollback"}  # test_k3s_upgrade.py
     repaired = {"impaired-workers"}  # test_repair_scenario.py
     restarted = {"single-replicas"}  # test_single_replicas.py
-    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted}
+    learned = {"noisy-pool"}  # test_noisy_pool.py
+    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted, *learned}

@@ -39,6 +39,7 @@ SHIPPED = {
     "k3s-rollback",
     "impaired-workers",
     "single-replicas",
+    "noisy-pool",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 
