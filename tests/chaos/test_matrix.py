@@ -16,13 +16,24 @@ import pytest
 
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.matrix_cell import PreparedStories, play
-from tests.support.chaos.stories import REBOOTING, REPAIRING, REPLACING, ROLLING, STORIES, Story, course, story_of
+from tests.support.chaos.stories import (
+    REBOOTING,
+    REPAIRING,
+    REPLACING,
+    RETURNED,
+    RETURNING,
+    ROLLING,
+    STORIES,
+    Story,
+    course,
+    story_of,
+)
 from tests.support.chaos.task_states import TASKS
 from tests.support.tiers import Tier
 
 OF_OTHER_STORIES = [
     pytest.param(story, state, id=f"{story.name.replace(' ', '-')}-{state}")
-    for story, states in ((ROLLING, REPLACING), (REBOOTING, REPAIRING))
+    for story, states in ((ROLLING, REPLACING), (REBOOTING, REPAIRING), (RETURNING, RETURNED))
     for state in states
 ]
 

@@ -40,7 +40,7 @@ budgets = st.builds(
         nodes=nodes, reasons=reasons, begins=span and span[0], minutes=span[1] if span else 0
     ),
     st.sampled_from(["0", "1", "2", "1%", "34%", "50%", "100%"]),
-    st.sampled_from([(), ("idle",), ("drifted",), ("expired", "drifted"), ("unhealthy",)]),
+    st.sampled_from([(), ("idle",), ("drifted",), ("expired", "drifted"), ("unhealthy",), ("on-demand",)]),
     st.none() | spans,
 )
 rules = st.just(DrawnRules()) | st.builds(
@@ -70,6 +70,10 @@ class Schedules(RuleBasedStateMachine):
     def budgets_and_windows_are_drawn(self, rules: DrawnRules) -> None:
         self.schedule.append(lambda play: play.budgets_are_deployed(rules))
 
+    @initialize(mode=st.sampled_from(["off", "avoid", "return", "return"]))
+    def spot_learning_is_drawn(self, mode: str) -> None:
+        self.schedule.append(lambda play: play.spot_is_learned(mode))
+
     # what happens --------------------------------------------------------------------------------------------------
 
     @rule()
@@ -78,6 +82,11 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 90))
     def time_passes(self, seconds: int) -> None:
+        self.schedule.append(lambda play: play.time_passes(seconds))
+
+    @rule(seconds=st.sampled_from([3700, 8000]))
+    def hours_pass(self, seconds: int) -> None:
+        """Long enough for a quiet time, or for a noisy pool to be used again."""
         self.schedule.append(lambda play: play.time_passes(seconds))
 
     @rule(rate=st.sampled_from([IDLE, BUSY, FLOOD]))

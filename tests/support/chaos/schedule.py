@@ -78,6 +78,10 @@ class Play:
         self.watch.rules, self.watch.rules_since = rules, self.deployment.clock.now()
         self.fleet.set_environment(rules.environment(self.watch.rules_since))
 
+    def spot_is_learned(self, mode: str) -> None:
+        """An operator deploys what is learned of Spot pools; one interruption makes a pool noisy for two hours."""
+        self.fleet.set_environment({"SPOT_LEARNING": mode, "SPOT_NOISY_PER_100_HOURS": "0.52"})
+
     def load_changes(self, rate: int) -> None:
         self.fleet.load(rate)
 

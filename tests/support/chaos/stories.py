@@ -197,6 +197,11 @@ def _silent(fleet: Fleet) -> None:
     fleet.sim.cluster.fail_node(sorted(fleet.workers())[0])
 
 
+def _without_spot(fleet: Fleet) -> None:
+    """EC2 has no Spot capacity at first."""
+    fleet.cloud.ec2.dry_pool(market="spot", until=fleet.now() + 200)
+
+
 QUIET = Story(name="a quiet tick", ticks=2)
 GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
 UNJOINED = Story(
@@ -242,7 +247,24 @@ REBOOTING = Story(
 )
 REPAIRING = ("SelectNodes", "StartDrain", "TerminateNodes", "ConfirmTermination", "UndoDrain", "CompleteScaleDown")
 """The states that treat a reboot in another way than a removal."""
-STORIES = (QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED, ROLLING, REBOOTING)
+RETURNING = Story(
+    name="a worker returns to Spot",
+    ticks=6,
+    settings={
+        "spot_learning": "return",
+        "on_demand_minimum": 1,
+        "bake_seconds": 60,
+        "drain_back_off_seconds": 60,
+        "pool_back_off_seconds": 60,
+    },
+    begin=_without_spot,
+)
+RETURNED = ("LaunchNodes", "FailScaleUp")
+"""The states that treat a return in another way than the replacement of an outdated worker."""
+STORIES = (
+    QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED, ROLLING, REBOOTING,
+    RETURNING,
+)  # fmt: skip
 
 
 def story_of(state: str) -> Story | None:
