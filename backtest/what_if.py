@@ -31,7 +31,9 @@ from backtest.trace import Trace
 from node_fleet.settings import Settings
 
 POLICIES = (CONFIGURED, *REFERENCES, "node-fleet", "adaptive")
-"""In the order in which they are replayed and shown: the quick ones before the two presets."""
+"""In the order in which they are shown: the quick ones before the two presets."""
+STARTED_FIRST = (CONFIGURED, "adaptive", "node-fleet")
+"""The configuration, then the longest replays, so that all of them end early."""
 PAGES, KEPT, POINTS = 16, 256, 1000
 MOST_PROCESSES = 4
 REPORT_SECONDS = 0.2
@@ -54,6 +56,10 @@ class Board:
     def begin(self, page: int, turn: int) -> None:
         """Later turns of the page end the replays of the earlier ones."""
         self._turns[page] = max(turn, self._turns[page])
+
+    def give(self, page: int) -> None:
+        """Let the place belong to another page, which begins with any turn."""
+        self._turns[page] = -1
 
     def is_newest(self, page: int, turn: int) -> bool:
         return bool(self._turns[page] == turn)
@@ -96,6 +102,7 @@ class WhatIf:
     def __init__(self, executor: Executor, board: Board) -> None:
         self._executor, self._board = executor, board
         self._kept: OrderedDict[str, Measures] = OrderedDict()
+        self._places: OrderedDict[int, int] = OrderedDict()
         self._lock = threading.Lock()
 
     def studies(
@@ -103,10 +110,13 @@ class WhatIf:
     ) -> Iterator[Progress]:
         """The study each time that it grows, and the progress in between. The last one has every policy.
 
+        page: any number that no other page has. Closing the iterator ends the replays.
+
         Raises:
             SupersededError: a later turn of this page has begun.
             ModelError: the model does not support the settings.
         """
+        page = self._place_of(page)
         self._board.begin(page, turn)
         load = load_of(trace, settings, assumptions)
         known = Study(
@@ -122,13 +132,14 @@ class WhatIf:
         for name, key in keys.items():
             wanted.setdefault(key, name)
         found = {key: measures for key in wanted if (measures := self._take(key))}
-        futures = {
+        started = {
             key: self._start(
                 Task(page=page, turn=turn, policy=name, load=load, settings=settings, assumptions=assumptions)
             )
-            for key, name in wanted.items()
+            for key, name in sorted(wanted.items(), key=lambda one: (*STARTED_FIRST, one[1]).index(one[1]))
             if key not in found
         }
+        futures = {key: started[key] for key in wanted if key in started}
         try:
             if keys[CONFIGURED] in found:
                 yield Progress(share=0.0 if futures else 1.0, study=replace(known, results=_in_order(keys, found)))
@@ -141,8 +152,21 @@ class WhatIf:
                 share = self._share(page, wanted, futures)
                 yield Progress(share=share, study=replace(known, results=_in_order(keys, found)))
         finally:
+            self._board.begin(page, turn + 1)
             for future in futures.values():
                 future.cancel()
+
+    def _place_of(self, page: int) -> int:
+        """The page's place on the board; the page that has not asked for the longest time gives its own away."""
+        with self._lock:
+            if page not in self._places:
+                place = len(self._places)
+                if place == PAGES:
+                    _, place = self._places.popitem(last=False)
+                self._board.give(place)
+                self._places[page] = place
+            self._places.move_to_end(page)
+            return self._places[page]
 
     def _start(self, task: Task) -> Future[Measures]:
         self._board.publish(task.page, task.policy, 0.0)

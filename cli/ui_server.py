@@ -23,7 +23,7 @@ from backtest.model import ModelError
 from backtest.page import CHART_SCRIPT, CHECKED, NEED, STYLE, UNITS, assumed, charts_of, library, look_of
 from backtest.summary import COLUMNS, answer, rows
 from backtest.trace import DAY_SECONDS, Trace, TraceError, parse_file
-from backtest.what_if import PAGES, POLICIES, Progress, SupersededError, WhatIf
+from backtest.what_if import POLICIES, Progress, SupersededError, WhatIf
 from cdk_app.config import ConfigurationError
 from cli.backtest import capacity_of, scaling_of
 from cli.output import CommandError
@@ -195,7 +195,7 @@ class Server:
         days = _number(given, "days", 0, 36500)
         part = trace.between(trace.end - round(days * DAY_SECONDS), trace.end + 1) if days else trace
         page, turn = (int(_number(given, name, 0, LAST_TURN)) for name in ("page", "turn"))
-        studies = self.what_if.studies(part, found.settings, assumptions, page=page % PAGES, turn=turn)
+        studies = self.what_if.studies(part, found.settings, assumptions, page=page, turn=turn)
         first = next(studies)  # what the model does not support is refused here
         settings = {
             "values": {one["name"]: _shown(getattr(found.settings, one["name"])) for one in described(found.settings)},

@@ -19,7 +19,7 @@ from backtest import what_if
 from backtest.compare import CONFIGURED, REFERENCES, Assumptions, study
 from backtest.model import ModelError
 from backtest.trace import from_rows
-from backtest.what_if import POLICIES, Board, Progress, SupersededError, Task, WhatIf, join, processes, run_task
+from backtest.what_if import PAGES, POLICIES, Board, Progress, SupersededError, Task, WhatIf, join, processes, run_task
 from node_fleet.settings import Settings
 from tests.support.replays import InThisProcess
 
@@ -59,7 +59,10 @@ def test_only_what_a_change_concerns_is_replayed_again(board: Board) -> None:
         executor.replayed.clear()
         complete = last(one.studies(TRACE, Settings(**settings), Assumptions(), page=0, turn=turn))
         assert complete.study is not None and len(complete.study.results) == len(POLICIES)
-        return list(executor.replayed)
+        assert executor.replayed == sorted(
+            executor.replayed, key=(CONFIGURED, "adaptive", "node-fleet", *REFERENCES).index
+        )
+        return sorted(executor.replayed, key=POLICIES.index)
 
     assert replayed(1) == [*POLICIES[: SAME - 1], "adaptive"], "the shipped settings are a preset: once for both"
     assert replayed(2, idle_seconds=300) == [CONFIGURED]
@@ -71,15 +74,31 @@ def test_only_what_a_change_concerns_is_replayed_again(board: Board) -> None:
 
 def test_a_later_turn_of_the_page_ends_the_earlier_one_and_no_other_page(board: Board) -> None:
     def newer(task: Task) -> None:
-        if task.page == 3 and task.policy == "karpenter":
-            board.begin(3, 8)
+        if task.turn == 7 and task.policy == "karpenter":
+            board.begin(task.page, 8)
 
     one = WhatIf(InThisProcess(newer), board)
-    with pytest.raises(SupersededError):
-        list(one.studies(TRACE, Settings(), Assumptions(), page=3, turn=7))
-    with pytest.raises(SupersededError):
-        list(one.studies(TRACE, Settings(), Assumptions(), page=3, turn=7))
+    for _ in range(2):
+        with pytest.raises(SupersededError):
+            list(one.studies(TRACE, Settings(), Assumptions(), page=3, turn=7))
     assert last(one.studies(TRACE, Settings(), Assumptions(), page=4, turn=1)).share == 1.0
+
+
+def test_each_of_many_pages_has_its_own_turns(board: Board) -> None:
+    one = WhatIf(InThisProcess(), board)
+    for number in range(2 * PAGES):
+        page, turn = 1_000_000 * number, 100 - number
+        assert last(one.studies(TRACE, Settings(idle_seconds=number), Assumptions(), page=page, turn=turn)).share == 1.0
+
+
+def test_a_page_that_is_closed_ends_its_replays(board: Board) -> None:
+    tasks: list[Task] = []
+    studies = WhatIf(InThisProcess(tasks.append), board).studies(TRACE, Settings(), Assumptions(), page=7, turn=1)
+    next(studies)
+    assert board.is_newest(tasks[0].page, 1)
+    studies.close()  # type: ignore[attr-defined]
+    with pytest.raises(SupersededError):
+        run_task(tasks[0])
 
 
 def test_progress_is_reported_while_nothing_is_done_and_ends_when_the_page_wants_more(
@@ -92,7 +111,7 @@ def test_progress_is_reported_while_nothing_is_done_and_ends_when_the_page_wants
     monkeypatch.setattr(what_if, "REPORT_SECONDS", 0)
     studies = WhatIf(Waiting(), board).studies(TRACE, Settings(), Assumptions(), page=1, turn=1)
     assert next(studies) == Progress(share=0.0)
-    board.publish(1, "karpenter", 0.5)
+    board.publish(0, "karpenter", 0.5)
     assert next(studies).share == 0.5 / SAME
     board.end_all()
     with pytest.raises(SupersededError):
@@ -102,7 +121,6 @@ def test_progress_is_reported_while_nothing_is_done_and_ends_when_the_page_wants
 def test_a_replay_publishes_its_share_and_ends_when_it_is_superseded(board: Board) -> None:
     executor, tasks = InThisProcess(), []
     executor._before = tasks.append
-    board.begin(0, 1)
     list(WhatIf(executor, board).studies(TRACE, Settings(), Assumptions(), page=0, turn=1))
     assert all(0.9 < board.share(0, task.policy) <= 1.0 for task in tasks if task.policy != "fixed-5")
     board.begin(0, 2)
