@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backtest.trace import Trace, TraceError, from_rows
+from node_fleet.domain.model.text import count_of
 
 POINTS_AT_ONCE = 10_000
 FORWARD_PORT = (
@@ -50,6 +51,9 @@ def from_prometheus(session: Any, url: str, asked: Range) -> Trace:
     rows: list[tuple[int, float]] = []
     for since, until in _parts(asked):
         rows += _rows(_ask(session, url, asked, since, until), asked.query)
+    if len(rows) < 2:
+        text = f"Prometheus at {url} has {count_of(len(rows), 'reading')} of {asked.query} in this range"
+        raise TraceError(text, hint="try the query there, and check how far back its data reaches")
     return from_rows(rows, name=asked.query)
 
 
@@ -86,9 +90,13 @@ def _ask(session: Any, url: str, asked: Range, since: int, until: int) -> list[d
     except requests.RequestException as error:
         text = f"Prometheus at {url} cannot be read: {type(error).__name__}"
         raise TraceError(text, hint=FORWARD_PORT) from None
-    if answer.get("status") != "success":
-        raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'without a reason')}")
-    found: list[dict[str, Any]] = answer["data"]["result"]
+    try:
+        if answer["status"] != "success":
+            raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'without a reason')}")
+        found: list[dict[str, Any]] = answer["data"]["result"]
+    except (KeyError, TypeError):
+        text = f"Prometheus at {url}: status {reply.status_code}, the answer is not that of a range query"
+        raise TraceError(text, hint="give the URL of a Prometheus") from None
     return found
 
 

@@ -18,11 +18,17 @@ from typing import Any
 
 import pytest
 
+from backtest.trace import TraceError
 from backtest.what_if import POLICIES
+from cli import ui
+from simulator.clock import VirtualClock
+from simulator.scenario.files import build_cluster, load_scenario
 from tests.support.browser import Browser, browser, programs
+from tests.support.prometheus_fixture import PASSWORD, USERNAME, History, real_prometheus
 
 pytestmark = pytest.mark.whole
 ROOT = Path(__file__).parents[2]
+BUSY = 'sum(1 - rate(node_cpu_seconds_total{mode="idle"}[5m]))'
 HOSTILE = "<img src=x onerror=document.title='run'>"
 PATIENCE_SECONDS = 300
 REFUSED = "Failed to load resource: the server responded with a status of 400"
@@ -164,6 +170,37 @@ def test_a_dropped_file_is_the_load_and_a_wrong_one_is_an_error(desk: Browser) -
     assert "columns a, b, expected time,value" in text_of(desk, "error")
     assert text_of(desk, "trace").startswith(HOSTILE), "the load before is kept"
     desk.complaints()
+
+
+def test_a_prometheus_that_does_not_answer_is_an_error_with_what_to_do(desk: Browser) -> None:
+    given = {"url": "http://127.0.0.1:9", "query": "sum(up)", "past": "1h", "step": "1m"}
+    desk.run(
+        f"for (const [name, value] of Object.entries({json.dumps(given)})) document.getElementById(name).value = value;"
+        "document.documentElement.dataset.state = 'moved'; document.getElementById('read').click()"
+    )
+    until_state(desk, "refused")
+    assert "Prometheus at http://127.0.0.1:9 cannot be read: ConnectionError; " in text_of(desk, "error")
+    assert text_of(desk, "trace").startswith(HOSTILE), "the load before is kept"
+    desk.complaints()
+
+
+def test_the_page_reads_a_range_of_a_real_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_FLEET_PROMETHEUS_USER", USERNAME)
+    monkeypatch.setenv("NODE_FLEET_PROMETHEUS_PASSWORD", PASSWORD)
+    with real_prometheus(tmp_path) as server:
+        start = server.next_start()
+        clock = VirtualClock(start)
+        history = History(build_cluster(clock, load_scenario("flash-sale")), clock)
+        history.cluster.add_worker("i-00000001", instance_type="t3.small", az="ap-southeast-1a", market="spot")
+        clock.advance(1800)
+        server.write(history)
+        monkeypatch.setattr(ui.time, "time", lambda: start + 1800.0)
+        trace = ui._read_prometheus(server.url, BUSY, "20m", "1m")
+        assert trace.interval_seconds == 60 and len(trace.values) > 15
+        with pytest.raises(TraceError, match="refuses up"):
+            ui._read_prometheus(server.url, "up +", "20m", "1m")
+        with pytest.raises(TraceError, match="has 0 readings of sum\\(nothing\\) in this range"):
+            ui._read_prometheus(server.url, "sum(nothing)", "20m", "1m")
 
 
 def test_the_keyboard_alone_moves_a_setting_and_shows_a_policy(desk: Browser) -> None:

@@ -68,7 +68,10 @@ def test_a_long_range_is_queried_in_parts_that_prometheus_accepts() -> None:
     ("reply", "words"),
     [
         ({"status": "error", "error": "parse error"}, "refuses sum.load.: parse error"),
-        ({"status": "success", "data": {"result": []}}, "0 rows with data"),
+        ({"status": "success", "data": {"result": []}}, "has 0 readings of sum"),
+        (series((0, "1")), "has 1 reading of sum"),
+        ([1], "status 200, the answer is not that of a range query"),
+        ({"status": "success", "data": []}, "the answer is not that of a range query"),
         ({"status": "success", "data": {"result": [{"values": []}] * 3}}, "3 series, expected one"),
         (series((0, "1"), (60, "-1")), "row 2: -1 is negative"),
         (requests.ConnectionError("no"), "cannot be read: ConnectionError"),
