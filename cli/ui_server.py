@@ -10,6 +10,7 @@ import hmac
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -308,6 +309,8 @@ def _shown(value: Any) -> Any:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, BrokenExecutor):
+        return "a process that replays has ended, for example for lack of memory; end the command and start it again"
     hint = getattr(error, "hint", "")
     known = isinstance(error, CommandError | TraceError | ModelError | ConfigurationError)
     text = str(error) if known else f"{type(error).__name__}: {error}"

@@ -86,9 +86,11 @@ def test_a_later_turn_of_the_page_ends_the_earlier_one_and_no_other_page(board: 
 
 def test_each_of_many_pages_has_its_own_turns(board: Board) -> None:
     one = WhatIf(InThisProcess(), board)
+    list(one.studies(TRACE, Settings(), Assumptions(), page=0, turn=1))
     for number in range(2 * PAGES):
         page, turn = 1_000_000 * number, 100 - number
-        assert last(one.studies(TRACE, Settings(idle_seconds=number), Assumptions(), page=page, turn=turn)).share == 1.0
+        changed = Settings(idle_seconds=number)
+        assert last(one.studies(TRACE, changed, Assumptions(), page=page, turn=turn)).share == 1.0
 
 
 def test_a_page_that_is_closed_ends_its_replays(board: Board) -> None:

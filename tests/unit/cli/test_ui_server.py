@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,16 @@ def test_an_earlier_turn_is_superseded_and_an_error_on_the_way_is_the_last_line(
 
     executor._before = broken
     assert page.study(turn=6, changed={"max_workers": 7})[-1] == {"error": "MemoryError: a process has ended"}
+
+
+def test_a_process_that_was_killed_is_an_error_with_what_to_do(page: Page) -> None:
+    def killed(task: Any) -> None:
+        raise BrokenExecutor
+
+    executor: Any = page.server.what_if._executor
+    executor._before = killed
+    said = error_of(page.post("/study", {"trace": 1, "turn": 1, "page": 1}), 500)
+    assert "has ended, for example for lack of memory; end the command and start it again" in said
 
 
 def test_a_file_becomes_the_load(page: Page) -> None:
