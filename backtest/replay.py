@@ -89,18 +89,16 @@ class _Points:
     """Points for charts: the fleet at the start of each interval, and the highest values within it."""
 
     def __init__(self, seconds: int) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._ends = 0
         self.found: list[Point] = []
 
     def record(self, fleet: Fleet) -> None:
         """Record the fleet after a change."""
-        if not self._seconds:
-            return
         now, last = fleet.now, self.found[-1] if self.found else None
         if last is None or now >= self._ends:
             self.found.append(Point(at=now, workers=fleet.size, running=fleet.running, pending=fleet.pending))
-            self._ends = now - now % self._seconds + self._seconds
+            self._ends = now - now % self.seconds + self.seconds
         elif fleet.size > last.workers or fleet.pending > last.pending:
             workers, pending = max(last.workers, fleet.size), max(last.pending, fleet.pending)
             self.found[-1] = replace(last, workers=workers, pending=pending)
@@ -111,7 +109,8 @@ def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: _Points) -> None:
     now, end, wanted = phase.start, phase.end, phase.changes[0][1]
     while now < end:
         sizer.act(fleet)
-        points.record(fleet)
+        if points.seconds:
+            points.record(fleet)
         change_at = changes[index + 1][0] if index + 1 < count else end
         until = max(now + 1, min(change_at, fleet.next_event_at, sizer.wakes_at(), end))
         fleet.advance(until, phase.used_between(now, until))

@@ -59,6 +59,18 @@ def decided(seen: Snapshot, memory: Memory | None = None, **changes: Any) -> Dec
     return decide(seen, memory or Memory(), replace(POLICY, **changes), START)
 
 
+@pytest.mark.parametrize("seen", [fleet_of(7, 7, waiting=7), fleet_of(3, 2), snapshot(pending=None)])
+def test_a_terse_decision_differs_in_texts_only(seen: Snapshot) -> None:
+    explained, bare = (decide(seen, Memory(), POLICY, START, terse=terse) for terse in (False, True))
+    assert explained.sentence and explained.reasons and not bare.sentence and not bare.reasons
+    texts: dict[str, Any] = {"sentence": "", "reasons": (), "evidence": ()}
+    assert replace(explained, **texts) == replace(bare, **texts)
+    kept = [
+        (c.name, c.verdict, c.value) for c in explained.evidence if c.name not in ("headroom_cost", "scale_down_delay")
+    ]
+    assert kept == [(c.name, c.verdict, c.value) for c in bare.evidence]
+
+
 class TestUp:
     @pytest.mark.parametrize(("waiting", "workers"), [(1, 1), (7, 1), (15, 3), (40, 6)])
     def test_one_wave_brings_what_the_waiting_pods_need(self, waiting: int, workers: int) -> None:

@@ -27,7 +27,7 @@ RISES_SEEN = tuple(10.0**pace if size == 0 else 0.0 for pace in range(5) for siz
 def evaluated(learned: AdaptiveMemory, demand: float, *, source: str = "live", **memory: Any) -> Evaluation:
     tick = make_tick(snapshot(source=source), Memory(learned=learned, **memory), POLICY, START)
     capacity = CapacityEstimate(demand=demand, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
-    return evaluate(tick, capacity, learned, 0)
+    return evaluate(tick, capacity, learned, 0, learned.pods)
 
 
 def pace_of(before: tuple[int, float], last: tuple[int, float], demand: float) -> int:
@@ -130,7 +130,7 @@ def test_half_of_a_count_is_left_after_the_learning_days() -> None:
     learned = replace(EMPTY, rises=(8.0, *EMPTY.rises[1:]))
     tick = make_tick(snapshot(), Memory(), replace(POLICY, learning_days=1, interval_seconds=86_400), START)
     capacity = CapacityEstimate(demand=1.0, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
-    assert evaluate(tick, capacity, learned, 0).learned.rises[0] == pytest.approx(4.0)
+    assert evaluate(tick, capacity, learned, 0, learned.pods).learned.rises[0] == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("minutes", "held"), [(2, 400), (10, 2000), (11, 2000)])
@@ -159,7 +159,7 @@ def test_the_minimum_is_held_up_to_the_maximum(minimum: int, hold: int) -> None:
     steady = replace(EMPTY, rises=tuple(1e6 if place % len(RISES) == 0 else 0.0 for place in range(len(RISES) * 5)))
     tick = make_tick(snapshot(), Memory(), POLICY, START)
     capacity = CapacityEstimate(demand=3.0, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
-    found = evaluate(tick, capacity, steady, minimum)
+    found = evaluate(tick, capacity, steady, minimum, steady.pods)
     assert (found.keep, found.learned.needs[-1].workers, set(found.learned.tried.workers)) == (hold, hold, {hold})
 
 

@@ -42,15 +42,18 @@ class CreditAccount:
 
     def use(self, vcpu_seconds: float, seconds: float) -> None:
         """Enter the CPU that was used in this time, or that the load wanted."""
-        if not self._limit:
+        limit = self._limit
+        if not limit:
             return
-        balance = min(self._limit, self._balance + self._earned_per_second * seconds - vcpu_seconds / 3600)
-        if self._mode == "standard" and balance < 0:
+        balance = self._balance + self._earned_per_second * seconds - vcpu_seconds / 3600
+        if balance > limit:
+            balance = limit
+        elif self._mode == "standard" and balance < 0:
             self.missing -= balance
             balance = 0.0
-        elif balance < -self._limit:
-            self.charged -= balance + self._limit
-            balance = -self._limit
+        elif balance < -limit:
+            self.charged -= balance + limit
+            balance = -limit
         self._balance = balance
 
     @property

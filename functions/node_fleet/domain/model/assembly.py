@@ -5,6 +5,7 @@ It fetches nothing. An unknown value stays None and never becomes 0.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -50,13 +51,20 @@ def blocking(taints: Iterable[str]) -> tuple[str, ...]:
 def total_load(nodes: Iterable[NodeUsage]) -> FleetLoad:
     """CPU weighted by cores, memory by sums, and the maximum of each; a missing value is left out, not counted as 0."""
     nodes = tuple(nodes)
-    cpu = [node.cpu for node in nodes if node.cpu]
-    memory = [node.memory for node in nodes if node.memory]
+    cpu = [known for node in nodes if (known := node.cpu)]
+    memory = [known for node in nodes if (known := node.memory)]
+    cpu_percent = cpu_max = memory_percent = memory_max = None
+    if cpu:
+        percents, cores = zip(*cpu, strict=True)
+        cpu_percent, cpu_max = sum(map(operator.mul, percents, cores)) / sum(cores), max(percents)
+    if memory:
+        used, total = zip(*memory, strict=True)
+        memory_percent, memory_max = 100 * sum(used) / sum(total), max(100 * u / t for u, t in memory)
     return FleetLoad(
-        cpu_percent=sum(p * c for p, c in cpu) / sum(c for _, c in cpu) if cpu else None,
-        cpu_max_percent=max((p for p, _ in cpu), default=None),
-        memory_percent=100 * sum(u for u, _ in memory) / sum(t for _, t in memory) if memory else None,
-        memory_max_percent=max((100 * u / t for u, t in memory), default=None),
+        cpu_percent=cpu_percent,
+        cpu_max_percent=cpu_max,
+        memory_percent=memory_percent,
+        memory_max_percent=memory_max,
     )
 
 

@@ -8,6 +8,7 @@ unknown or cannot be read breaks no rule.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -32,6 +33,7 @@ class K3sVersion(NamedTuple):
     revision: int
 
 
+@functools.lru_cache(maxsize=64)
 def parse_version(text: str) -> K3sVersion | None:
     """The version, or None when the text is none."""
     found = _FORM.fullmatch(text)

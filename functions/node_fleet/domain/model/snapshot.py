@@ -335,4 +335,4 @@ class Snapshot(FleetLoad):
     @property
     def counted(self) -> tuple[Worker, ...]:
         """Every instance that counts against the maximum: pending or running, not under interruption notice."""
-        return tuple(w for w in self.workers if not w.under_notice)
+        return tuple([w for w in self.workers if not w.under_notice])

@@ -68,9 +68,12 @@ class _Outcome:
     replace: str = ""
 
 
-def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Decision:
-    """Decide for one tick. `now` is epoch seconds UTC. The same arguments always give the same decision."""
-    tick = make_tick(snapshot, memory, policy, now)
+def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, terse: bool = False) -> Decision:
+    """Decide for one tick. `now` is epoch seconds UTC. The same arguments always give the same decision.
+
+    terse: leaves out the sentence, the reasons and the texts about headroom and plan, for a back-test.
+    """
+    tick = make_tick(snapshot, memory, policy, now, terse=terse)
     minimum = effective_minimum(tick)
     fresh = newly_usable(tick)
     pending_pods = evaluate_pending_pods(tick, fresh) if tick.readable else None
@@ -116,8 +119,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Deci
         alerted=alerted,
         roll_out=step.after,
     )
-    new_workers = change.new_workers[: outcome.count] if outcome.action == "scale_up" else ()
-    return replace(_decision(tick, outcome, change.checks, new_alerts, after), new_workers=new_workers)
+    return _decision(tick, outcome, change, new_alerts, after)
 
 
 def _no_metrics(tick: Tick) -> DesiredChange:
@@ -257,23 +259,28 @@ def _nothing(tick: Tick, change: DesiredChange) -> _Outcome:
 
 
 def _decision(
-    tick: Tick, outcome: _Outcome, checks: list[Check], new_alerts: tuple[Alert, ...], memory: Memory
+    tick: Tick, outcome: _Outcome, change: DesiredChange, new_alerts: tuple[Alert, ...], memory: Memory
 ) -> Decision:
+    checks = change.checks
     difference = {"scale_up": outcome.count, "scale_down": -outcome.count}.get(outcome.action, 0)
-    triggers = [c for c in checks if c is outcome.lead or c.verdict in ("up", "blocked")]
-    triggers.sort(key=lambda c: c is not outcome.lead)
+    sentence, reasons = "", tuple[str, ...]()
+    if not tick.terse:
+        sentence = explain.sentence(tick, outcome.action, outcome.count, outcome.lead, checks)
+        triggers = [c for c in checks if c is outcome.lead or c.verdict in ("up", "blocked")]
+        reasons = tuple(explain.reason(c) for c in sorted(triggers, key=lambda c: c is not outcome.lead))
     unjoined = tick.snapshot.unjoined if outcome.action == "none" else ()
     return Decision(
         action=outcome.action,
         count=outcome.count,
         rule=outcome.rule,
-        sentence=explain.sentence(tick, outcome.action, outcome.count, outcome.lead, checks),
-        reasons=tuple(explain.reason(c) for c in triggers),
+        sentence=sentence,
+        reasons=reasons,
         blocked_by=outcome.blocked_by,
         evidence=tuple(checks),
         alerts=new_alerts,
         replace=outcome.replace or (unjoined[0].instance_id if unjoined else ""),
         workers_before=tick.counted,
         workers_after=tick.counted + difference,
+        new_workers=change.new_workers[: outcome.count] if outcome.action == "scale_up" else (),
         memory=memory,
     )

@@ -84,12 +84,16 @@ def _kept_streaks(tick: Tick) -> dict[str, Streak]:
 
 def _kept_back_offs(tick: Tick) -> tuple[BackOff, ...]:
     """The back-offs without those of workers that no longer exist."""
+    if not tick.memory.back_offs:
+        return ()
     ids = {back_off.node_key(w.instance_id) for w in tick.snapshot.workers}
     return tuple(b for b in tick.memory.back_offs if not b.key.startswith(back_off.node_key("")) or b.key in ids)
 
 
 def _kept_reboots(tick: Tick) -> dict[str, int]:
     """The reboots without those of workers that no longer exist."""
+    if not tick.memory.rebooted:
+        return {}
     ids = {w.instance_id for w in tick.snapshot.workers}
     return {i: at for i, at in tick.memory.rebooted.items() if i in ids}
 

@@ -15,7 +15,7 @@ SCALE = "node-fleet scale"
 """What stands in place of a setting: the command that orders and withdraws it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MinimumSize:
     """A minimum number of workers, the rule and the setting it comes from, and its text in a sentence."""
 

@@ -38,13 +38,14 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
     """
     streaks = tick.memory.since if streaks is None else streaks
     repairs, found = tick.live and not many_unhealthy(tick, streaks), list[Outdated]()
-    rebooted = recovering(tick)
+    rebooted, expires = recovering(tick), bool(tick.policy.expire_after_seconds)
     for worker in tick.snapshot.counted:
-        if repairs and worker.instance_id not in rebooted and (words := unhealthy_words(tick, worker, streaks)):
+        ill = repairs and worker.conditions and worker.instance_id not in rebooted
+        if ill and (words := unhealthy_words(tick, worker, streaks)):
             found.append(Outdated(worker=worker, reason="unhealthy", words=words))
         elif worker.drift:
             found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
-        elif words := expiry_words(worker, tick.policy, tick.now):
+        elif expires and (words := expiry_words(worker, tick.policy, tick.now)):
             found.append(Outdated(worker=worker, reason="expired", words=words))
     found += _returning(tick, {one.worker.instance_id for one in found})
     order = {"unhealthy": 0, "drifted": 1, "expired": 2, "on-demand": 3}

@@ -21,7 +21,7 @@ from node_fleet.domain.scaling.tick import Tick
 _HOUR, _DAY = 3600, 86400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Prediction:
     """The prediction of one tick; add: whether one more worker is wanted for the next hour.
 

@@ -65,7 +65,7 @@ class RollOutStep:
     alerts: list[Alert] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Facts:
     """What every rule of the roll-out needs: the tick, what is outdated, what waits, and the effective minimum."""
 
@@ -220,8 +220,10 @@ def with_server_version(roll_out: RollOut, snapshot: Snapshot) -> RollOut:
     A server that went back leaves no version good: the workers of the last one may be newer than it.
     """
     known, read = roll_out.server_version, snapshot.server_version
+    if read in ("", known):
+        return roll_out
     good_version = "" if is_newer(known, read) else roll_out.good_version
-    return replace(roll_out, server_version=read or known, good_version=good_version)
+    return replace(roll_out, server_version=read, good_version=good_version)
 
 
 def _has_proved_itself(tick: Tick, worker: Worker) -> bool:

@@ -15,7 +15,8 @@ class Tick:
     """Facts that several rules need. Workers under interruption notice are left out of every count.
 
     live: read from Prometheus in this tick. readable: live, or cached and recent enough to justify a scale-up.
-    counted: instances that count against the maximum. now, read_at: epoch seconds.
+    counted: instances that count against the maximum. now, read_at: epoch seconds. terse: without the texts
+    that only a person reads.
     """
 
     snapshot: Snapshot
@@ -30,6 +31,7 @@ class Tick:
     not_ready: tuple[Worker, ...]
     unknown: int
     counted: int
+    terse: bool = False
 
     @property
     def have(self) -> int:
@@ -42,7 +44,7 @@ class Tick:
         return max(0, self.policy.max_workers - self.counted)
 
 
-def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> Tick:
+def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, terse: bool = False) -> Tick:
     """Count the snapshot once. The order of its workers does not matter."""
     staying = [w for w in snapshot.workers if not w.under_notice]
     read_at = snapshot.read_at or snapshot.at
@@ -55,11 +57,12 @@ def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int) -> T
         read_at=read_at,
         live=snapshot.source == "live" and is_recent,
         readable=snapshot.source != "none" and is_recent,
-        usable=tuple(w for w in staying if w.phase == "usable"),
-        joining=tuple(w for w in staying if w.phase == "joining"),
-        not_ready=tuple(w for w in staying if w.phase == "not_ready"),
+        usable=tuple([w for w in staying if w.phase == "usable"]),
+        joining=tuple([w for w in staying if w.phase == "joining"]),
+        not_ready=tuple([w for w in staying if w.phase == "not_ready"]),
         unknown=sum(w.phase == "unknown" for w in staying),
         counted=len(staying),
+        terse=terse,
     )
 
 

@@ -50,6 +50,8 @@ def may_reboot(tick: Tick, worker: Worker) -> bool:
 
 def recovering(tick: Tick) -> dict[str, int]:
     """The rebooted workers that are not healthy yet, with the seconds that each has left for that."""
+    if not tick.memory.rebooted:
+        return {}
     until = {i: at + tick.policy.reboot_wait_seconds for i, at in tick.memory.rebooted.items()}
     ill = [w.instance_id for w in tick.snapshot.counted if w.phase != "usable" or w.conditions]
     return {i: until[i] - tick.now for i in ill if until.get(i, 0) > tick.now}
@@ -67,7 +69,8 @@ def many_unhealthy(tick: Tick, streaks: Mapping[str, Streak]) -> str:
     found = [
         w.instance_id
         for w in tick.snapshot.counted
-        if (w.phase == "not_ready" and w.not_ready_seconds >= limit) or unhealthy_words(tick, w, streaks)
+        if (w.phase == "not_ready" and w.not_ready_seconds >= limit)
+        or (w.conditions and unhealthy_words(tick, w, streaks))
     ]
     if len(found) < 2 or len(found) * 100 <= tick.counted * tick.policy.repair_max_percent:
         return ""

@@ -17,7 +17,7 @@ from node_fleet.domain.scaling.tick import Tick, finite
 Resource = Literal["cpu", "memory"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Load:
     """A load in percent, its thresholds, and how many readings it must be over the high one."""
 

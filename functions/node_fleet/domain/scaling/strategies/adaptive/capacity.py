@@ -5,7 +5,7 @@ Counts only; strategy.py decides what follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -31,7 +31,7 @@ MISSING_SHARE = 0.5
 """The largest share of usable workers whose requests may be unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CapacityEstimate:
     """Demand and capacity, both in workers of the type that a launch creates; `have` includes joining workers.
 
@@ -69,17 +69,18 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
     available = _without_daemons(new_worker, size)
     per_worker = max(1, slots(available, size))
     by_pods = sorted(known, key=lambda w: (w.pods or 0, w.instance_id))
-    worker_slots = [_free_and_total_slots(w, size) for w in by_pods]
+    worker_slots = _free_and_total_slots(by_pods, size)
     free, total = sum(f for f, _ in worker_slots), sum(t for _, t in worker_slots)
     joining = [_without_daemons(_joining_capacity(w, new_worker, tick.policy), size) for w in tick.joining]
     waiting = sum(_slots_per_pod(s, available, per_worker) * s.count for s in shapes)
-    used = total - free + waiting + sum(_slots_to_move(w, size) for w in tick.snapshot.workers)
+    leaving = [w for w in tick.snapshot.workers if w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)]
+    used = total - free + waiting + sum(_slots_to_move(w, size) for w in leaving)
     return CapacityEstimate(
         demand=used / per_worker + unknown,
         have=(total + sum(slots(capacity, size) for capacity in joining)) / per_worker + unknown,
         pods_per_worker=per_worker,
         new_workers=_new_workers(tick, pending_pods, size, known),
-        worker_slots=tuple((f, t - f) for f, t in worker_slots),
+        worker_slots=tuple([(f, t - f) for f, t in worker_slots]),
     )
 
 
@@ -95,19 +96,17 @@ def _has_known_requests(w: Worker) -> bool:
 def _new_worker_capacity(tick: Tick, known: list[Worker]) -> FreeCapacity | None:
     """What a new worker offers: measured on a worker of the first type, else on any worker, else by the type's name."""
     types = tick.policy.instance_types
-    like = [w for w in known if w.instance_type in types[:1]] or known
+    first = types[:1]
+    like = [w for w in known if w.instance_type in first] or known
     if like:
-        return max(map(whole_capacity, like), key=lambda offer: (offer.cpu_milli, offer.memory_mib))
+        return max(dict.fromkeys(map(whole_capacity, like)), key=lambda offer: (offer.cpu_milli, offer.memory_mib))
     size = next((found for t in types if (found := offered(t))), None)
     return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
 
 
 def _without_daemons(free: FreeCapacity, size: PodSize) -> FreeCapacity:
-    return FreeCapacity(
-        cpu_milli=free.cpu_milli - size.daemon_cpu_milli,
-        memory_mib=free.memory_mib - size.daemon_memory_mib,
-        pods=free.pods - size.daemon_pods,
-    )
+    cpu, memory, pods = free
+    return FreeCapacity(cpu - size.daemon_cpu_milli, memory - size.daemon_memory_mib, pods - size.daemon_pods)
 
 
 def _slots_per_pod(shape: PodShape, available: FreeCapacity, per_worker: int) -> float:
@@ -116,15 +115,21 @@ def _slots_per_pod(shape: PodShape, available: FreeCapacity, per_worker: int) ->
     return per_worker / max(1, slots(available, size))
 
 
-def _free_and_total_slots(w: Worker, size: PodSize) -> tuple[int, int]:
-    """Slots that are free, and slots of the worker when it is empty; never fewer than are free."""
-    free = slots(free_capacity(w), size)
-    return free, max(slots(_without_daemons(whole_capacity(w), size), size), free)
+def _free_and_total_slots(workers: Iterable[Worker], size: PodSize) -> list[tuple[int, int]]:
+    """Of each worker the slots that are free, and its slots when it is empty; never fewer than are free."""
+    empty: dict[FreeCapacity, int] = {}
+    found = []
+    for w in workers:
+        whole, free = whole_capacity(w), slots(free_capacity(w), size)
+        if whole not in empty:
+            empty[whole] = slots(_without_daemons(whole, size), size)
+        found.append((free, max(empty[whole], free)))
+    return found
 
 
 def _slots_to_move(w: Worker, size: PodSize) -> float:
     """Slots that the pods of a cordoned worker, or of one under interruption notice, will need on other workers."""
-    if not (w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)) or not _has_known_requests(w):
+    if not _has_known_requests(w):
         return 0.0
     requested = whole_capacity(w).cpu_milli - free_capacity(w).cpu_milli - size.daemon_cpu_milli
     return max(0.0, requested / size.cpu_milli) if size.cpu_milli > 0 else 0.0

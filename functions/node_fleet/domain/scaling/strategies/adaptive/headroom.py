@@ -17,6 +17,8 @@ from node_fleet.domain.model.memory import OpenRise
 RISES = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 """The sizes of a rise that are counted, in units of demand (see `unit`)."""
 
+_LARGEST_FIRST = tuple(reversed(RISES))
+
 PACES = (-0.3, 0.15, 0.5, 1.5)
 """Bounds between the five paces, in workers in two minutes: falling, steady, rising, fast, very fast."""
 
@@ -35,7 +37,7 @@ _PRIOR: tuple[dict[float, float], ...] = (
 _PRIOR_COUNTS = tuple(tuple(prior.get(rise, 0.0) for rise in RISES) for prior in _PRIOR)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class HeadroomChoice:
     """The number of workers to hold and its cost, in worker-minutes per minute.
 
@@ -89,7 +91,7 @@ def close_rises(
         late = age > horizon_seconds + SLACK_SECONDS
         highest = rise.highest if late else max(rise.highest, demand)
         if age < horizon_seconds - SLACK_SECONDS / 2:
-            still_open.append(replace(rise, highest=highest))
+            still_open.append(rise if highest == rise.highest else replace(rise, highest=highest))
         elif age <= 3 * horizon_seconds:
             _count(counts, rise.pace, (highest - rise.demand) / unit(rise.demand))
     return tuple(counts), tuple(still_open)
@@ -116,10 +118,10 @@ def choose_workers(
     """
     price = wait_cost * pods_per_worker
     shares = [_shares(rises, index) for index in (range(1, pace_now + 1) if pace_now else (0,))]
-    workers = max(0, math.ceil(demand - 1e-6))
-    now, savings = [_shortage(row, workers, demand) for row in shares], []
+    workers, size = max(0, math.ceil(demand - 1e-6)), unit(demand)
+    now, savings = [_shortage(row, size, workers - demand) for row in shares], []
     while True:
-        then = [_shortage(row, workers + 1, demand) for row in shares]
+        then = [_shortage(row, size, workers + 1 - demand) for row in shares]
         saved = price * max(map(operator.sub, now, then))
         if workers >= most or saved <= 1.0:
             break
@@ -136,19 +138,22 @@ def choose_workers(
 
 
 def _shares(rises: Sequence[float], pace_index: int) -> list[float]:
-    """The counts of one pace, with its prior counts, as shares of their sum."""
+    """The counts of one pace, with its prior counts, as shares of their sum, the largest rise first."""
     first = pace_index * len(RISES)
     counts = list(map(operator.add, rises[first : first + len(RISES)], _PRIOR_COUNTS[pace_index]))
     total = sum(counts)
-    return [count / total for count in counts]
+    return [count / total for count in reversed(counts)]
 
 
-def _shortage(shares: Sequence[float], workers: int, demand: float) -> float:
-    """Workers expected to be missing within the horizon: the mean of what the rises exceed the headroom by."""
-    size, headroom = unit(demand), workers - demand
+def _shortage(shares: Sequence[float], size: float, headroom: float) -> float:
+    """Workers expected to be missing within the horizon: the mean of what the rises exceed the headroom by.
+
+    shares: of the largest rise first. size: the unit of the rises.
+    """
     missing = 0.0
-    for rise, share in zip(reversed(RISES), reversed(shares), strict=True):
-        if rise * size <= headroom:
+    for rise, share in zip(_LARGEST_FIRST, shares, strict=True):
+        beyond = rise * size - headroom
+        if beyond <= 0:
             break
-        missing += share * (rise * size - headroom)
+        missing += share * beyond
     return missing

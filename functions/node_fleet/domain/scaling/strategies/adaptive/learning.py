@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from node_fleet.domain.model.memory import AdaptiveMemory, OpenRise
+from node_fleet.domain.model.memory import AdaptiveMemory, OpenRise, PodSums
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.scaling.strategies.adaptive import headroom, trials
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate
@@ -19,7 +19,7 @@ PACE_WINDOW = (60, 180)
 """The age in seconds of the reading that the pace is measured from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Evaluation:
     """The headroom and the plan for one reading. learned: the memory afterwards.
 
@@ -43,22 +43,24 @@ def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
     return learned
 
 
-def learn_pod_size(tick: Tick, learned: AdaptiveMemory) -> AdaptiveMemory:
-    """The memory with the requests of this tick's usable workers; unchanged when the reading is not new."""
+def learn_pod_size(tick: Tick, learned: AdaptiveMemory) -> PodSums:
+    """The sums with the requests of this tick's usable workers; unchanged when the reading is not new."""
     if not _is_new(tick, learned):
-        return learned
-    return replace(learned, pods=learn_pods(learned.pods, tick.usable, _keep(tick.policy)))
+        return learned.pods
+    return learn_pods(learned.pods, tick.usable, _keep(tick.policy))
 
 
-def evaluate(tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int) -> Evaluation:
-    """Learn from this reading, then choose the headroom and the plan."""
+def evaluate(
+    tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int, pods: PodSums
+) -> Evaluation:
+    """Learn from this reading, then choose the headroom and the plan. pods: the sums after this reading."""
     policy, now = tick.policy, tick.read_at
     if learned.places != capacity.pods_per_worker:
         learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
     pace = _pace(learned, now, capacity.demand)
     is_new = _is_new(tick, learned)
     if is_new:
-        learned = _learn_rises(tick, learned, capacity.demand, pace)
+        learned = _learn_rises(tick, learned, capacity.demand, pace, pods)
     choice = headroom.choose_workers(
         learned.rises,
         pace,
@@ -96,8 +98,11 @@ def _pace(learned: AdaptiveMemory, now: int, demand: float) -> int:
     return headroom.pace((demand - before) / headroom.unit(before), now - at)
 
 
-def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, pace: int) -> AdaptiveMemory:
-    """Count the rises that are over, and the boot time when a scale-up has ended since the last decision to add."""
+def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, pace: int, pods: PodSums) -> AdaptiveMemory:
+    """Count the rises that are over, and the boot time when a scale-up has ended since the last decision to add.
+
+    pods: the sums after this reading.
+    """
     now, memory = tick.read_at, tick.memory
     boot = learned.boot_seconds
     took = memory.last_action_at - learned.adding_since
@@ -115,6 +120,7 @@ def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, pace: int) 
         before_at=learned.read_at,
         before=learned.demand,
         rises=rises,
+        pods=pods,
         open=(*still_open[-7:], OpenRise(at=now, demand=demand, highest=demand, pace=pace)),
         boot_seconds=boot,
         adding_since=0 if joined else learned.adding_since,

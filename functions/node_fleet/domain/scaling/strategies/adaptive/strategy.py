@@ -26,13 +26,14 @@ from node_fleet.domain.scaling.tick import Tick
 
 def apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
     """Add all missing workers at once; remove workers that were unneeded for the scale-down delay."""
-    learned = learn_pod_size(tick, with_defaults(tick.memory.learned))
-    capacity = estimate_capacity(tick, pending_pods, learned.pods)
+    learned = with_defaults(tick.memory.learned)
+    pods = learn_pod_size(tick, learned)
+    capacity = estimate_capacity(tick, pending_pods, pods)
     if capacity is None:
         change = _apply_default_thresholds(tick, pending_pods, minimum)
-        change.learned = learned
+        change.learned = replace(learned, pods=pods)
         return change
-    result = evaluate(tick, capacity, learned, minimum)
+    result = evaluate(tick, capacity, learned, minimum, pods)
     change = DesiredChange(learned=result.learned)
     _evaluate_requests(tick, pending_pods, capacity, result, change)
     customs = evaluate_custom_metrics(tick, change.streaks)
@@ -80,7 +81,8 @@ def _evaluate_requests(
             text = f"pending {waiting}, {waiting - left} of them fit on joining workers"
         pending = Check(name="pending", verdict=verdict, text=text, value=left, threshold=0, setting="pending_readings")
     add = max(len(capacity.new_workers), for_headroom, 0)
-    change.checks += [pending, _headroom_check(tick, capacity, result.choice, up=add > 0), *_cost_checks(result)]
+    change.checks += [pending, _headroom_check(tick, capacity, result.choice, up=add > 0)]
+    change.checks += _cost_checks(result) if not tick.terse else []
     if add:
         change.add, change.bypasses_cooldown = add, True
         change.new_workers = capacity.new_workers
@@ -88,15 +90,17 @@ def _evaluate_requests(
 
 
 def _headroom_check(tick: Tick, capacity: CapacityEstimate, choice: HeadroomChoice, *, up: bool) -> Check:
-    price = tick.policy.wait_cost
-    return Check(
-        name="headroom",
-        verdict="up" if up else "hold",
-        text=(
+    price, text = tick.policy.wait_cost, ""
+    if not tick.terse:
+        text = (
             f"demand {capacity.demand:.1f} workers, capacity {capacity.have:.1f} workers; a headroom of "
             f"{choice.headroom:.1f} workers is worth its price (a pod's minute of waiting costs {price:g} "
             f"worker-minute{'' if price == 1 else 's'})"
-        ),
+        )
+    return Check(
+        name="headroom",
+        verdict="up" if up else "hold",
+        text=text,
         value=round(capacity.demand, 4),
         threshold=choice.workers,
         setting="wait_cost",

@@ -7,7 +7,7 @@ force, so that a price buys what happened to this fleet and not what was predict
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,7 +69,7 @@ PLANS = tuple(
 """Every candidate plan; of equal ones the first is in force, so also before anything is learned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PlanChoice:
     """The plan in force and its cost over the last days, in worker-minutes, which decays.
 
@@ -84,7 +84,7 @@ class PlanChoice:
     first: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Seen:
     """One reading as the trials meet it, in workers.
 
@@ -118,40 +118,50 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
 
     The workers that it starts are there at the next reading. `keep` of the weight of old entries remains.
     """
-    tried = _with_weight(tried, tried.weight / keep)
-    one, demand, used = UNITS * tried.weight, seen.demand, seen.used
+    weight = tried.weight / keep
+    if weight >= HIGHEST_WEIGHT:
+        tried, weight = _divided(tried), weight / HIGHEST_WEIGHT
+    one, demand, used = UNITS * weight, seen.demand, seen.used
     kept = _kept_by_delay(needs, now, seen.hold)
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
     if not had[0]:
         had = tuple(start for start in seen.starts for _ in kept)
-    pairs = itertools.product(seen.starts, kept)
-    workers = tuple([max(start, min(most, before)) for before, (start, most) in zip(had, pairs, strict=True)])
+    workers = _next_workers(had, seen.starts, kept)
     if workers != had:
         to = [(after > before) - (after < before) for before, after in zip(had, workers, strict=True)]
         turn = round(one)
         turns = tuple([total + (turn if a * b < 0 else 0) for total, a, b in zip(turns, to, moved, strict=True)])
         moved = tuple([a or b for a, b in zip(to, moved, strict=True)])
-    if demand > min(had):
+    sizes = set(had)
+    if demand > min(sizes):
         price = one * seen.wait_pod_minutes
-        waited = tuple([total + round(max(0.0, demand - n) * price) for total, n in zip(waited, had, strict=True)])
+        missing = {n: round(max(0.0, demand - n) * price) for n in sizes}
+        waited = tuple([total + missing[n] for total, n in zip(waited, had, strict=True)])
     rate = one * min(seen.minutes, GAP_MINUTES)
-    amounts = {n: round(max(0.0, n - used) * rate) for n in set(had)}
+    amounts = {n: round(max(0.0, n - used) * rate) for n in sizes}
     return PlanTrials(
         workers=workers,
         moved=moved,
         held=tuple([total + amounts[n] for total, n in zip(tried.held, had, strict=True)]),
         waited=waited,
         turns=turns,
-        demand=round(tried.demand + used * tried.weight, 4),
-        readings=round(tried.readings + tried.weight, 4),
-        weight=tried.weight,
+        demand=round(tried.demand + used * weight, 4),
+        readings=round(tried.readings + weight, 4),
+        weight=weight,
     )
 
 
-def _with_weight(tried: PlanTrials, weight: float) -> PlanTrials:
-    """The trials with this weight of a new entry; all sums are divided when it is too high."""
-    if weight < HIGHEST_WEIGHT:
-        return replace(tried, weight=weight)
+@functools.lru_cache(maxsize=64)
+def _next_workers(had: tuple[int, ...], starts: tuple[int, ...], kept: tuple[int, ...]) -> tuple[int, ...]:
+    """The fleet size of every trial one reading later. Cached, because most readings are like the one before."""
+    allowed = [most if most > start else start for start in starts for most in kept]
+    started = [start for start in starts for _ in kept]
+    trials = zip(had, started, allowed, strict=True)
+    return tuple([most if n > most else start if n < start else n for n, start, most in trials])
+
+
+def _divided(tried: PlanTrials) -> PlanTrials:
+    """The trials with all sums divided by HIGHEST_WEIGHT."""
     return replace(
         tried,
         held=tuple(total // HIGHEST_WEIGHT for total in tried.held),
@@ -159,20 +169,24 @@ def _with_weight(tried: PlanTrials, weight: float) -> PlanTrials:
         turns=tuple(total // HIGHEST_WEIGHT for total in tried.turns),
         demand=tried.demand / HIGHEST_WEIGHT,
         readings=tried.readings / HIGHEST_WEIGHT,
-        weight=weight / HIGHEST_WEIGHT,
     )
 
 
-def _kept_by_delay(needs: Sequence[WorkerNeed], now: int, hold: int) -> list[int]:
+def _kept_by_delay(needs: Sequence[WorkerNeed], now: int, hold: int) -> tuple[int, ...]:
     """What the plans of one start price keep, in the order of PLANS."""
     if needs[0].workers <= hold:
-        return [hold] * (len(DELAY_MINUTES) * len(SHARES))
-    found, at = [], len(needs) - 1
+        return (hold,) * (len(DELAY_MINUTES) * len(SHARES))
+    at, highest = len(needs) - 1, []
     for minutes in DELAY_MINUTES:
         while at > 0 and now - needs[at - 1].at < minutes * 60:
             at -= 1
-        found += [_kept(hold, needs[at].workers, share) for share in SHARES]
-    return found
+        highest.append(needs[at].workers)
+    return _kept_by_highest(hold, tuple(highest))
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_by_highest(hold: int, highest: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(_kept(hold, workers, share) for workers in highest for share in SHARES)
 
 
 def _kept(hold: int, highest: int, share: float) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from node_fleet.domain.model.instance_types import PODS_PER_NODE
 from node_fleet.domain.model.memory import PodSums
@@ -13,7 +15,7 @@ from node_fleet.domain.model.snapshot import PodShape, Worker
 _ROUNDING = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PodSize:
     """The requests of a typical pod, and the requests of the DaemonSets of one worker."""
 
@@ -24,8 +26,7 @@ class PodSize:
     daemon_pods: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeCapacity:
+class FreeCapacity(NamedTuple):
     """What one worker has for pods, in whole or beside what its pods request."""
 
     cpu_milli: float
@@ -35,20 +36,17 @@ class FreeCapacity:
 
 def whole_capacity(worker: Worker) -> FreeCapacity:
     """What the worker offers when it is empty."""
+    pods = worker.pods_allocatable
     return FreeCapacity(
-        cpu_milli=worker.cpu_allocatable_milli or 0,
-        memory_mib=worker.memory_allocatable_mib or 0,
-        pods=PODS_PER_NODE if worker.pods_allocatable is None else worker.pods_allocatable,
+        worker.cpu_allocatable_milli or 0, worker.memory_allocatable_mib or 0, PODS_PER_NODE if pods is None else pods
     )
 
 
 def free_capacity(worker: Worker) -> FreeCapacity:
     """What the worker has free by its requests."""
-    whole = whole_capacity(worker)
+    cpu, memory, pods = whole_capacity(worker)
     return FreeCapacity(
-        cpu_milli=whole.cpu_milli - (worker.cpu_requested_milli or 0),
-        memory_mib=whole.memory_mib - (worker.memory_requested_mib or 0),
-        pods=whole.pods - (worker.pods or 0),
+        cpu - (worker.cpu_requested_milli or 0), memory - (worker.memory_requested_mib or 0), pods - (worker.pods or 0)
     )
 
 
@@ -61,15 +59,16 @@ def learn_pods(sums: PodSums, workers: Iterable[Worker], keep: float) -> PodSums
     ]
     if not known:
         return sums
-    fewest = min(p for p, _, _ in known)
+    pods, cpu, memory = zip(*known, strict=True)
+    fewest = min(pods)
     return PodSums(
         workers=sums.workers * keep + len(known),
-        pods=sums.pods * keep + sum(p for p, _, _ in known),
-        pods_squared=sums.pods_squared * keep + sum(p * p for p, _, _ in known),
-        cpu=sums.cpu * keep + sum(c for _, c, _ in known),
-        pods_cpu=sums.pods_cpu * keep + sum(p * c for p, c, _ in known),
-        memory=sums.memory * keep + sum(m for _, _, m in known),
-        pods_memory=sums.pods_memory * keep + sum(p * m for p, _, m in known),
+        pods=sums.pods * keep + sum(pods),
+        pods_squared=sums.pods_squared * keep + sum(map(operator.mul, pods, pods)),
+        cpu=sums.cpu * keep + sum(cpu),
+        pods_cpu=sums.pods_cpu * keep + sum(map(operator.mul, pods, cpu)),
+        memory=sums.memory * keep + sum(memory),
+        pods_memory=sums.pods_memory * keep + sum(map(operator.mul, pods, memory)),
         least=fewest if sums.least < 0 else min(fewest, sums.least),
     )
 
@@ -123,9 +122,10 @@ def _daemon_pods(sums: PodSums, slope: float, start: float) -> int:
 
 def slots(free: FreeCapacity, size: PodSize) -> int:
     """The number of typical pods that this capacity holds, limited by its scarcest resource."""
-    fits = float(free.pods)
-    if size.cpu_milli > 0:
-        fits = min(fits, free.cpu_milli / size.cpu_milli)
-    if size.memory_mib > 0:
-        fits = min(fits, free.memory_mib / size.memory_mib)
+    (free_cpu, free_memory, pods), cpu, memory = free, size.cpu_milli, size.memory_mib
+    fits = float(pods)
+    if cpu > 0 and free_cpu / cpu < fits:
+        fits = free_cpu / cpu
+    if memory > 0 and free_memory / memory < fits:
+        fits = free_memory / memory
     return max(0, math.floor(fits + _ROUNDING))
