@@ -20,6 +20,7 @@ from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.recorded_types import RecordError, recorded_types
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
+from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.text import count_of
 from node_fleet.settings import Settings
 
@@ -39,6 +40,8 @@ SET_IN_MODE_NEW = {
     "worker_volume_gib": "use workers.volume_gib (mode new)",
     "worker_public_address": "workers of mode new always have a public address",
 }
+MIRROR_SINCE = "v1.29.3+k3s1"
+"""The first release of K3s whose embedded registry mirror takes the wildcard "*"."""
 # Names that two clusters of one account and region must not share.
 OWN_NAMES = (
     "state_table",
@@ -285,6 +288,7 @@ def _cluster(raw: Any, path: str, problems: list[str], records: Any) -> ClusterC
     )
     if cluster is None or settings is None:
         return None
+    problems += _image_problems(cluster, settings, f"{path}.settings")
     if not cluster.attach:
         given = raw.get("settings", {}).keys() & SET_IN_MODE_NEW.keys()
         problems += [f"{path}.settings.{key}: {SET_IN_MODE_NEW[key]}" for key in sorted(given)]
@@ -337,6 +341,20 @@ def _network_problems(cluster: ClusterConfig, path: str) -> list[str]:
         f"{path}.region={cluster.region}: AWS publishes no name of {', '.join(missing)} that answers over IPv6 there: "
         "expected another region, or mode attach with function_egress existing"
     ]
+
+
+def _image_problems(cluster: ClusterConfig, settings: Settings, path: str) -> list[str]:
+    """What the bootstrap of mode new does about images, and the release of K3s that the registry mirror needs."""
+    if cluster.attach:
+        given = [("registry_mirror", settings.registry_mirror), ("image_wait_seconds", settings.image_wait_seconds)]
+        return [
+            f"{path}.{name}={_shown(value)}: the bootstrap of mode new does this, in mode attach yours: remove it"
+            for name, value in given
+            if value
+        ]
+    if settings.registry_mirror and is_newer(MIRROR_SINCE, cluster.k3s_version):
+        return [f"{path}.registry_mirror=True: K3s {cluster.k3s_version} has none: expected {MIRROR_SINCE} or newer"]
+    return []
 
 
 def _release_problems(cluster: ClusterConfig, path: str) -> list[str]:

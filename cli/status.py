@@ -89,7 +89,8 @@ def status(
         return
     facts(status_rows(found), title=found.place)
     say()
-    table("Workers", ("instance", "zone", "type", "market", "state", "age", "notice"), _workers(found))
+    images = ("images",) if any(one.images for one in found.instances) else ()
+    table("Workers", ("instance", "zone", "type", "market", "state", "age", *images, "notice"), worker_rows(found))
 
 
 def read_status(target: Target) -> ClusterStatus:
@@ -327,8 +328,10 @@ def order_text(order: TimedMinimum, timezone: str, now: int) -> str:
     return f"{order.name}: {text}, {order.text}"
 
 
-def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
+def worker_rows(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
+    """The rows of the table; with a cell for the images when a worker reports them."""
     noticed = {notice.instance_id: notice.kind for notice in found.state.notices}
+    is_shown = any(one.images for one in found.instances)
     for one in found.instances:
         age = span(found.now - one.launched_at)
         yield (
@@ -338,6 +341,7 @@ def _workers(found: ClusterStatus) -> Iterable[tuple[str, ...]]:
             one.market,
             one.state,
             age,
+            *((one.images,) if is_shown else ()),
             "; ".join(filter(None, (noticed.get(one.instance_id, ""), outdated_words(found, one)))),
         )
 

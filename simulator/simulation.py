@@ -19,6 +19,7 @@ from simulator.clock import VirtualClock
 from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.views import SnapshotLine
 from simulator.fakes.alertmanager import FakeAlertmanager
+from simulator.fakes.image_service import start_image_service
 from simulator.fakes.prometheus import FakePrometheus
 from simulator.fakes.scrapes import Scrapes
 from simulator.fakes.shell import ServerShell
@@ -80,6 +81,7 @@ class Simulation:
             stack.callback(self._close_shells)
             self.cluster.image_of = lambda instance_id: str(self.deployment.cloud.ec2.instance(instance_id).image_id)
             self.cluster.version_of = self._version_of
+            self._prepare_images()
             self._place_workers()
             clock = self.deployment.clock
             self.events = EventInjector(self.deployment, self.cluster, self.shells)
@@ -136,6 +138,17 @@ class Simulation:
             return CommandResult(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
 
         return run
+
+    def _prepare_images(self) -> None:
+        """New workers pull images when the deployment says so, and report it in a tag, as their bootstrap does."""
+        self.cluster.image_wait_seconds = int(self.deployment.resources.setting("IMAGE_WAIT_SECONDS", "0"))
+        if self.cluster.image_wait_seconds:
+            self.cluster.on_images = self._tag_images
+            start_image_service(self.cluster, self.deployment.clock)
+
+    def _tag_images(self, instance_id: str, pulled: str) -> None:
+        tags = [{"Key": "ImagePull", "Value": pulled}]
+        self.deployment.cloud.client("ec2").create_tags(Resources=[instance_id], Tags=tags)
 
     def _version_of(self, instance_id: str) -> str:
         """The version of K3s that the user data of an instance installs; empty when it has none."""

@@ -71,17 +71,17 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_
     parameters = (dashboards_parameter(config), k3s_parameter(config))
     _allow(role, ["ssm:GetParameter"], [arn(stack, "ssm", f"parameter{name}") for name in parameters])
     _allow(role, ["s3:GetObject"], [f"{one.bucket.bucket_arn}/{one.s3_object_key}" for one in downloads])
-    _report_own_error(role, stack)
+    _tag_itself(role, stack, "BootstrapError")
     return role
 
 
 def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
-    """A worker: reads the join token, tags itself when its bootstrap fails, and accepts sessions of an operator."""
+    """A worker: reads the join token, reports on its bootstrap in its tags, and accepts sessions of an operator."""
     role = _role(stack, "WorkerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
     accept_wildcards(role, ["*"], "The actions of the SSM agent support no resource")
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, config.server.token_secret)])
-    _report_own_error(role, stack)
+    _tag_itself(role, stack, "BootstrapError", "ImagePull")
     return role
 
 
@@ -130,19 +130,18 @@ def _read_metrics(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> No
     )
 
 
-def _report_own_error(role: iam.Role, stack: cdk.Stack) -> None:
-    """One tag, only on the instance that makes the call."""
+def _tag_itself(role: iam.Role, stack: cdk.Stack, *keys: str) -> None:
+    """These tags, only on the instance that makes the call."""
     instances = [arn(stack, "ec2", "instance/*")]
-    accept_wildcards(
-        role, instances, "CreateTags: only the tag BootstrapError, only on the instance that makes the call"
-    )
+    reason = f"CreateTags: only {' and '.join(keys)}, only on the instance that makes the call"
+    accept_wildcards(role, instances, reason)
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["ec2:CreateTags"],
             resources=instances,
             conditions={
                 "ArnLike": {"ec2:SourceInstanceARN": f"arn:{stack.partition}:ec2:*:*:instance/${{ec2:InstanceId}}"},
-                "ForAllValues:StringEquals": {"aws:TagKeys": ["BootstrapError"]},
+                "ForAllValues:StringEquals": {"aws:TagKeys": list(keys)},
             },
         )
     )

@@ -96,6 +96,11 @@ class ClusterStack(cdk.Stack):
                 group.add_ingress_rule(other, ec2.Port.udp(8472), "pod network (VXLAN)")
                 group.add_ingress_rule(other, ec2.Port.tcp(10250), "kubelet")
         worker.add_ingress_rule(server, ec2.Port.tcp(9100), "node-exporter for Prometheus")
+        if self.config.settings.registry_mirror:
+            for group, other in ((server, worker), (worker, server), (worker, worker)):
+                group.add_ingress_rule(other, ec2.Port.tcp(5001), "registry mirror: which node has which image")
+            for other in (server, worker):
+                worker.add_ingress_rule(other, ec2.Port.tcp(6443), "registry mirror: images")
         for network in self.config.network.http_from:
             peer = ec2.Peer.ipv6(network) if ":" in network else ec2.Peer.ipv4(network)
             server.add_ingress_rule(peer, ec2.Port.tcp(80), "Traefik")
@@ -194,6 +199,7 @@ class ClusterStack(cdk.Stack):
                 "ALERT_TOPIC_ARN": topic,
                 "STATE_TABLE": config.settings.state_table,
                 "FLUX_GIT_URL": config.server.flux_git_url,
+                **_image_values(config.settings),
             },
         )
 
@@ -251,6 +257,7 @@ class ClusterStack(cdk.Stack):
                 "TOKEN_SECRET_ID": self.config.server.token_secret,
                 "K3S_VERSION": self.config.k3s_version,
                 "K3S_SHA256_AMD64": self.config.k3s_checksum,
+                **_image_values(self.config.settings),
             },
         )
         if len(text.encode()) > USER_DATA_LIMIT_BYTES:
@@ -267,6 +274,12 @@ def _filled(machine: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         text = text.replace(f"${{{name}}}", value)
     return text
+
+
+def _image_values(settings: Settings) -> dict[str, str]:
+    """What the bootstraps need to have the images of pods ready."""
+    mirror, seconds = settings.registry_mirror, settings.image_wait_seconds
+    return {"REGISTRY_MIRROR": "true" if mirror else "false", "IMAGE_WAIT_SECONDS": str(seconds)}
 
 
 def _image(image: str, architecture: str) -> str:

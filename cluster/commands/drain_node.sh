@@ -199,7 +199,8 @@ drain() {
 }
 
 # restart_first NAMESPACE/NAME ...: each gets a second pod on another node, and its first one ends when that is available.
-# Nothing of it is undone: someone else may have changed the Deployment since.
+# Nothing of it is undone: someone else may have changed the Deployment since. A wait that outlives this script does not keep
+# the lock.
 restart_first() {
   seconds=$(($(seconds_left) * 2 / 3))
   until=$(($(date +%s) + seconds))
@@ -209,7 +210,7 @@ restart_first() {
   done
   for each; do
     left=$((until - $(date +%s)))
-    kubectl rollout status "deployment/${each#*/}" -n "${each%/*}" --timeout="$((left > 1 ? left : 1))s" >&2 ||
+    kubectl rollout status "deployment/${each#*/}" -n "${each%/*}" --timeout="$((left > 1 ? left : 1))s" >&2 9>&- ||
       stay "no second pod of $each became available elsewhere within $seconds s of its restart; its first pod still runs"
   done
 }

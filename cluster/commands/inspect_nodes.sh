@@ -56,6 +56,7 @@ REPELLING_TAINTS = (
     "node.kubernetes.io/network-unavailable",
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
+    "node-fleet.io/starting",
 )
 PLAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")
 LASTING = "bvnxu"

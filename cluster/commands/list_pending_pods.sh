@@ -26,6 +26,7 @@ import zlib
 LIMIT = 19900
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
+STARTING = "node-fleet.io/starting"
 ROLE = "node-fleet.io/role"
 VOLUME_LISTS = {
     "persistentvolumes": "/api/v1/persistentvolumes",
@@ -58,7 +59,10 @@ def common(workers):
         {(k, v) for k, v in (worker["metadata"].get("labels") or {}).items() if v != worker["metadata"]["name"]}
         for worker in workers
     ]
-    lasting = [[t for t in worker["spec"].get("taints") or () if "timeAdded" not in t] for worker in workers]
+    lasting = [
+        [t for t in worker["spec"].get("taints") or () if "timeAdded" not in t and t.get("key") != STARTING]
+        for worker in workers
+    ]
     taints = [{json.dumps(taint, sort_keys=True) for taint in each} for each in lasting]
     shared = dict(set.intersection(*labels)) if labels else {}
     return {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Server bootstrap, second part: K3s, monitoring, metrics of node-fleet, add-ons, join token. The token is published last,
+# Server bootstrap, second part: K3s, monitoring, metrics of node-fleet, images of workers, add-ons, join token. The token is published last,
 # so no worker joins before the add-ons are pinned to the server. It is safe to run again. It needs the environment that
 # user_data.sh exports.
 set -euo pipefail
@@ -27,5 +27,6 @@ export PATH="$ROOT/usr/local/bin:$PATH"
 wait_for_api
 bash "$BUNDLE/server/monitoring.sh"
 bash "$BUNDLE/server/state_metrics.sh"
+bash "$BUNDLE/server/images.sh"
 bash "$BUNDLE/server/pin_add_ons.sh"
 bash "$BUNDLE/server/publish_token.sh"

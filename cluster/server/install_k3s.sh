@@ -61,13 +61,15 @@ kubelet-arg:
 kube-proxy-arg:
   - "nodeport-addresses=$PRIVATE_ADDRESS/32,127.0.0.0/8"
 CONFIG
+  if [ "$REGISTRY_MIRROR" = "true" ]; then echo "embedded-registry: true" >>"$ROOT/etc/rancher/k3s/config.yaml"; fi
 }
 
 # What a running K3s has read at its start. Without a change the server is not restarted, because the bootstrap runs again
 # after every failure.
 start_input() {
   installed_version
-  cat "$ROOT/etc/rancher/k3s/config.yaml" "$ROOT/etc/systemd/system/k3s.service" 2>/dev/null || true
+  cat "$ROOT/etc/rancher/k3s/config.yaml" "$ROOT/etc/rancher/k3s/registries.yaml" \
+    "$ROOT/etc/systemd/system/k3s.service" 2>/dev/null || true
 }
 
 mkdir -p "$ROOT/etc/rancher/k3s"
@@ -82,6 +84,7 @@ if [ -z "$(installed_version)" ]; then
 fi
 make_agent_token
 write_config
+write_registries
 write_k3s_unit k3s server
 systemctl daemon-reload
 systemctl enable k3s

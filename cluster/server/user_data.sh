@@ -15,6 +15,8 @@
 #   ALERT_TOPIC_ARN       SNS topic whose subscriber starts the workflow
 #   STATE_TABLE           DynamoDB table with the state item, for the metrics of node-fleet
 #   FLUX_GIT_URL          Git repository that Flux follows, or empty for no Flux
+#   REGISTRY_MIRROR       true when the nodes give each other the images that they have
+#   IMAGE_WAIT_SECONDS    how long a new worker may pull images before pods start on it; 0: it pulls none
 set -Eeuo pipefail
 umask 077
 
@@ -38,6 +40,10 @@ ALERT_TOPIC_ARN="${ALERT_TOPIC_ARN}"
 STATE_TABLE="${STATE_TABLE}"
 # shellcheck disable=SC2269
 FLUX_GIT_URL="${FLUX_GIT_URL}"
+# shellcheck disable=SC2269
+REGISTRY_MIRROR="${REGISTRY_MIRROR}"
+# shellcheck disable=SC2269
+IMAGE_WAIT_SECONDS="${IMAGE_WAIT_SECONDS}"
 
 MACHINE="server"
 
@@ -112,7 +118,7 @@ retry 10 3 read_identity || fail "$PROBLEM; K3s was not started"
 say "this is $INSTANCE_ID in $ZONE"
 retry 6 10 fetch_bundle || fail "$PROBLEM"
 export CLUSTER_ID AWS_REGION TOKEN_SECRET_ID PROMETHEUS_SECRET_ID GRAFANA_SECRET_ID ALERT_TOPIC_ARN STATE_TABLE
-export FLUX_GIT_URL
+export FLUX_GIT_URL REGISTRY_MIRROR IMAGE_WAIT_SECONDS
 export INSTANCE_ID ZONE PRIVATE_ADDRESS NODE_FLEET_ROOT="$ROOT" NODE_FLEET_BUNDLE="$BUNDLE"
 trap - ERR
 bash "$BUNDLE/server/install.sh" || fail "server/install.sh ended with status $?; the console output above this line gives the reason"

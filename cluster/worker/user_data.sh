@@ -9,6 +9,8 @@
 #   TOKEN_SECRET_ID  name or ARN of the secret that holds the join token (node-fleet/k3s-token)
 #   K3S_VERSION      release of K3s
 #   K3S_SHA256_AMD64 checksum of its binary for amd64
+#   REGISTRY_MIRROR  true when the nodes give each other the images that they have
+#   IMAGE_WAIT_SECONDS how long this worker may pull images before pods start on it; 0: it pulls none
 set -Eeuo pipefail
 umask 077
 
@@ -22,11 +24,17 @@ TOKEN_SECRET_ID="${TOKEN_SECRET_ID}"
 K3S_VERSION="${K3S_VERSION}"
 # shellcheck disable=SC2269
 K3S_SHA256_AMD64="${K3S_SHA256_AMD64}"
+# shellcheck disable=SC2269
+REGISTRY_MIRROR="${REGISTRY_MIRROR}"
+# shellcheck disable=SC2269
+IMAGE_WAIT_SECONDS="${IMAGE_WAIT_SECONDS}"
 MACHINE="worker"
 TOKEN_ATTEMPTS=18
 TOKEN_PAUSE_SECONDS=10
 AGENT_ATTEMPTS=20
 AGENT_PAUSE_SECONDS=5
+MOST_IMAGES=40
+MOST_DISK_PERCENT=70
 
 # insert: ../bootstrap/report.sh
 
@@ -100,11 +108,56 @@ node-label:
 kubelet-arg:
   - "provider-id=aws:///$ZONE/$INSTANCE_ID"
 CONFIG
+  if ((IMAGE_WAIT_SECONDS > 0)); then
+    printf 'node-taint:\n  - "node-fleet.io/starting=%s:NoSchedule"\n' "$IMAGE_WAIT_SECONDS" >>"$ROOT/etc/rancher/k3s/config.yaml"
+  fi
 }
 
 agent_is_up() {
   PROBLEM="the K3s agent has not joined https://$SERVER_ADDRESS:6443; see journalctl -u k3s-agent"
   systemctl is-active --quiet k3s-agent
+}
+
+# The list that server/images.py writes; K3s serves it without a login. The agent has verified the authority in server-ca.crt.
+fetch_image_list() {
+  PROBLEM="the server does not give its list of images"
+  IMAGES="$(curl -fsS --max-time 10 --cacert "$AGENT/server-ca.crt" "https://$SERVER_ADDRESS:6443/static/node-fleet/images.txt")"
+}
+
+disk_percent() {
+  { df --output=pcent "$AGENT" 2>/dev/null || echo 0; } | tail -n 1 | tr -dc '0-9'
+}
+
+mark_images() {
+  PROBLEM="the node $INSTANCE_ID could not be annotated"
+  "$ROOT/usr/local/bin/k3s" kubectl --kubeconfig "$AGENT/kubelet.kubeconfig" annotate --overwrite node "$INSTANCE_ID" \
+    "node-fleet.io/images=$1" >/dev/null
+}
+
+# The kubelet would pull these images when the first pods start; here they are pulled before. What cannot be pulled is left to
+# the kubelet, which has the pull secrets of the pods. No failure ends the bootstrap: the server removes the taint in time.
+pull_images() {
+  local image left started until wanted=0 pulled=0
+  AGENT="$ROOT/var/lib/rancher/k3s/agent"
+  started="$(date +%s)"
+  until=$((started + IMAGE_WAIT_SECONDS))
+  retry 3 5 fetch_image_list || IMAGES=""
+  while read -r image; do
+    [[ "$image" =~ ^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$ ]] || continue
+    wanted=$((wanted + 1))
+    left=$((until - $(date +%s)))
+    if ((left < 1 || $(disk_percent) > MOST_DISK_PERCENT)); then continue; fi
+    if timeout "$left" "$ROOT/usr/local/bin/k3s" crictl pull "$image" >/dev/null </dev/null; then
+      pulled=$((pulled + 1))
+    else
+      say "$image was not pulled; the kubelet pulls it for the first pod that needs it"
+    fi
+  done < <(head -n "$MOST_IMAGES" <<<"$IMAGES")
+  left=$(($(date +%s) - started))
+  say "$pulled of $wanted images were pulled in $left s"
+  aws ec2 create-tags --region "$AWS_REGION" --resources "$INSTANCE_ID" \
+    --tags "Key=ImagePull,Value=$pulled of $wanted in $left s" || say "the tag ImagePull could not be written"
+  retry 10 3 mark_images "$pulled/$wanted/$left" || say "$PROBLEM; the server lets pods onto this worker when the limit has passed"
 }
 
 require_tools curl aws sha256sum systemctl
@@ -113,9 +166,11 @@ say "this is $INSTANCE_ID ($INSTANCE_TYPE, $MARKET) in $ZONE"
 retry 5 5 download_k3s 120 0 || fail "$PROBLEM"
 retry "$TOKEN_ATTEMPTS" "$TOKEN_PAUSE_SECONDS" fetch_join_token || fail "$PROBLEM; K3s was not started"
 write_agent_config
+write_registries
 write_k3s_unit k3s-agent agent
 systemctl daemon-reload
 systemctl enable k3s-agent
 systemctl start --no-block k3s-agent
 retry "$AGENT_ATTEMPTS" "$AGENT_PAUSE_SECONDS" agent_is_up || fail "$PROBLEM"
 say "joined as $INSTANCE_ID"
+if ((IMAGE_WAIT_SECONDS > 0)); then pull_images || say "the images were not pulled; the server lets pods onto this worker in time"; fi

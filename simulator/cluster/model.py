@@ -78,6 +78,10 @@ class SimulatedCluster:
         self.image_of: Callable[[str], str] = lambda instance_id: ""
         self.version_of: Callable[[str], str] = lambda instance_id: ""
         """The version of K3s that the user data of an instance installs; empty: the usual one."""
+        self.image_wait_seconds = 0
+        """How long new workers pull images before pods start on them; 0: they pull none."""
+        self.on_images: Callable[[str, str], None] = lambda instance_id, pulled: None
+        """Called with what the bootstrap of an instance reports of its images."""
         self._launches = 0
         self.kubelets = Kubelets(self.state)
         self.controllers = Controllers(self.state, self.kubelets.delete_pod)
@@ -272,9 +276,24 @@ class SimulatedCluster:
         return machine
 
     def _join(self, machine: Machine, rule: BootRule) -> None:
-        self.kubelets.join(machine, ready=rule.kind != "not_ready", initialized=rule.kind != "uninitialized")
+        ready, initialized, wait = rule.kind != "not_ready", rule.kind != "uninitialized", self.image_wait_seconds
+        self.kubelets.join(machine, ready=ready, initialized=initialized, image_wait_seconds=wait)
+        if wait:
+            self.state.after(min(wait, self.settings.image_pull_seconds), lambda: self._report_images(machine, wait))
         if rule.ready_after_seconds is not None:
             self.state.after(rule.ready_after_seconds, lambda: self.kubelets.make_ready(machine.node_name))
+
+    def _report_images(self, machine: Machine, wait: int) -> None:
+        """The bootstrap has pulled the images, or its time is over: it says so in a tag and on its Node."""
+        if not machine.powered or self.store.find("nodes", "", machine.node_name) is None:
+            return
+        took = round(min(wait, self.settings.image_pull_seconds))
+        pulled = 4 if self.settings.image_pull_seconds <= wait else 3
+        self.on_images(machine.instance_id, f"{pulled} of 4 in {took} s")
+        mark = {"node-fleet.io/images": f"{pulled}/4/{took}"}
+        self.update(
+            "nodes", "", machine.node_name, lambda node: node["metadata"].setdefault("annotations", {}).update(mark)
+        )
 
     # Changes by users and programs -----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ LABEL_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 K3S_VERSION: Final = "v1.35.5+k3s1"
 """What machines run that state no other version."""
+TAINT_STARTING: Final = "node-fleet.io/starting"
 LABEL_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 

@@ -34,6 +34,7 @@ class ClusterSettings:
 
     boot_seconds: float = 60.0
     container_start_seconds: float = 5.0
+    image_pull_seconds: float = 20.0
     shutdown_seconds: float = 2.0
     node_not_ready_seconds: float = 50.0
     pod_eviction_timeout_seconds: float = 300.0

@@ -189,6 +189,7 @@ class ClusterModel(Model):
 
     boot_seconds: Seconds = Field(60.0, alias="boot")
     container_start_seconds: Seconds = Field(5.0, alias="container_start")
+    image_pull_seconds: Seconds = Field(20.0, alias="image_pull")
     shutdown_seconds: Seconds = Field(2.0, alias="shutdown")
     pod_eviction_timeout_seconds: Seconds = Field(300.0, alias="pod_eviction_timeout")
     load_step_seconds: LongSeconds = Field(60.0, alias="load_step")

@@ -49,7 +49,13 @@ def variants() -> App:
         {
             **new,
             "cluster_id": LONG_NEW,
-            "settings": {**new["settings"], "handle_rebalance": True, "alert_topic_critical": "create"},
+            "settings": {
+                **new["settings"],
+                "handle_rebalance": True,
+                "alert_topic_critical": "create",
+                "registry_mirror": True,
+                "image_wait_seconds": 120,
+            },
         },
         {
             **attached,

@@ -18,7 +18,7 @@ from cdk_app.stacks import cluster
 from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack, credit_specification
 from cdk_app.stacks.network import NetworkStack
 from cdk_app.synth import project_context
-from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.cdk.conftest import ATTACHED, LONG_NEW, NEW, App
 from tests.support.shipped_scripts import load_server
 
 STACK = f"{NEW}-cluster"
@@ -43,6 +43,32 @@ def text_of(user_data: dict[str, Any]) -> str:
         if isinstance(inside, str)
         else "".join(p if isinstance(p, str) else "<token>" for p in inside["Fn::Join"][1])
     )
+
+
+def opened(app: App, stack: str, port: int) -> int:
+    """How many rules open this port to another machine of the cluster."""
+    return sum(rule["FromPort"] == port for rule in app.resources(stack, "AWS::EC2::SecurityGroupIngress").values())
+
+
+def test_the_registry_mirror_opens_its_two_ports_among_the_machines_alone(app: App, variants: App) -> None:
+    assert (opened(app, STACK, 5001), opened(app, STACK, 6443)) == (0, 1)
+    stack = f"{LONG_NEW}-cluster"
+    assert (opened(variants, stack, 5001), opened(variants, stack, 6443)) == (3, 3)
+    for rule in variants.resources(stack, "AWS::EC2::SecurityGroupIngress").values():
+        assert "SourceSecurityGroupId" in rule and "CidrIp" not in rule
+
+
+@pytest.mark.parametrize(("is_on", "mirror", "seconds"), [(False, "false", "0"), (True, "true", "120")])
+def test_both_bootstraps_know_what_to_do_about_images(
+    app: App, variants: App, is_on: bool, mirror: str, seconds: str
+) -> None:
+    found, stack = (variants, f"{LONG_NEW}-cluster") if is_on else (app, STACK)
+    (machine,) = found.resources(stack, "AWS::EC2::Instance").values()
+    templates = [t["LaunchTemplateData"] for t in found.resources(stack, "AWS::EC2::LaunchTemplate").values()]
+    (template,) = [data for data in templates if "UserData" in data]
+    for text in (text_of(machine["UserData"]), text_of(template["UserData"])):
+        assert f'REGISTRY_MIRROR="{mirror}"' in text
+        assert f'IMAGE_WAIT_SECONDS="{seconds}"' in text
 
 
 def test_metadata_needs_a_session_token_everywhere(app: App) -> None:

@@ -38,6 +38,21 @@ def test_only_an_attached_cluster_may_name_its_nodes_by_private_dns_name(mode: s
     assert any("node_name_rule=private-dns-name: expected instance-id" in problem for problem in found) is is_refused
 
 
+def test_only_the_bootstrap_of_mode_new_prepares_images_and_the_mirror_needs_a_k3s_that_has_it() -> None:
+    wanted = {"registry_mirror": True, "image_wait_seconds": 60}
+    entry = attached()
+    found = problems_of([{**entry, "settings": {**entry["settings"], **wanted}}])
+    place = f"clusters[{entry['cluster_id']}].settings"
+    end = "the bootstrap of mode new does this, in mode attach yours: remove it"
+    assert found == [f"{place}.registry_mirror=True: {end}", f"{place}.image_wait_seconds=60: {end}"]
+    old = {"k3s_version": "v1.29.2+k3s1", "k3s_sha256_amd64": "0" * 64}
+    found = problems_of([{"cluster_id": "shop", "settings": wanted, **old}])
+    text = "registry_mirror=True: K3s v1.29.2+k3s1 has none: expected v1.29.3+k3s1 or newer"
+    assert found == [f"clusters[shop].settings.{text}"]
+    (since,) = read_clusters([{"cluster_id": "shop", "settings": wanted, **old, "k3s_version": "v1.29.3+k3s1"}])
+    assert since.settings.image_wait_seconds == 60
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -144,6 +144,11 @@ class Schedules(RuleBasedStateMachine):
     def single_replica_appears(self, seconds: int) -> None:
         self.schedule.append(lambda play: play.single_replica_appears(seconds))
 
+    @rule(wait=st.sampled_from([30, 200]), pull=st.sampled_from([5, 60, 900]))
+    def workers_pull_images(self, wait: int, pull: int) -> None:
+        """The second limit is longer than that of the join: such a worker is given up when its pull takes so long."""
+        self.schedule.append(lambda play: play.workers_pull_images(wait, pull))
+
     # what people do ------------------------------------------------------------------------------------------------
 
     @rule(trigger=st.sampled_from(["manual", "alert"]), dry_run=st.booleans())

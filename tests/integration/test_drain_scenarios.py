@@ -307,4 +307,6 @@ def test_every_scenario_without_interruptions_is_watched_by_the_budget_checker()
     repaired = {"impaired-workers"}  # test_repair_scenario.py
     restarted = {"single-replicas"}  # test_single_replicas.py
     learned = {"noisy-pool"}  # test_noisy_pool.py
-    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted, *learned}
+    pulled = {"images-ready"}  # test_images_ready.py; it removes no worker
+    known = {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted, *learned, *pulled}
+    assert {*scenario_names()} == known

@@ -29,6 +29,8 @@ VALUES = {
     "ALERT_TOPIC_ARN": "arn:aws:sns:ap-southeast-1:123456789012:node-fleet-alerts",
     "STATE_TABLE": "k3s-autoscaler-state",
     "FLUX_GIT_URL": "",
+    "REGISTRY_MIRROR": "false",
+    "IMAGE_WAIT_SECONDS": "0",
 }
 K3S_BINARY = '#!/bin/sh\nexec "$STUB_HOME/bin/kubectl" "$@"\n'
 """The download makes kubectl a name of K3s; in these tests both names lead to the stub."""

@@ -50,6 +50,13 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
         ({"min_workers": 9, "max_workers": 4}, "min_workers=9 must be at most max_workers=4"),
         ({"step_normal": 3}, "step_normal=3 must be at most step_urgent=2"),
         (
+            {"image_wait_seconds": 181},
+            "image_wait_seconds=181: a worker boots and pulls its images within join_limit_seconds=300: expected at "
+            "most 180, or join_limit_seconds of at least 301",
+        ),
+        ({"image_wait_seconds": 60, "join_limit_seconds": 100}, "expected at most 0, or join_limit_seconds of at"),
+        ({"image_wait_seconds": 901}, "image_wait_seconds=901: expected 0 to 900"),
+        (
             {"prometheus_url": "https://ann:hunter2@metrics.example:9090/p"},
             "prometheus_url=https://metrics.example:9090/p contained a user or password",
         ),

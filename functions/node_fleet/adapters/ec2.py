@@ -6,6 +6,7 @@ The tags in EC2 define which instances exist. ClientError and BotoCoreError do n
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from node_fleet.settings.groups import NodeNameRule
 
 MANAGED_BY = "node-fleet"
 WORKER_ROLE = "k3s-worker"
+_PULLED = re.compile(r"\d{1,3} of \d{1,3} in \d{1,5} s")
 TERMINATION_REFUSALS = ("OperationNotPermitted", "UnauthorizedOperation", "AccessDenied", "AuthFailure")
 """The same request fails again until an operator changes something."""
 FILTER_VALUES = 200
@@ -297,6 +299,7 @@ def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:
         k3s_version=tags.get("K3sVersion", ""),
         subnet_id=raw.get("SubnetId", ""),
         rotate=tags.get("Rotate", ""),
+        images=images if _PULLED.fullmatch(images := tags.get("ImagePull", "")) else "",
     )
 
 

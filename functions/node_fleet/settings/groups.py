@@ -100,6 +100,10 @@ class Launches:
     """How long one step may repeat requests to EC2."""
     max_rounds: int = setting("MAX_ROUNDS", 3, 1, 3)
     """Scale-ups in one execution while pods stay unschedulable."""
+    registry_mirror: bool = setting("REGISTRY_MIRROR", False)
+    """Whether nodes give each other the images that they have: the embedded registry mirror of K3s, in mode new."""
+    image_wait_seconds: int = setting("IMAGE_WAIT_SECONDS", 0, 0, 900, "s")
+    """How long a new worker pulls the images of the Deployments before pods start on it, in mode new; 0: not at all."""
     keep_unjoined: bool = setting("KEEP_UNJOINED", False)
     """Whether an instance that never joined keeps running, for inspection, instead of being terminated."""
 

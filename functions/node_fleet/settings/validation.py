@@ -89,6 +89,7 @@ def contradictions(s: SettingValues) -> list[str]:
             f"launch_template_version={s.launch_template_version}: expected an explicit number, not $Default or $Latest"
         )
     found += _address_problems(s)
+    found += _image_problems(s)
     found += _decision_problems(s)
     found += _headroom_problems(s)
     if s.spot_learning != "off" and not s.spot_percent:
@@ -99,6 +100,22 @@ def contradictions(s: SettingValues) -> list[str]:
     found += _lease_problems(s)
     found += _history_problems(s)
     return found
+
+
+BOOT_SECONDS = 120
+"""How much of the join limit the boot of a worker takes before it pulls images."""
+
+
+def _image_problems(s: SettingValues) -> list[str]:
+    """A worker that still pulls images when the join limit is over would be terminated."""
+    most = s.join_limit_seconds - BOOT_SECONDS
+    if not s.image_wait_seconds or s.image_wait_seconds <= most:
+        return []
+    return [
+        f"image_wait_seconds={s.image_wait_seconds}: a worker boots and pulls its images within join_limit_seconds="
+        f"{s.join_limit_seconds}: expected at most {max(0, most)}, or join_limit_seconds of at least "
+        f"{s.image_wait_seconds + BOOT_SECONDS}"
+    ]
 
 
 def ineffective(s: SettingValues) -> list[str]:

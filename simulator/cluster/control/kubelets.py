@@ -21,6 +21,7 @@ from simulator.cluster.objects import (
     SHUTDOWN_SECONDS,
     START_SECONDS,
     TAINT_NOT_READY,
+    TAINT_STARTING,
     TAINT_UNINITIALIZED,
     TAINT_UNREACHABLE,
     TAINT_UNSCHEDULABLE,
@@ -53,7 +54,9 @@ class Kubelets:
         """Workers that joined with a newer K3s than the server's, which Kubernetes does not support."""
         self._store.listeners.append(self._on_change)
 
-    def join(self, machine: Machine, *, ready: bool = True, initialized: bool = True) -> None:
+    def join(
+        self, machine: Machine, *, ready: bool = True, initialized: bool = True, image_wait_seconds: int = 0
+    ) -> None:
         """Register the machine's node, unless the server holds another password for that name."""
         if not machine.powered or not self._password_accepted(machine):
             return
@@ -66,6 +69,9 @@ class Kubelets:
             node = node_object(machine, self._state.now(), ready, initialized)
             if machine.role == "server" and self._state.settings.server_is_tainted:
                 taint = {"key": LABEL_CONTROL_PLANE, "value": "true", "effect": "NoSchedule"}
+                node["spec"].setdefault("taints", []).append(taint)
+            if image_wait_seconds:
+                taint = {"key": TAINT_STARTING, "value": str(image_wait_seconds), "effect": "NoSchedule"}
                 node["spec"].setdefault("taints", []).append(taint)
             self._store.create("nodes", node)
 

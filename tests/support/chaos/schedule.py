@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from simulator.aws.moto_patches.ec2 import Ec2Delays
 from simulator.cluster.load.applications import ApplicationSpec
+from simulator.fakes.image_service import start_image_service
 from tests.support.chaos.budgets import DrawnRules
 from tests.support.chaos.copies import on_a_copy
 from tests.support.chaos.fleet import Fleet, simulated_fleet
@@ -57,6 +58,7 @@ class Play:
     watch: Watch
     cordoned_by_hand: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
+    pulls_images: bool = False
     hostile: HostileWorkers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -201,6 +203,15 @@ class Play:
                 ApplicationSpec(name=SINGLE, restart_before_drain=True, min_available=1, start_seconds=start_seconds)
             )
 
+    def workers_pull_images(self, wait_seconds: int, pull_seconds: int) -> None:
+        """From now on a new worker takes pods only when its images are pulled or its limit is over."""
+        cluster = self.fleet.sim.cluster
+        if not self.pulls_images:
+            start_image_service(cluster, self.deployment.clock)
+        self.pulls_images, cluster.image_wait_seconds = True, wait_seconds
+        cluster.state.settings = replace(cluster.state.settings, image_pull_seconds=pull_seconds)
+        cluster.settings = cluster.state.settings
+
     # what hostile workers state --------------------------------------------------------------------------------------
 
     def register_false_node(self, number: int, disguise: str = "ready") -> None:
@@ -262,6 +273,7 @@ class Play:
         self.deployment.transport.fault = ""
         self.deployment.transport.slack_answers.clear()
         self.fleet.cloud.ec2.delays = Ec2Delays()
+        self.fleet.sim.cluster.image_wait_seconds = 0  # a pull that is longer than the join limit never ends by itself
         self.server_clock_is_off(0)
         self.fleet.store.clear_pause()
         for protection in self.fleet.store.load().protections:

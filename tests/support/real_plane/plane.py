@@ -92,6 +92,7 @@ class ControlPlane:
             f"--cert-dir={self.folder / 'certificates'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",  # as K3s does
             "--allow-privileged",
             "--service-cluster-ip-range=10.43.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",

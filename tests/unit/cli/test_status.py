@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from cli.findings import settings_finding
-from cli.status import ClusterStatus, status_rows
+from cli.status import ClusterStatus, status_rows, worker_rows
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory, RollOut, SpotPool
 from node_fleet.settings import Settings
@@ -51,6 +51,15 @@ def test_status_names_the_budget_that_holds_idle_workers(settings: dict[str, Any
         settings=Settings.from_mapping(settings),
     )
     assert dict(status_rows(found))["budgets"] == expected
+
+
+def test_status_shows_the_time_in_which_images_were_pulled_when_workers_report_it(capsys: Any) -> None:
+    state = FleetState(cluster_id="c")
+    pulled = replace(instance(A), images="4 of 4 in 45 s")
+    for workers, cell in (((pulled, instance(B)), ("4 of 4 in 45 s", "")), ((instance(A), instance(B)), None)):
+        found = ClusterStatus(place="here", now=NOW, state=state, instances=workers, last=None, settings=Settings())
+        cells = [row[6:-1] for row in worker_rows(found)]
+        assert cells == ([(text,) for text in cell] if cell else [(), ()])
 
 
 def shown(server: str, configured: str, kubelets: dict[str, str]) -> dict[str, str]:

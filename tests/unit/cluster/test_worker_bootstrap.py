@@ -26,6 +26,8 @@ VALUES = {
     "TOKEN_SECRET_ID": "node-fleet/k3s-token",
     "K3S_VERSION": "v1.35.5+k3s1",
     "K3S_SHA256_AMD64": K3S_CHECKSUM,
+    "REGISTRY_MIRROR": "false",
+    "IMAGE_WAIT_SECONDS": "0",
 }
 NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
 MISSING = Reply(exit=254, stderr="ResourceNotFoundException\n")
@@ -36,7 +38,8 @@ Run = Callable[[], "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def stubs(tmp_path: Path) -> Stubs:
     """A machine on which everything works; a test makes one thing fail."""
-    stubs = Stubs(tmp_path / "stubs", ("curl", "aws", "systemctl", "sleep", "uname"))
+    stubs = Stubs(tmp_path / "stubs", ("curl", "aws", "systemctl", "sleep", "uname", "kubectl"))
+    stubs.on("kubectl", "")
     stubs.on("uname", "-m", "x86_64\n")
     stubs.on("systemctl", "")
     stubs.on_metadata(

@@ -40,8 +40,9 @@ def test_nothing_pending_is_an_empty_list_and_nothing_is_changed(site: Site) -> 
 
 def test_labels_and_taints_are_those_that_all_workers_share(site: Site) -> None:
     taint = {"key": "team", "value": "data", "effect": "NoSchedule"}
+    starting = {"key": "node-fleet.io/starting", "value": "180", "effect": "NoSchedule"}
     for name in (FIRST, "i-00000000000000002"):
-        site.world.update("nodes", "", name, lambda node: node["spec"].update(taints=[taint]))
+        site.world.update("nodes", "", name, lambda node: node["spec"].update(taints=[taint, starting]))
     found = pending(site)
     assert (found.labels["node-fleet.io/role"], found.taints) == ("worker", (taint,))
     assert not {HOST, ZONE, "node-fleet.io/market"} & found.labels.keys()

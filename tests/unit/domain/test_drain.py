@@ -73,6 +73,7 @@ TABLE = [
     (answer("Failed", 1, "", 'error: pods "x" is forbidden: User "a" cannot'), 31, "failed", "RBAC: "),
     (answer("Failed", 1, "", "error: global timeout reached: 5m0s"), 31, "failed", "global timeout reached"),
     (answer("Failed", 1), 31, "failed", "no error text"),
+    (answer("Failed", 1, "result: not-restarted no second pod"), 31, "failed", "was evicted: no second pod"),
     (answer("Failed", 65, "result: too-late it may"), 31, "failed", "too late and changed nothing"),
     (answer("Failed", 66, f"result: no-node {NODE}"), 31, "skipped", "its node does not exist"),
     (answer("Failed", 67, "result: foreign-cordon -"), 31, "skipped", "another user or operation cordoned it"),
@@ -102,8 +103,8 @@ def alert_of(verdict: DrainVerdict) -> str:
     return kinds.get(verdict.detail.partition(":")[0], "drain_failed")
 
 
-WITHOUT_ALERT = ("the command reached", "another command", "the server could not")
-"""The server changed nothing: UndoDrain reports the failure."""
+WITHOUT_ALERT = ("the command reached", "another command", "the server could not", "no pod of it")
+"""The server evicted nothing: UndoDrain reports the failure."""
 
 
 @pytest.mark.parametrize(("result", "waited", "status", "words"), TABLE)

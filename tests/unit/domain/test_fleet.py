@@ -62,6 +62,7 @@ UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
         (node(ready=False), "joining", "not_ready"),
         (node(blocking_taints=(UNINITIALIZED,)), "joining", "unjoined"),
         (node(blocking_taints=("node.kubernetes.io/network-unavailable:NoSchedule",)), "joining", "unjoined"),
+        (node(blocking_taints=("node-fleet.io/starting=180:NoSchedule",)), "joining", "unjoined"),
         (node(blocking_taints=("node.kubernetes.io/unreachable:NoExecute",)), "joining", "not_ready"),
         (None, "joining", "unjoined"),
     ],

@@ -45,6 +45,13 @@ def test_a_usable_node_with_that_provider_id_has_joined() -> None:
     assert outcomes(found) == ["joined"] and found.slots[0].joined_at == NOW + 70
 
 
+def test_the_record_of_a_worker_that_joined_has_the_time_in_which_its_images_were_pulled() -> None:
+    pulled = {ONE: machine(ONE, images="4 of 4 in 45 s")}
+    found = update_slots(operation(slot(1)), instances=pulled, nodes=[node(1)], now=NOW + 70)
+    detail = join_progress(found, now=NOW + 70, limit_seconds=LIMIT).detail
+    assert detail == f"{ONE} usable after 70 s (images: 4 of 4 in 45 s)"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -119,6 +119,7 @@ def test_a_worker_offers_what_its_pods_leave(changes: dict[str, Any], free: tupl
         ("team:NoExecute", {"key": "team", "value": "", "effect": "NoExecute"}),
         ("team=data:PreferNoSchedule", None),
         ("node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule", None),
+        ("node-fleet.io/starting=180:NoSchedule", None),
     ],
 )
 def test_the_taints_of_a_worker_repel_pods_unless_they_end_when_it_is_ready(

@@ -40,6 +40,7 @@ SHIPPED = {
     "impaired-workers",
     "single-replicas",
     "noisy-pool",
+    "images-ready",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 # Taints of a node that cannot run pods. A team's own taints are not among them: pods that tolerate those use the node.
 _NOT_INITIALIZED = frozenset(
-    {"node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/network-unavailable"}
+    {
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.kubernetes.io/network-unavailable",
+        "node-fleet.io/starting",
+    }
 )
 _NOT_WORKING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 BLOCKING_TAINT_KEYS = _NOT_INITIALIZED | _NOT_WORKING

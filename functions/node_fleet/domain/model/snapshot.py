@@ -46,6 +46,7 @@ class Instance:
     k3s_version: str = ""
     subnet_id: str = ""
     rotate: str = ""
+    images: str = ""
 
     @property
     def slot_numbers(self) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ def update_slots(
     usable = {i for i, node in identities.confirmed.items() if node.usable}
     for slot in operation.waiting:
         instance = instances.get(slot.instance_id)
-        updated = _updated(slot, instance.state if instance else "gone", usable, now)
+        updated = _updated(slot, instance, usable, now)
         if updated is slot and nodes is not None:
             dispute = identities.disputed.get(slot.instance_id)
             updated = replace(slot, disputed=dispute is not None, detail=dispute.sentence if dispute else "")
@@ -173,17 +173,19 @@ def _progress(operation: Operation, status: JoinStatus, now: int, pods_waiting: 
     )
 
 
-def _updated(slot: LaunchSlot, state: str, usable: set[str], now: int) -> LaunchSlot:
+def _updated(slot: LaunchSlot, instance: Instance | None, usable: set[str], now: int) -> LaunchSlot:
+    state = instance.state if instance else "gone"
     if state not in RUNNING_STATES and not (state == "gone" and now - slot.launched_at < EC2_LISTING_DELAY_SECONDS):
         return replace(slot, outcome="failed", detail=f"EC2 reports {state} before it joined")
     if slot.instance_id in usable and state in RUNNING_STATES:
-        return replace(slot, outcome="joined", joined_at=now)
+        return replace(slot, outcome="joined", joined_at=now, detail=instance.images if instance else "")
     return slot
 
 
 def _slot_words(slot: LaunchSlot, now: int) -> str:
     name = slot.instance_id or f"slot {slot.number}"
-    words = {"joined": f"usable after {slot.joined_at - slot.launched_at} s"}
+    images = f" (images: {slot.detail})" if slot.detail else ""
+    words = {"joined": f"usable after {slot.joined_at - slot.launched_at} s{images}"}
     if not slot.detail:
         words["launched"] = f"waiting for {now - slot.launched_at} s"
     return f"{name} {words.get(slot.outcome, slot.detail or slot.outcome)}"
