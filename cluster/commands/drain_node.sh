@@ -198,6 +198,12 @@ drain() {
   return "$status"
 }
 
+# note_restart NAMESPACE/NAME EPOCH|null: without a success this Deployment is not restarted again for some hours, also when
+# this script is ended.
+note_restart() {
+  kubectl patch deployment "${1#*/}" -n "${1%/*}" --type merge -p '{"metadata":{"annotations":{"node-fleet.io/restart-begun-at":'"$2"'}}}'
+}
+
 # restart_first NAMESPACE/NAME ...: each gets a second pod on another node, and its first one ends when that is available.
 # Nothing of it is undone: someone else may have changed the Deployment since. A wait that outlives this script does not keep
 # the lock.
@@ -205,13 +211,15 @@ restart_first() {
   seconds=$(($(seconds_left) * 2 / 3))
   until=$(($(date +%s) + seconds))
   for each; do
-    kubectl rollout restart "deployment/${each#*/}" -n "${each%/*}" --field-manager=node-fleet ||
+    { note_restart "$each" "\"$(date +%s)\"" &&
+      kubectl rollout restart "deployment/${each#*/}" -n "${each%/*}" --field-manager=node-fleet; } ||
       stay "$each could not be restarted"
   done
   for each; do
     left=$((until - $(date +%s)))
     kubectl rollout status "deployment/${each#*/}" -n "${each%/*}" --timeout="$((left > 1 ? left : 1))s" >&2 9>&- ||
       stay "no second pod of $each became available elsewhere within $seconds s of its restart; its first pod still runs"
+    note_restart "$each" null || echo "the annotation restart-begun-at of $each could not be removed" >&2
   done
 }
 

@@ -15,6 +15,9 @@ DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 PROTECTED = "karpenter.sh/do-not-disrupt"
 OWNER_LISTS = {"apps/ReplicaSet": "replicasets", "apps/DaemonSet": "daemonsets", "apps/Deployment": "deployments"}
 RESTART_FIRST = "node-fleet.io/restart-before-drain"
+# The epoch at which drain_node.sh began a restart; it is gone when the restart succeeded.
+RESTART_BEGUN = "node-fleet.io/restart-begun-at"
+RESTART_AGAIN_SECONDS = 6 * 3600
 LIFTED_BY_SAFE = "kscdg"
 # What two pods on two nodes can use at the same time; of claims, those with one of these access modes.
 SHARED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "nfs", "projected"}
@@ -309,7 +312,11 @@ class Cluster:
             return "paused"
         if not all(self.is_shared(volume, pod) for volume in (pod.get("spec") or {}).get("volumes") or ()):
             return "volume"
-        return "" if is_rolled_out(deployment) else "incomplete"
+        if not is_rolled_out(deployment):
+            return "incomplete"
+        begun = annotations(deployment).get(RESTART_BEGUN) or ""
+        known = re.fullmatch(r"[0-9]{1,11}", begun) is not None
+        return "failed" if known and 0 <= self.now - int(begun) < RESTART_AGAIN_SECONDS else ""
 
     def deployment_of(self, pod):
         owner = controller(pod)

@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     patch = verbs.add_parser("patch")
     patch.add_argument("resource")
     patch.add_argument("name")
+    patch.add_argument("-n", "--namespace", default="default")
     patch.add_argument("--type", choices=("merge",), required=True)
     patch.add_argument("-p", "--patch", type=json.loads, required=True)
 

@@ -125,10 +125,11 @@ class FakeKubectl:
 
     def _patch(self, line: argparse.Namespace, output: _Output) -> int:
         entry = _resource_named(line.resource)
-        before = self._api().get(entry.name, "", line.name)
-        after = self._api().patch(entry.name, "", line.name, line.patch)
+        namespace = line.namespace if entry.namespaced else ""
+        before = self._api().get(entry.name, namespace, line.name)
+        after = self._api().patch(entry.name, namespace, line.name, line.patch)
         unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
-        output.out.append(f"{entry.singular}/{line.name} patched{' (no change)' if unchanged else ''}\n")
+        output.out.append(f"{_kind_of(entry)}/{line.name} patched{' (no change)' if unchanged else ''}\n")
         return 0
 
     def _rollout(self, line: argparse.Namespace, output: _Output) -> int:
@@ -203,5 +204,8 @@ def _resource_named(word: str) -> Resource:
 def _printed(entry: Resource, obj: Obj, style: str) -> str:
     if style == "json":
         return f"{json.dumps(obj, indent=4, sort_keys=True)}\n"
-    kind = f"{entry.singular}.{entry.group}" if entry.group else entry.singular
-    return f"{kind}/{obj['metadata']['name']}\n"
+    return f"{_kind_of(entry)}/{obj['metadata']['name']}\n"
+
+
+def _kind_of(entry: Resource) -> str:
+    return f"{entry.singular}.{entry.group}" if entry.group else entry.singular

@@ -7,7 +7,7 @@ import pytest
 from node_fleet.domain.scale_down.lost_volumes import parse_lost_volumes
 from simulator.cluster.model import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
-from tests.support.shipped_scripts import script
+from tests.support.shipped_scripts import rules, script
 
 DRAINED = f"node/{FIRST} drained"
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
@@ -280,6 +280,7 @@ def test_an_unreachable_api_changes_nothing(site: Site) -> None:
     assert site.drain().exit_code == 69
 
 
+RESTART_BEGUN = rules.RESTART_BEGUN
 SINGLE = ApplicationSpec(name="one", restart_before_drain=True, min_available=1, start_seconds=20, shutdown_seconds=3)
 
 
@@ -299,6 +300,12 @@ def single_replica_on_first(site: Site, application: ApplicationSpec = SINGLE) -
     return counts
 
 
+def marks_of_single(site: Site) -> dict[str, str]:
+    deployment = site.world.find("deployments", "shop", "one")
+    assert deployment is not None
+    return dict(deployment["metadata"]["annotations"])
+
+
 def test_an_only_replica_gets_a_second_pod_elsewhere_before_the_drain(site: Site) -> None:
     counts = single_replica_on_first(site)
     assert site.node(FIRST).blockers == ()
@@ -308,6 +315,7 @@ def test_an_only_replica_gets_a_second_pod_elsewhere_before_the_drain(site: Site
     asked = [words[1:4] for words in site.shell.double.commands if words[1] in ("rollout", "drain")]
     one = "deployment/one"
     assert asked == [["rollout", "restart", one], ["rollout", "status", one], ["drain", FIRST, "--ignore-daemonsets"]]
+    assert RESTART_BEGUN not in marks_of_single(site)
     assert [p["spec"]["nodeName"] for p in site.world.objects("pods", "shop")] == [SECOND]
     assert site.drain(operation="down-1-100").exit_code == 0
     assert [words[1] for words in site.shell.double.commands].count("rollout") == 2
@@ -324,6 +332,7 @@ def test_without_a_second_pod_in_time_the_first_one_stays_and_the_rollback_names
     [event] = [e["message"] for e in site.world.objects("events", "default") if e["reason"] == "DrainFailed"]
     assert event == f"the worker is not drained (operation down-1-100): {text}"
     assert site.drain().stdout.splitlines()[-1].endswith(":d=incomplete 0"), "no second restart"
+    assert begun <= int(marks_of_single(site)[RESTART_BEGUN]) <= begun + 2
     waiting = site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100").stdout
     assert waiting.startswith("own-pods: 1 shop/one-")
 

@@ -501,6 +501,10 @@ def single_blocker(deployment: dict[str, Any], given: dict[str, Any] | None = No
         (single(status={"replicas": 2}), "d=incomplete"),
         (single(status={"updatedReplicas": 0}), "d=incomplete"),
         (single(status={"availableReplicas": 0}), "d=incomplete"),
+        (single(**{rules.RESTART_BEGUN: str(NOW - 21_599)}), "d=failed"),
+        (single(**{rules.RESTART_BEGUN: str(NOW - 21_600)}), ""),
+        (single(**{rules.RESTART_BEGUN: str(NOW + 1)}), ""),
+        (single(**{rules.RESTART_BEGUN: "soon"}), ""),
         ({**single(), "metadata": {**single()["metadata"], "deletionTimestamp": iso(NOW)}}, "d=incomplete"),
     ],
 )

@@ -29,6 +29,7 @@ NO_RESTART = {
     "paused": "it is paused",
     "volume": "a volume of its pod cannot be used on two workers at once",
     "incomplete": "its last roll-out is not complete",
+    "failed": "its last restart before a drain took too long, less than 6 h ago",
 }
 """Why a Deployment that is annotated restart-before-drain cannot get a second pod first."""
 
