@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.launcher import placement_from
-from node_fleet.domain.interruption.response import ENDED, Interruption, replacement_slot
+from node_fleet.domain.interruption.response import ENDED, Interruption, with_replacement
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -22,5 +22,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(event, settle={"status": "gone", "detail": "the instance ended before its date"})
     state, now = services.state.load(), services.clock.now()
     placement = placement_from(services.settings, state.memory, now)
-    slot = replacement_slot(instance, services.ec2.instances(), state, placement, now=now)
-    return put(event, interruption=interruption.with_slot(slot), settle={"status": "due", "detail": ""})
+    instances, tariff = services.ec2.instances(), services.settings.tariff()
+    interruption = with_replacement(interruption, instance, instances, state, placement, tariff=tariff, now=now)
+    return put(event, interruption=interruption, settle={"status": "due", "detail": ""})

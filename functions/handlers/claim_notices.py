@@ -11,8 +11,8 @@ from node_fleet.domain.interruption.response import (
     Interruption,
     interruption_message,
     plan_response,
-    replacement_slot,
     waiting_sentence,
+    with_replacement,
 )
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
@@ -109,4 +109,5 @@ def _begin(services: Services, announcement: Announcement, instance: Instance, p
         return planned
     state, now = services.state.load(), services.clock.now()
     placement = placement_from(services.settings, state.memory, now)
-    return planned.with_slot(replacement_slot(instance, services.ec2.instances(), state, placement, now=now))
+    instances, tariff = services.ec2.instances(), services.settings.tariff()
+    return with_replacement(planned, instance, instances, state, placement, tariff=tariff, now=now)

@@ -14,7 +14,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.support.chaos.budgets import DrawnBudget, DrawnRules
 from tests.support.chaos.faults import FAULTS, Fault
@@ -55,6 +55,7 @@ class Schedules(RuleBasedStateMachine):
     """Writes a schedule; when hypothesis has ended it, it is played on a copy of the prepared fleet."""
 
     prepared: PreparedFleet
+    is_long: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,9 +85,10 @@ class Schedules(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.schedule.append(lambda play: play.time_passes(seconds))
 
+    @precondition(lambda self: self.is_long)
     @rule(seconds=st.sampled_from([3700, 8000]))
     def hours_pass(self, seconds: int) -> None:
-        """Long enough for a quiet time, or for a noisy pool to be used again."""
+        """Long enough for a quiet time, or for a noisy pool to be used again; each hour costs as much as a schedule."""
         self.schedule.append(lambda play: play.time_passes(seconds))
 
     @rule(rate=st.sampled_from([IDLE, BUSY, FLOOD]))
@@ -231,7 +233,7 @@ def test_any_schedule_keeps_every_invariant(
     shard: int, tier: Tier, prepared: PreparedFleet, record_property: pytest.RecordProperty
 ) -> None:
     begun, before = processor_seconds(), dict(DONE)
-    machine: Any = type(f"Schedules{shard}", (Schedules,), {"prepared": prepared})
+    machine: Any = type(f"Schedules{shard}", (Schedules,), {"prepared": prepared, "is_long": tier.whole})
     hypothesis.seed(tier.seed * 1000 + shard)(machine)
     chosen = hypothesis.settings(
         max_examples=max(1, tier.schedules // max(SHARDS, tier.schedules // 100)),

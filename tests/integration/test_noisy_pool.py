@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scenario_watch import FleetWatch, watched
+from tests.support.workflow_paths import QUIET
 
 HOUR = 3600
 
@@ -36,6 +37,7 @@ def test_the_fleet_leaves_noisy_pools_and_returns_to_spot_one_worker_at_a_time()
         assert len(removed) == 2 and not watch.never_joined and not watch.over_maximum
         later = [p for p in watch.sim.points if p.at > last_notice + 600]
         assert min(p.workers_usable for p in later) == 4, "a return launches first"
+        assert sum(run.path == QUIET for run in watch.runs()) >= 95, "a quiet tick makes no further call"
         reasons = [text for text in decisions(watch) if "on-demand:" in text]
         assert reasons and all("Spot costs 0.0177 USD an hour less" in text for text in reasons)
 

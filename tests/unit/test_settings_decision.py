@@ -65,6 +65,12 @@ def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_se
         ({"cpu_readings": 0}, "cpu_readings=0: expected 1 to 30"),
         ({"pending_readings": 0}, "pending_readings=0: expected 1 to 30"),
         ({"readings_kept": 0}, "readings_kept=0: expected 1 to 60"),
+        ({"spot_learning": "on"}, "spot_learning=on: expected one of off, avoid, return"),
+        ({"spot_noisy_per_100_hours": 0.04}, "spot_noisy_per_100_hours=0.04: expected 0.05 to 100"),
+        (
+            {"spot_learning": "avoid", "spot_percent": 0},
+            "spot_learning=avoid with spot_percent=0, which launches no Spot worker: expected spot_percent above 0",
+        ),
         (
             {"timezone": "Asia/Dacca_"},
             "timezone=Asia/Dacca_: expected an IANA zone such as Asia/Dhaka (nearest: Asia/Dacca)",

@@ -125,6 +125,7 @@ def ineffective(s: SettingValues) -> list[str]:
     wanted = [f"drift={s.drift}"] if s.drift == "replace" else []
     wanted += [f"expire_after_seconds={s.expire_after_seconds}"] if s.expire_after_seconds else []
     wanted += ["repair=true"] if s.repair else []
+    wanted += ["spot_learning=return"] if s.spot_learning == "return" else []
     if not wanted:
         return []
     return [

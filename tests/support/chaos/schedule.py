@@ -81,8 +81,12 @@ class Play:
         self.fleet.set_environment(rules.environment(self.watch.rules_since))
 
     def spot_is_learned(self, mode: str) -> None:
-        """An operator deploys what is learned of Spot pools; one interruption makes a pool noisy for two hours."""
-        self.fleet.set_environment({"SPOT_LEARNING": mode, "SPOT_NOISY_PER_100_HOURS": "0.52"})
+        """An operator deploys what is learned of Spot pools; one interruption makes a pool noisy for two hours.
+
+        In a fleet that is to be all Spot, each worker that left a noisy pool can return.
+        """
+        share = {"SPOT_PERCENTAGE": "100"} if mode == "return" else {}
+        self.fleet.set_environment({"SPOT_LEARNING": mode, "SPOT_NOISY_PER_100_HOURS": "0.52", **share})
 
     def load_changes(self, rate: int) -> None:
         self.fleet.load(rate)

@@ -133,6 +133,11 @@ def test_status_says_when_no_outdated_worker_can_be_replaced(maximum: int, kept:
             "warn",
             "ever replaced (expire_after_seconds=86400), because",
         ),
+        (
+            {"min_workers": 3, "max_workers": 3, "drift": "off", "repair": False, "spot_learning": "return"},
+            "warn",
+            "ever replaced (spot_learning=return), because",
+        ),
         ({"min_workers": 3, "max_workers": 3, "drift": "report", "repair": False}, "ok", "none"),
     ],
 )

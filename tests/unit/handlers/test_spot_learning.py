@@ -82,9 +82,20 @@ def test_the_replacement_of_an_interrupted_worker_leaves_noisy_pools(fleet: Benc
     store(fleet, noisy(ZONES[0], ZONES[1], at=int(fleet.clock.now())))
     (interruption,) = claim(worker.instance_id)["interruptions"]
     assert (interruption["slot"]["zone"], interruption["slot"]["market"]) == (ZONES[2], "spot")
+    place = f"t3.small spot in {ZONES[2]}"
+    assert interruption["moved"].startswith(
+        f"1 worker away from a noisy Spot pool: {place} in place of t3.small spot in"
+    )
     fleet.cloud.ec2.dry_pool(az=ZONES[2])
     answer = launch_replacement({"interruption": interruption}, None)
     assert " on-demand in " in answer["replacement"]["detail"]
+
+
+def test_the_replacement_that_no_noisy_pool_moved_says_nothing(fleet: Bench) -> None:
+    worker = fleet.running(zone=ZONES[0])
+    store(fleet, noisy(ZONES[0], at=int(fleet.clock.now())))
+    (interruption,) = claim(worker.instance_id)["interruptions"]
+    assert interruption["moved"] == "", "the replacement leaves the worker's own pool anyway"
 
 
 def test_a_launch_leaves_noisy_pools_and_its_reason_says_what_that_costs(fleet: Bench) -> None:

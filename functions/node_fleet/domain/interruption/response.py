@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from node_fleet.domain.cost.tariff import Tariff
 from node_fleet.domain.interruption.announcement import Announcement, Kind
 from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.instance_types import offered
@@ -21,6 +22,7 @@ from node_fleet.domain.notify.incident_state import incident_keys
 from node_fleet.domain.notify.message import Message, level_of
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_alert
 from node_fleet.domain.scale_up.launch import mark_under_notice
+from node_fleet.domain.scale_up.moved import moved_sentence
 from node_fleet.domain.scale_up.placement import Placement, Pool, plan_slots
 
 Path = Literal["respond", "wait", "forget", "notify"]
@@ -47,7 +49,7 @@ class Interruption:
     """The planned response for one worker, as the workflow's payload carries it.
 
     respond_time, drain_time and settle_time are timestamps for Wait states; drain_until is epoch seconds. path "wait":
-    the response begins later, and until then the worker counts.
+    the response begins later, and until then the worker counts. moved: how noisy Spot pools changed the slot.
     """
 
     instance_id: str
@@ -66,15 +68,16 @@ class Interruption:
     zone: str = ""
     market: str = ""
     slot: LaunchSlot | None = None
+    moved: str = ""
 
     @property
     def event_key(self) -> str:
         """Key of this response's events; another execution about the same worker has another key."""
         return f"{self.operation_id}#{self.claimed_by.rpartition(':')[2]}"
 
-    def with_slot(self, slot: LaunchSlot | None) -> Interruption:
+    def with_slot(self, slot: LaunchSlot | None, moved: str = "") -> Interruption:
         """The response that begins now, with the place of its replacement."""
-        return replace(self, path="respond", slot=slot)
+        return replace(self, path="respond", slot=slot, moved=moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +175,24 @@ def replacement_slot(
     return slots[0] if slots else None
 
 
+def with_replacement(
+    planned: Interruption,
+    instance: Instance,
+    instances: tuple[Instance, ...],
+    state: FleetState,
+    placement: Placement,
+    *,
+    tariff: Tariff,
+    now: int,
+) -> Interruption:
+    """The response that begins now, with the place of its replacement and what noisy Spot pools changed in it."""
+    slot = replacement_slot(instance, instances, state, placement, now=now)
+    if slot is None or not placement.noisy:
+        return planned.with_slot(slot)
+    usual = replacement_slot(instance, instances, state, replace(placement, noisy=frozenset()), now=now)
+    return planned.with_slot(slot, moved_sentence((slot,), (usual,) if usual else (), tariff))
+
+
 def _types_by_size(instance_type: str, configured: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The configured types that offer pods as much as this one does, and the others; all types when each is smaller."""
     own = offered(instance_type)
@@ -258,10 +279,11 @@ def waiting_sentence(interruption: Interruption, deadline: int) -> str:
 
 def response_sentence(interruption: Interruption, drain: DeadlineDrain, replacement: Replacement) -> str:
     """What was done about the worker."""
-    return (
+    text = (
         f"{interruption.why}: {interruption.instance_id} ({interruption.market}, {interruption.zone}); "
         f"drain {drain.status}: {drain.detail}; replacement {replacement.status}: {replacement.detail}"
     )
+    return f"{text}; planned {interruption.moved}" if interruption.moved else text
 
 
 def interruption_alerts(
