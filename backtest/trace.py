@@ -22,6 +22,8 @@ TIME_NAMES = ("time", "timestamp")
 VALUE_NAME = "value"
 GAP_INTERVALS = 2.5
 DAY_SECONDS = 86400
+LATEST = 253_402_300_799
+"""The end of the year 9999. Milliseconds since 1970 are later."""
 MOST_BYTES = 256 << 20
 EXAMPLE = "expected two columns, e.g. 2026-06-01T00:00:00Z,17.5"
 
@@ -137,6 +139,8 @@ def _checked(rows: Iterable[tuple[int, int, float]], name: str) -> Trace:
             raise TraceError(f"trace {name}: row {number}: {value!r} is not a finite number")
         if value < 0:
             raise TraceError(f"trace {name}: row {number}: {value:g} is negative, a load is 0 or more")
+        if not 0 <= at <= LATEST:
+            raise TraceError(f"trace {name}: row {number}: {at} is no time, expected epoch seconds from 1970 to 9999")
         if times and at <= times[-1]:
             what = "the same time as the row before" if at == times[-1] else "earlier than the row before"
             raise TraceError(f"trace {name}: row {number}: {_shown(at)} is {what}, times must increase")

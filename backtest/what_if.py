@@ -6,7 +6,6 @@ which publish the share that they have done, and which end when newer settings a
 
 from __future__ import annotations
 
-import gc
 import itertools
 import multiprocessing
 import os
@@ -278,7 +277,6 @@ def _begin_process(board: Board) -> None:
     """Ctrl-C ends the parent, which ends this process; so does the end of the parent without a word."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    gc.set_threshold(100_000)  # a replay makes many objects and few circles: a tenth of its time
     join(board)
     parent = multiprocessing.parent_process()
     if parent:

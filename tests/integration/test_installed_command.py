@@ -38,6 +38,13 @@ def test_it_answers_in_a_folder_that_is_no_clone(site: Path, tmp_path: Path) -> 
     assert shipped <= set(ended.stdout.split())
 
 
+def test_the_files_of_the_page_ui_are_installed(site: Path) -> None:
+    folder = "cli/ui_page"
+    assert {one.name for one in (site / "node_fleet_app" / folder).iterdir()} == {
+        one.name for one in (ROOT / folder).iterdir()
+    }
+
+
 def test_the_tests_need_a_clone_and_the_command_says_so(site: Path, tmp_path: Path) -> None:
     ended = run(tmp_path, ["test"], site)
     assert ended.returncode == 1

@@ -45,6 +45,9 @@ def test_times_are_epoch_seconds_or_have_any_single_zone() -> None:
         (rows("2026-06-01T00:00:00Z,1", "2026-06-01T02:00:00+01:00,2"), 3, "another zone than the rows before"),
         (rows("2026-06-01T00:00:00Z,1", "1780272060,2"), 3, "another zone than the rows before"),
         (rows("2026-06-01T00:00:00,1"), 2, "has no zone"),
+        ("1780272000000,1\n1780272060000,2\n", 1, "1780272000000 is no time, expected epoch seconds from 1970 to 9999"),
+        ("253402300800,1\n", 1, "253402300800 is no time"),
+        ("-1,1\n", 1, "-1 is no time"),
         (rows("yesterday,1"), 2, "'yesterday' is not a time"),
         (rows("2026-06-01T00:00:00Z,-3"), 2, "-3 is negative"),
         (rows("2026-06-01T00:00:00Z,nan"), 2, "not a finite number"),
@@ -144,3 +147,7 @@ def test_a_file_that_is_too_large_unpacked_is_refused(monkeypatch: pytest.Monkey
 
 def test_a_byte_order_mark_is_no_part_of_the_header() -> None:
     assert parse_file(b"\xef\xbb\xbf" + GOOD.encode(), name="a.csv").values == [1.0, 2.5]
+
+
+def test_the_first_and_the_last_second_are_times() -> None:
+    assert parse_csv("0,1\n253402300799,2\n", name="t").end == 253_402_300_799
