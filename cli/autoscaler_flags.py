@@ -198,7 +198,7 @@ RULES: dict[str, Rule] = {
     "new-pod-scale-up-delay": _without("pending_readings delays a scale-up by runs", seconds),
     "expendable-pods-priority-cutoff": _without("every unschedulable pod counts, whatever its priority"),
     "ok-total-unready-count": _without("not_ready_one_in and repair_max_percent are shares only", number),
-    "cores-total": _without("max_workers limits the fleet"),
+    "cores-total": _without("set max_vcpu, which counts the workers only, without the server"),
     "memory-total": _without("max_workers limits the fleet"),
     "gpu-total": _without("max_workers limits the fleet"),
     "unremovable-node-recheck-timeout": _without("every run that removes workers inspects all of them", seconds),

@@ -14,6 +14,7 @@ from cli.target import InvocationError, Target
 from node_fleet.domain.model.assembly import refresh, with_set_aside
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.model.timed_minimum import minimum_in_force
+from node_fleet.domain.scale_up.launch import fleet_weight
 from node_fleet.payload import from_payload
 
 READER = "CollectMetrics"
@@ -52,6 +53,8 @@ def _recorded(target: Target, error: InvocationError) -> Observation:
     snapshot = refresh(last, services.ec2.instances(), state.due_notices, policy, now, problem=error.text)
     timed = minimum_in_force(state.timed_minimums, now)
     snapshot = replace(with_set_aside(snapshot, state.set_aside), timed_minimum=timed)
+    if limits := services.settings.limits():
+        snapshot = replace(snapshot, limits=limits.uses(fleet_weight(services.ec2.instances(), state, limits, now)))
     age = now - last.read_at
     text = f"{error.text}; used instead: the reading that a run recorded {ago(age)}; {error.hint}"
     return Observation(snapshot=snapshot, recorded=text, age_seconds=age)

@@ -24,6 +24,7 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.local_time import zone
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import MOST_ORDERS, TimedMinimum, not_ended
+from node_fleet.domain.model.weight import MILLION
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.schedule import instants, open_window
 from node_fleet.payload import to_payload
@@ -193,6 +194,8 @@ def plan_order(
             hint=(f"+{most} at most" if is_relative and most > 0 else f"at most {settings.max_workers}")
             + ", or raise max_workers in cdk.json and deploy",
         )
+    if text := _over_limits(settings, workers):
+        raise CommandError(text, hint="give a lower number, or raise the limit in cdk.json and deploy")
     if workers <= minimum:
         raise CommandError(
             f"at least {count_of(minimum, 'worker')} run at that time anyway",
@@ -208,6 +211,22 @@ def plan_order(
         at_most=_at_most(settings, order, workers - minimum),
         notes=tuple(_notes(order, state, orders, settings, now)),
     )
+
+
+def _over_limits(settings: Settings, workers: int) -> str:
+    """Why the limits in money and vCPUs forbid so many workers, even all of the lightest type; empty when they do not.
+
+    On-Demand, because Spot may have no capacity.
+    """
+    limits = settings.limits()
+    if limits is None:
+        return ""
+    least = limits.least("on-demand")
+    usd, vcpu = workers * least.micro_usd, workers * least.vcpu
+    found = [f"max_usd_per_hour={settings.max_usd_per_hour:g}: {workers} workers need {usd / MILLION:.4f} USD an hour"]
+    found = found if usd > limits.most.micro_usd else []
+    found += [f"max_vcpu={settings.max_vcpu}: {workers} workers need {vcpu} vCPU"] * (vcpu > limits.most.vcpu)
+    return "; ".join(found)
 
 
 def base_of(order: TimedMinimum, settings: Settings, orders: Iterable[TimedMinimum], running: int) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.spot_pools import noisy_pools
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
+from node_fleet.domain.scale_up.launch import fleet_weight
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.roll_out import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
@@ -132,6 +133,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     counted = sum(one.instance_id not in state.ids_under_notice for one in found.instances)
     yield "workers", f"{counted} of {settings.min_workers} to {settings.max_workers}"
     yield "cost", _cost(found)
+    yield from _limit_rows(found)
     yield "lock", _lock(state, now)
     yield "pause", _pause(state, now)
     if state.operation is not None:
@@ -241,6 +243,13 @@ def _cost(found: ClusterStatus) -> str:
     month = replace(cost, usd=cost.usd * HOURS_PER_MONTH)
     words = f"{money.cost(cost, digits=4)} an hour, {money.cost(month)} a month (prices shipped {DATED})"
     return words + (f"; not known: {', '.join(cost.missing)}" if cost.missing else "")
+
+
+def _limit_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    """Each limit in money or vCPUs, and what the workers and the reservations take of it."""
+    if limits := found.settings.limits():
+        for use in limits.uses(fleet_weight(found.instances, found.state, limits, found.now)):
+            yield "limit", use.text
 
 
 def _lock(state: FleetState, now: int) -> str:

@@ -17,7 +17,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, LaunchImage, Snapshot
 from node_fleet.domain.model.timed_minimum import minimum_in_force
 from node_fleet.domain.scale_up.join import console_end
-from node_fleet.domain.scale_up.launch import with_promised
+from node_fleet.domain.scale_up.launch import fleet_weight, with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.domain.scaling.roll_out import launch_hold, lost_replacement, with_server_version
@@ -49,6 +49,8 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     timed = minimum_in_force(state.timed_minimums, now)
     snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image, timed_minimum=timed)
     snapshot = replace(snapshot, launch_hold=launch_hold(roll_out, configured, k3s_version))
+    if limits := services.settings.limits():
+        snapshot = replace(snapshot, limits=limits.uses(fleet_weight(listed, state, limits, now)))
     if services.settings.launch_template_id:
         template_id = services.settings.launch_template_id
         snapshot = replace(snapshot, template_id=template_id, template_version=configured)

@@ -22,7 +22,9 @@ from node_fleet.domain.scale_up.launch import (
     circuit_breaker_alert,
     failure_alert,
     merge_pool_back_offs,
+    report_limit,
     reservations_to_release,
+    unlaunched_reason,
 )
 from node_fleet.domain.scaling.memory_update import record_failure, record_replacement
 from node_fleet.domain.scaling.roll_out_stop import join_failure, stop, stopped_alert
@@ -48,15 +50,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     memory = record_failure(memory, key, now, policy) if key else memory
     memory, stopped = _stop_roll_out(services, memory, operation)
     memory = count_operation(memory, operation, rule)
+    memory, limited = (memory, ()) if failure or returning else report_limit(memory, operation, policy, now)
     services.state.close_operation(run, memory)
     if returning and waits_for_spot(failure):
         text = no_return_sentence(operation, failure, seconds_left(memory.back_offs, SPOT, now))
         answer = {name: value for name, value in event.items() if name != "failure"}
         return put(answer, memory=memory, outcome=Outcome(kind="none", text=text))
-    alerts = [stopped, failure_alert(**failure) if failure else None, circuit_breaker_alert(memory, key, policy, now)]
+    failed = failure_alert(**failure) if failure else None
+    alerts = [stopped, failed, circuit_breaker_alert(memory, key, policy, now), *limited]
     answer = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])
     if failure is None:
-        text = "no worker was launched: the fleet reached its maximum size in the meantime"
+        text = f"no worker was launched: {unlaunched_reason(operation)}"
         return put(answer, outcome=Outcome(kind="none", text=text))
     return put(answer, failure={"Error": failure["error"], "Cause": failure["cause"]})
 

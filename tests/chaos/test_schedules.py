@@ -75,6 +75,10 @@ class Schedules(RuleBasedStateMachine):
     def spot_learning_is_drawn(self, mode: str) -> None:
         self.schedule.append(lambda play: play.spot_is_learned(mode))
 
+    @initialize(vcpu=st.sampled_from([0, 6, 8]))
+    def a_limit_is_drawn(self, vcpu: int) -> None:
+        self.schedule.append(lambda play: play.limit_is_deployed(vcpu))
+
     # what happens --------------------------------------------------------------------------------------------------
 
     @rule()

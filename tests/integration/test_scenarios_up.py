@@ -16,9 +16,9 @@ from tests.support.scenario_watch import FleetWatch, watched
 
 NAMES = (
     "flash-sale", "spot-storm", "dry-pool", "quota", "slow-boot", "never-joins", "prometheus-dies-mid-join",
-    "timed-capacity",
+    "timed-capacity", "money-limit",
 )  # fmt: skip
-WITH_INTERRUPTIONS = "spot-storm"
+WITH_INTERRUPTIONS = ("spot-storm", "money-limit")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -30,7 +30,7 @@ def watch(request: pytest.FixtureRequest) -> Iterator[FleetWatch]:
 @pytest.mark.sampled(3)
 def test_what_must_hold_in_every_scenario_and_its_own_end(watch: FleetWatch) -> None:
     accounted_for(watch)
-    if watch.sim.scenario.name != WITH_INTERRUPTIONS:
+    if watch.sim.scenario.name not in WITH_INTERRUPTIONS:
         watch.checker.assert_only_safe_removals()
     OWN[watch.sim.scenario.name](watch)
 
@@ -142,6 +142,13 @@ def timed_capacity(watch: FleetWatch) -> None:
     assert sentence.startswith("2 workers, under the minimum of 5 until") and "a sale) -> +3" in sentence
 
 
+def money_limit(watch: FleetWatch) -> None:
+    assert 0.15 - 0.0605 < watch.highest_usd <= 0.15, "no more of the dearer type would fit"
+    assert watch.notices_at and watch.sim.points[-1].workers_usable >= 3
+    limit = "the limit allows no further worker (max_usd_per_hour: 0.1"
+    assert says(watch, limit, "of 0.15 USD an hour", "not launched")
+
+
 OWN = {
     "flash-sale": flash_sale,
     "spot-storm": spot_storm,
@@ -151,4 +158,5 @@ OWN = {
     "never-joins": never_joins,
     "prometheus-dies-mid-join": prometheus_dies_mid_join,
     "timed-capacity": timed_capacity,
+    "money-limit": money_limit,
 }

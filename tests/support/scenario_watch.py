@@ -19,6 +19,14 @@ from tests.support.budget_checker import BudgetChecker
 LIVE = ("pending", "running")
 TAGS = {"Project", "Role", "ManagedBy", "Cluster", "Operation", "Slot", "Name", "TemplateVersion"}
 SAMPLE_SECONDS = 1.0
+_BESIDE = 20 * 0.096 / 730 + 0.005
+USD_PER_HOUR = {
+    ("t3.small", "spot"): 0.0087 + _BESIDE,
+    ("t3.small", None): 0.0264 + _BESIDE,
+    ("t3.medium", "spot"): 0.0174 + _BESIDE,
+    ("t3.medium", None): 0.0528 + _BESIDE,
+}
+"""Instance, volume of 20 GiB and address at the shipped prices of ap-southeast-1, by type and market."""
 
 
 @dataclass(slots=True)
@@ -32,6 +40,8 @@ class FleetWatch:
     ended_at: dict[str, float] = field(default_factory=dict)
     untagged: list[str] = field(default_factory=list)
     over_maximum: list[tuple[float, int]] = field(default_factory=list)
+    highest_usd: float = 0.0
+    """The most that the workers without those under notice cost in an hour."""
     notices: set[str] = field(default_factory=set)
     notices_at: dict[str, float] = field(default_factory=dict)
 
@@ -69,7 +79,10 @@ class FleetWatch:
             self._count()
 
     def _count(self) -> None:
-        counted = len(self.workers - self.notices)
+        staying = self.workers - self.notices
+        counted = len(staying)
+        live = [i for i in self.sim.deployment.cloud.ec2.instances() if i.id in staying]
+        self.highest_usd = max(self.highest_usd, sum(USD_PER_HOUR.get((i.instance_type, i.lifecycle), 0) for i in live))
         if counted > self.maximum:
             self.over_maximum.append((self.sim.deployment.clock.now(), counted))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.domain.disruption.drift import LaunchFacts
@@ -17,9 +17,11 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance, LaunchImage
 from node_fleet.domain.model.spot_pools import NoisyPool, noisy_pools
+from node_fleet.domain.model.weight import NO_WEIGHT, Weight, at_limits
 from node_fleet.domain.scale_up.join import NodeList, update_slots
 from node_fleet.domain.scale_up.launch import (
     count_workers,
+    fleet_weight,
     merge_pool_back_offs,
     pool_of,
     record_ends,
@@ -27,7 +29,7 @@ from node_fleet.domain.scale_up.launch import (
     retry_pause_seconds,
     slot_key,
 )
-from node_fleet.domain.scale_up.placement import Placement, distribution_of, pools_in_back_off, zone_order
+from node_fleet.domain.scale_up.placement import Placement, Pool, distribution_of, pools_in_back_off, zone_order
 from node_fleet.domain.scale_up.refusals import Refusal, class_of, pools_closed_by
 from node_fleet.domain.scale_up.requests import (
     NOT_FULFILLED,
@@ -41,6 +43,9 @@ from node_fleet.domain.scale_up.requests import (
     refusals_of,
 )
 from node_fleet.settings import Settings
+
+if TYPE_CHECKING:
+    from node_fleet.domain.cost.limits import Limits
 
 SEARCH_PAUSES_SECONDS = (0, 2, 4)
 Record = Callable[[Operation], None]
@@ -58,6 +63,7 @@ def placement_from(settings: Settings, memory: Memory | None = None, now: int = 
         on_demand_minimum=settings.on_demand_minimum,
         order="round-robin" if settings.placement == "round-robin" else "fewest",
         noisy=frozenset(one.pool for one in noisy),
+        limits=settings.limits(),
     )
 
 
@@ -127,10 +133,58 @@ class WorkerCounter:
         self._valid_version, self._counted_version = None, state.slots_version
         return count_workers(self._instances, state, self._clock.now())
 
+    def weight(self, state: FleetState, limits: Limits) -> Weight:
+        """What the workers that were just counted take of the limits in money and vCPUs."""
+        return fleet_weight(self._instances, state, limits, self._clock.now())
+
+    def weight_of(self, instance_id: str, limits: Limits) -> Weight:
+        """What that worker takes; nothing when EC2 did not list it."""
+        found = (i for i in self._instances if i.instance_id == instance_id)
+        return next((limits.weight(i.instance_type, i.market) for i in found), NO_WEIGHT)
+
     def reserved(self) -> None:
         """The reservation exists: after a count this execution wrote it, and the listing is valid for that version."""
         if self._counted_version is not None:
             self._valid_version = self._counted_version + 1
+
+
+class _Fit:
+    """What a slot takes of the limits in money and vCPUs, for StateStore.reserve; `refusal` is why it does not fit.
+
+    workers: so many slots, this one included, are still to be reserved.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        slot: LaunchSlot,
+        placement: Placement,
+        count: WorkerCounter,
+        clock: Any,
+        *,
+        workers: int,
+    ) -> None:
+        self.refusal = ""
+        self._slot, self._placement = slot, placement
+        self._closed = pools_in_back_off(operation.dry_pools, clock.now())
+        self._count = count
+        self._workers = workers
+
+    def __call__(self, state: FleetState) -> Weight | None:
+        """The most that the slot may become; None when no pool fits."""
+        limits = self._placement.limits
+        if limits is None:
+            return NO_WEIGHT
+        pools = [(pool.instance_type, pool.market) for pool in self._pools()]
+        weight, against = limits.ceiling(pools, self._count.weight(state, limits), self._workers)
+        self.refusal = at_limits(against) if weight is None else ""
+        return weight
+
+    def _pools(self) -> tuple[Pool, ...]:
+        """Those that may serve, also in other zones; those in back-off when no other one may."""
+        zones = tuple(self._placement.zones)
+        found = open_pools(self._slot, self._placement, zones, self._closed)
+        return found or open_pools(self._slot, self._placement, zones, frozenset())
 
 
 class Launcher:
@@ -166,18 +220,24 @@ class Launcher:
         self._final_refusal: Refusal | None = None
 
     def reserve(self, operation: Operation, listing: InstanceListing | None = None) -> Operation:
-        """Reserve capacity for each planned slot; a slot without capacity fails."""
+        """Reserve capacity for each planned slot; a slot without capacity fails.
+
+        Which type and market EC2 will choose is not known before: the dearest pool and the most vCPUs are reserved that
+        fit into the limits, and no heavier pool is asked.
+        """
         count = WorkerCounter(self._ec2, self._clock, listing)
         until = self._clock.now() + self._settings.operation_limit_seconds
-        for slot in operation.slots:
-            if slot.outcome != "planned":
-                continue
-            key = slot_key(operation.operation_id, slot.number)
+        planned = [slot for slot in operation.slots if slot.outcome == "planned"]
+        for position, slot in enumerate(planned):
+            key, most = slot_key(operation.operation_id, slot.number), self._settings.max_workers
+            fit = _Fit(operation, slot, self._placement, count, self._clock, workers=len(planned) - position)
             pool = pool_of(slot).name
-            if self._state.reserve(key, count, maximum=self._settings.max_workers, until=until, pool=pool):
+            reserved = self._state.reserve(key, count, maximum=most, until=until, pool=pool, weigh=fit)
+            if reserved:
                 count.reserved()
+                operation = operation.with_slot(replace(slot, weight=reserved.weight))
             else:
-                operation = operation.with_slot(_failed(slot, "the fleet is at its maximum size"))
+                operation = operation.with_slot(_failed(slot, fit.refusal or "the fleet is at its maximum size"))
         return operation
 
     def launch(self, operation: Operation) -> Operation:
@@ -195,7 +255,8 @@ class Launcher:
             if open_pools(slot, self._placement, zones, closed):
                 operation = self._send(plan_request(operation, slot, zones, self._placement, closed))
             else:
-                operation = operation.with_slot(_failed(slot, "EC2 refused every pool"))
+                limited = "" if slot.weight == NO_WEIGHT else " that fits into the limits in money and vCPUs"
+                operation = operation.with_slot(_failed(slot, f"EC2 refused every pool{limited}"))
         self._confirm(operation)
         return operation
 

@@ -14,13 +14,15 @@ from node_fleet.adapters.launcher import WorkerCounter
 from node_fleet.domain.interruption.closing import operator_advice
 from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.errors import CleanUpUnfinishedError, NodeFleetError
-from node_fleet.domain.model.fleet_state import Notice
+from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.operation import Target
+from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 from node_fleet.domain.scale_down.drain import judge_check
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 
 SCALE_DOWN = "down-"
 """Prefix of the operation ids of scale-downs."""
+FULL = "the fleet is at its maximum or at a limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,14 @@ class Reinstatement:
             return superseded
         key = f"{operation_of(instance_id)}:reinstatement"
         until = self.clock.now() + self.settings.join_limit_seconds
-        count = WorkerCounter(self.ec2, self.clock)
-        if self.state.reserve(key, count, maximum=self.settings.max_workers, until=until):
+        count, limits, most = WorkerCounter(self.ec2, self.clock), self.settings.limits(), self.settings.max_workers
+
+        def weigh(state: FleetState) -> Weight | None:
+            own = count.weight_of(instance_id, limits) if limits else NO_WEIGHT
+            fits = limits is None or limits.admits(count.weight(state, limits), own)
+            return own if fits else None
+
+        if self.state.reserve(key, count, maximum=most, until=until, weigh=weigh):
             self._uncordon(instance_id, node_name)
             lifted = self.state.remove_notice(instance_id, claimed_by=claimed_by)
             self.state.unreserve([key])
@@ -56,10 +64,7 @@ class Reinstatement:
                 return superseded
             return "uncordoned", f"AWS did not reclaim {instance_id}; it is reinstated"
         if not drained:
-            return (
-                "kept",
-                f"AWS did not reclaim {instance_id}, but the fleet is at its maximum and pods run on the worker",
-            )
+            return "kept", f"AWS did not reclaim {instance_id}, but {FULL}, and pods run on the worker"
         return self._remove_drained(instance_id, node_name)
 
     def settle_notices(self, notices: Sequence[Notice]) -> tuple[list[str], list[str]]:
@@ -102,8 +107,7 @@ class Reinstatement:
             check = self.server.check(node_name)
             verdict = judge_check(check, target, operation_of(instance_id), dead=False, waited=1, limit=0)
             if verdict.status != "drained":
-                text = f"AWS did not reclaim {instance_id}, but the fleet is at its maximum, and {verdict.detail}"
-                return "kept", text
+                return "kept", f"AWS did not reclaim {instance_id}, but {FULL}, and {verdict.detail}"
             self.ec2.terminate([instance_id])
         return "removed", f"AWS did not reclaim {instance_id}; it is terminated because its replacement runs"
 

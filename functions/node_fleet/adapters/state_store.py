@@ -30,6 +30,7 @@ from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.spot_pools import count_losses
 from node_fleet.domain.model.text import utc
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
@@ -231,31 +232,42 @@ class StateStore:
         self._owned(run, "REMOVE #set_aside", {}, names, action="settle a removal that was set aside")
 
     def reserve(
-        self, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int, pool: str = ""
-    ) -> bool:
-        """Reserve capacity for one more worker under `key`; False when the fleet is at its maximum.
+        self,
+        key: str,
+        count_now: Callable[[FleetState], int],
+        *,
+        maximum: int,
+        until: int,
+        pool: str = "",
+        weigh: Callable[[FleetState], Weight | None] = lambda state: NO_WEIGHT,
+    ) -> Reservation | None:
+        """Reserve capacity for one more worker under `key`; None when the fleet is at its maximum or at a limit.
 
         count_now gets the item as read and returns how many workers count against the maximum: the instances that EC2
-        shows and the reservations that it does not show yet. It must query EC2 after the item was read. The write
-        succeeds only if no reservation changed in between, so two workflows together never exceed the maximum.
-        Reserving the same key again succeeds and reserves nothing more.
+        shows and the reservations that it does not show yet. It must query EC2 after the item was read. weigh is called
+        after it with the same item: what the worker takes of the limits in money and vCPUs, None when it does not fit.
+        The write succeeds only if no reservation changed in between, so two workflows together never exceed the maximum
+        or a limit. Reserving the same key again succeeds and reserves nothing more.
         """
         for _ in range(_RESERVE_TRIES):
             state = self.load()
-            if any(r.key == key for r in state.reservations):
-                return True
-            if count_now(state) >= maximum:
-                return False
+            if known := next((r for r in state.reservations if r.key == key), None):
+                return known
+            if count_now(state) >= maximum or (weight := weigh(state)) is None:
+                return None
             now = self._clock.now()
             current = (r for r in state.reservations if r.until > now)
-            added = Reservation(key=key, until=until, pool=pool, at=now)
+            added = Reservation(key=key, until=until, pool=pool, at=now, weight=weight)
             if self._write_reservations(state.slots_version, (*current, added)):
-                return True
+                return added
         raise self._contended()
 
     def confirm(self, key: str, instance_id: str, *, pool: str = "") -> None:
-        """Record which instance a reservation became, so that it is not counted twice, and in which pool."""
-        became = {"instance_id": instance_id, "pool": pool, "at": self._clock.now()}
+        """Record which instance a reservation became, so that it is not counted twice, and in which pool.
+
+        Of the limits in money and vCPUs it takes from then on what its pool takes, which may be less than was reserved.
+        """
+        became = {"instance_id": instance_id, "pool": pool, "at": self._clock.now(), "weight": NO_WEIGHT}
         self._change_reservations(lambda held: tuple(replace(r, **became) if r.key == key else r for r in held))
 
     def unreserve(self, keys: Iterable[str]) -> None:

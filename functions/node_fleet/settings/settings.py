@@ -18,9 +18,10 @@ from node_fleet.domain.model.setting import spec_of
 from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.parsing import nearest, parsed, shown, written
 from node_fleet.settings.presets import PRESETS
-from node_fleet.settings.validation import contradictions
+from node_fleet.settings.validation import contradictions, limit_problems
 
 if TYPE_CHECKING:
+    from node_fleet.domain.cost.limits import Limits
     from node_fleet.domain.cost.prices import PriceList
     from node_fleet.domain.cost.tariff import Currency, Tariff
 
@@ -81,7 +82,7 @@ class Settings(SettingValues):
 
     @classmethod
     def _checked(cls, settings: Settings, problems: list[str]) -> Settings:
-        if found := [*problems, *contradictions(settings)]:
+        if found := [*problems, *contradictions(settings), *limit_problems(settings, settings.limits())]:
             raise InvalidSettingsError(found)
         return settings
 
@@ -129,6 +130,20 @@ class Settings(SettingValues):
             volume_gib=self.worker_volume_gib,
             public_address=self.worker_public_address,
             cpu_credits=self.cpu_credits,
+        )
+
+    def limits(self) -> Limits | None:
+        """The limits in money and vCPUs; None when neither is set, which loads no prices."""
+        if not self.max_usd_per_hour and not self.max_vcpu:
+            return None
+        from node_fleet.domain.cost.limits import Limits
+
+        return Limits(
+            max_usd_per_hour=self.max_usd_per_hour,
+            max_vcpu=self.max_vcpu,
+            tariff=self.tariff(),
+            types=self.instance_types,
+            spot_percent=self.spot_percent,
         )
 
     @property

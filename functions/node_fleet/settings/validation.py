@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
+from typing import TYPE_CHECKING
 
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.local_time import is_zone
 from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.parsing import nearest
+
+if TYPE_CHECKING:
+    from node_fleet.domain.cost.limits import Limits
 
 MACHINE_SECONDS = 3600
 """TimeoutSeconds of the autoscaler's state machine: no run lasts longer."""
@@ -116,6 +121,31 @@ def _image_problems(s: SettingValues) -> list[str]:
         f"{s.join_limit_seconds}: expected at most {max(0, most)}, or join_limit_seconds of at least "
         f"{s.image_wait_seconds + BOOT_SECONDS}"
     ]
+
+
+def limit_problems(s: SettingValues, limits: Limits | None) -> list[str]:
+    """What is wrong with the limits in money and vCPUs: each type must be known, and each minimum must fit.
+
+    A minimum must fit with On-Demand workers of the lightest type, because Spot may have no capacity.
+    """
+    if limits is None:
+        return []
+    if unknown := limits.unknown():
+        return [f"{text}, expected other instance_types, or no such limit" for text in unknown]
+    minimums = [(f"min_workers={s.min_workers}", s.min_workers)]
+    minimums += [(f"schedules {window.text!r}", window.minimum) for window in s.schedules]
+    least, most, found = limits.least("on-demand"), limits.most, []
+    for name, workers in minimums:
+        if workers * least.micro_usd > most.micro_usd:
+            usd = math.ceil(workers * least.micro_usd / 100) / 10_000
+            found.append(
+                f"max_usd_per_hour={s.max_usd_per_hour:g}: {name} needs {usd:g} USD an hour (On-Demand, lightest type, "
+                f"with volume and address), expected {usd:g} or more"
+            )
+        if workers * least.vcpu > most.vcpu:
+            vcpu = workers * least.vcpu
+            found.append(f"max_vcpu={s.max_vcpu}: {name} needs {vcpu} vCPU, expected {vcpu} or more")
+    return found
 
 
 def ineffective(s: SettingValues) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from node_fleet.payload import table_rows
 from simulator.aws.recorder import AwsCall
 from simulator.cluster.api.store import Change
+from simulator.cluster.machines import machine_type
 from simulator.cluster.objects import condition_is_true, is_terminating
 from tests.support.chaos.budgets import DrawnRules, disrupted
 from tests.support.chaos.fleet import Fleet, acting
@@ -37,6 +38,7 @@ BUDGETS_KEPT = "no drain begins that a disruption budget or a removal window for
 ONLY_ONE_STAYS = "an only replica that asks for a second pod first is available while its worker runs"
 PROTECTED_STAYS = "no worker is terminated after an operator protected it"
 NEVER_ABOVE_MAX = "never above max"
+NEVER_ABOVE_VCPU = "never above max_vcpu"
 NEVER_BELOW_MIN = "never taken below min"
 NEVER_BELOW_ORDER = "no termination begins that takes the fleet below what an operator ordered for a time"
 CORDONS_END = "no cordon outlives its operation by more than one"
@@ -46,8 +48,8 @@ NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
     ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, REBOOTED_ONCE,
-    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_BELOW_MIN, NEVER_BELOW_ORDER, CORDONS_END,
-    LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
+    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_ABOVE_VCPU, NEVER_BELOW_MIN,
+    NEVER_BELOW_ORDER, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
 
@@ -69,6 +71,7 @@ class Watch:
     """Workers that state something absurd of themselves: only the others are under the protection of the rule."""
     rules: DrawnRules = field(default_factory=DrawnRules)
     rules_since: float = 0.0
+    max_vcpu: int = 0
     closed: list[str] = field(default_factory=list)
     written: dict[tuple[str, str], str] = field(default_factory=dict)
     stamped_at: float = 0.0
@@ -250,6 +253,10 @@ class Watch:
         counted = set(live) - self._under_notice - {self.fleet.deployment.server_id}
         if len(counted) > self.fleet.settings.max_workers:
             self.wrong(NEVER_ABOVE_MAX, f"{len(counted)} workers, allowed {self.fleet.settings.max_workers}")
+        kinds = [i.instance_type for i in self.fleet.cloud.ec2.instances() if i.id in counted]
+        vcpus = sum(machine_type(kind).vcpus for kind in kinds)
+        if self.max_vcpu and vcpus > self.max_vcpu:
+            self.wrong(NEVER_ABOVE_VCPU, f"{vcpus} vCPUs, allowed {self.max_vcpu}")
 
     # the tables ----------------------------------------------------------------------------------------------------
 

@@ -88,6 +88,11 @@ class Play:
         share = {"SPOT_PERCENTAGE": "100"} if mode == "return" else {}
         self.fleet.set_environment({"SPOT_LEARNING": mode, "SPOT_NOISY_PER_100_HOURS": "0.52", **share})
 
+    def limit_is_deployed(self, vcpu: int) -> None:
+        """An operator limits the vCPUs before anything happens; the whole schedule is judged by it."""
+        self.watch.max_vcpu = vcpu
+        self.fleet.set_environment({"MAX_VCPU": str(vcpu)})
+
     def load_changes(self, rate: int) -> None:
         self.fleet.load(rate)
 

@@ -11,13 +11,14 @@ import pytest
 from node_fleet.adapters.dynamodb import to_attributes
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
-from node_fleet.domain.model.fleet_state import FleetState, Lease, Notice, Pause, Protection
+from node_fleet.domain.model.fleet_state import FleetState, Lease, Notice, Pause, Protection, Reservation
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.text import utc
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.weight import Weight
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
@@ -241,8 +242,9 @@ def test_reservations_count_until_the_maximum_and_are_given_back(store: StateSto
         return len(state.reservations)
 
     until = clock.time + 600
-    assert [store.reserve(k, count, maximum=2, until=until) for k in ("a", "b", "c")] == [True, True, False]
-    assert store.reserve("a", count, maximum=2, until=until) is True
+    first, second, third = (store.reserve(k, count, maximum=2, until=until) for k in ("a", "b", "c"))
+    assert first and second and third is None
+    assert store.reserve("a", count, maximum=2, until=until) == first
     clock.time += 5
     store.confirm("a", "i-0aaa", pool="zone/type/spot")
     assert [(r.key, r.instance_id, r.pool, r.at - clock.time) for r in store.load().reservations] == [
@@ -250,7 +252,7 @@ def test_reservations_count_until_the_maximum_and_are_given_back(store: StateSto
         ("b", "", "", -5),
     ]
     store.unreserve(["a", "unknown"])
-    assert store.reserve("c", count, maximum=2, until=until) is True
+    assert store.reserve("c", count, maximum=2, until=until)
     assert [r.key for r in store.load().reservations] == ["b", "c"]
 
 
@@ -264,8 +266,23 @@ def test_a_reservation_made_in_between_is_seen_before_the_next_is_granted(dynamo
             assert rival.reserve("rival", lambda s: len(s.reservations), maximum=1, until=START + 600)
         return len(state.reservations)
 
-    assert store.reserve("mine", count, maximum=1, until=START + 600) is False
+    assert store.reserve("mine", count, maximum=1, until=START + 600) is None
     assert [r.key for r in store.load().reservations] == ["rival"]
+
+
+def test_a_reservation_keeps_the_most_that_it_may_become_until_it_is_known_what_it_became(store: StateStore) -> None:
+    def weigh(state: FleetState) -> Weight | None:
+        free = 8 - sum(r.weight.vcpu for r in state.reservations)
+        return Weight(micro_usd=5, vcpu=4) if free >= 4 else None
+
+    def reserve(key: str) -> Reservation | None:
+        return store.reserve(key, lambda state: 0, maximum=9, until=START + 600, weigh=weigh)
+
+    assert [bool(reserve(key)) for key in ("a", "b", "c", "a")] == [True, True, False, True]
+    assert [r.weight for r in store.load().reservations] == [Weight(micro_usd=5, vcpu=4)] * 2
+    store.confirm("a", "i-0aaa", pool="zone/type/spot")
+    assert [r.weight for r in store.load().reservations] == [Weight(), Weight(micro_usd=5, vcpu=4)]
+    assert reserve("c")
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,25 @@ def test_more_than_the_maximum_and_no_more_than_the_minimum_are_refused(
     assert caught.value.text == words and hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"max_vcpu": 14}, ""),
+        ({"max_vcpu": 13}, "max_vcpu=13: 7 workers need 14 vCPU"),
+        ({"max_usd_per_hour": 0.2383}, ""),
+        ({"max_usd_per_hour": 0.2382}, "max_usd_per_hour=0.2382: 7 workers need 0.2382 USD an hour"),
+    ],
+)
+def test_more_than_a_limit_in_money_or_vcpus_holds_is_refused(limit: dict[str, Any], words: str) -> None:
+    settings = replace(SETTINGS, **limit)
+    if not words:
+        assert planned(settings=settings).order.workers == 7
+        return
+    with pytest.raises(CommandError) as caught:
+        planned(settings=settings)
+    assert caught.value.text == words
+
+
 def test_the_largest_number_and_the_shortest_time_are_accepted() -> None:
     assert planned(replace(ORDER, workers=6)).order.workers == 10
     assert planned(replace(ORDER, until=NOW + 120)).order.workers == 7

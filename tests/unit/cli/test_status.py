@@ -62,6 +62,18 @@ def test_status_shows_the_time_in_which_images_were_pulled_when_workers_report_i
         assert cells == ([(text,) for text in cell] if cell else [(), ()])
 
 
+def test_status_names_each_limit_and_what_is_used_of_it() -> None:
+    settings = Settings(max_usd_per_hour=0.2, max_vcpu=8, worker_volume_gib=0, worker_public_address=False)
+    fleet = tuple(replace(instance(one), instance_type="t3.small", market="on-demand") for one in (A, B, C))
+    state = FleetState(cluster_id="c")
+    for given, rows in (
+        (settings, ["max_usd_per_hour: 0.0792 of 0.2 USD an hour", "max_vcpu: 6 of 8 vCPU"]),
+        (Settings(), []),
+    ):
+        found = ClusterStatus(place="here", now=START, state=state, instances=fleet, last=None, settings=given)
+        assert [text for name, text in status_rows(found) if name == "limit"] == rows
+
+
 def shown(server: str, configured: str, kubelets: dict[str, str]) -> dict[str, str]:
     roll_out = RollOut(server_version=server, good_version="3")
     state = FleetState(cluster_id="c", memory=Memory(roll_out=roll_out))

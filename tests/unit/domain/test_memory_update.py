@@ -63,7 +63,8 @@ def test_data_that_is_missing_for_two_readings_is_reported() -> None:
 
 
 def test_the_alert_at_the_maximum_names_what_asks_and_the_setting() -> None:
-    key, alert = at_maximum(make_tick(snapshot(workers=workers(10)), Memory(), POLICY, START), "pending 3")
+    tick = make_tick(snapshot(workers=workers(10)), Memory(), POLICY, START)
+    key, alert = at_maximum(tick, "pending 3", 2, tick.launchable(()))
     text = "at the maximum: pending 3, but 10 of 10 workers run; raise max_workers to allow more"
     assert (key, alert) == ("at_maximum", Alert(kind="at_maximum", text=text))
 

@@ -18,6 +18,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.weight import LimitUse
 from node_fleet.domain.scale_down.eligibility import Eligibility, Kept
 from node_fleet.domain.scale_down.selection import choose_replaced
 from node_fleet.domain.scaling import roll_out
@@ -170,6 +171,18 @@ class TestTheFirstStep:
             assert (held.verdict, held.setting) == ("hold", "max_workers")
             assert f"the maximum of {maximum} allows no launch before its removal" in held.text
             assert held.text.endswith("raise max_workers") and "not replaced: " in decision.sentence
+
+    @pytest.mark.parametrize(("used", "minimum", "action"), [(6, 4, "replace"), (7, 3, "replace"), (7, 4, "none")])
+    def test_a_limit_in_vcpus_holds_a_replacement_back_as_the_maximum_does(
+        self, used: int, minimum: int, action: str
+    ) -> None:
+        limit = LimitUse(name="max_vcpu", most=8, used=used, of_kind={"t3.small/spot": 2})
+        decision = decided(fleet(), policy=replace(POLICY, min_workers=minimum), limits=(limit,))
+        assert decision.action == action
+        if action == "none":
+            (held,) = [c for c in decision.evidence if c.name == "roll_out:drifted"]
+            assert "the limit max_vcpu allows no launch before its removal" in held.text
+            assert held.text.endswith("raise max_vcpu") and held.setting == "max_vcpu"
 
     def test_an_unhealthy_worker_that_does_not_serve_may_still_be_removed_first(self) -> None:
         ill = worker(7, "unjoined", node_name="i-0007", conditions=("InstanceStatusImpaired",), **NEW)

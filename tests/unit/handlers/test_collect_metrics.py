@@ -104,6 +104,18 @@ def test_the_order_that_holds_now_is_in_every_snapshot_also_without_prometheus(o
     assert (collect().source, collect().timed_minimum) == ("none", now)
 
 
+def test_the_use_of_each_limit_is_in_the_snapshot_with_reservations_and_without_workers_under_notice(
+    one: FakeServices,
+) -> None:
+    assert collect().limits == ()
+    one.settings = Settings(max_vcpu=8, spot_percent=0, instance_types=("t3.small", "t3.xlarge"))
+    held = Reservation(key="x:1", until=NOW + 60, pool="a/t3.xlarge/on-demand")
+    one.state.item = replace(one.state.item, reservations=(held,))
+    (use,) = collect().limits
+    assert (use.name, use.most, use.used) == ("max_vcpu", 8, 6)
+    assert use.of_kind == {"t3.small/on-demand": 2, "t3.xlarge/on-demand": 4}
+
+
 def test_a_reading_in_which_all_is_missing_is_live_and_names_it_and_is_not_recorded(one: FakeServices) -> None:
     nothing: dict[str, Any] = dict.fromkeys(FIGURES)
     one.prometheus.reading = Reading(at=NOW, **nothing, pending=None, nodes=(), missing=("nodes", "pending"))

@@ -169,6 +169,17 @@ def test_in_a_full_fleet_one_that_was_not_drained_waits_for_capacity_and_is_then
     assert not fleet.state().notices
 
 
+@pytest.mark.settings(max_workers=9, max_vcpu=6)
+def test_a_worker_that_was_not_reclaimed_waits_also_at_a_limit_and_is_reinstated_below_it(fleet: Bench) -> None:
+    instance_id, payload = full(fleet, "failed")
+    fleet.running(4)
+    payload = reinstate_worker(payload, None)
+    assert payload["settle"]["status"] == "waiting" and "at a limit, and pods run" in payload["settle"]["detail"]
+    fleet.cloud.ec2.reclaim(next(iter(fleet.ids() - {instance_id})))
+    fleet.server.says("UncordonNode", "result: uncordoned x")
+    assert status_of(payload) == "uncordoned"
+
+
 @pytest.mark.parametrize(
     ("tries", "status", "wait_seconds"),
     [(10, "waiting", 300), (11, "waiting", 3600), (15, "waiting", 3600), (16, "kept", None), (99, "kept", None)],

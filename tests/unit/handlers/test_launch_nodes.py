@@ -20,6 +20,7 @@ from node_fleet.domain.model.errors import (
 )
 from node_fleet.domain.model.memory import Memory, RollOut
 from node_fleet.domain.model.operation import LaunchRequest
+from node_fleet.domain.model.weight import Weight
 from node_fleet.domain.scale_up.requests import LaunchAnswer
 from node_fleet.payload import to_payload
 from simulator.aws.faults import FaultRule
@@ -118,6 +119,28 @@ def test_a_fleet_at_its_maximum_gets_only_what_fits(fleet: Bench) -> None:
 def test_capacity_that_is_used_meanwhile_leaves_nothing_to_launch(fleet: Bench) -> None:
     fleet.running()
     assert handler(fleet.event(fleet.begin(), 1), None)["launch"]["status"] == "none"
+
+
+@pytest.mark.settings(max_usd_per_hour=0.12, max_workers=10, spot_percent=0, instance_types=("t3.small", "t3.medium"))
+def test_in_a_fleet_near_its_limit_only_types_are_asked_that_fit_and_what_was_reserved_becomes_what_was_launched(
+    fleet: Bench,
+) -> None:
+    """An hour costs 0.0264 or 0.0528 USD, and 0.0076 for volume and address: 3 small ones fit, 1 medium and 1 small."""
+    run = fleet.begin()
+    first = handler(fleet.event(run, 1), None)
+    asked = [
+        [o["InstanceType"] for o in call.parameters["LaunchTemplateConfigs"][0]["Overrides"]]
+        for call in fleet.cloud.recorder.of("CreateFleet")
+    ]
+    assert asked == [["t3.small", "t3.medium"]]
+    (slot,) = fleet.operation(first).slots
+    assert slot.weight.micro_usd == 60_430, "the dearer type was reserved"
+    assert [r.weight for r in fleet.state().reservations] == [Weight()]
+    fleet.tools.state.close_operation(run, fleet.state().memory)
+    second = handler(fleet.event(fleet.begin(round=2), 4), None)
+    assert [s.outcome for s in fleet.operation(second).slots] == ["launched", "launched", "failed", "failed"]
+    assert {i.instance_type for i in fleet.instances()} == {"t3.small"} and len(fleet.instances()) == 3
+    assert any("max_usd_per_hour: 0.1021 of 0.12 USD an hour" in note for note in second["notes"])
 
 
 def test_a_partial_success_is_kept_when_a_quota_of_both_markets_ends_it(fleet: Bench) -> None:

@@ -112,3 +112,18 @@ def test_without_capacity_left_for_a_launch_nothing_failed(fleet: Bench) -> None
     event = fleet.event(fleet.begin(), 1)
     answer = fail({**event, "launch": {"status": "none", "detail": ""}}, None)
     assert answer["outcome"]["kind"] == "none" and "failure" not in answer
+
+
+@pytest.mark.settings(min_workers=1, max_vcpu=4)
+def test_a_launch_that_a_limit_forbids_ends_without_a_failure_and_alerts_once(fleet: Bench) -> None:
+    fleet.running(1), fleet.running(2)
+    event = launch_nodes(fleet.event(fleet.begin(), 1), None)
+    answer = fail(event, None)
+    why = "the limit allows no further worker (max_vcpu: 4 of 4 vCPU)"
+    assert answer["outcome"]["text"] == f"no worker was launched: {why}"
+    assert [(row[0], row[1].startswith(f"{why}: pods wait -> +1")) for row in answer["alerts"]["rows"]] == [
+        ("at_maximum:limits", True)
+    ]
+    assert "failure" not in answer and memory_of(answer).back_offs == () and fleet.state().reservations == ()
+    again = launch_nodes({**fleet.event(fleet.begin(round=2), 1), "memory": answer["memory"]}, None)
+    assert fail(again, None)["alerts"] == []

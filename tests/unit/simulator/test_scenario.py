@@ -21,6 +21,7 @@ SHIPPED = {
     "flash-sale",
     "spot-storm",
     "timed-capacity",
+    "money-limit",
     "dry-pool",
     "quota",
     "slow-boot",

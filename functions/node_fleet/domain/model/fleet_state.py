@@ -11,6 +11,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 
 CORRUPT_AHEAD_SECONDS = 86_400
 """A lease lasts an hour at most, so an expiry more than a day ahead is corrupt."""
@@ -63,6 +64,7 @@ class Reservation:
     """Capacity promised to a launch that EC2 may not show yet: both workflows count it against the maximum.
 
     pool: "zone/type/market" of the launch; empty for a worker that exists. at: when EC2 was asked or answered last.
+    weight: the most that the launch may take of the limits in money and vCPUs; empty: what its pool takes.
     """
 
     key: str
@@ -70,6 +72,7 @@ class Reservation:
     until: int = 0
     pool: str = ""
     at: int = 0
+    weight: Weight = NO_WEIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

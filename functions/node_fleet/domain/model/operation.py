@@ -11,6 +11,7 @@ from typing import Literal
 from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 
 Kind = Literal["scale_up", "scale_down"]
 UpPhase = Literal["begin", "record", "verify", "fail"]
@@ -45,7 +46,8 @@ class LaunchSlot:
     ended before it joined. pools: "zone/type/market" of the only pools that may serve, because pending pods need them;
     empty: every pool. types: the types that suit equally, best first; empty: the configured ones. smaller_types: those
     that are tried when no other pool of the market has capacity; avoid: pools that are tried after these. console: the
-    end of the console output of an instance that did not join.
+    end of the console output of an instance that did not join. weight: the most that its instance may take of the
+    limits in money and vCPUs, which is reserved; empty: no limit.
     """
 
     number: int
@@ -67,6 +69,7 @@ class LaunchSlot:
     smaller_types: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     console: str = ""
+    weight: Weight = NO_WEIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

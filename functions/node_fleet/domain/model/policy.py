@@ -44,6 +44,10 @@ class FleetSize:
     """The smallest number of workers. A fleet below it is filled up before any other rule applies."""
     max_workers: int = setting("MAX_NODES", 10, 1, 1000)
     """The largest number of workers. node-fleet never exceeds it."""
+    max_usd_per_hour: float = setting("MAX_USD_PER_HOUR", 0.0, 0, 100_000, "USD")
+    """The most that all workers together may cost in an hour, at the shipped prices; 0: no limit."""
+    max_vcpu: int = setting("MAX_VCPU", 0, 0, 100_000)
+    """The most vCPUs that all workers together may have; 0: no limit."""
     instance_types: tuple[str, ...] = setting("INSTANCE_TYPES", ("t3.small",))
     """Instance types of workers, comma-separated. Spot: by price and capacity; on-demand: the first with capacity."""
     subnets: tuple[str, ...] = setting("SUBNETS", ())

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.weight import LimitUse
 
 Market = Literal["spot", "on-demand"]
 MARKETS: tuple[Market, ...] = ("spot", "on-demand")
@@ -274,7 +275,7 @@ class Snapshot(FleetLoad):
     template_version: the configured launch template and its version, empty when unknown. console: the end of the
     console output of a replacement that lost Ready. server_version: of K3s on the server, empty when unknown.
     launch_hold: why workers are not launched from the configured version of the template; empty when they are.
-    timed_minimum: what an operator ordered for a time and holds now.
+    timed_minimum: what an operator ordered for a time and holds now. limits: those in money and vCPUs that are set.
     """
 
     at: int
@@ -302,6 +303,7 @@ class Snapshot(FleetLoad):
     server_version: str = ""
     launch_hold: str = ""
     timed_minimum: TimedMinimum | None = None
+    limits: tuple[LimitUse, ...] = ()
 
     @property
     def has_values(self) -> bool:

@@ -66,9 +66,9 @@ ALERTS = (
     _row(
         "at_maximum",
         "critical",
-        "The load asks for a worker and the maximum forbids it: pods stay pending, or the load stays high.",
+        "The load asks for a worker and the maximum or a limit forbids it: pods stay pending, or the load stays high.",
         "every run checks again",
-        "raise `max_workers`, or lower the requests of the pods",
+        "raise `max_workers`, or the limit that it names (`max_usd_per_hour`, `max_vcpu`), or lower the pods' requests",
         end="reading",
     ),
     _row(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from node_fleet.domain.model.back_off import JOIN, active
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Reservation
@@ -13,8 +14,12 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.weight import LIMIT_TEXT, NO_WEIGHT, Weight
 from node_fleet.domain.scale_up.placement import Placement, Pool
 from node_fleet.domain.scale_up.refusals import ALERT_OF_ERROR, UNKNOWN_REFUSAL, Refusal, pools_closed_by
+
+if TYPE_CHECKING:
+    from node_fleet.domain.cost.limits import Limits
 
 RUNNING_STATES = ("pending", "running")
 """States of an instance that counts as a worker."""
@@ -48,6 +53,25 @@ def count_workers(instances: Sequence[Instance], state: FleetState, now: int) ->
     """
     listed = {i.instance_id for i in instances}
     return len(listed - state.ids_under_notice) + len(_unlisted(instances, state, now))
+
+
+def fleet_weight(instances: Sequence[Instance], state: FleetState, limits: Limits, now: int) -> Weight:
+    """What the same workers take of the limits in money and vCPUs. A reservation takes the most that it may become."""
+    total = NO_WEIGHT
+    for instance in instances:
+        if instance.instance_id not in state.ids_under_notice:
+            total = total.plus(limits.weight(instance.instance_type, instance.market))
+    for reservation in _unlisted(instances, state, now):
+        total = total.plus(_reserved_weight(reservation, limits))
+    return total
+
+
+def _reserved_weight(reservation: Reservation, limits: Limits) -> Weight:
+    """The most that it may become, or what its pool takes once that is known."""
+    if reservation.weight != NO_WEIGHT:
+        return reservation.weight
+    _, instance_type, market = (reservation.pool or "//").split("/")
+    return limits.weight(instance_type, market)
 
 
 def with_promised(instances: Sequence[Instance], state: FleetState, now: int) -> tuple[Instance, ...]:
@@ -183,6 +207,26 @@ def reservations_to_release(operation: Operation, now: int) -> tuple[str, ...]:
         for s in operation.slots
         if s.outcome != "launched" or now - s.launched_at >= EC2_LISTING_DELAY_SECONDS
     )
+
+
+def unlaunched_reason(operation: Operation | None) -> str:
+    """Why no worker of it was launched although EC2 refused nothing."""
+    reasons = [slot.detail for slot in operation.slots if slot.detail] if operation else []
+    return reasons[0] if reasons else "the fleet is at its maximum size"
+
+
+def report_limit(
+    memory: Memory, operation: Operation | None, policy: Policy, now: int
+) -> tuple[Memory, tuple[Alert, ...]]:
+    """The alert of a scale-up that a limit in money or vCPUs kept from launching anything, unless it is known."""
+    why = unlaunched_reason(operation)
+    if operation is None or not why.startswith(LIMIT_TEXT):
+        return memory, ()
+    text = f"{why}: {operation.reason}, and no worker was launched; raise the limit, or lower the requests of the pods"
+    kind = "at_maximum:limits"
+    is_known = now - memory.alerted.get(kind, -policy.alert_quiet_seconds) < policy.alert_quiet_seconds
+    memory = replace(memory, alerted={**memory.alerted, kind: now})
+    return memory, () if is_known else (Alert(kind=kind, text=text),)
 
 
 def failure_alert(error: str, cause: str) -> Alert | None:

@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
 from node_fleet.domain.model.snapshot import MARKETS, Instance, Market, NewWorker
 from node_fleet.domain.model.spot_pools import pool_name, spot_pools_for
+from node_fleet.domain.model.weight import NO_WEIGHT, Weight
+
+if TYPE_CHECKING:
+    from node_fleet.domain.cost.limits import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """The settings of placement. zones: zone -> subnet id as configured; instance_types in order of preference.
 
-    noisy: "zone/type" of the Spot pools that are tried after every other pool.
+    noisy: "zone/type" of the Spot pools that are tried after every other pool. limits: those in money and vCPUs; None
+    without any.
     """
 
     zones: dict[str, str]
@@ -29,10 +35,17 @@ class Placement:
     on_demand_minimum: int = 0
     order: PlacementOrder = "fewest"
     noisy: frozenset[str] = frozenset()
+    limits: Limits | None = None
 
     def is_noisy(self, pool: Pool) -> bool:
         """Whether AWS interrupts the Spot workers of this pool too often."""
         return pool.market == "spot" and pool_name(pool.zone, pool.instance_type) in self.noisy
+
+    def allows(self, pool: Pool, weight: Weight) -> bool:
+        """Whether a worker of that pool takes no more of the limits than was reserved; empty: nothing was."""
+        if self.limits is None or weight == NO_WEIGHT:
+            return True
+        return self.limits.weight(pool.instance_type, pool.market).is_within(weight)
 
 
 @dataclass(frozen=True, slots=True, order=True)

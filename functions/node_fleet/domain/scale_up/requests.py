@@ -49,7 +49,10 @@ def slots_tag(request: LaunchRequest) -> str:
 def open_pools(
     slot: LaunchSlot, placement: Placement, zones: Sequence[str], closed: frozenset[Pool]
 ) -> tuple[Pool, ...]:
-    """The pools of these zones that may serve the slot and are not closed, best first; its own zone comes first."""
+    """The pools of these zones that may serve the slot and are not closed, best first; its own zone comes first.
+
+    None takes more of the limits in money and vCPUs than is reserved for the slot.
+    """
     order = pools_in_order(
         slot.market,
         placement,
@@ -58,7 +61,11 @@ def open_pools(
         types=slot.types,
         smaller_types=slot.smaller_types,
     )
-    return tuple(pool for pool in order if pool not in closed and (not slot.pools or pool.name in slot.pools))
+    return tuple(
+        pool
+        for pool in order
+        if pool not in closed and (not slot.pools or pool.name in slot.pools) and placement.allows(pool, slot.weight)
+    )
 
 
 def is_first_choice(slot: LaunchSlot, pools: Sequence[Pool], placement: Placement) -> bool:

@@ -10,7 +10,7 @@ from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, not_ready_too_long
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, listed_checks, shape_key
-from node_fleet.domain.scaling.tick import Tick, finite
+from node_fleet.domain.scaling.tick import Launchable, Tick, finite
 
 Found = list[tuple[str, Alert]]
 """(key for de-duplication, alert)."""
@@ -67,8 +67,17 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
     return found
 
 
-def at_maximum(tick: Tick, lead: str) -> tuple[str, Alert]:
-    """The load asks for a worker and the maximum forbids it. lead: the text of the check that asks."""
+def at_maximum(tick: Tick, lead: str, count: int, launchable: Launchable) -> tuple[str, Alert]:
+    """The load asks for a worker and the maximum or a limit forbids it.
+
+    lead: the text of the check that asks for `count` workers.
+    """
+    if launchable.setting != "max_workers":
+        text = (
+            f"{launchable.against}: {lead}, and {count_of(count, 'worker')} more {'is' if count == 1 else 'are'} not "
+            f"launched; raise {launchable.setting}, or lower the requests of the pods"
+        )
+        return f"at_maximum:{launchable.setting}", Alert(kind=f"at_maximum:{launchable.setting}", text=text)
     text = (
         f"at the maximum: {lead}, but {tick.counted} of {tick.policy.max_workers} workers run; "
         "raise max_workers to allow more"

@@ -152,7 +152,7 @@ def _raise_to_minimum(tick: Tick, minimum: MinimumSize, change: DesiredChange, f
     )
     change.checks.insert(0, lead)
     at_once = tick.have < tick.policy.min_workers or minimum.rule == TIMED or change.bypasses_cooldown
-    return _launch(tick, lead, missing, found, change.checks, bypass=at_once)
+    return _launch(tick, lead, missing, found, change, bypass=at_once)
 
 
 def _add(tick: Tick, change: DesiredChange, found: alerts.Found) -> _Outcome | None:
@@ -160,17 +160,21 @@ def _add(tick: Tick, change: DesiredChange, found: alerts.Found) -> _Outcome | N
     if not change.add:
         return None
     lead = next(c for c in change.checks if c.verdict == "up" and c.name == change.rule)
-    return _launch(tick, lead, change.add, found, change.checks, bypass=change.bypasses_cooldown)
+    return _launch(tick, lead, change.add, found, change, bypass=change.bypasses_cooldown)
 
 
-def _launch(tick: Tick, lead: Check, count: int, found: alerts.Found, checks: list[Check], *, bypass: bool) -> _Outcome:
-    """Launch as many as the maximum, the back-offs and the cooldown allow, or name the check that forbids it."""
+def _launch(
+    tick: Tick, lead: Check, count: int, found: alerts.Found, change: DesiredChange, *, bypass: bool
+) -> _Outcome:
+    """Launch as many as the maximum, the limits, the back-offs and the cooldown allow, or name what forbids it."""
+    checks, launchable = change.checks, tick.launchable(change.new_workers)
+    change.new_workers = launchable.wanted
     if any(check.name == MANY_NOT_READY for check in checks):
         return _Outcome(lead=lead, blocked_by=(MANY_NOT_READY,))
-    if tick.headroom == 0:
-        found.append(alerts.at_maximum(tick, lead.text))
-        text = f"at the maximum of {tick.policy.max_workers} workers"
-        checks.append(Check(name="maximum", verdict="blocked", text=text, value=tick.counted, setting="max_workers"))
+    if launchable.count == 0:
+        found.append(alerts.at_maximum(tick, lead.text, count, launchable))
+        text, setting = launchable.against, launchable.setting
+        checks.append(Check(name="maximum", verdict="blocked", text=text, value=tick.counted, setting=setting))
         return _Outcome(lead=lead, blocked_by=("maximum",))
     if back_off := evaluate_launch_back_off(tick):
         checks.append(back_off)
@@ -183,7 +187,7 @@ def _launch(tick: Tick, lead: Check, count: int, found: alerts.Found, checks: li
     checks.append(cooldown)
     if cooldown.verdict == "blocked":
         return _Outcome(lead=lead, blocked_by=("cooldown",))
-    return _Outcome(action="scale_up", count=min(count, tick.headroom), rule=lead.name, lead=lead)
+    return _Outcome(action="scale_up", count=min(count, launchable.count), rule=lead.name, lead=lead)
 
 
 def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange, many_ill: str) -> _Outcome | None:

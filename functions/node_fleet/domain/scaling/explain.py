@@ -44,7 +44,7 @@ def _worker_counts(tick: Tick) -> str:
     ):
         if count:
             text += f", {count} {name}"
-    return text
+    return "; ".join([text, *(use.text for use in tick.snapshot.limits)])
 
 
 def reason(check: Check) -> str:

@@ -250,7 +250,7 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
         return RollOutStep(after=roll_out, check=replace(check, verdict="ok", aside=True) if is_aside else check)
     if why := _no_place(facts, first):
         text = f"{first.sentence}, not replaced: {why}"
-        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text, "max_workers"))
+        return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text, tick.launchable(()).setting))
     if roll_out.retry_at > tick.now:
         text = f"{first.sentence}, no worker could be replaced, next inspection in {roll_out.retry_at - tick.now} s"
         return RollOutStep(after=roll_out, check=_check(first.reason, "waiting", text))
@@ -389,9 +389,15 @@ def _no_place(facts: _Facts, outdated: Outdated) -> str:
     if tick.headroom or sum(w.instance_id != outdated.worker.instance_id for w in tick.usable) >= least:
         return ""
     return (
-        f"the maximum of {tick.policy.max_workers} allows no launch before its removal, and the effective minimum of "
-        f"{least} no removal before a launch; raise max_workers"
+        f"{_held_by(tick)} allows no launch before its removal, and the effective minimum of {least} no removal before "
+        f"a launch; raise {tick.launchable(()).setting}"
     )
+
+
+def _held_by(tick: Tick) -> str:
+    """For example: the maximum of 10; max_vcpu: 8 of 8 vCPU."""
+    setting = tick.launchable(()).setting
+    return f"the maximum of {tick.policy.max_workers}" if setting == "max_workers" else f"the limit {setting}"
 
 
 def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -> dict[Reason, str]:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Snapshot, Worker
+from node_fleet.domain.model.snapshot import NewWorker, Snapshot, Worker
+from node_fleet.domain.model.weight import at_limits, fitting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launchable:
+    """What the maximum and the limits leave. against, setting: what keeps further instances away."""
+
+    count: int
+    wanted: tuple[NewWorker, ...]
+    against: str
+    setting: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,8 +52,24 @@ class Tick:
 
     @property
     def headroom(self) -> int:
-        """Instances that may still be launched under the maximum."""
-        return max(0, self.policy.max_workers - self.counted)
+        """Instances that may still be launched under the maximum and the limits in money and vCPUs."""
+        return self.launchable(()).count
+
+    def launchable(self, wanted: Sequence[NewWorker]) -> Launchable:
+        """How many instances may be launched, and which of the wanted ones. Other instances may be of any type."""
+        most = max(0, self.policy.max_workers - self.counted)
+        limits = self.snapshot.limits
+        if not most or not limits:
+            text = f"at the maximum of {self.policy.max_workers} workers"
+            return Launchable(count=most, wanted=tuple(wanted), against=text, setting="max_workers")
+        kinds = [_kinds(one, limits[0].of_kind) for one in wanted[:most]]
+        fits, against = fitting(limits, [*kinds, *[[]] * (most - len(kinds))])
+        return Launchable(
+            count=sum(fits),
+            wanted=tuple(one for one, fit in zip(wanted, fits, strict=False) if fit),
+            against=at_limits(against),
+            setting=" and ".join(use.name for use in against),
+        )
 
 
 def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, terse: bool = False) -> Tick:
@@ -64,6 +92,13 @@ def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, t
         counted=len(staying),
         terse=terse,
     )
+
+
+def _kinds(worker: NewWorker, known: Iterable[str]) -> list[str]:
+    """The "type/market" that may serve the worker."""
+    types = {*worker.types, *worker.smaller_types}
+    pools = {pool.partition("/")[2] for pool in worker.pools}
+    return [kind for kind in known if (not types or kind.partition("/")[0] in types) and (not pools or kind in pools)]
 
 
 def finite(value: float | None) -> float | None:
