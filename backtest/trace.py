@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -67,11 +67,15 @@ class Trace:
 
     def between(self, since: int, until: int) -> Trace:
         """The readings in [since, until); raises TraceError when fewer than two are left."""
+        return self.where(lambda at: since <= at < until)
+
+    def where(self, wanted: Callable[[int], bool]) -> Trace:
+        """The readings at these times; raises TraceError when fewer than two are left."""
         rows = [
             (at, value)
             for stretch in self.stretches
             for at, value in zip(stretch.times, stretch.values, strict=True)
-            if since <= at < until
+            if wanted(at)
         ]
         return from_rows(rows, name=self.name)
 

@@ -19,6 +19,7 @@ class AlarmRule:
     """One alarm. `log_of` with `pattern` counts log lines of that function.
 
     `log_of` "states" uses a metric of Step Functions, and "queue" one of the queue of undelivered events.
+    `while_off` False: it does not fire while `hibernate` has switched the fleet off, when nothing is measured.
     `threshold` "maximum" means the setting max_workers. `description`: what happened and its consequence. `action`:
     what a person can do.
     """
@@ -37,6 +38,7 @@ class AlarmRule:
     pattern: str = ""
     severity: Severity = "warning"
     next_step: str = "every run tries again"
+    while_off: bool = True
 
     @property
     def text(self) -> str:
@@ -86,6 +88,7 @@ ALARMS = (
         statistic="SampleCount",
         severity="critical",
         next_step="every run tries to read it again",
+        while_off=False,
     ),
     AlarmRule(
         name="AtMaximum",

@@ -156,6 +156,11 @@ class Attachment(_Section):
     server_security_group: str = Field(
         pattern=r"^sg-[0-9a-f]{8,17}$", description="a security group id such as sg-0123456789abcdef0"
     )
+    server_instance_id: str = Field(
+        default="",
+        pattern=r"^(i-[0-9a-f]{8,17})?$",
+        description="the id of the server's instance such as i-0123456789abcdef0, which hibernate needs, or nothing",
+    )
     worker_role_arn: str = Field(
         pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+$", description="the ARN of an IAM role"
     )
@@ -289,6 +294,11 @@ def _cluster(raw: Any, path: str, problems: list[str], records: Any) -> ClusterC
     if cluster is None or settings is None:
         return None
     problems += _image_problems(cluster, settings, f"{path}.settings")
+    if cluster.attach and settings.hibernate and not cluster.attach.server_instance_id:
+        problems.append(
+            f"{path}.attach.server_instance_id is missing: settings.hibernate stops and starts the server, and only an "
+            "instance that is named here may be stopped: expected its id such as i-0123456789abcdef0, or no hibernate"
+        )
     if not cluster.attach:
         given = raw.get("settings", {}).keys() & SET_IN_MODE_NEW.keys()
         problems += [f"{path}.settings.{key}: {SET_IN_MODE_NEW[key]}" for key in sorted(given)]

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Actions on a resource (a name of components/resources.py). by_aws: AWS checks it, no code calls the action."""
+    """Actions on a resource (a name of components/resources.py). by_aws: AWS checks it, no code calls the action.
+
+    setting: without this setting, by its name in cdk.json, it is not granted.
+    """
 
     actions: tuple[str, ...]
     resource: str
     reason: str
     condition: str = ""
     by_aws: bool = False
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,13 @@ CANCEL_COMMAND = Grant(("ssm:CancelCommand",), "anything", "stops a command whos
 TERMINATE = Grant(("ec2:TerminateInstances",), "instances", "removes a worker", condition="our_worker")
 REBOOT = Grant(
     ("ec2:RebootInstances",), "instances", "reboots an unhealthy worker before it is replaced", condition="our_worker"
+)
+SWITCH_SERVER = Grant(
+    ("ec2:StopInstances", "ec2:StartInstances"),
+    "server_machine",
+    "switches the server off and on, only where `hibernate` is set",
+    condition="tagged_server",
+    setting="hibernate",
 )
 TAG_WORKER = Grant(
     ("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker_join_failed"
@@ -187,6 +198,7 @@ def command(document: str, why: str) -> tuple[Grant, ...]:
 INSPECT = command("InspectNodes", "inspects the workers with kubectl")
 LIST_PENDING = command("ListPendingPods", "lists the pending pods and what they demand with kubectl")
 CHECK_NODE = command("CheckNode", "checks that the node is still empty and cordoned by this operation")
+HIBERNATE = command("HibernateServer", "asks what forbids to switch the cluster off, and copies its datastore")
 DRAIN = send("DrainNode", "starts the drain")
 UNCORDON = command("UncordonNode", "removes the cordon of this operation")
 FORGET = command("ForgetNode", "deletes the Node and its password secret")
@@ -196,6 +208,9 @@ LEASE_AND_STATE = (HOLD_LEASE, READ_STATE)
 NEEDS: dict[str, FunctionNeeds] = {
     "AcquireLock": FunctionNeeds((HOLD_LEASE,)),
     "CheckSetAside": FunctionNeeds((HOLD_LEASE, *FORGET, *UNCORDON, CANCEL_COMMAND)),
+    "Hibernate": FunctionNeeds(
+        (HOLD_LEASE, *INSPECT, *HIBERNATE, READ_PROMETHEUS_PASSWORD, SWITCH_SERVER), prometheus=True
+    ),
     "CollectMetrics": FunctionNeeds(
         (
             READ_STATE,

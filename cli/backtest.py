@@ -21,6 +21,7 @@ import yaml
 from backtest.compare import Assumptions, policy_names, study
 from backtest.frontier import PEERS, frontier_settings, recommendation
 from backtest.model import Capacity, ModelError, Scaling
+from backtest.off_times import replay_off_times
 from backtest.page import render
 from backtest.sources import Range, from_history, from_prometheus
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
@@ -220,15 +221,18 @@ def _show_study(
             configurations={**_configurations(names), **grid},
             chart_seconds=_chart_seconds(found) if page else 0,
         )
+        off = replay_off_times(found, settings, assumptions, shown)
     said = recommendation(shown, grid) if grid else answer(shown)
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(render(shown, said), encoding="utf-8")
     if as_json:
-        print_json({**as_data(shown), **({"recommendation": said} if grid else {})})
+        more = {"hibernate": off.as_data()} if off else {}
+        print_json({**as_data(shown), **({"recommendation": said} if grid else {}), **more})
     else:
         say(said)
         table("", COLUMNS, rows(shown))
+        say(off.sentence) if off else None
     if page:
         note(f"page: {page}")
 

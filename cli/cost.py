@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
@@ -30,11 +30,13 @@ from node_fleet.domain.cost.fleet_cost import (
 )
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
+from node_fleet.domain.model.hibernation import off_minutes
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.settings import Settings
 
 DAYS_PER_MONTH = HOURS_PER_MONTH / 24
 DAY_SECONDS = 86400
+WEEK_HOURS = 168
 STANDING = {
     "alarms": ("AWS::CloudWatch::Alarm",),
     "dashboards": ("AWS::CloudWatch::Dashboard",),
@@ -72,11 +74,21 @@ class Bill:
     problems: tuple[str, ...] = ()
     headroom_workers: float = 0.0
     headroom: Cost = field(default_factory=Cost)
+    off_hours: float = 0.0
+    """Hours of a week in which the fleet is off."""
 
     @property
     def total(self) -> Cost:
         """Workers and control plane, with the always-free tier. Both fleets need the server, so it is left out."""
         return Cost.total((lines_total(self.workers), lines_total(self.control, after_free=True)))
+
+    @property
+    def off_saves(self) -> Cost:
+        """What the hours off save in a month: workers, and the server without its volume."""
+        share = self.off_hours / WEEK_HOURS
+        machine = [line for line in self.server if "volume" not in line.name]
+        always = Cost.total((lines_total(self.workers), lines_total(machine)))
+        return replace(always, usd=always.usd * share)
 
     @property
     def saved_percent(self) -> float | None:
@@ -147,6 +159,7 @@ def bill_of(
         fixed=fixed_fleet(tariff, first, spread, workers=fixed_workers, hours=HOURS_PER_MONTH),
         problems=current.problems,
         headroom_workers=settings.headroom_in_workers,
+        off_hours=off_minutes(settings.hibernate) / 60,
         headroom=headroom_month(tariff, first, settings.spot_percent, settings.headroom_in_workers),
     )
 
@@ -247,6 +260,11 @@ def show(found: Bill, money: Currency) -> None:
             f"The chosen headroom, {found.headroom_workers:.2g} workers that are kept free, costs "
             f"{money.cost(found.headroom)} a month; the bill of the workers contains it."
         )
+    if found.off_hours:
+        say(
+            f"Off {found.off_hours:.0f} of {WEEK_HOURS} h a week (hibernate): {money.cost(found.off_saves)} a month "
+            "less than these bills for the workers and the server; its volume remains."
+        )
     say("The use of the control plane is counted from simulated runs and from the deployed template.")
     say(NOT_COUNTED)
     for problem in (*found.problems, *(f"Not known: {name}." for name in missing_of(found))):
@@ -305,4 +323,6 @@ def as_data(found: Bill, settings: Settings) -> dict[str, Any]:
         "headroom_workers": found.headroom_workers,
         "headroom_usd_per_month": found.headroom.usd,
         "problems": list(found.problems),
+        "off_hours_a_week": found.off_hours,
+        "off_saves_usd_per_month": found.off_saves.usd,
     }

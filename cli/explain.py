@@ -172,6 +172,10 @@ def explain_now(target: Target, subject: str = NOW) -> Explained:
     subject: a worker or a pod that is asked about.
     """
     services = target.services
+    hibernation, now = services.state.load().hibernation, services.clock.now()
+    if hibernation.phase not in ("on", "draining"):
+        text = f"the fleet is off or starting: {hibernation.detail}; switch it on with: node-fleet wake"
+        return Explained(title=f"{target.place}: now, {clock(now)} UTC", decision=_undecided(text))
     found = observe(target)
     snapshot = found.snapshot
     memory, policy = services.state.load().memory, services.settings.policy()
@@ -239,6 +243,10 @@ def explain_past(target: Target, name: str) -> Explained:
     """The decision that a run recorded."""
     event = _recorded(target, name)
     data = {name: value for name, value in decision_of(event).items() if name != "tell"}
+    title = f"{target.place}: {short(event.key)}, {clock(event.at, day=True)} UTC"
+    if not data and event.data.get("hibernate"):
+        account = account_of({"detail": event.data["hibernate"]["detail"], **event.data})
+        return Explained(title=title, decision=_undecided(account.text), account=account)
     if not data:
         failure = event.data.get("failure") or {}
         text = (
@@ -248,11 +256,16 @@ def explain_past(target: Target, name: str) -> Explained:
     decision: Decision = from_payload(Decision, {**data, "memory": {}}, path="decision")
     kept = [KEPT.fullmatch(text) for text in (event.data.get("selection") or {}).get("kept", ())]
     return Explained(
-        title=f"{target.place}: {short(event.key)}, {clock(event.at, day=True)} UTC",
+        title=title,
         decision=decision,
         account=account_of(event.data),
         workers=tuple((one["worker"], "no", one["reason"]) for one in kept if one),
     )
+
+
+def _undecided(sentence: str) -> Decision:
+    """In place of a decision, of a run that switched the fleet off or on."""
+    return Decision(action="none", count=0, rule="hibernate", sentence=sentence, reasons=())
 
 
 def _recorded(target: Target, name: str) -> Event:

@@ -33,7 +33,7 @@ LONGEST_PROTECTION_SECONDS = 7 * 86_400
 MOST_PROTECTIONS = 20
 """The state item stays small."""
 MAYBE_DONE = "the change may have been made; node-fleet status shows it"
-NOTHING_DONE = ("AlreadyScaling", "Paused", "StaleTrigger")
+NOTHING_DONE = ("AlreadyScaling", "Paused", "SwitchedOff", "StaleTrigger")
 
 
 def register(app: typer.Typer) -> None:

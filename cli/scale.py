@@ -21,12 +21,12 @@ from node_fleet.domain.cost.prices import DATED
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.budget import duration_text
 from node_fleet.domain.model.fleet_state import FleetState
-from node_fleet.domain.model.local_time import zone
+from node_fleet.domain.model.local_time import instants, zone
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import MOST_ORDERS, TimedMinimum, not_ended
 from node_fleet.domain.model.weight import MILLION
 from node_fleet.domain.scaling.disruption import local_text
-from node_fleet.domain.scaling.schedule import instants, open_window
+from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.services import Services
 from node_fleet.settings import Settings

@@ -20,7 +20,7 @@ from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.disruption.drift import differences, expires_at
 from node_fleet.domain.model.back_off import active
-from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.fleet_state import FleetState, times_of
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.spot_pools import noisy_pools
 from node_fleet.domain.model.text import count_of
@@ -136,6 +136,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     yield from _limit_rows(found)
     yield "lock", _lock(state, now)
     yield "pause", _pause(state, now)
+    yield from _off_rows(found)
     if state.operation is not None:
         one = state.operation
         yield (
@@ -266,6 +267,29 @@ def _pause(state: FleetState, now: int) -> str:
         return "none"
     pause = state.pause
     return f"by {pause.by}, {ago(now - pause.since)}, for {span(pause.until - now)} more: {pause.reason}"
+
+
+def _off_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    if found.settings.hibernate or not found.state.hibernation.is_settled:
+        yield "off times", _off_times(found)
+
+
+def _off_times(found: ClusterStatus) -> str:
+    """Whether the fleet is off, what keeps it on, and the next change."""
+    state, now = found.state, found.now
+    known, order = state.hibernation, state.hibernate_order
+    times = times_of(found.settings, state)
+    if known.phase != "on":
+        words = {"draining": "being switched off", "stopping": "being switched off", "off": "off", "waking": "starting"}
+        return f"{words[known.phase]}, {ago(now - known.since)}: {known.detail}"
+    if known.kept_since:
+        return f"to be off, kept on, {ago(now - known.kept_since)}: {known.detail}"
+    if order is not None and order.kind == "wake" and order.is_active(now):
+        return f"on until {clock(order.until, day=True)} UTC, ordered by {order.by}"
+    begin = times.off_again(now)
+    if begin is None:
+        return "none within eight days"
+    return f"off from {clock(begin, day=True)} to {clock(times.on_again(begin), day=True)} UTC"
 
 
 def _last(found: ClusterStatus) -> str:

@@ -82,6 +82,9 @@ class Simulation:
             self.cluster.image_of = lambda instance_id: str(self.deployment.cloud.ec2.instance(instance_id).image_id)
             self.cluster.version_of = self._version_of
             self._prepare_images()
+            self.deployment.cloud.ec2.power_listeners.append(self._switch_server)
+            is_prometheus = self.deployment.transport.is_prometheus
+            self.deployment.transport.is_prometheus = lambda netloc: self._server_serves() and is_prometheus(netloc)
             self._place_workers()
             clock = self.deployment.clock
             self.events = EventInjector(self.deployment, self.cluster, self.shells)
@@ -149,6 +152,16 @@ class Simulation:
     def _tag_images(self, instance_id: str, pulled: str) -> None:
         tags = [{"Key": "ImagePull", "Value": pulled}]
         self.deployment.cloud.client("ec2").create_tags(Resources=[instance_id], Tags=tags)
+
+    def _switch_server(self, instance_id: str, on: bool) -> None:
+        """The server stops or starts: its API and Prometheus, which runs on it, follow."""
+        if instance_id != self.deployment.server_id:
+            return
+        for shell in self.shells:
+            shell.machine.power(on=on, after=self.cluster.state.after)
+
+    def _server_serves(self) -> bool:
+        return all(shell.machine.serves for shell in self.shells)
 
     def _version_of(self, instance_id: str) -> str:
         """The version of K3s that the user data of an instance installs; empty when it has none."""

@@ -38,6 +38,7 @@ _CONDITIONS = {
     "while_launching": "only inside CreateFleet and RunInstances",
     "to_ec2": "only to EC2",
     "the_server": "only the instance with the server's tag",
+    "tagged_server": "only the instance with the server's tag",
     "through_sns": "only through SNS",
 }
 _RESOURCES = {
@@ -48,6 +49,7 @@ _RESOURCES = {
     "launch_inputs": "the launch template and the workers' subnets",
     "launch_parts": "volumes and network interfaces",
     "fleet_kinds": "fleets, their instances and the volumes of these",
+    "server_machine": "the server's instance, only where `hibernate` is set",
     "template_parts": "images, security groups (mode attach: key pairs)",
     "interfaces": "network interfaces",
     "topic_key": "the key of the topics",

@@ -111,6 +111,7 @@ def _type_of(field: dataclasses.Field[Any]) -> Json:
         "custom_metrics": {"type": ["array", "string"], "items": _rows(CustomMetric)},
         "disruption_budgets": {"type": ["array", "string"], "items": BUDGET},
         "removal_windows": WINDOWS,
+        "hibernate": WINDOWS,
         "schedules": WINDOWS,
         "instance_requirements": {**_rows(InstanceRequirements), "required": ["vcpus", "memory_gib"]},
         "headroom_pods": _rows(HeadroomPods),

@@ -30,6 +30,7 @@ WILDCARD_LIMITS = {
     "template_parts": "RunInstances limits them to what the launch template of the workers names",
     "interfaces": "RunInstances limits them to the launch template of the workers",
     "the_server": "Only the instance with the tag of the server",
+    "tagged_server": "Only the instance with the tag of the server",
     "image_parameter": "Public parameters of Amazon Linux 2023, read only",
 }
 
@@ -118,7 +119,9 @@ class HandlerFunction(Construct):
         )
 
     def _role(self, name: str, needs: FunctionNeeds, shared: SharedParts) -> iam.Role:
-        grants = [grant for grant in needs.grants if shared.resources.arns(grant.resource)]
+        settings = shared.resources.config.settings
+        wanted = (one for one in needs.grants if not one.setting or getattr(settings, one.setting))
+        grants = [grant for grant in wanted if shared.resources.arns(grant.resource)]
         statements = [_log_statement(self.log_group), *(statement(grant, shared.resources) for grant in grants)]
         if needs.prometheus:
             statements.append(_interface_statement())

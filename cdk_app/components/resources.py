@@ -56,7 +56,7 @@ class FleetResources:
             return [self._arn("ssm", f"document/{document}")]
         if name in _EC2_KINDS:
             return [self._arn("ec2", f"{kind}/*") for kind in _EC2_KINDS[name]]
-        settings = self.config.settings
+        settings, attach = self.config.settings, self.config.attach
         known = {
             "anything": ["*"],
             "state_table": [self.tables.state.table_arn],
@@ -66,6 +66,7 @@ class FleetResources:
             "messages_topic": self.topic_arns[:1],
             "topic_key": [self.topic_key_arn] if self.topic_key_arn else [],
             "autoscaler": [self.autoscaler_arn],
+            "server_machine": [self._arn("ec2", f"instance/{attach.server_instance_id if attach else '*'}")],
             "prometheus_secret": [secret_arn(self.stack, settings.prometheus_secret)],
             "slack_secret": [secret_arn(self.stack, settings.slack_secret)],
             "worker_role": [self.facts.worker_role_arn],
@@ -81,9 +82,9 @@ class FleetResources:
         owned = {f"aws:ResourceTag/{key}": value for key, value in ours.items()}
         requested = {f"aws:RequestTag/{key}": value for key, value in {**ours, "Role": "k3s-worker"}.items()}
         template = {"ArnLike": {"ec2:LaunchTemplate": self._template_arn}}
-        server = {"ssm:resourceTag/Role": self.config.settings.server_role_tag}
+        tags = {"Role": self.config.settings.server_role_tag}
         if self.config.mode == "new":
-            server["ssm:resourceTag/Cluster"] = self.config.cluster_id
+            tags["Cluster"] = self.config.cluster_id
         launching = {"ec2:CreateAction": ["CreateFleet", "RunInstances"]}
         known: dict[str, dict[str, dict[str, Any]]] = {
             "": {},
@@ -100,7 +101,8 @@ class FleetResources:
             "worker_tags": {"StringEquals": {**launching, **requested}, **self._launch_tag_keys},
             "while_launching": {"StringEquals": launching},
             "to_ec2": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
-            "the_server": {"StringEquals": server},
+            "the_server": {"StringEquals": {f"ssm:resourceTag/{key}": value for key, value in tags.items()}},
+            "tagged_server": {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in tags.items()}},
             "through_sns": {"StringEquals": through_sns(self.stack)},
         }
         return known[name]

@@ -16,6 +16,12 @@ from cdk_app.components.dashboard import NAMESPACE, rows
 from cdk_app.config import ClusterConfig
 from cdk_app.stacks.autoscaler import AutoscalerStack
 
+OFF_LINES = {
+    "AcquireLock": '{ $.message = "lock" && $.status = "off" }',
+    "Hibernate": '{ $.message = "hibernate" && $.status != "on" }',
+}
+"""Function -> the log lines of runs that find the fleet off, or are on the way there."""
+
 
 class ObservabilityStack(cdk.Stack):
     """`alarms` by name."""
@@ -62,6 +68,35 @@ class ObservabilityStack(cdk.Stack):
 
     def _metric(self, rule: AlarmRule) -> cloudwatch.IMetric:
         period = cdk.Duration.seconds(rule.period_seconds)
+        if not rule.while_off and self.config.settings.hibernate:
+            return self._or_off(rule, period)
+        return self._plain_metric(rule, period)
+
+    def _or_off(self, rule: AlarmRule, period: cdk.Duration) -> cloudwatch.MathExpression:
+        """The metric, or the runs that found or left the fleet switched off."""
+        off = [self._off_lines(function, pattern) for function, pattern in OFF_LINES.items()]
+        return cloudwatch.MathExpression(
+            expression="FILL(measured, 0) + FILL(off, 0)",
+            label=f"{rule.metric}, or switched off",
+            period=period,
+            using_metrics={"measured": self._plain_metric(rule, period), "off": off[0].with_(period=period)},
+        )
+
+    def _off_lines(self, function: str, pattern: str) -> cloudwatch.Metric:
+        logs.CfnMetricFilter(
+            self,
+            f"{function}OffLines",
+            log_group_name=self.autoscaler.functions[function].log_group_name,
+            filter_pattern=pattern,
+            metric_transformations=[
+                logs.CfnMetricFilter.MetricTransformationProperty(
+                    metric_namespace=self._own_namespace, metric_name="SwitchedOff", metric_value="1"
+                )
+            ],
+        )
+        return cloudwatch.Metric(namespace=self._own_namespace, metric_name="SwitchedOff", statistic="Sum")
+
+    def _plain_metric(self, rule: AlarmRule, period: cdk.Duration) -> cloudwatch.Metric:
         if rule.log_of == "states":
             return self.autoscaler.state_machines["autoscaler"].metric_succeeded(period=period, statistic="Sum")
         if rule.log_of == "queue":

@@ -7,7 +7,8 @@
 # Parameters of the document: NODE_NAME, OPERATION_ID, NOT_AFTER (epoch seconds of the latest start),
 # DRAIN_TIMEOUT_SECONDS and DRAIN_MODE: voluntary (every blocker refuses; --force only when every bare pod is annotated as
 # safe to evict), not-ready (the node has been not ready for long: only node-bound volumes, protected and unreadable pods
-# refuse) or deadline (AWS reclaims the instance: nothing refuses, and the last third of the time ignores budgets).
+# refuse), hibernate (the whole cluster is switched off: only pods refuse that would not come back or lose their data) or
+# deadline (AWS reclaims the instance: nothing refuses, and the last third of the time ignores budgets).
 # CAUSE (none, spot, rebalance or scheduled) is why EC2 ends the instance, for the Event of the node.
 # A deadline drain first prints "volume CLAIM VOLUME POD" for each volume that ends with the node (lost_volumes.py).
 # The last line is "result: WORD detail"; exit status 0 drained, 1 kubectl drain or a restart failed, 64 bad parameter, 65 too late,
@@ -30,7 +31,7 @@ check_parameters() {
     '' | *[!0-9]* | ??????*) finish 64 "bad-parameter DRAIN_TIMEOUT_SECONDS" ;;
   esac
   case "$DRAIN_MODE" in
-    voluntary | not-ready | deadline) ;;
+    voluntary | not-ready | deadline | hibernate) ;;
     *) finish 64 "bad-parameter DRAIN_MODE" ;;
   esac
   case "$CAUSE" in
@@ -114,7 +115,7 @@ def main():
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
     not_ready = os.environ["DRAIN_MODE"] == "not-ready" and not ready
-    refusing = "bvnxu" if not_ready else "bvnxuwkscdgeptqo"
+    refusing = "bvnxu" if not_ready else "bvnxuwcg" if os.environ["DRAIN_MODE"] == "hibernate" else "bvnxuwkscdgeptqo"
     found = sorted(f"{name}:{code}" for name, code in cluster.blockers(node, pods) if code[0] in refusing)
     mark = node_protected(node, cluster.now)
     if mark:

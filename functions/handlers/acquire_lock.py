@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.domain.model.fleet_state import FleetState, times_of
+from node_fleet.domain.model.hibernation import next_step
 from node_fleet.domain.model.operation import resume_state
-from node_fleet.domain.model.run import Alert, Timing, read_input
+from node_fleet.domain.model.run import Alert, Run, Timing, read_input
 from node_fleet.logs import logger
 from node_fleet.payload import put, to_payload
-from node_fleet.services import load_services
+from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
 
@@ -24,6 +26,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     state = acquired.state
     limit = services.settings.operation_limit_seconds
     operation = None if run.dry_run else state.operation
+    resume = resume_state(operation, now=services.clock.now(), limit_seconds=limit)
     return put(
         {},
         notes=(acquired.detail,) if acquired.detail else (),
@@ -32,10 +35,19 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         timing=_timing(services.settings),
         status=acquired.status,
         set_aside=bool(state.set_aside) and not run.dry_run,
-        resume=resume_state(operation, now=services.clock.now(), limit_seconds=limit),
+        resume=resume or _hibernate_state(services, state, run),
         memory=state.memory,
         operation=operation,
     )
+
+
+def _hibernate_state(services: Services, state: FleetState, run: Run) -> str:
+    """The state that switches the fleet off or on; empty without anything to do. A dry run switches nothing."""
+    if run.dry_run or (state.hibernation.is_settled and not services.settings.hibernate):
+        return ""
+    times = times_of(services.settings, state)
+    is_on = next_step(state.hibernation, times, services.clock.now()) == "on"
+    return "" if is_on and state.hibernation.is_settled else "Hibernate"
 
 
 def _timing(settings: Settings) -> Timing:

@@ -10,7 +10,14 @@ from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.scale_down.drain import DrainVerdict, after_target, judge_check, judge_drain, moved
+from node_fleet.domain.scale_down.drain import (
+    DrainVerdict,
+    after_target,
+    judge_check,
+    judge_drain,
+    moved,
+    ordered_on,
+)
 from node_fleet.domain.scale_down.inspection import NodeCheck
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
@@ -28,7 +35,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     now = services.clock.now()
     verdict = (
         _under_notice_paused_or_protected(state, target, now)
-        or _load_returned(services, event, target, now)
+        or _ordered_on(state, operation, now)
+        or _load_returned(services, event, operation, target, now)
         or _judge(services, operation, target, now)
     )
     drain: dict[str, Any] = {"status": verdict.status, "detail": verdict.detail, "alert": verdict.alert}
@@ -54,8 +62,20 @@ def _under_notice_paused_or_protected(state: FleetState, target: Target, now: in
     return None
 
 
-def _load_returned(services: Services, event: dict[str, Any], target: Target, now: int) -> DrainVerdict | None:
-    """More unschedulable pods than at the decision. Missing metrics withdraw nothing."""
+def _ordered_on(state: FleetState, operation: Operation, now: int) -> DrainVerdict | None:
+    why = ordered_on(state, operation, now)
+    return DrainVerdict(status="withdrawn", detail=why) if why else None
+
+
+def _load_returned(
+    services: Services, event: dict[str, Any], operation: Operation, target: Target, now: int
+) -> DrainVerdict | None:
+    """More unschedulable pods than at the decision. Missing metrics withdraw nothing.
+
+    The pods of a fleet that is switched off need no other place.
+    """
+    if operation.hibernate:
+        return None
     waiting = pending_pod_count(services.prometheus, now) or 0
     before = (take(event, "snapshot", Snapshot).pending_count or 0) if event.get("snapshot") else 0
     if target.not_ready or waiting <= before:

@@ -41,7 +41,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
         services.state.close_operation(run, memory, set_aside=rollback)
     status = event.get("drain", {}).get("status", "failed")
-    is_planned_end = "failure" not in event and "later_failure" not in event and status in NO_FAILURE
+    may_wait = status in NO_FAILURE or bool(operation.hibernate)
+    is_planned_end = "failure" not in event and "later_failure" not in event and may_wait
     text = removal_sentence(operation, None) + ("; the next run resumes it" if stays_open else "")
     outcome = Outcome(kind="none" if is_planned_end else "failed", text=text)
     answer = add_alerts(put(event, operation=operation, memory=memory, outcome=outcome), alerts=alerts)

@@ -35,6 +35,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 def _replace(services: Services, interruption: Interruption) -> Replacement:
     _refuse_when_paused(services)
     state = services.state.load()
+    if state.hibernation.forbids_launches:
+        return Replacement(status="none", detail="the fleet is switched off")
     if needs_no_replacement(state.operation, interruption.instance_id):
         return Replacement(status="none", detail="a scale-down already removes this worker")
     worker = worker_to_replace(state, interruption.instance_id)

@@ -103,7 +103,7 @@ def message_of(event: dict[str, Any], settings: Settings) -> Message:
     run = take(event, "run", Run)
     snapshot, operation = known(event, "snapshot", Snapshot), known(event, "operation", Operation)
     before = known(event, "fleet_before", FleetBefore) or fleet_before(snapshot, operation, settings.tariff())
-    sentence = event.get("decision", {}).get("sentence", "")
+    sentence = event.get("decision", {}).get("sentence", "") or event.get("hibernate", {}).get("detail", "")
     base = Message(
         cluster_id=settings.cluster_id,
         level="info",

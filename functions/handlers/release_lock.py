@@ -19,7 +19,7 @@ from node_fleet.payload import known, take, to_payload
 from node_fleet.services import Services, load_services
 
 RECORDED = (
-    *("run", "snapshot", "decision", "memory_before", "selection", "operation", "rounds"),
+    *("run", "snapshot", "decision", "memory_before", "selection", "operation", "rounds", "hibernate"),
     *("outcome", "failure", "notes", "fleet_before"),
 )
 
@@ -81,4 +81,5 @@ def _record(services: Services, run: Run, event: dict[str, Any]) -> StateStoreEr
 
 def _summary(event: dict[str, Any]) -> dict[str, Any]:
     sentence = event.get("outcome", {}).get("text") or event.get("decision", {}).get("sentence", "")
+    sentence = sentence or event.get("hibernate", {}).get("detail", "")
     return {"sentence": sentence, "notes": event.get("notes", [])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.scale_down.drain import closing_budget, moved
+from node_fleet.domain.scale_down.drain import closing_budget, left_for_later, moved
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -23,7 +23,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if operation is None or target is None or target.phase != "selected":
         return put(event, operation=operation, drain={"status": "waiting", "detail": "it was started before"})
     now = services.clock.now()
-    if target.instance_id in state.ids_under_notice:
+    if why := left_for_later(state, operation, services.settings.operation_limit_seconds, now):
+        detail = why
+        changed = moved(operation.without_the_rest(why), "skipped", now, detail=why)
+    elif target.instance_id in state.ids_under_notice:
         detail = "it is under interruption notice"
         changed = moved(operation, "skipped", now, detail=detail)
     elif not target.not_ready and (protection := state.active_protections(now).get(target.instance_id)):
@@ -37,7 +40,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         command_id = services.server.start_drain(
             target.node_name,
             operation_id=operation.operation_id,
-            mode="not-ready" if target.not_ready else "voluntary",
+            mode="not-ready" if target.not_ready else "hibernate" if operation.hibernate else "voluntary",
             not_after=limits.not_after(now),
             drain_seconds=limits.drain_seconds,
             execution_seconds=limits.execution_seconds,

@@ -39,19 +39,27 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if target.phase == "rebooting":
         return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
     if target.phase != "terminating":
-        _require_empty(services, operation, target)
-        _require_minimum(services, run, operation, target)
+        if operation.hibernate != "end":
+            _require_empty(services, operation, target)
+            _require_minimum(services, run, operation, target)
         if operation.reboot:
             operation = _reboot(services, run, operation, target)
             return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
-        operation = moved(operation, "terminating", services.clock.now(), detail="drained, being terminated")
+        detail = "being terminated" if operation.hibernate == "end" else "drained, being terminated"
+        operation = moved(operation, "terminating", services.clock.now(), detail=detail)
         _record(services, run, operation, target)
     try:
-        services.ec2.terminate([target.instance_id])
+        services.ec2.terminate(_to_terminate(operation, target))
     except TerminationRefusedError as error:
         services.state.save_operation(run, moved(operation, "drained", services.clock.now(), detail=str(error)))
         raise
     return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
+
+
+def _to_terminate(operation: Operation, target: Target) -> list[str]:
+    """This worker; all that are left when a fleet is switched off without a drain, so that they end together."""
+    left = [one.instance_id for one in operation.targets if one.phase == "drained"]
+    return [target.instance_id, *(left if operation.hibernate == "end" else ())]
 
 
 def _record(services: Services, run: Run, operation: Operation, target: Target) -> None:

@@ -47,7 +47,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     result = CommandResult(status="not sent") if stays_cordoned else _uncordon(services, operation, target)
     now = services.clock.now()
     status, why = ("rebooted", target.detail) if target.phase == "rebooting" else _cause(event)
-    own_pods = describe_own_pods(result) if status == "withdrawn" else ""
+    own_pods = describe_own_pods(result) if status == "withdrawn" and not operation.hibernate else ""
     why = "; ".join(filter(None, (why, own_pods, STAYS_CORDONED if stays_cordoned else "")))
     phases: dict[str, TargetPhase] = {"blocked": "skipped", "rebooted": "rebooted"}
     changed = moved(operation, phases.get(status, "undone"), now, detail=why)
@@ -58,7 +58,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     answer = add_alerts(answer, notes=[undone_sentence(target, result.word, why)])
     if status != "failed" and not own_pods:
         return answer
-    return _with_back_off(services, answer, target, why, own_pods=bool(own_pods))
+    return _with_back_off(services, answer, target, why, own_pods=bool(own_pods), reports=not operation.hibernate)
 
 
 def _uncordon(services: Services, operation: Operation, target: Target) -> CommandResult:
@@ -88,14 +88,17 @@ def _is_expired(services: Services, operation: Operation, now: int) -> bool:
 
 
 def _with_back_off(
-    services: Services, event: dict[str, Any], target: Target, why: str, *, own_pods: bool
+    services: Services, event: dict[str, Any], target: Target, why: str, *, own_pods: bool, reports: bool
 ) -> dict[str, Any]:
+    """reports: False while the fleet is switched off, where a budget may hold a worker until the time limit."""
     key, now, policy = node_key(target.instance_id), services.clock.now(), services.settings.policy()
     memory, weight = take(event, "memory", Memory, default=Memory()), OWN_PODS_WEIGHT if own_pods else 1
     memory = record_failure(memory, key, now, policy, weight=weight)
     if event.get("failure", {}).get("Error") == "TerminationRefusedError":
         memory = record_failure(memory, REMOVAL, now, policy)
         alert = removals_paused_alert(why, seconds_left(memory.back_offs, REMOVAL, now))
+    elif not reports:
+        return put(event, memory=memory)
     else:
         kind = "own_pods_waiting" if own_pods else event.get("drain", {}).get("alert") or "drain_failed"
         alert = drain_failed_alert(target, kind, why, seconds_left(memory.back_offs, key, now))

@@ -16,6 +16,8 @@ from simulator.cluster.model import SimulatedCluster
 
 START_SECONDS: Final = 20.0
 """From the start of K3s to an API that is ready."""
+BOOT_SECONDS: Final = 40.0
+"""From a running instance to the start of K3s."""
 _RELEASE: Final = re.compile(r"/releases/download/(?P<version>[^/]+)/(?P<file>k3s|sha256sum-amd64\.txt)$")
 
 
@@ -39,6 +41,8 @@ class ServerMachine:
         self._double = double
         self._starts = 0
         self._runs = True
+        self.serves = True
+        """Whether the machine is on and K3s has started on it since."""
 
     def prepare(self) -> None:
         """Write the binary and the datastore of the running K3s, once, when a script may need them."""
@@ -49,6 +53,20 @@ class ServerMachine:
             datastore = self.root / "var/lib/rancher/k3s/server/db/state.db"
             datastore.parent.mkdir(parents=True)
             datastore.write_text("simulated")
+
+    def power(self, *, on: bool, after: Callable[[float, Callable[[], None]], object]) -> None:
+        """The machine is switched off, or on: K3s starts by itself once it has booted."""
+        self.prepare()
+        self._runs, self.serves, self._double.reachable = False, False, False
+        self._starts += 1
+        start = self._starts
+        if on:
+            after(BOOT_SECONDS, lambda: self._booted(start, after))
+
+    def _booted(self, start: int, after: Callable[[float, Callable[[], None]], object]) -> None:
+        if start == self._starts:
+            self._runs = True
+            after(START_SECONDS, lambda: self._become_ready(start))
 
     def run(self, words: list[str], after: Callable[[float, Callable[[], None]], object]) -> CommandResult:
         """Answer one call of curl or systemctl. after: does something in so many seconds."""
@@ -72,7 +90,7 @@ class ServerMachine:
         version = self._binary.read_text().split()[-2]
         if start == self._starts and version not in self.broken:
             self._cluster.restart_server(version)
-            self._double.reachable = True
+            self._double.reachable = self.serves = True
 
     @staticmethod
     def _download(words: list[str]) -> CommandResult:

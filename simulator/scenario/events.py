@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from node_fleet.adapters.state_store import StateStore
 from node_fleet.domain.model.fleet_state import Pause
+from node_fleet.domain.model.hibernation import Order, OrderKind
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.settings import Settings
 from simulator.aws.faults import FaultRule
@@ -25,6 +26,7 @@ from simulator.local_deployment import LocalDeployment
 from simulator.scenario.model import Event
 
 USER: Final = "mira"
+ORDER_SECONDS: Final = 8 * 3600
 FOREVER_SECONDS: Final = 10 * 365 * 86_400
 QUOTA_CODES: Final = {"vcpus": "VcpuLimitExceeded", "spot": "MaxSpotInstanceCountExceeded"}
 
@@ -59,6 +61,9 @@ class EventInjector:
             "pause": self._pause,
             "resume": lambda event: self._store().clear_pause(),
             "scale": self._scale,
+            "sleep": lambda event: self._order("sleep", event),
+            "wake": lambda event: self._order("wake", event),
+            "start_server": lambda event: self._start_server(),
             "load": self._change_load,
             "alert": lambda event: deployment.start_workflow({"trigger": "alert"}),
             "new_image": self._deploy_image,
@@ -175,6 +180,15 @@ class EventInjector:
             name=f"{now:x}", workers=event.workers, since=now, until=until, by=USER, reason=event.reason
         )
         self._store().change_timed_minimums(lambda state: (*not_ended(state.timed_minimums, now), order))
+
+    def _order(self, kind: OrderKind, event: Event) -> None:
+        """What `node-fleet sleep` and `wake` store; the next tick follows it."""
+        now = int(self._deployment.clock.now())
+        until = now + int(event.for_seconds or ORDER_SECONDS)
+        self._store().set_hibernate_order(Order(kind=kind, by=USER, since=now, until=until))
+
+    def _start_server(self) -> None:
+        self._deployment.cloud.ec2.start(self._deployment.cloud.ec2.instance(self._deployment.server_id))
 
     def _store(self) -> StateStore:
         resources = self._deployment.resources

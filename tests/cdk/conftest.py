@@ -42,7 +42,7 @@ def app(both_context: dict[str, Any]) -> App:
 def variants() -> App:
     """Both modes with cluster ids of the greatest length; the attached one over IPv6, its topics without encryption.
 
-    Critical messages go to a topic of the stack, and to one that exists.
+    Both are off at night. Critical messages go to a topic of the stack, and to one that exists.
     """
     (new,), (attached,) = project_context()["clusters"], _own_names(attach_context()["clusters"])
     clusters = [
@@ -51,6 +51,7 @@ def variants() -> App:
             "cluster_id": LONG_NEW,
             "settings": {
                 **new["settings"],
+                **NIGHTS,
                 "handle_rebalance": True,
                 "alert_topic_critical": "create",
                 "registry_mirror": True,
@@ -60,9 +61,9 @@ def variants() -> App:
         {
             **attached,
             "cluster_id": LONG_ATTACHED,
-            "attach": {**attached["attach"], "function_egress": "ipv6"},
+            "attach": {**attached["attach"], "function_egress": "ipv6", "server_instance_id": SERVER},
             "topic_encryption": "none",
-            "settings": {**attached["settings"], "handle_rebalance": True, "alert_topic_critical": ON_CALL},
+            "settings": {**attached["settings"], **NIGHTS, "handle_rebalance": True, "alert_topic_critical": ON_CALL},
         },
     ]
     return _synthesised({"clusters": clusters})
@@ -96,6 +97,8 @@ def _own_names(clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 NEW = "node-fleet-prod"
 ATTACHED = "shop-k3s"
 LONGEST = 40
+NIGHTS = {"hibernate": "Mon-Fri 20:00-07:00; Sat-Sun"}
+SERVER = "i-0123456789abcdef0"
 ON_CALL = "arn:aws:sns:ap-southeast-1:123456789012:on-call"
 LONG_NEW, LONG_ATTACHED = NEW.ljust(LONGEST, "n"), ATTACHED.ljust(LONGEST, "a")
 RECORD = {

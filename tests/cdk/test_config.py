@@ -275,3 +275,14 @@ def test_the_release_beside_the_mode_is_no_setting() -> None:
     (raw,) = project_context()["clusters"]
     (found,) = problems_of([{**raw, "settings": {**raw["settings"], "k3s_version": "v1.36.4+k3s1"}}])
     assert "k3s_version stands beside settings" in found
+
+
+def test_an_attached_server_that_is_switched_off_is_named_in_the_configuration() -> None:
+    nights = {"hibernate": "Mon-Fri 20:00-07:00"}
+    entry = attached()
+    (found,) = problems_of([{**entry, "settings": {**entry["settings"], **nights}}])
+    assert found.startswith("clusters[shop-k3s].attach.server_instance_id is missing: settings.hibernate stops")
+    named = attached(server_instance_id="i-0123456789abcdef0")
+    (cluster,) = read_clusters([{**named, "settings": {**named["settings"], **nights}}])
+    assert cluster.settings.hibernate
+    assert "expected the id of the server's instance" in problems_of([attached(server_instance_id="i-1")])[0]

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from node_fleet.logs import NAMESPACE, UNITS
-from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.cdk.conftest import ATTACHED, LONG_NEW, NEW, App
 
 NAMES = {
     "NoCompletedTick",
@@ -88,3 +88,19 @@ def test_cloudwatch_may_publish_to_the_topic_that_alarms_name(app: App) -> None:
     policies = json.dumps(list(app.resources(f"{NEW}-autoscaler", "AWS::SNS::TopicPolicy").values()))
     assert "cloudwatch.amazonaws.com" in policies
     assert "aws:SecureTransport" in policies
+
+
+def test_the_alarm_about_missing_figures_counts_runs_that_find_the_fleet_off(variants: App) -> None:
+    stack = f"{LONG_NEW}-observability"
+    alarms = variants.resources(stack, "AWS::CloudWatch::Alarm").values()
+    (alarm,) = [a for a in alarms if a["AlarmName"] == f"{LONG_NEW}-PrometheusUnavailable"]
+    by_id = {one["Id"]: one for one in alarm["Metrics"]}
+    assert by_id["expr_1"]["Expression"] == "FILL(measured, 0) + FILL(off, 0)"
+    assert by_id["measured"]["MetricStat"]["Metric"]["MetricName"] == "CpuPercent"
+    assert by_id["off"]["MetricStat"]["Metric"]["MetricName"] == "SwitchedOff"
+    filters = variants.resources(stack, "AWS::Logs::MetricFilter").values()
+    patterns = [f["FilterPattern"] for f in filters if f["MetricTransformations"][0]["MetricName"] == "SwitchedOff"]
+    assert sorted(patterns) == [
+        '{ $.message = "hibernate" && $.status != "on" }',
+        '{ $.message = "lock" && $.status = "off" }',
+    ]

@@ -14,7 +14,7 @@ from cdk_app.permissions import NEEDS
 from cdk_app.workflow import handlers
 from node_fleet.adapters.ec2 import MANAGED_BY, WORKER_ROLE, Ec2Fleet
 from node_fleet.settings import Settings
-from tests.cdk.conftest import ATTACHED, NEW, App
+from tests.cdk.conftest import ATTACHED, LONG_ATTACHED, LONG_NEW, NEW, SERVER, App
 from tests.support.iam_reference import managed_kinds, text
 from tests.support.launches import request
 
@@ -64,10 +64,23 @@ def test_no_role_has_a_wildcard_action(app: App) -> None:
 @pytest.mark.parametrize("function", sorted(handlers()))
 def test_a_role_holds_its_grants_and_what_lambda_itself_needs(app: App, function: str) -> None:
     allowed = {action for s in role_statements(app, NEW, function) for action in listed(s["Action"])}
-    granted = {action for grant in NEEDS[function].grants for action in grant.actions}
+    granted = {action for grant in NEEDS[function].grants if not grant.setting for action in grant.actions}
     by_lambda = {a for a in allowed - granted if a.startswith("logs:") or "Interface" in a or "PrivateIp" in a}
     by_lambda |= {"ec2:DescribeSubnets"} & allowed if NEEDS[function].prometheus else set()
     assert allowed - by_lambda == granted
+
+
+@pytest.mark.parametrize(("cluster", "instance"), [(LONG_NEW, "*"), (LONG_ATTACHED, SERVER)])
+def test_only_hibernate_may_stop_the_server_and_only_where_it_is_set(
+    app: App, variants: App, cluster: str, instance: str
+) -> None:
+    assert not with_action(role_statements(app, NEW, "Hibernate"), "ec2:StopInstances")
+    (found,) = with_action(role_statements(variants, cluster, "Hibernate"), "ec2:StopInstances")
+    assert found["Action"] == ["ec2:StopInstances", "ec2:StartInstances"]
+    assert json.dumps(found["Resource"]).endswith(f':instance/{instance}"]]}}')
+    tags = {"aws:ResourceTag/Role": "k3s-master"}
+    tags |= {"aws:ResourceTag/Cluster": cluster} if instance == "*" else {}
+    assert found["Condition"] == {"StringEquals": tags}
 
 
 ASSUMED_IN_THIS_ACCOUNT = {"states.amazonaws.com", "events.amazonaws.com", "dlm.amazonaws.com"}
@@ -243,7 +256,8 @@ def test_commands_are_limited_to_our_documents_and_the_server(app: App, function
 def test_no_function_may_send_a_command_that_terminates() -> None:
     sent = {grant.resource for needs in NEEDS.values() for grant in needs.grants if "ssm:SendCommand" in grant.actions}
     inspecting, changing = ("InspectNodes", "ListPendingPods", "CheckNode"), ("DrainNode", "UncordonNode", "ForgetNode")
-    assert sent <= {"instances", *(f"document:{d}" for d in (*inspecting, *changing, "RecordEvents"))}
+    others = ("RecordEvents", "HibernateServer")
+    assert sent <= {"instances", *(f"document:{d}" for d in (*inspecting, *changing, *others))}
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)

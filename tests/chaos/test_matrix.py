@@ -17,13 +17,17 @@ import pytest
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.matrix_cell import PreparedStories, play
 from tests.support.chaos.stories import (
+    DRAINING,
     REBOOTING,
     REPAIRING,
     REPLACING,
     RETURNED,
     RETURNING,
     ROLLING,
+    SLEEPING,
+    STARTING,
     STORIES,
+    WAKING,
     Story,
     course,
     story_of,
@@ -33,7 +37,10 @@ from tests.support.tiers import Tier
 
 OF_OTHER_STORIES = [
     pytest.param(story, state, id=f"{story.name.replace(' ', '-')}-{state}")
-    for story, states in ((ROLLING, REPLACING), (REBOOTING, REPAIRING), (RETURNING, RETURNED))
+    for story, states in (
+        *((ROLLING, REPLACING), (REBOOTING, REPAIRING), (RETURNING, RETURNED)),
+        *((SLEEPING, DRAINING), (WAKING, STARTING)),
+    )
     for state in states
 ]
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from node_fleet.domain.model.hibernation import OrderKind
 from tests.support.chaos.budgets import DrawnBudget, DrawnRules
 from tests.support.chaos.faults import FAULTS, Fault
 from tests.support.chaos.hostile import DISGUISES, FIGURES, FORGERS, LIES, SERIES, VALUES
@@ -184,6 +185,14 @@ class Schedules(RuleBasedStateMachine):
     @rule()
     def withdraw_capacity(self) -> None:
         self.schedule.append(Play.withdraw_capacity)
+
+    @rule(kind=st.sampled_from(["sleep", "wake"]), seconds=st.sampled_from([600, 3600, 36000]))
+    def order(self, kind: OrderKind, seconds: int) -> None:
+        self.schedule.append(lambda play: play.order(kind, seconds))
+
+    @rule()
+    def start_server_by_hand(self) -> None:
+        self.schedule.append(Play.start_server_by_hand)
 
     @rule()
     def unlock(self) -> None:

@@ -308,5 +308,6 @@ def test_every_scenario_without_interruptions_is_watched_by_the_budget_checker()
     restarted = {"single-replicas"}  # test_single_replicas.py
     learned = {"noisy-pool"}  # test_noisy_pool.py
     pulled = {"images-ready"}  # test_images_ready.py; it removes no worker
-    known = {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted, *learned, *pulled}
+    off = {"off-at-night"}  # test_off_at_night.py
+    known = {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted, *learned, *pulled, *off}
     assert {*scenario_names()} == known

@@ -27,6 +27,8 @@ FIXED = {
     "ec2:CreateFleet": "launch_inputs",
     "ec2:TerminateInstances": "instances",
     "ec2:RebootInstances": "instances",
+    "ec2:StopInstances": "server_machine",
+    "ec2:StartInstances": "server_machine",
     "ec2:GetConsoleOutput": "instances",
     "ec2:CreateTags": "instances",
     "sns:Publish": "topic",

@@ -122,7 +122,7 @@ def test_the_relations_numbers_are_those_of_the_definition() -> None:
 def test_network_retries_have_a_fixed_pause_so_that_a_run_has_time_for_few_of_them() -> None:
     """They come on top of the other retries, so the relation counts as many as the longest run has time for."""
     rules = [rule for state in AUTOSCALER["States"].values() for rule in network_retries(state)]
-    assert len(rules) == 4
+    assert len(rules) == 5
     for rule in rules:
         assert (rule["IntervalSeconds"], rule["MaxAttempts"], rule["BackoffRate"]) == (
             NETWORK_RETRY_SECONDS,

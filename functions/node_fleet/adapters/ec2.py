@@ -46,6 +46,14 @@ class Server:
     private_ip: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMachine:
+    """The instance of the K3s server: pending, running, stopping or stopped."""
+
+    instance_id: str
+    state: str
+
+
 class Ec2Fleet:
     """The fleet of one cluster. `launcher` is a client that does not repeat requests by itself; default: `client`."""
 
@@ -139,18 +147,32 @@ class Ec2Fleet:
         Raises:
             ServerNotFoundError: no instance carries the tag, or several do and Cluster tags do not tell them apart.
         """
+        found = self._server_of(("running",))
+        return Server(instance_id=found["InstanceId"], private_ip=found.get("PrivateIpAddress", ""))
+
+    def _server_of(self, states: tuple[str, ...]) -> dict[str, Any]:
         role, cluster = self._settings.server_role_tag, self._settings.cluster_id
-        found = list(self._describe({"tag:Role": (role,), "instance-state-name": ("running",)}))
+        found = list(self._describe({"tag:Role": (role,), "instance-state-name": states}))
         ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster]
         ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
+        kind = "running " if states == ("running",) else ""
         if not ours:
-            raise ServerNotFoundError(f"no running instance carries the tag Role={role}; add it to the K3s server")
+            raise ServerNotFoundError(f"no {kind}instance carries the tag Role={role}; add it to the K3s server")
         if len(ours) > 1:
             ids = ", ".join(sorted(raw["InstanceId"] for raw in ours))
             raise ServerNotFoundError(
-                f"{len(ours)} running instances carry the tag Role={role}: {ids}; tag the server Cluster={cluster}"
+                f"{len(ours)} {kind}instances carry the tag Role={role}: {ids}; tag the server Cluster={cluster}"
             )
-        return Server(instance_id=ours[0]["InstanceId"], private_ip=ours[0].get("PrivateIpAddress", ""))
+        return ours[0]
+
+    def server_machine(self) -> ServerMachine:
+        """The K3s server in whatever state but ended, by its tag.
+
+        Raises:
+            ServerNotFoundError: as server(). Ec2Error.
+        """
+        found = self._server_of(("pending", "running", "stopping", "stopped"))
+        return ServerMachine(instance_id=found["InstanceId"], state=found["State"]["Name"])
 
     # changing --------------------------------------------------------------------------------------------------
 
@@ -192,6 +214,16 @@ class Ec2Fleet:
         """
         with _ec2_errors(f"reboot {instance_id}"):
             self._launcher.reboot_instances(InstanceIds=[instance_id])
+
+    def stop(self, instance_id: str) -> None:
+        """Ask EC2 to stop the server; it keeps its volume and its private address. Raises Ec2Error."""
+        with _ec2_errors(f"stop the server {instance_id}"):
+            self._client.stop_instances(InstanceIds=[instance_id])
+
+    def start(self, instance_id: str) -> None:
+        """Ask EC2 to start the stopped server. Raises Ec2Error, for example when EC2 has no capacity for its type."""
+        with _ec2_errors(f"start the server {instance_id}"):
+            self._launcher.start_instances(InstanceIds=[instance_id])
 
     def tag(self, instance_ids: Iterable[str], tags: Mapping[str, str]) -> None:
         """Add tags; an instance that does not exist needs none. Raises Ec2Error."""

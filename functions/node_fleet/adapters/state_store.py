@@ -23,6 +23,7 @@ from node_fleet.domain.model.fleet_state import (
     describe_takeover,
     readable_lease,
 )
+from node_fleet.domain.model.hibernation import Hibernation, Order, utc_minute
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
@@ -34,7 +35,7 @@ from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 
-AcquireStatus = Literal["acquired", "held", "paused", "stale"]
+AcquireStatus = Literal["acquired", "held", "paused", "off", "stale"]
 
 _LOCK_ATTRIBUTES = "lock_owner, lock_acquired_at, lock_expires_at"
 _OURS = "lock_owner = :me AND lock_fence = :fence"
@@ -43,6 +44,11 @@ _TAKEABLE = (
     " OR NOT attribute_type(lock_expires_at, :number) OR lock_expires_at < :expired OR lock_expires_at > :corrupt)"
 )
 _NOT_PAUSED = "(attribute_not_exists(pause) OR pause.#until <= :now)"
+_NOT_IDLE = (
+    "(attribute_not_exists(hibernation) OR hibernation.idle_until <= :now"
+    " OR (attribute_exists(hibernate_order) AND hibernate_order.since <> hibernation.order_seen))"
+)
+"""While the fleet is off there is nothing to do before idle_until, unless a person has given another order since."""
 _NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :ahead OR lock_owner = :me)"
 _NOTICE = "notice#"
 _SET_ASIDE = "set_aside#"
@@ -90,7 +96,7 @@ class StateStore:
         }
         sets = "lock_owner = :me, lock_acquired_at = :now, lock_expires_at = :expires"
         sets += ", lock_fence = if_not_exists(lock_fence, :zero) + :one"
-        condition = f"{_TAKEABLE} AND {_NOT_PAUSED}"
+        condition = f"{_TAKEABLE} AND {_NOT_PAUSED} AND {_NOT_IDLE}"
         if run.scheduled_at and not run.dry_run:
             values |= {":tick": run.scheduled_at, ":ahead": now + CLOCK_DIFFERENCE_SECONDS}
             sets += ", last_tick = :tick"
@@ -122,6 +128,10 @@ class StateStore:
         if pause := state.active_pause(now):
             text = f"paused by {pause.by} until {utc(pause.until)}: {pause.reason}"
             return Acquired(status="paused", state=state, detail=text)
+        if state.hibernation.idle_until > now:
+            until = utc_minute(state.hibernation.idle_until)
+            text = f"the fleet is off; {state.hibernation.detail}; next check at {until}"
+            return Acquired(status="off", state=state, detail=text)
         text = f"the tick of {utc(run.scheduled_at)} is not newer than the last one ({utc(state.last_tick)})"
         return Acquired(status="stale", state=state, detail=text)
 
@@ -377,6 +387,19 @@ class StateStore:
                 return wanted
         raise self._contended("orders for a time")
 
+    def save_hibernation(self, run: Run, hibernation: Hibernation, order: Order | None = None) -> None:
+        """Record how far the fleet is on its way off or on, and in the same write an order. Raises LeaseLostError."""
+        values: dict[str, Any] = {":hibernation": to_payload(hibernation)}
+        sets = "SET hibernation = :hibernation"
+        if order is not None:
+            values[":order"], sets = to_payload(order), f"{sets}, hibernate_order = :order"
+        self._owned(run, sets, values, action="record that the fleet is off or on")
+
+    def set_hibernate_order(self, order: Order) -> FleetState:
+        """Order that the fleet is on or off until order.until; returns the item after the write."""
+        values = {":order": to_payload(order)}
+        return self._state(self._update("SET hibernate_order = :order", "", values, action="order the fleet on or off"))
+
     def load(self) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none."""
         return self._state(self._item())
@@ -404,6 +427,8 @@ class StateStore:
             timed_minimums=_timed_minimums(item),
             node_count=int(item.get("node_count", 0)),
             problems=problems,
+            hibernation=_record(Hibernation, item.get("hibernation")) or Hibernation(),
+            hibernate_order=_record(Order, item.get("hibernate_order")),
         )
 
     def _owned(

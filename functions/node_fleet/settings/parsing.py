@@ -15,7 +15,7 @@ from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric, with_built_in_defaults
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
-from node_fleet.domain.model.local_time import DAY_NAMES
+from node_fleet.domain.model.local_time import DAY_NAMES, DailyWindow
 from node_fleet.domain.model.policy import ScheduleWindow
 from node_fleet.domain.model.setting import spec_of
 from node_fleet.payload import from_payload, to_payload
@@ -150,6 +150,14 @@ def _removal_windows(value: Any) -> tuple[RemovalWindow, ...]:
     return parse_removal_windows(value)
 
 
+def _hibernate(value: Any) -> tuple[DailyWindow, ...]:
+    if value in ("", ()):
+        return ()
+    from node_fleet.domain.model.hibernation import parse_windows
+
+    return parse_windows(value)
+
+
 def _headroom_pods(value: Any) -> HeadroomPods | None:
     if value is None or value == "" or isinstance(value, HeadroomPods):
         return value or None
@@ -183,6 +191,7 @@ _PARSERS: dict[str, Any] = {
     "disruption_budgets": _budgets,
     "removal_windows": _removal_windows,
     "headroom_pods": _headroom_pods,
+    "hibernate": _hibernate,
     "weekend_days": _weekend_days,
 }
 
@@ -198,12 +207,12 @@ def written(value: Any) -> str:
     if isinstance(value, HeadroomPods):
         return json.dumps(to_payload(value), separators=(",", ":"))
     if isinstance(value, tuple):
-        if value and isinstance(value[0], ScheduleWindow):
-            return "; ".join(w.text for w in value)
         if value and isinstance(value[0], Budget | RemovalWindow):
             from node_fleet.settings import budget_parsing
 
             return budget_parsing.written(value)
+        if value and isinstance(value[0], DailyWindow):
+            return "; ".join(w.text for w in value)
         if value and isinstance(value[0], CustomMetric):
             return json.dumps([to_payload(m) for m in value], separators=(",", ":"))
         return ",".join(value)

@@ -102,6 +102,7 @@ def contradictions(s: SettingValues) -> list[str]:
             f"spot_learning={s.spot_learning} with spot_percent=0, which launches no Spot worker: expected "
             "spot_percent above 0, or spot_learning=off"
         )
+    found += _hibernation_problems(s)
     found += _lease_problems(s)
     found += _history_problems(s)
     return found
@@ -277,6 +278,27 @@ def _headroom_problems(s: SettingValues) -> list[str]:
             f"headroom_pods={pods.text}: no type of instance_types={','.join(s.instance_types)} holds such a pod, "
             "expected a smaller pod or a larger type"
         )
+    return found
+
+
+def _hibernation_problems(s: SettingValues) -> list[str]:
+    """A time off must be long enough to be begun, and end: a fleet that is always off is no fleet."""
+    if not s.hibernate:
+        return []
+    from node_fleet.domain.model.hibernation import LEAST_OFF_SECONDS, WEEK_MINUTES, off_minutes
+
+    needed = s.hibernate_drain_seconds + s.hibernate_lead_seconds + LEAST_OFF_SECONDS
+    found = [
+        f"hibernate {w.text!r}: it is {w.length_minutes} min long, expected at least {-(-needed // 60)} min: "
+        f"hibernate_drain_seconds={s.hibernate_drain_seconds}, hibernate_lead_seconds={s.hibernate_lead_seconds} and "
+        f"{LEAST_OFF_SECONDS // 60} min in which the fleet is off"
+        for w in s.hibernate
+        if w.length_minutes * 60 < needed
+    ]
+    if s.hibernate_at_limit == "stay-on" and not s.hibernate_drain_seconds:
+        found.append("hibernate_at_limit=stay-on with hibernate_drain_seconds=0: no worker is drained, expected a time")
+    if off_minutes(s.hibernate) == WEEK_MINUTES:
+        found.append(f"hibernate={'; '.join(w.text for w in s.hibernate)}: the fleet would never be on, expected less")
     return found
 
 

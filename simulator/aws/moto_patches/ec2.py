@@ -88,6 +88,8 @@ class Ec2Side:
         self._launches: dict[str, _Launch] = {}
         self._visible_from: dict[str, float] = {}
         self._started: set[str] = set()
+        self.power_listeners: list[Callable[[str, bool], object]] = []
+        """Called with the id of an instance that is stopped (False) or, once it runs again, started (True)."""
         self._backend: Callable[[], Any] = _no_backend
 
     def connect(self, backend: Callable[[], Any]) -> None:
@@ -253,6 +255,29 @@ class Ec2Side:
         for listener in self.listeners if instance.id in self._started else ():
             listener.instance_rebooted(instance.id, heals=heals)
 
+    def stop(self, instance: Any) -> None:
+        """The instance shuts down and keeps its volumes. EC2 ignores what is stopped already."""
+        if instance.state not in ("pending", "running"):
+            return
+        self._change(instance, "stopping")
+        for listener in self.power_listeners:
+            listener(instance.id, False)
+        at = self._clock.now() + self.delays.shutting_down_seconds
+        self._clock.at(at, lambda: self._change(instance, "stopped") if instance.state == "stopping" else None)
+
+    def start(self, instance: Any) -> None:
+        """A stopped instance boots again; EC2 ignores one that runs."""
+        if instance.state != "stopped":
+            return
+        self._change(instance, "pending")
+        self._clock.at(self._clock.now() + self.delays.pending_seconds, lambda: self._run_again(instance))
+
+    def _run_again(self, instance: Any) -> None:
+        if instance.state == "pending":
+            self._change(instance, "running")
+            for listener in self.power_listeners:
+                listener(instance.id, True)
+
     def reclaim(self, instance_id: str, *, reason: str = "") -> None:
         """AWS reclaims an instance, with that state reason. Changes nothing when the instance has ended."""
         instance = next((found for found in self.instances() if found.id == instance_id), None)
@@ -403,7 +428,7 @@ def slow_instances(side: Ec2Side, *, account: str, region: str) -> Iterator[None
 
 @contextlib.contextmanager
 def status_checks(side: Ec2Side) -> Iterator[None]:
-    """EC2 with status checks that fail, and reboots that reach the machine."""
+    """EC2 with status checks that fail, and reboots, stops and starts that reach the machine."""
     from moto.ec2.models import instances as models
 
     statuses = expect(
@@ -421,9 +446,21 @@ def status_checks(side: Ec2Side) -> Iterator[None]:
     def reboot(this: Any) -> None:
         side.reboot(this)
 
+    def stop(this: Any) -> Any:
+        previous = copy.copy(this._state)
+        side.stop(this)
+        return previous
+
+    def start(this: Any) -> Any:
+        previous = copy.copy(this._state)
+        side.start(this)
+        return previous
+
     with (
         swapped(models.InstanceBackend, "describe_instance_status", describe_instance_status),
         swapped(models.Instance, "reboot", reboot, "self"),
+        swapped(models.Instance, "stop", stop, "self"),
+        swapped(models.Instance, "start", start, "self"),
         swapped(models.Instance, "instance_status", property(lambda this: side.status_of(this, "instance"))),
         swapped(models.Instance, "system_status", property(lambda this: side.status_of(this, "system"))),
     ):

@@ -43,12 +43,13 @@ NEVER_BELOW_MIN = "never taken below min"
 NEVER_BELOW_ORDER = "no termination begins that takes the fleet below what an operator ordered for a time"
 CORDONS_END = "no cordon outlives its operation by more than one"
 LOCK_GETS_FREE = "the lock is free or owned by a running execution in time"
+OFF_BY_ORDER = "workers end for a time off, and the server stops after the last of them, only while it is ordered"
 HONEST_STAMP = "the cooldown stamp moves only after a success"
 NOTHING_LOST = "history and events are never lost"
 COMES_HOME = "the fleet ends where a fault-free run would have put it"
 INVARIANTS = (
     ONE_HOLDER, ONLY_THE_HOLDER_ACTS, NOBODY_FORGOTTEN, DRAINED_FIRST, WORDS_END_NO_WORKER, REBOOTED_ONCE,
-    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, NEVER_ABOVE_MAX, NEVER_ABOVE_VCPU, NEVER_BELOW_MIN,
+    BUDGETS_KEPT, ONLY_ONE_STAYS, PROTECTED_STAYS, OFF_BY_ORDER, NEVER_ABOVE_MAX, NEVER_ABOVE_VCPU, NEVER_BELOW_MIN,
     NEVER_BELOW_ORDER, CORDONS_END, LOCK_GETS_FREE, HONEST_STAMP, NOTHING_LOST, COMES_HOME,
 )  # fmt: skip
 
@@ -72,6 +73,8 @@ class Watch:
     rules: DrawnRules = field(default_factory=DrawnRules)
     rules_since: float = 0.0
     max_vcpu: int = 0
+    ordered_off: tuple[float, float] = (0.0, 0.0)
+    """From when until when an operator has ordered the fleet off, the last time."""
     closed: list[str] = field(default_factory=list)
     written: dict[tuple[str, str], str] = field(default_factory=dict)
     stamped_at: float = 0.0
@@ -116,7 +119,8 @@ class Watch:
         machine = next((m for m in machines if m.node_name == before["spec"].get("nodeName")), None)
         if not _is_available(before) or any(map(_is_available, pods)) or machine is None or not machine.serves:
             return
-        if machine.instance_id not in self.noticed | self._under_notice | self.speaks_of_itself:
+        excused = self.noticed | self._under_notice | self.speaks_of_itself
+        if machine.instance_id not in excused and not self._switches_off():
             self.wrong(ONLY_ONE_STAYS, f"{before['metadata']['name']} ends on {machine.instance_id}")
 
     # every call ----------------------------------------------------------------------------------------------------
@@ -124,12 +128,17 @@ class Watch:
     def _before(self, call: AwsCall) -> None:
         if call.attempts > 1 and call.operation != "TerminateInstances":
             return
-        changing = call.operation in ("CreateFleet", "TerminateInstances", "RebootInstances", "SendCommand")
+        changing = call.operation in (
+            *("CreateFleet", "TerminateInstances", "RebootInstances", "SendCommand"),
+            *("StopInstances", "StartInstances"),
+        )
         document = str(call.parameters.get("DocumentName", ""))
         if changing and not document.endswith(LOOKS_ONLY):
             self._only_the_holder(call)
         if call.operation == "TerminateInstances" and call.function is not None:
             self._may_end(list(call.parameters["InstanceIds"]))
+        if call.operation == "StopInstances" and call.function is not None:
+            self._may_stop()
         if document.endswith("DrainNode") and call.parameters["Parameters"]["DrainMode"] == ["voluntary"]:
             self._may_drain()
         if call.operation == "RebootInstances" and call.function is not None:
@@ -172,11 +181,14 @@ class Watch:
             protected = self.fleet.raw().get(f"protected#{instance_id}")
             if protected and int(protected["until"]) > self._now():
                 self.wrong(PROTECTED_STAYS, f"{instance_id} is protected until {protected['until']}")
+            switches = self._switches_off()
+            if switches == "end":
+                continue
             left = [p.name for p in self._guests(node.name)]
             if not node.unschedulable or left:
                 self.wrong(DRAINED_FIRST, f"{instance_id}: cordoned={node.unschedulable}, still there: {left}")
             stay = self._stay()
-            if len(stay) < self.fleet.settings.min_workers:
+            if len(stay) < self.fleet.settings.min_workers and not switches:
                 self.wrong(NEVER_BELOW_MIN, f"after {instance_id} only {len(stay)} usable workers are left")
 
     def _stay(self) -> set[str]:
@@ -192,6 +204,8 @@ class Watch:
         now, orders = self._now(), _rows(json.loads(old.get("timed_minimums", "[]")))
         least = max((o["workers"] for o in orders if o["since"] <= now < o["until"]), default=0)
         least = min(least, self.fleet.settings.max_workers)
+        if (new.get("operation") or {}).get("hibernate"):
+            return
         for target in _rows((new.get("operation") or {}).get("targets")):
             worker, begins = target["instance_id"], target["phase"] == "terminating"
             if not begins or before.get(worker) == "terminating" or worker in self.noticed:
@@ -199,6 +213,23 @@ class Watch:
             node = next((n for n in self.fleet.sim.cluster.nodes() if n.name == worker), None)
             if node is not None and node.ready and len(stay := self._stay() - {worker}) < least:
                 self.wrong(NEVER_BELOW_ORDER, f"{worker} ends and {len(stay)} of {least} stay")
+
+    def _switches_off(self) -> str:
+        """How the open operation switches the fleet off; empty when it does not. It begins while that is ordered."""
+        operation = self.fleet.raw().get("operation") or {}
+        how = str(operation.get("hibernate", ""))
+        begin, end = self.ordered_off
+        if how and not begin <= operation["started_at"] <= end:
+            self.wrong(OFF_BY_ORDER, f"{operation['operation_id']} begins at {operation['started_at']}")
+        return how
+
+    def _may_stop(self) -> None:
+        begin, end = self.ordered_off
+        live = set(self.fleet.workers())
+        if live or not begin <= self._now() <= end:
+            self.wrong(
+                OFF_BY_ORDER, f"the server is stopped, ordered off from {begin} to {end}, workers {sorted(live)}"
+            )
 
     def _may_drain(self) -> None:
         """By the time of the drain, and by the reading of the decision unless an earlier run took that."""
@@ -233,6 +264,8 @@ class Watch:
         """Judged by the machine and the pods that run on it; what a Node or a series states plays no part."""
         machine = self.fleet.sim.cluster.state.machines.get(instance_id)
         if machine is None or not machine.serves or instance_id in self.noticed | self.speaks_of_itself:
+            return
+        if self._switches_off() == "end":
             return
         if left := [p.name for p in self._guests(machine.node_name)]:
             self.wrong(WORDS_END_NO_WORKER, f"{instance_id} runs and has the pods {left}")
@@ -269,6 +302,7 @@ class Watch:
         if table == self.fleet.settings.state_table:
             old, self.item = self.item, self.fleet.raw()
             self._lock(old, self.item)
+            self._order(old, self.item)
             self._operation(old, self.item)
             self._begun(old, self.item)
             self._stamp(old, self.item)
@@ -302,6 +336,14 @@ class Watch:
         runs = holder.running if holder else str(before).startswith("clean-up:")
         if runs and acting.get() not in ("", before):
             self.wrong(ONE_HOLDER, f"{acting.get()} took the lock of {before}, which runs")
+
+    def _order(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        before, after = old.get("hibernate_order"), new.get("hibernate_order")
+        if after != before and after is not None:
+            begin, end = self.ordered_off
+            off = after["kind"] == "sleep"
+            now = self._now()
+            self.ordered_off = (now - 1, float(after["until"])) if off else (begin, min(end, now + LOOK_SECONDS))
 
     def _operation(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         before, after = old.get("operation") or {}, new.get("operation") or {}

@@ -117,6 +117,7 @@ def not_settled(fleet: Fleet) -> str:
     """What is still open; empty when no work is left over, however many workers there are."""
     item = fleet.raw()
     nodes = fleet.sim.cluster.nodes()
+    phase = (item.get("hibernation") or {}).get("phase", "on")
     found = {
         "the lock is held": item.get("lock_owner"),
         "an operation is open": (item.get("operation") or {}).get("operation_id"),
@@ -127,7 +128,8 @@ def not_settled(fleet: Fleet) -> str:
         "nodes of no machine are left": [n.name for n in nodes if not n.machine_up],
         "executions run": [e.arn for e in fleet.cloud.runner.running()],
         "EC2 runs others than are usable": sorted(set(fleet.workers()) ^ _usable(fleet)),
-        "fewer workers than the minimum": len(_usable(fleet)) < fleet.settings.min_workers,
+        "it is neither on nor off": phase if phase not in ("on", "off") else "",
+        "fewer workers than the minimum": phase == "on" and len(_usable(fleet)) < fleet.settings.min_workers,
     }
     return "; ".join(f"{words}: {value}" for words, value in found.items() if value)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause, Protection
+from node_fleet.domain.model.hibernation import Order, OrderKind
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from simulator.aws.moto_patches.ec2 import Ec2Delays
@@ -29,6 +30,7 @@ from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_
 
 BOOTED_SECONDS = 30
 IDLE, BUSY, FLOOD = 20, 420, 900
+ON_SECONDS = 7 * 86_400
 EXPIRE_AFTER_SECONDS = 10 * 86_400
 """No worker of a schedule becomes so old by itself."""
 SOON: dict[str, Any] = {
@@ -43,6 +45,8 @@ SOON: dict[str, Any] = {
     "not_ready_replace_seconds": 300,
     "repair_reboot": True,
     "reboot_wait_seconds": 300,
+    "hibernate": "Sun 00:00-06:00",
+    "hibernate_drain_seconds": 60,
 }
 """Short waits, rebalance recommendations that are followed, and reboots."""
 Step = Callable[["Play"], Any]
@@ -164,6 +168,7 @@ class Play:
     def resume(self) -> None:
         with STORE_ERRORS_IGNORED:
             self.fleet.store.clear_pause()
+        self.order("wake", ON_SECONDS)
 
     def protect(self, number: int, seconds: int) -> None:
         """As the command does it: a protection that came after the termination had begun is withdrawn and refused."""
@@ -188,6 +193,16 @@ class Play:
     def withdraw_capacity(self) -> None:
         with STORE_ERRORS_IGNORED:
             self.fleet.store.change_timed_minimums(lambda state: ())
+
+    def order(self, kind: OrderKind, seconds: int) -> None:
+        """As `node-fleet sleep` and `wake` store it."""
+        now = self.fleet.now()
+        with STORE_ERRORS_IGNORED:
+            self.fleet.store.set_hibernate_order(Order(kind=kind, by="mira", since=now, until=now + seconds))
+
+    def start_server_by_hand(self) -> None:
+        ec2 = self.fleet.cloud.ec2
+        ec2.start(ec2.instance(self.deployment.server_id))
 
     def unlock(self) -> None:
         with STORE_ERRORS_IGNORED:

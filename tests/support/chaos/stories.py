@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from node_fleet.domain.model.hibernation import Hibernation, Order
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
@@ -202,6 +203,25 @@ def _without_spot(fleet: Fleet) -> None:
     fleet.cloud.ec2.dry_pool(market="spot", until=fleet.now() + 200)
 
 
+def _ordered_off(fleet: Fleet) -> None:
+    """An operator switches the fleet off for the day."""
+    now = fleet.now()
+    fleet.store.set_hibernate_order(Order(kind="sleep", by="mira", since=now, until=now + 8 * 3600))
+
+
+def _ordered_on(fleet: Fleet) -> None:
+    """The fleet was switched off in an earlier time off; an operator needs it again."""
+    for worker in fleet.workers():
+        fleet.cloud.ec2.reclaim(worker)
+        fleet.sim.cluster.delete("nodes", "", worker)
+    fleet.cloud.client("ec2").stop_instances(InstanceIds=[fleet.deployment.server_id])
+    run = Run(execution_id="dead", trigger="manual", scheduled_at=0, started_at=fleet.now())
+    held = replace(run, fence=fleet.store.acquire(run).state.fence)
+    order = Order(kind="wake", by="mira", since=fleet.now(), until=fleet.now() + 3600)
+    fleet.store.save_hibernation(held, Hibernation(phase="off", since=fleet.now()), order)
+    fleet.store.release(held)
+
+
 QUIET = Story(name="a quiet tick", ticks=2)
 GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
 UNJOINED = Story(
@@ -261,9 +281,15 @@ RETURNING = Story(
 )
 RETURNED = ("LaunchNodes", "FailScaleUp")
 """The states that treat a return in another way than the replacement of an outdated worker."""
+NIGHTS: dict[str, Any] = {"hibernate": "Sun 00:00-06:00", "hibernate_drain_seconds": 60}
+SLEEPING = Story(name="the fleet is switched off", ticks=6, warm_ticks=1, settings=NIGHTS, begin=_ordered_off)
+DRAINING = ("StartDrain", "CheckDrain", "TerminateNodes", "ConfirmTermination", "UndoDrain", "CompleteScaleDown")
+"""The states that treat a fleet that is switched off in another way than a removal."""
+WAKING = Story(name="the fleet is switched on", ticks=4, warm_ticks=1, settings=NIGHTS, begin=_ordered_on)
+STARTING = ("Hibernate", "LaunchNodes")
 STORIES = (
     QUIET, GROWING, SHRINKING, UNDOING, ASIDE, UNJOINED, STRAYING, WARNED, SPARED, RETIRED, ROLLING, REBOOTING,
-    RETURNING,
+    RETURNING, SLEEPING, WAKING,
 )  # fmt: skip
 
 

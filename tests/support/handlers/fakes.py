@@ -9,10 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from node_fleet.adapters.ec2 import ServerMachine
 from node_fleet.adapters.records import Event
 from node_fleet.adapters.server import ServerCommands
-from node_fleet.domain.model.errors import MetricsUnavailableError, PausedError, ServerUnreachableError
+from node_fleet.domain.model.errors import (
+    MetricsUnavailableError,
+    PausedError,
+    ServerNotFoundError,
+    ServerUnreachableError,
+)
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Pause, Protection
+from node_fleet.domain.model.hibernation import Hibernation, Order
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
@@ -135,6 +142,10 @@ class State:
         self.item = replace(self.item, operation=None, memory=memory)
         self._keep(set_aside)
 
+    def save_hibernation(self, run: Run, hibernation: Hibernation, order: Order | None = None) -> None:
+        self.calls.append(f"hibernation {hibernation.phase}")
+        self.item = replace(self.item, hibernation=hibernation, hibernate_order=order or self.item.hibernate_order)
+
     def update_set_aside(self, run: Run, removal: SetAside) -> None:
         self._keep(removal)
 
@@ -165,7 +176,25 @@ class Ec2:
     image_questions: int = 0
     impaired_since: dict[str, int] = field(default_factory=dict)
     consoles: dict[str, str] = field(default_factory=dict)
+    server_state: str = "running"
+    switched: list[str] = field(default_factory=list)
     error: Exception | None = None
+
+    def server_machine(self) -> ServerMachine:
+        if not self.server_state:
+            raise ServerNotFoundError("no instance carries the tag Role=k3s-master; add it to the K3s server")
+        return ServerMachine(instance_id="i-server", state=self.server_state)
+
+    def stop(self, instance_id: str) -> None:
+        self._switch(f"stop {instance_id}")
+
+    def start(self, instance_id: str) -> None:
+        self._switch(f"start {instance_id}")
+
+    def _switch(self, what: str) -> None:
+        if self.error:
+            raise self.error
+        self.switched.append(what)
 
     def console_output(self, instance_id: str) -> str:
         if self.error:
@@ -273,6 +302,11 @@ class Prometheus:
     known_nodes: tuple[NodeReading, ...] = ()
     shapes: tuple[PodShape, ...] | None = ()
     reading: Reading | None = None
+    found: tuple[float, ...] = ()
+
+    def values(self, name: str, query: str, now: int) -> tuple[float, ...]:
+        self._check()
+        return self.found
 
     def nodes(self, now: int) -> tuple[NodeReading, ...]:
         self._check()

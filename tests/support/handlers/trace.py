@@ -120,7 +120,7 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
 
 
 def _ec2_changes(trace: Trace) -> dict[str, Any]:
-    launch, tag, terminate = Ec2Fleet.launch, Ec2Fleet.tag, Ec2Fleet.terminate
+    launch, tag, terminate, start = Ec2Fleet.launch, Ec2Fleet.tag, Ec2Fleet.terminate, Ec2Fleet.start
 
     def launched(ec2: Ec2Fleet, request: LaunchRequest, *, operation_id: str, **more: Any) -> LaunchAnswer:
         trace.add("change", "launch", f"{slots_tag(request)} {request.zone} {request.types} {request.market}")
@@ -138,7 +138,11 @@ def _ec2_changes(trace: Trace) -> dict[str, Any]:
             trace.add("change", "terminate", " ".join(named))
         terminate(ec2, named)
 
-    return {"launch": launched, "tag": tagged, "terminate": terminated}
+    def started(ec2: Ec2Fleet, instance_id: str) -> None:
+        trace.add("change", "start", instance_id)
+        start(ec2, instance_id)
+
+    return {"launch": launched, "tag": tagged, "terminate": terminated, "start": started}
 
 
 def _commands(fleet: Bench, trace: Trace) -> dict[str, Any]:

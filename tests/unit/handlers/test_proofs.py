@@ -12,12 +12,13 @@ import pytest
 
 import handlers
 from node_fleet.domain.model.errors import LeaseLostError, PausedError
+from node_fleet.domain.model.hibernation import Hibernation
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Target, TargetPhase
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.payload import put, to_payload
-from tests.support.handlers.bench import Bench, bench
+from tests.support.handlers.bench import MOTO_IMAGE, Bench, bench
 from tests.support.handlers.fakes import (
     Handler,
     aside,
@@ -93,6 +94,22 @@ def confirm_termination(fleet: Bench) -> Event:
     return event
 
 
+def hibernate(fleet: Bench) -> Event:
+    """The server is stopped, and the fleet is to be on."""
+    ec2, run = fleet.cloud.client("ec2"), fleet.begin()
+    for one in fleet.cloud.ec2.instances():
+        ec2.terminate_instances(InstanceIds=[one.id])
+    tags = [{"Key": "Role", "Value": fleet.settings.server_role_tag}]
+    kinds = [{"ResourceType": "instance", "Tags": tags}]
+    answer = ec2.run_instances(ImageId=MOTO_IMAGE, MinCount=1, MaxCount=1, TagSpecifications=kinds)
+    fleet.clock.advance(60)
+    ec2.stop_instances(InstanceIds=[answer["Instances"][0]["InstanceId"]])
+    fleet.clock.advance(60)
+    now = int(fleet.clock.now())
+    fleet.tools.state.save_hibernation(run, Hibernation(phase="waking", since=now, detail="the server is started"))
+    return fleet.event(run, 0)
+
+
 def launch_nodes(fleet: Bench) -> Event:
     return fleet.event(fleet.begin(), 2)
 
@@ -142,6 +159,7 @@ UNDER_LEASE: dict[str, tuple[Prepare, str]] = {
     "forget_nodes": (lambda fleet: removal(fleet, "terminated"), "refuses"),
     "complete_scale_down": (lambda fleet: removal(fleet, "forgotten"), "continues"),
     "fail_scale_down": (lambda fleet: removal(fleet, "undone"), "continues"),
+    "hibernate": (hibernate, "refuses"),
     "launch_nodes": (launch_nodes, "refuses"),
     "check_join": (check_join, "continues"),
     "abandon_unjoined": (abandon_unjoined, "refuses"),
@@ -181,7 +199,7 @@ WITHOUT_LEASE: dict[str, tuple[Prepare, str]] = {
 }
 """The handlers that respond to a notice: an interruption does not wait for the lock."""
 CASES = {**UNDER_LEASE, **WITHOUT_LEASE}
-ANEW = ("launch_nodes", "abandon_unjoined", "launch_replacement", "confirm_termination")
+ANEW = ("hibernate", "launch_nodes", "abandon_unjoined", "launch_replacement", "confirm_termination")
 """Their calls depend on instances that an earlier call has launched or terminated."""
 WITHOUT_CHANGE = {
     "acquire_lock": "it takes the lease and refuses under a pause: test_lock.py",

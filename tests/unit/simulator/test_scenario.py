@@ -42,6 +42,7 @@ SHIPPED = {
     "single-replicas",
     "noisy-pool",
     "images-ready",
+    "off-at-night",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 

@@ -90,6 +90,10 @@ class PrometheusReader:
         """Unschedulable pods, grouped by their requests; () means none, None means unknown."""
         return self._pending(now, self._client.deadline())
 
+    def values(self, name: str, query: str, now: int) -> tuple[float, ...]:
+        """The values of one query; () when no series matches. Raises MetricsUnavailableError."""
+        return tuple(one.value for one in self._client.query(name, query, now, self._client.deadline()))
+
     def _nodes(
         self, now: int, deadline: float, bounds: Bounds, *, with_load: bool
     ) -> tuple[tuple[NodeReading, ...], list[str], str]:

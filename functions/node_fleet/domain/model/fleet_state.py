@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from node_fleet.domain.model.hibernation import Hibernation, Order, Times, lead_seconds
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
@@ -118,6 +120,8 @@ class FleetState:
     timed_minimums: tuple[TimedMinimum, ...] = ()
     node_count: int = 0
     problems: tuple[str, ...] = ()
+    hibernation: Hibernation = field(default_factory=Hibernation)
+    hibernate_order: Order | None = None
 
     def notice_of(self, instance_id: str) -> Notice | None:
         """The open notice about that instance; None when there is none."""
@@ -150,6 +154,17 @@ class FleetState:
     def active_pause(self, now: int) -> Pause | None:
         """The pause while it lasts; None when the fleet is not paused."""
         return self.pause if self.pause is not None and self.pause.until > now else None
+
+
+def times_of(policy: Policy, state: FleetState) -> Times:
+    """When this fleet is to be off."""
+    return Times(
+        windows=policy.hibernate,
+        timezone=policy.timezone,
+        order=state.hibernate_order,
+        lead_seconds=lead_seconds(policy.hibernate_lead_seconds, state.hibernation),
+        on=tuple((one.since, one.until) for one in state.timed_minimums),
+    )
 
 
 def readable_lease(item: Mapping[str, Any]) -> tuple[Lease | None, tuple[str, ...]]:

@@ -105,3 +105,12 @@ def _date(word: str, text: str) -> str:
         return dt.date.fromisoformat(word).isoformat()
     except ValueError:
         raise ValueError(f"window {text!r} never opens: {word} is not in the calendar") from None
+
+
+def instants(day: dt.date, minute: int, timezone: str) -> tuple[int, int]:
+    """Both readings of a wall-clock time in epoch seconds; they differ only where the clock jumps."""
+    wall = dt.datetime(day.year, day.month, day.day) + dt.timedelta(minutes=minute)
+    first, second = (
+        int(wall.replace(tzinfo=zone(timezone), fold=fold).astimezone(dt.UTC).timestamp()) for fold in (0, 1)
+    )
+    return first, second

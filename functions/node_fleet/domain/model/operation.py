@@ -18,6 +18,7 @@ UpPhase = Literal["begin", "record", "verify", "fail"]
 DownPhase = Literal["draining", "terminating", "forgetting", "fail"]
 ReplaceReason = Literal["", "drifted", "expired", "unhealthy", "on-demand"]
 SlotOutcome = Literal["planned", "launched", "joined", "unjoined", "failed"]
+Hibernate = Literal["", "drain", "end"]
 TargetPhase = Literal[
     "selected",
     "draining",
@@ -112,7 +113,8 @@ class Operation:
     dry_pools: capacity pools that this operation found without capacity. request: the one that may have been sent and
     whose answer is not recorded. replaces: the outdated worker that the launched worker replaces, or that is removed
     because it is outdated; replace_reason: why. template_version: of the launch template, empty: the configured one.
-    reboot: its worker is drained, rebooted and uncordoned instead of removed.
+    reboot: its worker is drained, rebooted and uncordoned instead of removed. hibernate: the fleet is switched off, so
+    no minimum holds; "end" ends its workers without a drain.
     """
 
     operation_id: str
@@ -132,6 +134,7 @@ class Operation:
     replace_reason: ReplaceReason = ""
     template_version: str = ""
     reboot: bool = False
+    hibernate: Hibernate = ""
 
     @property
     def instance_ids(self) -> tuple[str, ...]:

@@ -201,6 +201,27 @@ class Planning:
     """Days that predictions treat as weekend, such as fri,sat."""
 
 
+HibernateLimit = Literal["terminate", "stay-on"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffTimes:
+    """Off at night"""
+
+    hibernate: tuple[DailyWindow, ...] = setting("HIBERNATE", ())
+    """When workers and server are off, in local time: "Mon-Fri 20:00-07:00; Sat-Sun". They are on again at the end."""
+    hibernate_lead_seconds: int = setting("HIBERNATE_LEAD_SECONDS", 600, 120, 3600, "s")
+    """How long before that end the server is started; a last start that took longer makes it earlier."""
+    hibernate_drain_seconds: int = setting("HIBERNATE_DRAIN_SECONDS", 1800, 0, 14400, "s")
+    """How long workers are drained under PodDisruptionBudgets before the rest is ended; 0: they are not drained."""
+    hibernate_at_limit: HibernateLimit = setting("HIBERNATE_AT_LIMIT", "terminate", choices=get_args(HibernateLimit))
+    """What happens then to a worker that could not be drained: it is ended, or the fleet stays on for that time off."""
+    hibernate_jobs: bool = setting("HIBERNATE_JOBS", True)
+    """Whether a running Job keeps the fleet on. A namespace labelled node-fleet.io/hibernate=never always does."""
+    hibernate_unless: str = setting("HIBERNATE_UNLESS", "")
+    """A PromQL query that keeps the fleet on while any of its values is above 0, or while it has no answer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Disruption:
     """Disruption budgets"""
@@ -284,6 +305,7 @@ class Policy(
     Replacements,
     Cooldowns,
     Planning,
+    OffTimes,
     Disruption,
     BackOffs,
     AdaptiveCosts,

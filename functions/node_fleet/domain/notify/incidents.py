@@ -118,6 +118,20 @@ ALERTS = (
         end="reading",
     ),
     _row(
+        "hibernate_failed",
+        "warning",
+        "The fleet was to be switched off, and a step failed: its workers or its server still run and cost money.",
+        "the next runs try again; after half an hour beyond the drain the fleet stays on until the end of the time off",
+        "fix what the alert names, then `node-fleet sleep`",
+    ),
+    _row(
+        "hibernate_kept_on",
+        "info",
+        "The fleet is to be off for an hour and something forbids it: a Job, a metric, a label, a pod or a protection.",
+        "every run checks again; it is switched off when nothing forbids it any more",
+        "end or move what the alert names, or leave it",
+    ),
+    _row(
         "inspection_unknown",
         "warning",
         "The nodes and pods could not be read on the server, so no worker is removed.",
@@ -352,6 +366,13 @@ ALERTS = (
         "none: the instance stays stopped",
         "terminate the instance, or start it and run `node-fleet resume --worker ID`",
         end="none",
+    ),
+    _row(
+        "wake_failed",
+        "critical",
+        "The fleet is to be on, and its server is not healthy yet: nothing is served.",
+        "every run tries again: it starts the server when it is stopped, and checks it when it runs",
+        "read the reason in the alert; start the server by hand, or check K3s on it with `journalctl -u k3s`",
     ),
 )
 """By the kind of Alert."""

@@ -13,6 +13,7 @@ from typing import Literal
 from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.model.budget import Budget
 from node_fleet.domain.model.drain_limits import DrainLimits
+from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
@@ -166,11 +167,26 @@ def closing_budget(operation: Operation, target: Target, budgets: Sequence[Budge
 
     A drain that has begun is finished. A worker that is NotReady for long asks no budget.
     """
-    if target.not_ready:
+    if target.not_ready or operation.hibernate:  # the times off are windows of their own
         return ""
     workers = max(operation.workers_before, len(operation.targets))
     found = allowed(budgets, operation.budget_reason, now=now, workers=workers, disrupted=0)
     return "" if found.number else found.budget
+
+
+def ordered_on(state: FleetState, operation: Operation, now: int) -> str:
+    """Why the fleet is not to be switched off any more; empty while it is."""
+    order = state.hibernate_order
+    if not operation.hibernate or order is None or order.kind != "wake" or not order.is_active(now):
+        return ""
+    return f"the fleet is to be on, ordered by {order.by}"
+
+
+def left_for_later(state: FleetState, operation: Operation, limit_seconds: int, now: int) -> str:
+    """Why the rest of the workers of a fleet that is switched off is not drained in this run; empty otherwise."""
+    if operation.hibernate and now - operation.started_at > limit_seconds:
+        return "left for the next run"
+    return ordered_on(state, operation, now)
 
 
 def after_target(operation: Operation) -> str:

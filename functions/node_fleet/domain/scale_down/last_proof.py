@@ -27,6 +27,8 @@ def last_refusal(
     """
     if dispute := judged.disputed.get(target.instance_id):
         return f"{kept_text(operation, target)}: {dispute.sentence}"
+    if operation.hibernate:
+        return ""  # no worker is to remain
     leaving = [t.instance_id for t in operation.targets if t.phase not in ("undone", "skipped")]
     serves = not operation.reboot or not (target.not_ready or _accepts_no_pods(inspection, target))
     if serves and not stays_above(minimum, judged.usable, leaving):

@@ -25,6 +25,17 @@ class MinimumSize:
     setting: str
 
 
+def _served_at(tick: Tick) -> int:
+    """The time whose schedule holds: the end of a time off while the fleet is started for it, else now."""
+    policy = tick.policy
+    if not policy.hibernate:
+        return tick.now
+    from node_fleet.domain.model.hibernation import Times  # few fleets are off at times
+
+    end = Times(windows=policy.hibernate, timezone=policy.timezone).window_end(tick.now)
+    return end if end - tick.now <= policy.hibernate_lead_seconds else tick.now
+
+
 def effective_minimum(tick: Tick) -> MinimumSize:
     """The highest minimum in force, never above max_workers.
 
@@ -33,7 +44,7 @@ def effective_minimum(tick: Tick) -> MinimumSize:
     policy, memory = tick.policy, tick.memory
     least = policy.min_workers
     minimums = [(least, "minimum", f"the minimum of {least}", "min_workers")]
-    window = open_window(policy.schedules, policy.timezone, tick.now)
+    window = open_window(policy.schedules, policy.timezone, _served_at(tick))
     if window:
         text = f"the scheduled minimum of {window.minimum} ({window.text})"
         minimums.append((window.minimum, "schedule", text, "schedules"))

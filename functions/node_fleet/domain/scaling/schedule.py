@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
-from node_fleet.domain.model.local_time import WINDOW, parse_window, zone
+from node_fleet.domain.model.local_time import WINDOW, instants, parse_window, zone
 from node_fleet.domain.model.policy import ScheduleWindow
 
 _WINDOW = rf"^{WINDOW}:\s*(?P<minimum>\d+)$"
@@ -67,10 +67,3 @@ def _spans(
 def _span(window: ScheduleWindow, timezone: str, day: date) -> tuple[int, int]:
     end = window.start_minute + window.length_minutes
     return min(instants(day, window.start_minute, timezone)), max(instants(day, end, timezone))
-
-
-def instants(day: date, minute: int, timezone: str) -> tuple[int, int]:
-    """Both readings of a wall-clock time; they differ only where the clock jumps."""
-    wall = datetime(day.year, day.month, day.day) + timedelta(minutes=minute)
-    first, second = (int(wall.replace(tzinfo=zone(timezone), fold=fold).astimezone(UTC).timestamp()) for fold in (0, 1))
-    return first, second
