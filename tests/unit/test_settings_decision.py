@@ -25,6 +25,11 @@ def problem(**raw: Any) -> str:
     return str(caught.value)
 
 
+def test_a_worker_may_pull_images_for_all_of_the_join_limit_but_the_boot() -> None:
+    assert Settings.from_mapping({"image_wait_seconds": 180}).image_wait_seconds == 180
+    assert Settings.from_mapping({"image_wait_seconds": 1, "join_limit_seconds": 121}).image_wait_seconds == 1
+
+
 def test_every_problem_of_the_settings_is_an_entry_of_its_own_even_one_with_a_semicolon() -> None:
     with pytest.raises(InvalidSettingsError) as caught:
         Settings.from_mapping({"min_workers": -1, "timezone": "Asia; Dhaka"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,13 @@ def test_the_record_of_a_worker_that_joined_has_the_time_in_which_its_images_wer
     found = update_slots(operation(slot(1)), instances=pulled, nodes=[node(1)], now=NOW + 70)
     detail = join_progress(found, now=NOW + 70, limit_seconds=LIMIT).detail
     assert detail == f"{ONE} usable after 70 s (images: 4 of 4 in 45 s)"
+    assert completed_sentence(found, workers_after=3).endswith(f"1 of 1 usable; images pulled: {ONE} 4 of 4 in 45 s")
+
+
+@pytest.mark.parametrize(("joined", "end"), [(3, "i-2 1 of 1 in 9 s"), (4, "i-2 1 of 1 in 9 s, and 1 more")])
+def test_the_sentence_of_a_scale_up_names_the_pull_time_of_three_workers(joined: int, end: str) -> None:
+    slots = [replace(slot(n), instance_id=f"i-{n}", outcome="joined", detail="1 of 1 in 9 s") for n in range(joined)]
+    assert completed_sentence(operation(*slots), workers_after=9).endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from node_fleet.domain.scale_up.launch import (
 from node_fleet.domain.scale_up.refusals import launch_error
 
 CONSOLE_LINES, CONSOLE_CHARACTERS = 5, 300
+IMAGES_SHOWN = 3
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
 
@@ -195,6 +196,9 @@ def completed_sentence(operation: Operation, *, workers_after: int) -> str:
     """The result of a finished scale-up, partial success included."""
     joined, wanted = len(operation.joined), operation.requested
     text = f"scaled up from {operation.workers_before} to {workers_after} workers: {joined} of {wanted} usable"
+    pulled = [f"{s.instance_id} {s.detail}" for s in operation.joined if s.detail]
+    more = f", and {len(pulled) - IMAGES_SHOWN} more" if len(pulled) > IMAGES_SHOWN else ""
+    text += f"; images pulled: {', '.join(pulled[:IMAGES_SHOWN])}{more}" if pulled else ""
     missing = [_slot_words(s, 0) for s in operation.slots if s.outcome in ("unjoined", "failed")]
     kept = [s.instance_id for s in operation.waiting]
     if missing:
