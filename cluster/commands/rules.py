@@ -298,8 +298,11 @@ class Cluster:
         """
         deployment = self.deployment_of(pod)
         spec = (deployment or {}).get("spec") or {}
-        if not deployment or annotations(deployment).get(RESTART_FIRST) != "true" or spec.get("replicas", 1) != 1:
+        asked = annotations(deployment or {}).get(RESTART_FIRST)
+        if asked in (None, "false") or spec.get("replicas", 1) != 1:
             return None
+        if asked != "true":
+            return "value"
         strategy = spec.get("strategy") or {}
         rolling = strategy.get("rollingUpdate") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":

@@ -485,7 +485,8 @@ def single_blocker(deployment: dict[str, Any], given: dict[str, Any] | None = No
     ("deployment", "letter"),
     [
         (single(), ""),
-        (single(**{rules.RESTART_FIRST: "yes"}), "d"),
+        (single(**{rules.RESTART_FIRST: "yes"}), "d=value"),
+        (single(**{rules.RESTART_FIRST: "false"}), "d"),
         (single({"replicas": 0}), "d"),
         (single({"replicas": 2}), ""),
         (single({"strategy": {"type": "Recreate"}}), "d=strategy"),

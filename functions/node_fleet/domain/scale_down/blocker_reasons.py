@@ -23,6 +23,7 @@ REASONS = {
 }
 
 NO_RESTART = {
+    "value": 'its annotation restart-before-drain is not "true"',
     "strategy": "its strategy is not RollingUpdate",
     "surge": "its maxSurge allows no second pod",
     "unavailable": "its maxUnavailable lets the pod end first",
