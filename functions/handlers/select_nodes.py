@@ -168,7 +168,7 @@ def _remember_refusal(services: Services, event: dict[str, Any], plan: Plan) -> 
     decision, memory = take(event, "decision", Decision), take(event, "memory", Memory)
     now, policy = services.clock.now(), services.settings.policy()
     if decision.action == "replace":
-        return put(event, memory=inspected_in_vain(memory, policy, now))
+        return put(event, memory=inspected_in_vain(memory, policy, now, decision.rule))
     memory = record_failure(memory, node_key(decision.replace), now, policy)
     text = f"worker {decision.replace} has a replacement and cannot be removed: {plan.sentence}; node-fleet tries again"
     alert = Alert(kind=f"replaced_worker_kept:{decision.replace}", text=text)

@@ -17,7 +17,7 @@ from node_fleet.domain.scale_up.moved import moved_sentence
 from node_fleet.domain.scale_up.placement import Pool, plan_slots, pools_in_order
 from node_fleet.domain.scale_up.requests import is_first_choice, open_pools, plan_request
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.roll_out import removal_order, replaceable_workers
+from node_fleet.domain.scaling.roll_out import inspected_in_vain, removal_order, replaceable_workers
 from node_fleet.domain.scaling.spot_return import QUIET_SECONDS, is_below_share
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.settings import Settings
@@ -121,6 +121,12 @@ class TestTheReturn:
         assert "no on-demand worker is replaced: at most 0 workers (on-demand)" in texts(kept, CHECK)[0]
         other = replace(POLICY, disruption_budgets=(replace(budget, reasons=("idle",)),))
         assert decided(fleet(), policy=other).action == "replace"
+
+    def test_an_inspection_in_vain_delays_the_next_return_longer_each_time_and_no_other_replacement(self) -> None:
+        memory = inspected_in_vain(inspected_in_vain(QUIET, POLICY, START, "on-demand"), POLICY, START, "on-demand")
+        assert memory.back_offs == (BackOff(key="spot", failures=2, until=START + 1200),)
+        assert memory.roll_out.retry_at == 0 and decided((worker(9, drift="image"), *fleet()), memory).rule == "drifted"
+        assert inspected_in_vain(QUIET, POLICY, START, "drifted").roll_out.retry_at == START + 600
 
     def test_without_live_data_no_worker_returns(self) -> None:
         assert decided(fleet(), source="cached").action == "none"

@@ -168,8 +168,13 @@ def removal_order(tick: Tick) -> list[str]:
     return list(dict.fromkeys([*first, *others]))
 
 
-def inspected_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
-    """The memory after an inspection that allowed no replacement: the next one waits as after a failed drain."""
+def inspected_in_vain(memory: Memory, policy: Policy, now: int, rule: str) -> Memory:
+    """The memory after an inspection that allowed no replacement: the next one waits as after a failed drain.
+
+    A return to Spot, which may be impossible for as long as the pods run, waits longer each time and holds no other.
+    """
+    if rule == "on-demand":
+        return replace(memory, back_offs=back_off.fail(memory.back_offs, back_off.SPOT, now, policy))
     retry_at = now + policy.drain_back_off_seconds
     return replace(memory, roll_out=replace(memory.roll_out, retry_at=retry_at))
 

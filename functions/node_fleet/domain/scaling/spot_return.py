@@ -5,6 +5,7 @@ A return is a step of the roll-out: it obeys its holds, the disruption budgets a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from node_fleet.domain.model import back_off
@@ -60,19 +61,14 @@ def returning_workers(tick: Tick) -> Iterator[tuple[Worker, str]]:
         chosen = [w for w in on_demand if current is not None and w.instance_id == current.worker]
     elif is_below_share(spot, total, policy.spot_percent) and len(on_demand) > policy.on_demand_minimum:
         noisy = {one.pool for one in noisy_pools(tick.memory, policy.spot_noisy_per_100_hours, tick.now)}
-        chosen = [
-            w
-            for w in on_demand
-            if w.zone in policy.zone_names
-            and spot_pools_for(
-                w.zone,
-                w.instance_type,
-                policy.instance_types,
-                noisy=noisy,
-                back_offs=tick.memory.dry_pools,
-                now=tick.now,
+        zones = set(policy.zone_names)
+        open_pools = {
+            (zone, kind): spot_pools_for(
+                zone, kind, policy.instance_types, noisy=noisy, back_offs=tick.memory.dry_pools, now=tick.now
             )
-        ]
+            for zone, kind in {(w.zone, w.instance_type) for w in on_demand if w.zone in zones}
+        }
+        chosen = [w for w in on_demand if open_pools.get((w.zone, w.instance_type))]
     else:
         chosen = []
     for worker in chosen:
@@ -99,7 +95,7 @@ def return_hold(tick: Tick) -> str:
     if not tick.headroom:
         return f"the maximum of {tick.policy.max_workers} workers allows no launch before a removal"
     if failed := back_off.active(tick.memory.back_offs, back_off.SPOT, tick.now):
-        return f"EC2 launched no Spot worker for it, next try in {failed.until - tick.now} s"
+        return f"the last return could not begin, next try in {failed.until - tick.now} s"
     if len(tick.snapshot.workers) > tick.counted:
         return "a worker is under interruption notice"
     seconds = tick.now - max(tick.memory.last_action_at, last_loss(tick.memory))
@@ -108,6 +104,7 @@ def return_hold(tick: Tick) -> str:
     return ""
 
 
+@functools.cache
 def saved_usd_per_hour(zone: str, instance_type: str) -> float | None:
     """What Spot costs less than On-Demand, by the shipped prices of the zone's region; None when one is not known."""
     from node_fleet.domain.cost.prices import PriceList  # only a noisy pool or a return needs prices
