@@ -161,8 +161,16 @@ class TestTheStep:
     def test_a_replacement_that_aws_reclaimed_ends_the_step_and_stops_nothing(self, lost: int) -> None:
         memory = step(replacement="i-0999")
         memory = replace(memory, roll_out=replace(memory.roll_out, lost=lost))
-        after = decided(fleet(), memory).memory.roll_out
+        decision = decided(fleet(), memory)
+        after = decision.memory.roll_out
         assert (after.current, after.stopped, after.lost) == (None, "", lost)
+        assert decision.action == "none", "the next tick looks whether the fleet is quiet"
+        assert decided((worker(9, drift="image"), *fleet()), memory).rule == "drifted"
+
+    def test_a_replacement_under_notice_ends_the_step_and_begins_no_other(self) -> None:
+        seen = tuple(replace(w, under_notice=w.instance_id == "i-0050") for w in fleet())
+        decision = decided(seen, step())
+        assert (decision.action, decision.memory.roll_out.current) == ("none", None)
 
     def test_without_the_setting_the_step_ends_and_no_worker_is_removed(self) -> None:
         decision = decided(fleet(1, 3), step(), replace(POLICY, spot_learning="avoid"))

@@ -86,7 +86,11 @@ def evaluate_roll_out(
     if roll_out.current is None:
         return _begin(facts, roll_out)
     step = _continue(facts, roll_out, roll_out.current)
-    return _begin(facts, step.after) if step.after.current is None and step.check is None else step
+    if step.after.current is not None or step.check is not None:
+        return step
+    if roll_out.current.reason == "on-demand":  # whether another worker may return is known without this step only
+        facts = replace(facts, outdated=[o for o in outdated if o.reason != "on-demand"])
+    return _begin(facts, step.after)
 
 
 def lost_replacement(snapshot: Snapshot, current: Replacement | None) -> str:
