@@ -115,7 +115,7 @@ class TestTheReturn:
 
     def test_the_maximum_and_a_budget_hold_a_return_and_name_it(self) -> None:
         at_most = decided(fleet(), policy=replace(POLICY, max_workers=4))
-        assert "the maximum of 4 workers allows no launch before a removal" in texts(at_most, CHECK)[0]
+        assert "at the maximum of 4 workers, and a return launches before it removes" in texts(at_most, CHECK)[0]
         budget = Budget(nodes="0", reasons=("on-demand",))
         kept = decided(fleet(), policy=replace(POLICY, disruption_budgets=(budget,)))
         assert "no on-demand worker is replaced: at most 0 workers (on-demand)" in texts(kept, CHECK)[0]

@@ -93,7 +93,7 @@ def return_hold(tick: Tick) -> str:
     if is_return(tick.memory.roll_out.current):
         return ""
     if not tick.headroom:
-        return f"the maximum of {tick.policy.max_workers} workers allows no launch before a removal"
+        return f"{tick.launchable(()).against}, and a return launches before it removes"
     if failed := back_off.active(tick.memory.back_offs, back_off.SPOT, tick.now):
         return f"the last return could not begin, next try in {failed.until - tick.now} s"
     if len(tick.snapshot.workers) > tick.counted:
