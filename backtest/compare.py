@@ -80,7 +80,7 @@ class Study:
         return measures.usage or (whole,)
 
     def cost(self, measures: Measures) -> Cost:
-        """Instances, volumes, addresses and CPU credits."""
+        """Instances, volumes, addresses and CPU credits, and the volumes of stopped standby workers."""
         return self._cost(measures, self.spot_percent)
 
     @property
@@ -103,7 +103,8 @@ class Study:
         return total
 
     def _cost(self, measures: Measures, spot_percent: int) -> Cost:
-        return Cost.total(self._type_cost(one, spot_percent) for one in self.usage(measures))
+        standby = Cost.of(self.tariff.stopped_lines(), measures.standby_hours)
+        return Cost.total((*(self._type_cost(one, spot_percent) for one in self.usage(measures)), standby))
 
     def _type_cost(self, usage: TypeUsage, spot_percent: int) -> Cost:
         hour = mixed_hour(self.tariff, usage.instance_type, 0.0, spot_percent)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from node_fleet.domain.model.assembly import total_load
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, StandbyWorker, Worker
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_down.selection import choose
@@ -32,7 +32,13 @@ class Observer:
     def __init__(self, policy: Policy) -> None:
         self._hours = _Hours(policy)
 
-    def snapshot(self, now: int, workers: tuple[Worker, ...], pending: tuple[PodShape, ...]) -> Snapshot:
+    def snapshot(
+        self,
+        now: int,
+        workers: tuple[Worker, ...],
+        pending: tuple[PodShape, ...],
+        standby: tuple[StandbyWorker, ...] = (),
+    ) -> Snapshot:
         usable = [worker for worker in workers if worker.phase == "usable"]
         load = total_load(usable)
         self._hours.add(now, load.cpu_percent, len(usable))
@@ -47,6 +53,7 @@ class Observer:
             workers=workers,
             hourly=self._hours.hourly_means(now),
             read_at=now,
+            standby=standby,
         )
 
 

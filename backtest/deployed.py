@@ -15,8 +15,10 @@ from backtest.model import Capacity, ModelError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import Instance, PodShape, Snapshot, StandbyWorker, Worker
+from node_fleet.domain.model.standby import READY, STANDBY
 from node_fleet.domain.scale_up.placement import Placement, plan_slots
+from node_fleet.domain.scale_up.standby import refill_pools, with_standby
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure, record_success
 
@@ -138,19 +140,47 @@ class Deployed:
     def _add(self, fleet: Fleet, decision: Decision) -> Iterator[int]:
         now = fleet.now
         instances = [instance_of(self._worker(m, now)) for m in fleet.machines]
-        slots = plan_slots(decision.count, instances, self._placement, now=now, wanted=decision.new_workers)
-        launched = [
-            fleet.launch(zone=self._zones[slot.zone], market=slot.market, capacity=self._types[self._type_for(slot)])
-            for slot in slots
-        ]
-        self.actions.append(Action(at=now, change=len(launched), rule=decision.rule))
+        is_refill, wanted = decision.rule == STANDBY, decision.new_workers
+        if is_refill:
+            wanted = (refill_pools(self._placement, [self._zone_of(m) for m in fleet.standby]),)
+        slots = plan_slots(decision.count, instances, self._placement, now=now, wanted=wanted)
+        if not is_refill:
+            stopped = [self._stopped(machine) for machine in fleet.standby]
+            slots = with_standby(slots, stopped, self._placement, closed=frozenset())
+        launched = [self._launched(fleet, slot, is_refill=is_refill) for slot in slots]
+        if not is_refill:
+            self.actions.append(Action(at=now, change=len(launched), rule=decision.rule))
         joined: dict[str, int] = {}
         while len(joined) < len(launched):
             yield fleet.now + self._workflow.join_poll_seconds
             for machine in launched:
                 if machine.joined_at <= fleet.now:
                     joined.setdefault(machine.instance_id, fleet.now)
-        self.memory = record_success(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
+        if is_refill:
+            self.memory = replace(self.memory, fresh={**self.memory.fresh, **joined})
+        else:
+            self.memory = record_success(self.memory, "scale_up", decision.rule, fleet.now, joined=joined)
+
+    def _launched(self, fleet: Fleet, slot: LaunchSlot, *, is_refill: bool) -> Machine:
+        """The machine of the slot: the standby worker that it names is started, any other is launched."""
+        if slot.standby:
+            self._joined.pop(slot.standby, None)
+            return fleet.start(next(m for m in fleet.standby if m.instance_id == slot.standby))
+        kind = self._types[self._type_for(slot)]
+        machine = fleet.launch(zone=self._zones[slot.zone], market=slot.market, capacity=kind)
+        machine.refill = is_refill
+        return machine
+
+    def _stopped(self, machine: Machine) -> Instance:
+        return Instance(
+            instance_id=machine.instance_id,
+            zone=self._zone_of(machine),
+            instance_type=machine.capacity.instance_type,
+            market=machine.market,
+            state="stopped",
+            launched_at=machine.launched_at,
+            standby=READY,
+        )
 
     def _type_for(self, slot: LaunchSlot) -> str:
         """The type that EC2 launches: for Spot the cheapest that the slot allows, for On-Demand the first."""
@@ -161,8 +191,11 @@ class Deployed:
 
     def _remove(self, fleet: Fleet, snapshot: Snapshot, decision: Decision) -> Iterator[int]:
         before, removed, began = fleet.pending, 0, fleet.now
+        places = self.policy.standby_workers - len(fleet.standby)
         for machine in self._chosen(fleet, snapshot, decision):
-            fleet.drain(machine)
+            stops = machine.market == "on-demand" and places > 0
+            places -= stops
+            fleet.drain(machine, stops=stops)
             while machine.ends_at > fleet.now:
                 yield min(machine.ends_at, fleet.now + self._workflow.drain_poll_seconds)
                 if machine.ends_at > fleet.now and fleet.pending > before:
@@ -174,7 +207,7 @@ class Deployed:
                 removed += 1
                 continue
             break
-        if removed:
+        if removed and decision.rule != STANDBY:
             self.memory = record_success(self.memory, "scale_down", decision.rule, fleet.now)
             self.actions.append(Action(at=began, change=-removed, rule=decision.rule))
 
@@ -198,7 +231,19 @@ class Deployed:
     def snapshot(self, fleet: Fleet) -> Snapshot:
         """The snapshot that CollectMetrics makes of this fleet."""
         workers = tuple(self._worker(machine, fleet.now) for machine in fleet.machines)
-        return self._observer.snapshot(fleet.now, workers, _pending(fleet))
+        standby = tuple(
+            StandbyWorker(
+                instance_id=machine.instance_id,
+                zone=self._zone_of(machine),
+                instance_type=machine.capacity.instance_type,
+                launched_at=machine.launched_at,
+            )
+            for machine in fleet.standby
+        )
+        return self._observer.snapshot(fleet.now, workers, _pending(fleet), standby)
+
+    def _zone_of(self, machine: Machine) -> str:
+        return f"{self._workflow.region}{machine.zone}"
 
     def _worker(self, machine: Machine, now: int) -> Worker:
         """The worker as Prometheus and EC2 show it.
@@ -223,6 +268,7 @@ class Deployed:
                 instance_type=capacity.instance_type,
                 phase="joining",
                 launched_at=machine.launched_at,
+                refill=machine.refill,
             )
         self._joined[machine.instance_id] = worker = Worker(
             instance_id=machine.instance_id,
@@ -231,6 +277,7 @@ class Deployed:
             instance_type=capacity.instance_type,
             phase=machine.state,
             launched_at=machine.launched_at,
+            refill=machine.refill,
             node_name=machine.instance_id,
             cores=capacity.vcpus,
             cpu_percent=machine.cpu_milli(now) / (capacity.vcpus * 10),

@@ -24,7 +24,10 @@ State = Literal["joining", "usable", "cordoned"]
 
 
 class Machine:
-    """One worker. busy: milli-core-seconds since it joined; history: (time, busy) within the CPU window."""
+    """One worker. busy: milli-core-seconds since it joined; history: (time, busy) within the CPU window.
+
+    refill: it was launched to become a standby worker. stops: its drain ends in a stop.
+    """
 
     __slots__ = (
         "busy",
@@ -39,7 +42,9 @@ class Machine:
         "market",
         "most_pods",
         "pods",
+        "refill",
         "state",
+        "stops",
         "zone",
     )
 
@@ -65,6 +70,7 @@ class Machine:
         self.zone = zone
         self.market = market
         self.state: State = "joining"
+        self.refill = self.stops = False
         self.pods = 0
         self.busy = 0.0
         self.history: deque[tuple[int, float]] = deque()
@@ -86,9 +92,13 @@ class Machine:
 
 @dataclass(slots=True)
 class Counts:
-    """The sums of a replay. The machine-seconds and the charged vCPU-hours are by instance type."""
+    """The sums of a replay. The machine-seconds and the charged vCPU-hours are by instance type.
+
+    standby_seconds: of stopped standby workers.
+    """
 
     machine_seconds: Counter[str] = field(default_factory=Counter)
+    standby_seconds: int = 0
     pending_pod_seconds: int = 0
     avoidable_pod_seconds: int = 0
     overload_seconds: int = 0
@@ -105,7 +115,7 @@ class Counts:
 class Fleet:
     """The machines, the pods on them and the pending pods. waiting: [pending since, number of pods], oldest first.
 
-    capacity: the type of a machine that is launched without one.
+    capacity: the type of a machine that is launched without one. standby: the stopped machines.
     """
 
     def __init__(
@@ -116,6 +126,7 @@ class Fleet:
         self.load = load
         self.now = start
         self.machines: list[Machine] = []
+        self.standby: list[Machine] = []
         self.wanted = 0
         self.running = 0
         self.waiting: deque[list[int]] = deque()
@@ -142,9 +153,17 @@ class Fleet:
         kind = capacity or self.capacity
         return self._create(self.now, self.now + kind.boot_seconds, zone, market, kind)
 
-    def drain(self, machine: Machine) -> None:
-        """Cordon the machine and move its pods; it ends after the drain time."""
-        machine.state = "cordoned"
+    def start(self, stopped: Machine) -> Machine:
+        """Start a stopped machine; it joins after the start delay, under its old id."""
+        self.standby.remove(stopped)
+        kind = stopped.capacity
+        machine = self._create(self.now, self.now + kind.start_seconds, stopped.zone, stopped.market, kind)
+        machine.instance_id = stopped.instance_id
+        return machine
+
+    def drain(self, machine: Machine, *, stops: bool = False) -> None:
+        """Cordon the machine and move its pods; it ends after the drain time, or stops as a standby worker."""
+        machine.state, machine.stops = "cordoned", stops
         machine.ends_at = self.now + machine.capacity.drain_seconds
         self._evict(machine)
         self._set_next_event()
@@ -169,6 +188,7 @@ class Fleet:
         counts = self.counts
         for kind, machines in self._of_type.items():
             counts.machine_seconds[kind] += seconds * machines
+        counts.standby_seconds += seconds * len(self.standby)
         if self.pending:
             beyond = max(0, self.wanted - self.load.max_running_pods)
             counts.pending_pod_seconds += seconds * self.pending
@@ -226,6 +246,7 @@ class Fleet:
             if machine.ends_at <= now:
                 self.counts.end(machine)
                 self._of_type[machine.capacity.instance_type] -= 1
+                self.standby += [machine] if machine.stops else []
         self.machines = [m for m in self.machines if m.ends_at > now]
         self._set_next_event()
 

@@ -39,6 +39,7 @@ class Measures:
     """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet does not have.
 
     usage: by instance type; empty: all workers are of the configured type.
+    standby_hours: of stopped standby workers, whose volumes are billed.
     charged_vcpu_hours: CPU above the baseline that EC2 charges. missing_vcpu_hours: in mode standard, CPU that the load
     wants and the burstable workers do not give; the rest of the model takes no notice of it.
     """
@@ -52,6 +53,7 @@ class Measures:
     overload_minutes: float
     charged_vcpu_hours: float = 0.0
     missing_vcpu_hours: float = 0.0
+    standby_hours: float = 0.0
     usage: tuple[TypeUsage, ...] = ()
     actions: tuple[Action, ...] = ()
     points: tuple[Point, ...] = field(default=(), repr=False)

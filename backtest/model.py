@@ -16,6 +16,7 @@ SAME_FOR_ALL_TYPES = (
     "pod_memory_mib",
     "pod_memory_used_mib",
     "boot_seconds",
+    "start_seconds",
     "drain_seconds",
     "alert_seconds",
 )
@@ -34,7 +35,8 @@ class Capacity:
     """Workers and pods. Every time is a whole number of STEP_SECONDS.
 
     daemon_*: requests of the DaemonSet pods of one worker. system_*: usage of a worker without pods.
-    drain_seconds: from the start of a drain to the end of the bill.
+    start_seconds: from the start of a stopped standby worker to usable. drain_seconds: from the start of a drain to the
+    end of the bill.
     """
 
     instance_type: str = "t3.small"
@@ -53,6 +55,7 @@ class Capacity:
     pod_memory_used_mib: int = 102
     pod_idle_cpu_milli: int = 0
     boot_seconds: int = 90
+    start_seconds: int = 40
     drain_seconds: int = 60
     alert_seconds: int = 20
 
@@ -77,7 +80,7 @@ class Capacity:
         return Capacity.of_type(instance_type, **{name: getattr(self, name) for name in SAME_FOR_ALL_TYPES})
 
     def __post_init__(self) -> None:
-        for name in ("boot_seconds", "drain_seconds", "alert_seconds"):
+        for name in ("boot_seconds", "start_seconds", "drain_seconds", "alert_seconds"):
             value = getattr(self, name)
             if value <= 0 or value % STEP_SECONDS:
                 raise ModelError(f"{name} is {value}, expected a multiple of {STEP_SECONDS} above 0")

@@ -72,6 +72,7 @@ def replay(
         overload_minutes=counts.overload_seconds / 60,
         charged_vcpu_hours=sum(counts.charged_vcpu_hours.values()),
         missing_vcpu_hours=counts.missing_vcpu_hours,
+        standby_hours=counts.standby_seconds / 3600,
         usage=tuple(
             TypeUsage(
                 instance_type=kind,

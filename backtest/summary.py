@@ -121,6 +121,7 @@ def _data(study: Study, measures: Measures) -> dict[str, Any]:
     return {
         "policy": measures.policy,
         "worker_hours": round(measures.worker_hours, 3),
+        "standby_hours": round(measures.standby_hours, 3),
         "usd": round(cost.usd, 4),
         "usd_missing": list(cost.missing),
         "instances_usd": None if instances is None else round(instances, 4),

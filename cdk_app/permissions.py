@@ -103,6 +103,19 @@ SWITCH_SERVER = Grant(
     condition="tagged_server",
     setting="hibernate",
 )
+STOP_STANDBY = Grant(
+    ("ec2:StopInstances",), "instances", "stops a standby worker", condition="our_worker", setting="standby_workers"
+)
+START_STANDBY = Grant(
+    ("ec2:StartInstances",), "instances", "starts a standby worker", condition="our_standby", setting="standby_workers"
+)
+TAG_STANDBY = Grant(
+    ("ec2:CreateTags",),
+    "instances",
+    "marks a standby worker",
+    condition="our_worker_standby_tag",
+    setting="standby_workers",
+)
 TAG_WORKER = Grant(
     ("ec2:CreateTags",), "instances", "tags an instance that did not join", condition="our_worker_join_failed"
 )
@@ -227,12 +240,12 @@ NEEDS: dict[str, FunctionNeeds] = {
         prometheus=True,
     ),
     "Decide": FunctionNeeds(memory_mib=128),
-    "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE)),
+    "LaunchNodes": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, *LAUNCH, LAUNCH_IMAGE, START_STANDBY)),
     "CheckJoin": FunctionNeeds((HOLD_LEASE, READ_PROMETHEUS_PASSWORD, *INSPECT), prometheus=True),
     "AbandonUnjoined": FunctionNeeds(
         (*LEASE_AND_STATE, READ_PROMETHEUS_PASSWORD, *INSPECT, TAG_WORKER, READ_CONSOLE, TERMINATE), prometheus=True
     ),
-    "CompleteScaleUp": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES)),
+    "CompleteScaleUp": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, TAG_STANDBY)),
     "FailScaleUp": FunctionNeeds(LEASE_AND_STATE),
     "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, *FORGET, TAG_WORKER, TERMINATE)),
     "InspectNodes": FunctionNeeds(INSPECT),
@@ -240,7 +253,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),
     "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, READ_PROMETHEUS_PASSWORD), prometheus=True),
     "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
-    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE, REBOOT)),
+    "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE, REBOOT, STOP_STANDBY, TAG_STANDBY)),
     "ConfirmTermination": FunctionNeeds((HOLD_LEASE, *CHECK_NODE)),
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
     "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, LIST_INSTANCES)),

@@ -82,6 +82,7 @@ UntilOption = Annotated[str, typer.Option(help="Prometheus, history: end as an I
 PastOption = Annotated[str, typer.Option(help="Prometheus, history: how far back without --since.")]
 StepOption = Annotated[str, typer.Option(help="Prometheus: time between two readings.")]
 BootOption = Annotated[str, typer.Option(help="From launch to usable.")]
+StartOption = Annotated[str, typer.Option(help="From the start of a standby worker to usable.")]
 DrainOption = Annotated[str, typer.Option(help="From the start of a drain to the end of the bill.")]
 JumpOption = Annotated[bool, typer.Option("--jump", help="The load jumps from reading to reading instead of ramping.")]
 StayUpOption = Annotated[str, typer.Option(help="Time that replicas stay up after the load has fallen.")]
@@ -131,6 +132,7 @@ def backtest(
     past: PastOption = "30d",
     step: StepOption = "1m",
     boot: BootOption = "90s",
+    start: StartOption = "40s",
     drain: DrainOption = "60s",
     jump: JumpOption = False,
     stay_up: StayUpOption = "0s",
@@ -153,7 +155,7 @@ def backtest(
         recorded = _history(opening, span, asked) if trace == HISTORY else None
         raw = given if config or recorded is None else _overridden(recorded.settings, given)
         settings = _settings(raw)
-        capacity = capacity_of(settings, boot, drain, pod_cpu, pod_memory)
+        capacity = capacity_of(settings, (boot, start, drain), pod_cpu, pod_memory)
         unit = capacity.vcpus * 1000.0 if recorded else unit_milli
         scaling = scaling_of(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit)
         assumptions = Assumptions(capacity=capacity, scaling=scaling)
@@ -178,12 +180,13 @@ def _read(trace: str, query: str, span: tuple[str, str, str], step: str) -> Trac
     return read_trace(Path(trace))
 
 
-def capacity_of(settings: Settings, boot: str, drain: str, pod_cpu: int, pod_memory: int) -> Capacity:
+def capacity_of(settings: Settings, times: tuple[str, str, str], pod_cpu: int, pod_memory: int) -> Capacity:
     """A worker of the first configured type. A pod may use twice its CPU request and uses 80 % of its memory."""
     return Capacity.of_type(
         settings.instance_types[0],
-        boot_seconds=seconds_of(boot, "--boot"),
-        drain_seconds=seconds_of(drain, "--drain"),
+        boot_seconds=seconds_of(times[0], "--boot"),
+        start_seconds=seconds_of(times[1], "--start"),
+        drain_seconds=seconds_of(times[2], "--drain"),
         pod_cpu_milli=pod_cpu,
         pod_cpu_limit_milli=2 * pod_cpu,
         pod_memory_mib=pod_memory,

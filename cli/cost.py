@@ -27,6 +27,7 @@ from node_fleet.domain.cost.fleet_cost import (
     monthly_line,
     monthly_lines,
     spread_cpu,
+    standby_monthly_lines,
 )
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
@@ -118,7 +119,7 @@ def cost(
 ) -> None:
     """Print the bill of the workers, the server and the control plane, with and without the always-free tier."""
     with opening as target, working("reading the instances, the metrics and the prices"):
-        settings, instances = target.services.settings, target.services.ec2.instances()
+        settings, (instances, standby) = target.services.settings, target.services.ec2.with_standby()
         machine, cpu = server_of(target), measured_cpu(target)
         types = {*settings.instance_types, machine.instance_type, *(one.instance_type for one in instances)}
         current = prices_for(target, types)
@@ -130,6 +131,7 @@ def cost(
         cpu_percent=cpu,
         fixed_workers=fixed or settings.baseline_workers,
         usage=usage_of(settings, changes, grafana_hours),
+        standby=len(standby),
     )
     if as_json:
         print_json(as_data(found, settings))
@@ -146,13 +148,14 @@ def bill_of(
     cpu_percent: float | None,
     fixed_workers: int,
     usage: MonthlyUsage,
+    standby: int = 0,
 ) -> Bill:
-    """The bill of a month in which what runs now always runs, at this mean CPU."""
+    """The bill of a month in which what runs now always runs, at this mean CPU. standby: stopped workers."""
     tariff, first = settings.tariff(current.prices), settings.instance_types[0]
     spread = spread_cpu(cpu_percent, instances, first, fixed_workers)
     return Bill(
         cpu_percent=cpu_percent,
-        workers=monthly_lines(tariff, instances, cpu_percent),
+        workers=(*monthly_lines(tariff, instances, cpu_percent), *standby_monthly_lines(tariff, standby)),
         server=server_lines(current, machine),
         control=monthly_bill(usage),
         fixed_workers=fixed_workers,

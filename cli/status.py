@@ -14,7 +14,7 @@ from cli.output import facts, print_json, say, table, working
 from cli.target import JsonOption, Opening, Target, on_cluster, seconds_of
 from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.records import Event
-from node_fleet.domain.cost.fleet_cost import fleet_hour
+from node_fleet.domain.cost.fleet_cost import fleet_hour, standby_hour
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.disruption.budgets import allowed
@@ -23,6 +23,7 @@ from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState, times_of
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.spot_pools import noisy_pools
+from node_fleet.domain.model.standby import READY
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.domain.scale_up.launch import fleet_weight
@@ -63,6 +64,7 @@ class ClusterStatus:
     cpu_percent: float | None = None
     kubelets: dict[str, str] = field(default_factory=dict)
     """The version of K3s that each worker's node states, in the last reading."""
+    standby: tuple[Instance, ...] = ()
 
     @property
     def launch_version(self) -> str:
@@ -72,8 +74,10 @@ class ClusterStatus:
 
     @property
     def hourly_cost(self) -> Cost:
-        """The workers at the shipped prices and the last recorded CPU."""
-        return fleet_hour(self.settings.tariff(), self.instances, self.cpu_percent)
+        """The workers at the shipped prices and the last recorded CPU, and the volumes of the standby workers."""
+        tariff = self.settings.tariff()
+        running = fleet_hour(tariff, self.instances, self.cpu_percent)
+        return Cost.total((running, standby_hour(tariff, len(self.standby))))
 
 
 @on_cluster(at="14m")
@@ -101,15 +105,17 @@ def read_status(target: Target) -> ClusterStatus:
     decisions = services.records.events(now - LOOK_BACK_SECONDS, now + 1, kind="decision")
     readings = services.records.readings(now - LOOK_BACK_SECONDS, now + 1)
     snapshot = services.records.latest_snapshot(now - LOOK_BACK_SECONDS)
+    instances, standby = services.ec2.with_standby()
     return ClusterStatus(
         place=target.place,
         now=now,
         state=services.state.load(),
-        instances=services.ec2.instances(),
+        instances=instances,
         last=decisions[-1] if decisions else None,
         settings=services.settings,
         cpu_percent=readings[-1].get("cpu_percent") if readings else None,
         kubelets={w.instance_id: w.kubelet_version for w in snapshot.workers} if snapshot else {},
+        standby=standby,
     )
 
 
@@ -120,6 +126,7 @@ def as_data(found: ClusterStatus) -> dict[str, Any]:
         "at": found.now,
         "state": to_payload(found.state),
         "instances": [to_payload(one) for one in found.instances],
+        "standby": [to_payload(one) for one in found.standby],
         "usd_per_hour": found.hourly_cost.usd,
         "missing": list(found.hourly_cost.missing),
         "last_decision": None if found.last is None else {"at": found.last.at, **decision_of(found.last)},
@@ -132,6 +139,7 @@ def status_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     state, settings, now = found.state, found.settings, found.now
     counted = sum(one.instance_id not in state.ids_under_notice for one in found.instances)
     yield "workers", f"{counted} of {settings.min_workers} to {settings.max_workers}"
+    yield from _standby_rows(found)
     yield "cost", _cost(found)
     yield from _limit_rows(found)
     yield "lock", _lock(state, now)
@@ -251,6 +259,19 @@ def _limit_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     if limits := found.settings.limits():
         for use in limits.uses(fleet_weight(found.instances, found.state, limits, found.now)):
             yield "limit", use.text
+
+
+def _standby_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
+    """How many are ready to be started, and which; what is stopping or did not join again is named."""
+    wanted = found.settings.standby_workers
+    if not wanted and not found.standby:
+        return
+    states = {one.instance_id: one.state if one.standby == READY else "to be renewed" for one in found.standby}
+    ready = sum(state == "stopped" for state in states.values())
+    listed = ", ".join(
+        f"{one.instance_id} ({one.instance_type} in {one.zone}, {states[one.instance_id]})" for one in found.standby
+    )
+    yield "standby workers", f"{ready} of {wanted} ready{listed and f': {listed}'}"
 
 
 def _lock(state: FleetState, now: int) -> str:

@@ -20,7 +20,7 @@ from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
 from backtest.compare import Assumptions
-from backtest.model import ModelError
+from backtest.model import Capacity, ModelError
 from backtest.page import CHART_SCRIPT, CHECKED, NEED, STYLE, UNITS, assumed, charts_of, library, look_of
 from backtest.summary import COLUMNS, answer, rows
 from backtest.trace import DAY_SECONDS, Trace, TraceError, parse_file
@@ -266,7 +266,8 @@ def _as_data(progress: Progress) -> dict[str, Any]:
 def _assumptions(settings: Settings, model: Mapping[str, Any]) -> Assumptions:
     known = {name: _number(model, name, low, high, value) for name, (value, low, high, _) in MODEL.items()}
     whole = {name: int(value) for name, value in known.items()}
-    capacity = capacity_of(settings, f"{whole['boot']}s", f"{whole['drain']}s", whole["pod_cpu"], whole["pod_memory"])
+    times = (f"{whole['boot']}s", f"{Capacity().start_seconds}s", f"{whole['drain']}s")
+    capacity = capacity_of(settings, times, whole["pod_cpu"], whole["pod_memory"])
     full, unit = known["full_workers"], known["unit_milli"]
     return Assumptions(capacity=capacity, scaling=scaling_of("0s", jump=False, full_workers=full, unit_milli=unit))
 

@@ -30,6 +30,8 @@ _CONDITIONS = {
     "own_items": "only items of this cluster",
     "our_worker": "only instances tagged ManagedBy=node-fleet and Cluster=this one",
     "our_worker_join_failed": "only the tag JoinFailed, only instances with the tags of this cluster",
+    "our_standby": "only stopped standby workers of this cluster",
+    "our_worker_standby_tag": "only the tag Standby, only instances with the tags of this cluster",
     "our_template": "only from that template",
     "set_by_our_template": "only those that the launch template names",
     "tagged_as_ours": "only from that template, only with the tags of a worker in the same call",

@@ -21,6 +21,8 @@ WILDCARD_LIMITS = {
     "anything": "AWS supports no resource for this action",
     "our_worker": "Only instances with the tags of this cluster",
     "our_worker_join_failed": "Only the tag JoinFailed of instances with the tags of this cluster",
+    "our_standby": "Only stopped standby workers with the tags of this cluster",
+    "our_worker_standby_tag": "Only the tag Standby of instances with the tags of this cluster",
     "our_template": "Only from the launch template of the workers",
     "set_by_our_template": "Only what the launch template of the workers names",
     "tagged_as_ours": "Only from the workers' launch template, and only with the tags of a worker of this cluster",

@@ -90,6 +90,11 @@ class FleetResources:
             "": {},
             "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
             "our_worker": {"StringEquals": owned},
+            "our_standby": {"StringEquals": {**owned, "aws:ResourceTag/Standby": "ready"}},
+            "our_worker_standby_tag": {
+                "StringEquals": {**owned, "aws:RequestTag/Standby": ["ready", "started", "failed"]},
+                "ForAllValues:StringEquals": {"aws:TagKeys": ["Standby"]},
+            },
             "our_worker_join_failed": {
                 "StringEquals": {**owned, "aws:RequestTag/JoinFailed": "true"},
                 "ForAllValues:StringEquals": {"aws:TagKeys": ["JoinFailed"]},

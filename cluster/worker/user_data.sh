@@ -173,4 +173,8 @@ systemctl enable k3s-agent
 systemctl start --no-block k3s-agent
 retry "$AGENT_ATTEMPTS" "$AGENT_PAUSE_SECONDS" agent_is_up || fail "$PROBLEM"
 say "joined as $INSTANCE_ID"
-if ((IMAGE_WAIT_SECONDS > 0)); then pull_images || say "the images were not pulled; the server lets pods onto this worker in time"; fi
+if ((IMAGE_WAIT_SECONDS > 0)); then
+  pull_images || say "the images were not pulled; the server lets pods onto this worker in time"
+  # A Node that this machine registers later, for example as a standby worker that is started, has the images: no taint.
+  IMAGE_WAIT_SECONDS=0 write_agent_config
+fi

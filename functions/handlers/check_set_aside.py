@@ -8,7 +8,7 @@ from typing import Any
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
-from node_fleet.domain.scale_down.set_aside import ENDED, next_to_settle, settled_sentence
+from node_fleet.domain.scale_down.set_aside import has_ended, next_to_settle, settled_sentence
 from node_fleet.payload import add_alerts, take
 from node_fleet.services import Services, load_services
 
@@ -22,7 +22,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     removal = next_to_settle(state.set_aside, states, state.ids_under_notice)
     if removal is None:
         return event
-    ended = states[removal.instance_id] in ENDED
+    ended = has_ended(removal, states[removal.instance_id])
     try:
         _settle(services, removal, ended=ended)
     except (ServerUnreachableError, ServerNotFoundError) as error:

@@ -51,6 +51,8 @@ def _reason_to_ignore(services: Services, announcement: Announcement, instance: 
         return "the event asks for nothing"
     if instance is None:
         return "not a worker of this fleet"
+    if instance.is_standby and announcement.kind != "gone":
+        return "it is a stopped standby worker, which node-fleet starts or renews"
     if announcement.kind == "rebalance" and not services.settings.handle_rebalance:
         return "rebalance recommendations are not followed (handle_rebalance=false)"
     return ""

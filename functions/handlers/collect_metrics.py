@@ -7,7 +7,7 @@ from typing import Any
 
 from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.node_listing import list_pending, nodes_from_server
-from node_fleet.domain.disruption.drift import is_image_due, with_drift
+from node_fleet.domain.disruption.drift import is_image_due, with_drift, with_standby_workers
 from node_fleet.domain.disruption.status_checks import is_status_due, with_status_checks
 from node_fleet.domain.fit.listing import with_listing
 from node_fleet.domain.model.assembly import assemble, refresh, with_set_aside
@@ -40,7 +40,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
-    listed, state = services.ec2.instances(), services.state.load()
+    (listed, standby), state = services.ec2.with_standby(), services.state.load()
     snapshot = _read(services, event, with_promised(listed, state, now), state.due_notices, now)
     memory, configured = take(event, "memory", Memory, default=state.memory), services.settings.launch_template_version
     roll_out, k3s_version = with_server_version(memory.roll_out, snapshot), services.settings.k3s_version
@@ -58,7 +58,8 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
         snapshot = with_status_checks(snapshot, _impaired(services, now))
     if lost := lost_replacement(snapshot, memory.roll_out.current):
         snapshot = replace(snapshot, console=_console(services, lost))
-    return with_drift(snapshot, listed, launch_facts(services.settings, image, version))
+    today = launch_facts(services.settings, image, version)
+    return with_standby_workers(with_drift(snapshot, listed, today), standby, today, services.settings.policy())
 
 
 def _console(services: Services, instance_id: str) -> str:

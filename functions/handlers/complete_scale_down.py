@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     now, left = services.clock.now(), len(services.ec2.instances())
     if operation.removed and operation.replaces:
         memory = record_replaced(memory, operation, now)
-    elif operation.removed:
+    elif operation.removed and not operation.for_standby:
         memory = record_success(memory, "scale_down", operation.reason, now)
     memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
     memory = record_reboots(memory, operation, now)

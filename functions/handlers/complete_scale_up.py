@@ -14,7 +14,8 @@ from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, needs_another_round
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
-from node_fleet.domain.scaling.memory_update import record_replacement, record_success
+from node_fleet.domain.scale_up.standby import tags_after
+from node_fleet.domain.scaling.memory_update import record_refill, record_replacement, record_success
 from node_fleet.payload import add_alerts, known, put, take
 from node_fleet.services import Services, load_services
 
@@ -27,6 +28,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     operation = state.operation or take(event, "operation", Operation)
     memory = _memory(services, take(event, "memory", Memory), operation)
     memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
+    for instance_id, word in tags_after(operation).items():
+        services.ec2.tag([instance_id], {"Standby": word})
     workers = len({i.instance_id for i in services.ec2.instances()} - state.ids_under_notice)
     services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, memory, node_count=workers)
@@ -59,6 +62,8 @@ def _memory(services: Services, memory: Memory, operation: Operation) -> Memory:
     memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
     if operation.replaces:
         return record_replacement(memory, operation, now)
+    if operation.for_standby:
+        return record_refill(memory, operation)
     if not operation.joined:
         return memory
     joined = {slot.instance_id: slot.joined_at for slot in operation.joined}

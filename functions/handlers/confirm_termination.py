@@ -10,7 +10,7 @@ from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved
 from node_fleet.domain.scale_down.set_aside import set_aside
-from node_fleet.domain.scale_down.termination import judge_reboot, judge_termination
+from node_fleet.domain.scale_down.termination import has_ended, judge_reboot, judge_termination
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
@@ -33,9 +33,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(event, operation=operation, termination={"status": "terminated", "detail": "confirmed before"})
     now = services.clock.now()
     ec2_state = services.ec2.states([target.instance_id])[target.instance_id]
-    still_ready = ec2_state in ("terminated", "gone") and _is_still_ready(services, target)
-    waited = now - operation.phase_at
-    verdict = judge_termination(ec2_state, still_ready, waited, services.settings.terminate_limit_seconds)
+    still_ready = has_ended(ec2_state, standby=target.standby) and _is_still_ready(services, target)
+    waited, limit = now - operation.phase_at, services.settings.terminate_limit_seconds
+    verdict = judge_termination(ec2_state, still_ready, waited, limit, standby=target.standby)
     answer = put(event, termination={"status": verdict.status, "detail": verdict.detail})
     if not verdict.phase:
         return put(answer, operation=operation)

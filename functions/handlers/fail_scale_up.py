@@ -9,6 +9,7 @@ from node_fleet.domain.model.back_off import SPOT, seconds_left
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.notify.message import Outcome, plain_failure
 from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_up.join import (
@@ -26,6 +27,7 @@ from node_fleet.domain.scale_up.launch import (
     reservations_to_release,
     unlaunched_reason,
 )
+from node_fleet.domain.scale_up.standby import refused_refill
 from node_fleet.domain.scaling.memory_update import record_failure, record_replacement
 from node_fleet.domain.scaling.roll_out_stop import join_failure, stop, stopped_alert
 from node_fleet.payload import add_alerts, known, put, take
@@ -33,7 +35,10 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `memory`, `outcome` and, after a fault, `failure` in plain words. Safe twice."""
+    """Answer `memory`, `outcome` and, after a fault, `failure` in plain words. Safe twice.
+
+    A refused launch of a standby worker, or of one that returns to Spot, is no failure of the run: the load needs none.
+    """
     services = load_services()
     run = take(event, "run", Run)
     recorded = services.state.renew(run, even_paused=True).operation
@@ -42,7 +47,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     failure = scale_up_failure(plain_failure(event["failure"]) if "failure" in event else None, operation)
     rule = event.get("decision", {}).get("rule", "")
     returning = is_return(operation, rule)
-    key = back_off_key(failure, is_return=returning)
+    is_refill = operation.for_standby if operation else rule == STANDBY
+    key = back_off_key(failure, is_return=returning, is_refill=is_refill)
     memory = take(event, "memory", Memory)
     if operation is not None:
         memory = replace(memory, dry_pools=merge_pool_back_offs(memory.dry_pools, operation.dry_pools, now))
@@ -50,12 +56,17 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     memory = record_failure(memory, key, now, policy) if key else memory
     memory, stopped = _stop_roll_out(services, memory, operation)
     memory = count_operation(memory, operation, rule)
-    memory, limited = (memory, ()) if failure or returning else report_limit(memory, operation, policy, now)
+    is_needed = not (failure or returning or is_refill)
+    memory, limited = report_limit(memory, operation, policy, now) if is_needed else (memory, ())
     services.state.close_operation(run, memory)
     if returning and waits_for_spot(failure):
         text = no_return_sentence(operation, failure, seconds_left(memory.back_offs, SPOT, now))
         answer = {name: value for name, value in event.items() if name != "failure"}
         return put(answer, memory=memory, outcome=Outcome(kind="none", text=text))
+    if failure and (refill := refused_refill(failure, memory, key, now)):
+        answer = {name: value for name, value in event.items() if name != "failure"}
+        outcome = Outcome(kind="none", text=refill.text)
+        return add_alerts(put(answer, memory=memory, outcome=outcome), alerts=[refill])
     failed = failure_alert(**failure) if failure else None
     alerts = [stopped, failed, circuit_breaker_alert(memory, key, policy, now), *limited]
     answer = add_alerts(put(event, memory=memory), alerts=[alert for alert in alerts if alert])

@@ -1,4 +1,7 @@
-"""ForgetNodes: deletes the Node object and the K3s password secret of an instance that EC2 reports as terminated."""
+"""ForgetNodes: deletes the Node object and the K3s password secret of an instance that has ended.
+
+A standby worker registers its Node anew when it is started, with the password on its volume.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if target is None or target.phase != "terminated":
         return put(event, operation=operation, next=after_target(operation))
     now, alerts = services.clock.now(), list[Alert]()
-    detail = "drained, terminated and its node deleted"
+    done = "stopped as a standby worker" if target.standby else "terminated"
+    detail = f"drained, {done} and its node deleted"
     try:
         volumes = services.server.ensure_forgotten(target.node_name, target.instance_id)
         alerts += lost_volumes_alert(target.instance_id, volumes)
     except (ServerUnreachableError, ServerNotFoundError) as error:
-        detail = "drained and terminated, its node is still to be deleted"
+        detail = f"drained and {done}, its node is still to be deleted"
         text = f"node {target.node_name} of {target.instance_id} remains in the cluster; a later removal deletes it,"
         text += " or delete it by hand on the server: sudo /usr/local/bin/k3s kubectl delete node"
         text += f" {target.node_name}: {error}"

@@ -10,7 +10,8 @@ from node_fleet.domain.model.errors import NoCapacityError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
-from node_fleet.domain.model.snapshot import Instance, NewWorker
+from node_fleet.domain.model.snapshot import Instance, NewWorker, Snapshot
+from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.launch import (
     dry_run_sentence,
@@ -20,11 +21,18 @@ from node_fleet.domain.scale_up.launch import (
     operation_id_of,
 )
 from node_fleet.domain.scale_up.moved import moved_sentence
-from node_fleet.domain.scale_up.placement import Placement, plan_slots, pools_of_return, pools_of_zone
+from node_fleet.domain.scale_up.placement import (
+    Placement,
+    plan_slots,
+    pools_in_back_off,
+    pools_of_return,
+    pools_of_zone,
+)
 from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
+from node_fleet.domain.scale_up.standby import refill_pools, with_standby
 from node_fleet.domain.scaling.roll_out import version_to_launch
 from node_fleet.logs import logger
-from node_fleet.payload import add_alerts, from_payload, put, take
+from node_fleet.payload import add_alerts, from_payload, known, put, take
 from node_fleet.services import Services, load_services
 
 
@@ -35,15 +43,16 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if run.dry_run:
         return _plan_only(services, event)
     state = services.state.renew(run)
-    listing = InstanceListing(instances=services.ec2.instances(), version=state.slots_version)
+    running, standby = services.ec2.with_standby()
+    listing = InstanceListing(instances=running, version=state.slots_version)
     moved = ""
     if state.operation is not None and state.operation.kind == "scale_up":
         operation = recover_by_tag(services.ec2, state.operation)
     else:
-        instances = mark_under_notice(listing.instances, state.due_notices)
-        operation, moved = _begin_operation(services, run, event, instances)
+        instances = mark_under_notice(running, state.due_notices)
+        operation, moved = _begin_operation(services, run, event, instances, standby)
     launcher = _launcher(services, run, _placement(services, event))
-    operation = launcher.launch(launcher.reserve(operation, listing))
+    operation = launcher.launch(launcher.start(launcher.reserve(operation, listing)))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())
     services.state.save_operation(run, operation)
     logger.info("launch", operation=operation.operation_id, slots=launch_sentence(operation))
@@ -51,26 +60,33 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         raise launch_error(launcher.refusals)
     status = "launched" if operation.instance_ids else "none"
     answer = put(event, operation=operation, launch={"status": status, "detail": launch_sentence(operation)})
-    notes = (*filter(None, [moved]), *launch_notes(operation, launcher.refusals))
+    notes = (*filter(None, [moved]), *launcher.notes, *launch_notes(operation, launcher.refusals))
     return add_alerts(answer, notes=notes, alerts=refusal_alerts(launcher.refusals))
 
 
 def _begin_operation(
-    services: Services, run: Run, event: dict[str, Any], instances: tuple[Instance, ...]
+    services: Services,
+    run: Run,
+    event: dict[str, Any],
+    instances: tuple[Instance, ...],
+    standby: tuple[Instance, ...],
 ) -> tuple[Operation, str]:
-    """A new operation, recorded before anything is launched, and what noisy Spot pools changed in it.
+    """A new operation, recorded before anything is launched or started, and what noisy Spot pools changed in it.
 
     A slot without a pool is not planned.
     """
     placement, now = _placement(services, event), services.clock.now()
-    slots = _plan(event, placement, instances, now)
+    slots = _plan(event, placement, instances, now, standby)
     moved = ""
     if placement.noisy:
-        usual = _plan(event, replace(placement, noisy=frozenset()), instances, now)
+        usual = _plan(event, replace(placement, noisy=frozenset()), instances, now, standby)
         moved = moved_sentence(slots, usual, services.settings.tariff())
     decision, replaced, memory = event["decision"], _replaced(event), take(event, "memory", Memory)
+    for_standby = decision.get("rule") == STANDBY
+    if standby and services.settings.standby_workers and not replaced and not for_standby:
+        slots = _started_first(event, placement, slots, standby, now)
     operation = Operation(
-        operation_id=operation_id_of(run.execution_id, run.round),
+        operation_id=operation_id_of(run.execution_id, run.round, for_standby=for_standby),
         kind="scale_up",
         phase="begin",
         started_at=now,
@@ -95,8 +111,30 @@ def _placement(services: Services, event: dict[str, Any]) -> Placement:
     return placement_from(services.settings, take(event, "memory", Memory), services.clock.now())
 
 
+def _started_first(
+    event: dict[str, Any],
+    placement: Placement,
+    slots: tuple[LaunchSlot, ...],
+    standby: tuple[Instance, ...],
+    now: int,
+) -> tuple[LaunchSlot, ...]:
+    """The slots, served by standby workers as far as these suit. One whose old Node remains could not join."""
+    snapshot = known(event, "snapshot", Snapshot)
+    return with_standby(
+        slots,
+        standby,
+        placement,
+        closed=pools_in_back_off(take(event, "memory", Memory).dry_pools, now),
+        avoid=(*snapshot.dead_nodes, *snapshot.unmanaged) if snapshot else (),
+    )
+
+
 def _plan(
-    event: dict[str, Any], placement: Placement, instances: tuple[Instance, ...], now: int
+    event: dict[str, Any],
+    placement: Placement,
+    instances: tuple[Instance, ...],
+    now: int,
+    standby: tuple[Instance, ...] = (),
 ) -> tuple[LaunchSlot, ...]:
     """A return to Spot has a slot in Spot, or none; every other launch has a slot, or an error."""
     back_offs = take(event, "memory", Memory).dry_pools
@@ -104,6 +142,8 @@ def _plan(
     count = event["decision"]["count"]
     replaced = _replaced(event)
     staying = [i for i in instances if i.instance_id != replaced]
+    if event["decision"].get("rule") == STANDBY:
+        wanted = (refill_pools(placement, [one.zone for one in standby]),)
     if old := next((i for i in instances if i.instance_id == replaced), None):
         if event["decision"]["rule"] == "on-demand":
             pools = pools_of_return(old, placement, back_offs, now)

@@ -1,6 +1,7 @@
 """ReapUnjoined: terminates at most one orphan instance that certainly never joined; in doubt it terminates none.
 
-From the same inspection it deletes at most one node of an instance that has ended.
+From the same inspection it deletes at most one node of an instance that has ended. A standby worker that the decision
+names is terminated instead: it runs no pod.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from node_fleet.domain.model.errors import TerminationRefusedError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_up.join import unjoined_refusal_alert
 from node_fleet.domain.scale_up.orphans import OrphanCheck, check_orphans, orphan_alert
@@ -23,13 +25,15 @@ from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Answer `reap` ("reaped", "watching", "refused" or "dry_run") and the suspects in `memory`. Safe twice.
+    """Answer `reap` ("reaped", "ended", "watching", "refused" or "dry_run") and the suspects in `memory`. Safe twice.
 
     An instance that is kept for inspection was reported when it was tagged, and is no candidate again. One that EC2
     refuses to terminate is reported once and stays a candidate; the run goes on.
     """
     services = load_services()
     run, memory = take(event, "run", Run), take(event, "memory", Memory)
+    if event.get("decision", {}).get("rule") == STANDBY:
+        return _end_standby(services, run, event)
     now, settings = services.clock.now(), services.settings
     snapshot, inspection = take(event, "snapshot", Snapshot), inspect_server(services.server)
     unjoined = snapshot.unjoined
@@ -59,6 +63,19 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     alert = orphan_alert(candidates[orphans.terminate], now, kept=settings.keep_unjoined)
     answer = put(event, reap={"status": "reaped", "detail": orphans.sentence}, memory=_with(memory, orphans))
     return add_alerts(answer, alerts=[alert])
+
+
+def _end_standby(services: Services, run: Run, event: dict[str, Any]) -> dict[str, Any]:
+    """Terminate the standby worker that the decision names, unless it runs meanwhile: then it is a worker."""
+    instance_id = event["decision"]["replace"]
+    found = services.ec2.find_worker(instance_id)
+    if run.dry_run or found is None or not found.is_standby:
+        status = "dry_run" if run.dry_run else "watching"
+        return put(event, reap={"status": status, "detail": f"{instance_id} is not terminated"})
+    services.state.renew(run)
+    services.ec2.terminate([instance_id])
+    logger.info("standby worker terminated", worker=instance_id, why=event["decision"]["sentence"])
+    return put(event, reap={"status": "ended", "detail": f"standby worker {instance_id} is terminated"})
 
 
 def _terminate(services: Services, run: Run, instance_id: str) -> None:

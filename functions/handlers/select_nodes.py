@@ -12,6 +12,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Instance, Snapshot
+from node_fleet.domain.model.standby import PREFIX, STANDBY
 from node_fleet.domain.notify.cluster_report import kept_due, kept_report
 from node_fleet.domain.notify.message import Message, Outcome
 from node_fleet.domain.scale_down.drain import alert_once
@@ -23,7 +24,9 @@ from node_fleet.domain.scale_down.selection import (
     begin_removal,
     choose,
     choose_replaced,
+    choose_stopped,
     stray_cordons,
+    to_standby,
 )
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.memory_update import record_failure
@@ -58,7 +61,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     eligibility = _judge(services, event, inspection, state, instances)
     decision = take(event, "decision", Decision)
     replacing = decision.rule in REPLACE_RULES
-    plan = _choose_replaced(services, event, eligibility) if replacing else _choose(services, event, eligibility)
+    choose_plan = _choose_replaced if replacing else _choose_stopped if decision.rule == STANDBY else _choose
+    plan = choose_plan(services, event, eligibility)
     if is_rebooted_first(_tick(services, event), decision):
         strict = _judge(services, event, inspection, state, instances, before_launch=False)
         plan = _choose_rebooted(services, event, strict) or plan
@@ -70,26 +74,29 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if plan.replaces and not plan.targets:
         selection = {"status": "replace", "detail": plan.sentence, "kept": kept, "worker": plan.replaces}
         return put(rest, selection=selection)
-    if not plan.targets and replacing:
+    if not plan.targets and (replacing or decision.rule == STANDBY):
         rest = _remember_refusal(services, rest, plan)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(rest.get("alerts")))
     if not plan.targets:
         rest = _report_kept(services, rest if decision.replace else _after_no_removal(services, rest), eligibility)
         return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace or lost))
-    operation = _begin(services, run, plan, len(instances))
+    operation = _begin(services, run, event, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
 
 
-def _begin(services: Services, run: Run, plan: Plan, workers_before: int) -> Operation:
+def _begin(services: Services, run: Run, event: dict[str, Any], plan: Plan, workers_before: int) -> Operation:
     """Store the plan in the state item: from here on a later run can resume it or roll it back."""
-    now = services.clock.now()
+    now, snapshot = services.clock.now(), take(event, "snapshot", Snapshot)
+    prefix = PREFIX if event["decision"].get("rule") == STANDBY else "down-"
+    places = services.settings.standby_workers - len(snapshot.standby)
     operation = begin_removal(
         plan,
-        operation_id=f"down-{run.fence}-{now}",
+        operation_id=f"{prefix}{run.fence}-{now}",
         execution_id=run.execution_id,
         reason=plan.sentence,
         now=now,
         workers_before=workers_before,
+        standby=to_standby(plan, places=places, drifted={w.instance_id for w in snapshot.workers if w.drift}),
     )
     services.state.save_operation(run, operation)
     return operation
@@ -136,6 +143,12 @@ def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility)
     )
 
 
+def _choose_stopped(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:
+    """The worker that was launched to become a standby worker."""
+    decision, tick = take(event, "decision", Decision), _tick(services, event)
+    return choose_stopped(eligibility, decision.replace, minimum=effective_minimum(tick).workers + surge(tick))
+
+
 def _choose_rebooted(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan | None:
     """The worker to reboot; None when its pods may not move, or the others cannot do without a worker that serves."""
     decision, tick = take(event, "decision", Decision), _tick(services, event)
@@ -164,12 +177,17 @@ def _choose_replaced(services: Services, event: dict[str, Any], eligibility: Eli
 
 
 def _remember_refusal(services: Services, event: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The event after no outdated worker could be replaced or removed: the next try waits, and is reported once."""
+    """The event after the one worker could not be replaced, removed or stopped: the next try waits.
+
+    That of an outdated worker is reported once.
+    """
     decision, memory = take(event, "decision", Decision), take(event, "memory", Memory)
     now, policy = services.clock.now(), services.settings.policy()
     if decision.action == "replace":
         return put(event, memory=inspected_in_vain(memory, policy, now, decision.rule))
     memory = record_failure(memory, node_key(decision.replace), now, policy)
+    if decision.rule == STANDBY:
+        return put(event, memory=memory)
     text = f"worker {decision.replace} has a replacement and cannot be removed: {plan.sentence}; node-fleet tries again"
     alert = Alert(kind=f"replaced_worker_kept:{decision.replace}", text=text)
     memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)

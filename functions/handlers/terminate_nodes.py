@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, TerminationRefusedError
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.standby import READY
 from node_fleet.domain.model.timed_minimum import minimum_in_force
 from node_fleet.domain.scale_down.drain import judge_check, moved
 from node_fleet.domain.scale_down.eligibility import judge_workers
@@ -15,12 +17,13 @@ from node_fleet.domain.scale_down.last_proof import kept_text, last_refusal
 from node_fleet.domain.scale_down.termination import NOT_REBOOTED
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.logs import logger
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Return the `operation`. A second call terminates the same instance again, which changes nothing.
+    """Return the `operation`. A second call stops or terminates the same instance again, which changes nothing.
 
     A reboot is sent once at most: a call that finds it recorded sends nothing.
 
@@ -45,9 +48,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         if operation.reboot:
             operation = _reboot(services, run, operation, target)
             return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
-        detail = "being terminated" if operation.hibernate == "end" else "drained, being terminated"
+        verb = "stopped" if target.standby else "terminated"
+        detail = f"being {verb}" if operation.hibernate == "end" else f"drained, being {verb}"
         operation = moved(operation, "terminating", services.clock.now(), detail=detail)
         _record(services, run, operation, target)
+    if target.standby and _stop(services, run, operation, target):
+        return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
+    if target.standby:
+        operation = operation.with_target(replace(operation.current or target, standby=False))
+        services.state.save_operation(run, operation)
     try:
         services.ec2.terminate(_to_terminate(operation, target))
     except TerminationRefusedError as error:
@@ -68,6 +77,20 @@ def _record(services: Services, run: Run, operation: Operation, target: Target) 
         services.state.save_operation(run, operation)
     else:
         services.state.begin_termination(run, operation, target.instance_id)
+
+
+def _stop(services: Services, run: Run, operation: Operation, target: Target) -> bool:
+    """Stop the worker as a standby worker; False when EC2 refuses, and it is terminated instead.
+
+    The tag comes first: node-fleet would not find a stopped instance without it.
+    """
+    try:
+        services.ec2.tag([target.instance_id], {"Standby": READY})
+        services.ec2.stop_worker(target.instance_id)
+    except Ec2Error as error:
+        logger.warning("a worker was not stopped and is terminated", worker=target.instance_id, problem=str(error))
+        return False
+    return True
 
 
 def _reboot(services: Services, run: Run, operation: Operation, target: Target) -> Operation:

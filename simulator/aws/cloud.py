@@ -20,7 +20,7 @@ from moto import mock_aws
 from simulator.aws.faults import Faults
 from simulator.aws.lambdas import LambdaReply, LambdaRuntime
 from simulator.aws.moto_patches.calls import WatchedCalls
-from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances, status_checks
+from simulator.aws.moto_patches.ec2 import Ec2Side, slow_instances, slow_stops, status_checks
 from simulator.aws.moto_patches.fleet import InstantFleets, instant_fleets
 from simulator.aws.moto_patches.interpreter import Interpreter
 from simulator.aws.moto_patches.speed import forget_ec2, quick_dispatch, quick_interpreter, quick_start, shared_models
@@ -77,6 +77,7 @@ class Cloud:
             stack.enter_context(interpreter.installed())
             stack.enter_context(quick_interpreter())
             stack.enter_context(slow_instances(self.ec2, account=self.account, region=self.region))
+            stack.enter_context(slow_stops(self.ec2))
             stack.enter_context(status_checks(self.ec2))
             stack.enter_context(instant_fleets(self.fleets))
             stack.enter_context(real_commands(self.commands))

@@ -120,9 +120,13 @@ class SimulatedCluster:
         address: str = "",
         boot_seconds: float | None = None,
     ) -> None:
-        """EC2 started a worker: it joins after its boot delay. A repeated event changes nothing."""
+        """EC2 started a worker: it joins after its boot delay, or after the shorter one when it was stopped before.
+
+        A repeated event changes nothing.
+        """
         with self.changing():
-            if instance_id in self.state.machines:
+            if known := self.state.machines.get(instance_id):
+                self._start_again(known)
                 return
             self._launches += 1
             rule = self._boot_rule(instance_type, az, market, self.image_of(instance_id))
@@ -139,6 +143,20 @@ class SimulatedCluster:
                 seconds = rule.seconds if boot_seconds is None else boot_seconds
                 delay = self.settings.boot_seconds if seconds is None else seconds
                 self.state.after(delay, lambda: self._join(machine, rule))
+
+    def _start_again(self, machine: Machine) -> None:
+        """A stopped machine boots from its volume: K3s starts by itself, with the node's password."""
+        if machine.powered:
+            return
+        machine.powered = machine.exporter_up = True
+        machine.started_at = started_at = self.now()
+        self.usage.start_meter(machine)
+        self.state.after(self.settings.start_seconds, lambda: self._joined_again(machine, started_at))
+
+    def _joined_again(self, machine: Machine, started_at: float) -> None:
+        if machine.powered and machine.started_at == started_at:
+            self.kubelets.join(machine)
+            self.kubelets.make_ready(machine.node_name)
 
     def add_server(self, instance_id: str, az: str, instance_type: str = "t3.medium") -> None:
         """The control-plane machine; its node joins at once."""

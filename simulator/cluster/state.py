@@ -33,6 +33,7 @@ class ClusterSettings:
     """How fast the simulated cluster reacts. The defaults are K3s's own where it has one."""
 
     boot_seconds: float = 60.0
+    start_seconds: float = 25.0
     container_start_seconds: float = 5.0
     image_pull_seconds: float = 20.0
     shutdown_seconds: float = 2.0

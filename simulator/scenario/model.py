@@ -191,6 +191,7 @@ class ClusterModel(Model):
     """How fast the simulated cluster reacts."""
 
     boot_seconds: Seconds = Field(60.0, alias="boot")
+    start_seconds: Seconds = Field(25.0, alias="start")
     container_start_seconds: Seconds = Field(5.0, alias="container_start")
     image_pull_seconds: Seconds = Field(20.0, alias="image_pull")
     shutdown_seconds: Seconds = Field(2.0, alias="shutdown")

@@ -28,8 +28,11 @@ class App:
 
 @pytest.fixture(scope="session")
 def both_context() -> dict[str, Any]:
-    """One app under cdk-nag's rules with a new cluster, and an attached one whose types EC2 selected."""
-    clusters = [*project_context()["clusters"], *map(_with_requirements, _own_names(attach_context()["clusters"]))]
+    """One app under cdk-nag's rules: a new cluster with standby workers, an attached one whose types EC2 selected."""
+    clusters = [
+        *map(_with_standby, project_context()["clusters"]),
+        *map(_with_requirements, _own_names(attach_context()["clusters"])),
+    ]
     return {"clusters": clusters, CONTEXT_KEY: {ATTACHED: RECORD}, "security_rules": True}
 
 
@@ -75,6 +78,10 @@ def _synthesised(context: dict[str, Any]) -> App:
         folder=paths[0].parent,
         templates={p.name.removesuffix(".template.json"): json.loads(p.read_text(encoding="utf-8")) for p in paths},
     )
+
+
+def _with_standby(cluster: dict[str, Any]) -> dict[str, Any]:
+    return {**cluster, "settings": {**cluster["settings"], "standby_workers": 2}}
 
 
 def _with_requirements(cluster: dict[str, Any]) -> dict[str, Any]:

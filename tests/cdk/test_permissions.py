@@ -19,6 +19,8 @@ from tests.support.iam_reference import managed_kinds, text
 from tests.support.launches import request
 
 CLUSTERS = [NEW, ATTACHED]
+GIVEN = ("", "standby_workers")
+"""The settings of the new cluster with grants of their own."""
 # IAM's prefix where botocore's service has another name.
 SERVICE_OF_PREFIX = {"states": "stepfunctions"}
 
@@ -64,7 +66,7 @@ def test_no_role_has_a_wildcard_action(app: App) -> None:
 @pytest.mark.parametrize("function", sorted(handlers()))
 def test_a_role_holds_its_grants_and_what_lambda_itself_needs(app: App, function: str) -> None:
     allowed = {action for s in role_statements(app, NEW, function) for action in listed(s["Action"])}
-    granted = {action for grant in NEEDS[function].grants if not grant.setting for action in grant.actions}
+    granted = {action for grant in NEEDS[function].grants if grant.setting in GIVEN for action in grant.actions}
     by_lambda = {a for a in allowed - granted if a.startswith("logs:") or "Interface" in a or "PrivateIp" in a}
     by_lambda |= {"ec2:DescribeSubnets"} & allowed if NEEDS[function].prometheus else set()
     assert allowed - by_lambda == granted
@@ -122,6 +124,32 @@ def test_terminating_and_rebooting_are_limited_to_this_clusters_tags(
     assert statement["Condition"] == {
         "StringEquals": {"aws:ResourceTag/ManagedBy": "node-fleet", "aws:ResourceTag/Cluster": cluster}
     }
+
+
+def test_only_standby_workers_are_stopped_and_started_and_only_where_they_are_configured(app: App) -> None:
+    owned = {"aws:ResourceTag/ManagedBy": "node-fleet", "aws:ResourceTag/Cluster": NEW}
+    wanted = {
+        ("TerminateNodes", "ec2:StopInstances"): owned,
+        ("LaunchNodes", "ec2:StartInstances"): {**owned, "aws:ResourceTag/Standby": "ready"},
+    }
+    for (function, action), condition in wanted.items():
+        (statement,) = with_action(role_statements(app, NEW, function), action)
+        assert statement["Condition"] == {"StringEquals": condition}
+    for function in set(handlers()) - {"Hibernate"}:
+        roles = [(cluster, s) for cluster in CLUSTERS for s in role_statements(app, cluster, function)]
+        found = [(cluster, action) for cluster, s in roles for action in listed(s["Action"])]
+        stops = {(cluster, a) for cluster, a in found if a in ("ec2:StopInstances", "ec2:StartInstances")}
+        assert {cluster for cluster, _ in stops} <= {NEW}
+        assert {(function, a) for _, a in stops} <= wanted.keys()
+
+
+@pytest.mark.parametrize("function", ["TerminateNodes", "CompleteScaleUp"])
+def test_a_standby_worker_gets_only_its_tag(app: App, function: str) -> None:
+    (statement,) = with_action(role_statements(app, NEW, function), "ec2:CreateTags")
+    assert statement["Condition"]["ForAllValues:StringEquals"] == {"aws:TagKeys": ["Standby"]}
+    assert statement["Condition"]["StringEquals"]["aws:RequestTag/Standby"] == ["ready", "started", "failed"]
+    assert statement["Condition"]["StringEquals"]["aws:ResourceTag/Cluster"] == NEW
+    assert not with_action(role_statements(app, ATTACHED, function), "ec2:CreateTags")
 
 
 LAUNCHERS = [name for name, needs in NEEDS.items() if "ec2:CreateFleet" in str(needs)]

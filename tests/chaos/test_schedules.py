@@ -100,6 +100,22 @@ class Schedules(RuleBasedStateMachine):
     def load_changes(self, rate: int) -> None:
         self.schedule.append(lambda play: play.load_changes(rate))
 
+    @rule(number=st.sampled_from([0, 1, 1, 2]))
+    def standby_workers_are_deployed(self, number: int) -> None:
+        self.schedule.append(lambda play: play.standby_workers_are_deployed(number))
+
+    @rule()
+    def standby_is_started_by_hand(self) -> None:
+        self.schedule.append(Play.standby_is_started_by_hand)
+
+    @rule(code=st.sampled_from(["InsufficientInstanceCapacity", "InternalError", "UnauthorizedOperation"]))
+    def starts_are_refused(self, code: str) -> None:
+        self.schedule.append(lambda play: play.starts_are_refused(code, 300))
+
+    @rule()
+    def standby_drifts(self) -> None:
+        self.schedule.append(Play.standby_drifts)
+
     @rule(state=states, fault=faults)
     def fault(self, state: str, fault: Fault) -> None:
         """It strikes when that state's function runs next, if it ever does."""

@@ -309,5 +309,6 @@ def test_every_scenario_without_interruptions_is_watched_by_the_budget_checker()
     learned = {"noisy-pool"}  # test_noisy_pool.py
     pulled = {"images-ready"}  # test_images_ready.py; it removes no worker
     off = {"off-at-night"}  # test_off_at_night.py
-    known = {*here, "day-and-night", *NAMES, *rolled, *upgraded, *repaired, *restarted, *learned, *pulled, *off}
-    assert {*scenario_names()} == known
+    stopped = {"standby"}  # test_standby_scenario.py
+    other = {*rolled, *upgraded, *repaired, *restarted, *learned, *pulled, *off, *stopped}
+    assert {*scenario_names()} == {*here, "day-and-night", *NAMES, *other}

@@ -68,7 +68,7 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
         tools = SimpleNamespace(
             settings=fitting,
             clock=clock,
-            ec2=SimpleNamespace(instances=fleet.instances, impaired=lambda before: frozenset()),
+            ec2=SimpleNamespace(with_standby=lambda: (fleet.instances(), ()), impaired=lambda before: frozenset()),
             state=SimpleNamespace(load=lambda: FleetState(cluster_id="test")),
             records=Records(),
             prometheus=PrometheusReader(client, fitting),

@@ -27,13 +27,13 @@ FIXED = {
     "ec2:CreateFleet": "launch_inputs",
     "ec2:TerminateInstances": "instances",
     "ec2:RebootInstances": "instances",
-    "ec2:StopInstances": "server_machine",
-    "ec2:StartInstances": "server_machine",
     "ec2:GetConsoleOutput": "instances",
     "ec2:CreateTags": "instances",
     "sns:Publish": "topic",
     "states:StartExecution": "autoscaler",
 }
+SWITCHES = ("ec2:StopInstances", "ec2:StartInstances")
+"""Of the server in Hibernate, of standby workers elsewhere."""
 
 
 def granted() -> set[Use]:
@@ -48,6 +48,8 @@ def use_of(call: Any) -> Use | None:
     if function is None:
         return None
     action = f"{IAM_PREFIX.get(call.service, call.service)}:{call.operation}"
+    if action in SWITCHES:
+        return function, action, "server_machine" if function == "Hibernate" else "instances"
     return function, action, _resource(action, call.parameters)
 
 

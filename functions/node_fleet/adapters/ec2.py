@@ -22,6 +22,7 @@ from node_fleet.domain.model.errors import (
 )
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Instance
+from node_fleet.domain.model.standby import STOPPED_STATES
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.domain.scale_up.refusals import NO_ANSWER, Refusal
@@ -68,6 +69,13 @@ class Ec2Fleet:
         """The workers that are pending or running, all pages, by id. Raises Ec2Error."""
         filters = {**self._fleet_tags(), "instance-state-name": RUNNING_STATES}
         return tuple(sorted(self._read(filters), key=lambda i: i.instance_id))
+
+    def with_standby(self) -> tuple[tuple[Instance, ...], tuple[Instance, ...]]:
+        """The same workers, and the standby workers, which are stopped: one listing. Raises Ec2Error."""
+        filters = {**self._fleet_tags(), "instance-state-name": (*RUNNING_STATES, *STOPPED_STATES)}
+        found = sorted(self._read(filters), key=lambda i: i.instance_id)
+        running = tuple(i for i in found if i.state in RUNNING_STATES)
+        return running, tuple(i for i in found if i.is_standby)
 
     def find_worker(self, instance_id: str) -> Instance | None:
         """That worker in whatever state; None for an unknown instance and for one of another owner."""
@@ -207,6 +215,28 @@ class Ec2Fleet:
             with _ec2_errors(action, unless="InvalidInstanceID.NotFound", final=TERMINATION_REFUSALS):
                 self._client.terminate_instances(InstanceIds=[instance_id])
 
+    def stop_worker(self, instance_id: str) -> None:
+        """Stop a worker and keep its volume; the same request again changes nothing. Raises Ec2Error."""
+        with _ec2_errors(f"stop {instance_id}"):
+            self._client.stop_instances(InstanceIds=[instance_id])
+
+    def start_worker(self, instance_id: str) -> LaunchAnswer:
+        """Start a stopped worker; the same request again changes nothing. The answer has EC2's refusal, if any.
+
+        A refusal of an instance that runs is none: an earlier try of the request has started it. Raises Ec2Error when
+        EC2 does not answer.
+        """
+        try:
+            self._client.start_instances(InstanceIds=[instance_id])
+        except ClientError as error:
+            problem = error.response.get("Error", {})
+            if self.states([instance_id])[instance_id] in RUNNING_STATES:
+                return LaunchAnswer()
+            return LaunchAnswer(code=problem.get("Code", "Unknown"), message=problem.get("Message", ""))
+        except BotoCoreError as error:
+            raise Ec2Error(f"EC2: cannot start {instance_id}: {error}") from error
+        return LaunchAnswer()
+
     def reboot(self, instance_id: str) -> None:
         """Ask EC2 to reboot a worker: it shuts down cleanly, or after a few minutes without that. Raises Ec2Error.
 
@@ -332,6 +362,7 @@ def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:
         subnet_id=raw.get("SubnetId", ""),
         rotate=tags.get("Rotate", ""),
         images=images if _PULLED.fullmatch(images := tags.get("ImagePull", "")) else "",
+        standby=tags.get("Standby", ""),
     )
 
 

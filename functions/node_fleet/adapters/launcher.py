@@ -42,6 +42,7 @@ from node_fleet.domain.scale_up.requests import (
     record_answer,
     refusals_of,
 )
+from node_fleet.domain.scale_up.standby import not_started, refused_note, refused_start, started
 from node_fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class _Fit:
 
 
 class Launcher:
-    """Launches the planned slots of one operation; `refusals` holds the refusals of EC2 afterwards.
+    """Launches the planned slots of one operation; `refusals` holds the refusals of EC2 afterwards, `notes` other news.
 
     guard is called with the operation before each request to EC2: it records that request, and raises when nothing may
     change. record is called after each answer. zones: the order in which other zones are tried, by
@@ -208,6 +209,7 @@ class Launcher:
         placement: Placement | None = None,
     ) -> None:
         self.refusals: list[Refusal] = []
+        self.notes: list[str] = []
         self._ec2 = ec2
         self._state = state
         self._clock = clock
@@ -239,6 +241,29 @@ class Launcher:
             else:
                 operation = operation.with_slot(_failed(slot, fit.refusal or "the fleet is at its maximum size"))
         return operation
+
+    def start(self, operation: Operation) -> Operation:
+        """Start the standby worker of each planned slot that names one; a slot that EC2 refuses is launched as planned.
+
+        Safe twice: the plan names the worker before the first request. Raises Ec2Error when EC2 does not answer.
+        """
+        for slot in (s for s in operation.slots if s.outcome == "planned" and s.standby):
+            operation = self._start(operation, slot)
+            self._record(operation)
+        return operation
+
+    def _start(self, operation: Operation, slot: LaunchSlot) -> Operation:
+        """The operation after one start. A worker that takes more of the limits than is reserved is not started."""
+        limits = self._settings.limits()
+        if limits and not limits.weight(slot.instance_type, slot.market).is_within(slot.weight):
+            return operation.with_slot(not_started(slot, self._placement))
+        self._guard(operation)
+        answer = self._ec2.start_worker(slot.standby)
+        if not answer.code:
+            return operation.with_slot(started(slot, self._clock.now()))
+        refusal = refused_start(slot, answer.code, answer.message)
+        self.notes.append(refused_note(slot.standby, refusal))
+        return self._close_pools(operation.with_slot(not_started(slot, self._placement)), (refusal,))
 
     def launch(self, operation: Operation) -> Operation:
         """Launch every planned slot; each answer is recorded before the next request. A partial success is kept."""

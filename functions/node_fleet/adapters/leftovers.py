@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.domain.model.run import Alert, Run
+from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.inspection import Inspection
 from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
 from node_fleet.domain.scale_down.selection import leftovers
@@ -19,11 +20,16 @@ def remove_leftover(services: Any, run: Run, inspection: Inspection, alive: froz
     Returns the alert about volumes that ended with the node, unless a message has named them.
     """
     found = leftovers(inspection, alive)[:CHECKED_IN_EC2]
-    states = services.ec2.states(instance_id for _, instance_id in found)
-    for node_name, instance_id in [pair for pair in found if states[pair[1]] in ("terminated", "gone")][:1]:
+    listed = services.ec2.find(instance_id for _, instance_id in found)
+    for node_name, instance_id in [pair for pair in found if _has_ended(listed.get(pair[1]))][:1]:
         state = services.state.renew(run)
         result = services.server.forget(node_name, instance_id)
         logger.info("dead node", node=node_name, instance=instance_id, answer=result.word)
         if result.succeeded and not state.has_reported_volumes(instance_id):
             return lost_volumes_alert(instance_id, result.volumes)
     return ()
+
+
+def _has_ended(instance: Instance | None) -> bool:
+    """A standby worker is stopped: it registers its Node anew when it is started."""
+    return instance is None or instance.state == "terminated" or (instance.is_standby and instance.state == "stopped")

@@ -103,6 +103,7 @@ def contradictions(s: SettingValues) -> list[str]:
             "spot_percent above 0, or spot_learning=off"
         )
     found += _hibernation_problems(s)
+    found += _standby_problems(s)
     found += _lease_problems(s)
     found += _history_problems(s)
     return found
@@ -202,6 +203,17 @@ def _lease_problems(s: SettingValues) -> list[str]:
         f"lease_seconds={s.lease_seconds} must be above {needed}, which covers the longest step "
         f"({LONGEST_STEP_SECONDS} s), the pause between renewals, "
         f"scheduling_grace_seconds={s.scheduling_grace_seconds} and lease_skew_seconds={s.lease_skew_seconds}"
+    ]
+
+
+def _standby_problems(s: SettingValues) -> list[str]:
+    """A standby worker is launched and started below the maximum."""
+    most = max(0, s.max_workers - s.min_workers)
+    if s.standby_workers <= most:
+        return []
+    return [
+        f"standby_workers={s.standby_workers}: more workers than max_workers={s.max_workers} allows above "
+        f"min_workers={s.min_workers} could never be started, expected at most {most}"
     ]
 
 

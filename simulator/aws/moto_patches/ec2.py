@@ -38,6 +38,7 @@ class Ec2Delays:
 
     pending_seconds: float = 8.0
     shutting_down_seconds: float = 20.0
+    stopping_seconds: float = 20.0
     vanish_seconds: float = 3600.0
     invisible_seconds: float = 0.0
 
@@ -68,6 +69,10 @@ class _Launch:
 
 class TokenMismatchError(Exception):
     """A client token came again with other parameters."""
+
+
+class WrongStateError(Exception):
+    """An instance is in a state in which it can be neither started nor stopped."""
 
 
 class Ec2Side:
@@ -148,13 +153,36 @@ class Ec2Side:
         until: float | None = None,
         when: Callable[[], bool] = lambda: True,
     ) -> FaultRule:
-        """A launch fails in the pools that match; None matches every value."""
+        """Launches, and starts of stopped instances, fail in the pools that match; None matches every value.
 
-        def matches(parameters: Mapping[str, Any]) -> bool:
-            pool = self.pool_of(parameters)
+        The rule of launches is returned; that of starts counts by itself.
+        """
+
+        def fits(pool: Pool) -> bool:
             wanted = ((az, pool.az), (instance_type, pool.instance_type), (market, pool.market))
             return all(want in (None, have) for want, have in wanted) and when()
 
+        def matches(parameters: Mapping[str, Any]) -> bool:
+            return fits(self.pool_of(parameters))
+
+        def starts(parameters: Mapping[str, Any]) -> bool:
+            found = (self.instance(instance_id) for instance_id in parameters["InstanceIds"])
+            return any(
+                fits(Pool(az=i.placement.zone, instance_type=i.instance_type, market=i.lifecycle or "on-demand"))
+                for i in found
+            )
+
+        self._faults.inject(
+            FaultRule(
+                service="ec2",
+                operation="StartInstances",
+                code=code,
+                status=CAPACITY_STATUS.get(code, 400),
+                when=starts,
+                count=count,
+                until=until,
+            )
+        )
         return self._faults.inject(
             FaultRule(
                 service="ec2",
@@ -194,6 +222,38 @@ class Ec2Side:
             self._clock.now() + self.delays.shutting_down_seconds, lambda: self._change(instance, "terminated")
         )
         self._clock.at(self._clock.now() + self.delays.vanish_seconds, lambda: self._vanish(instance))
+
+    def stop(self, instance: Any) -> None:
+        """StopInstances: the machine shuts down, and its volume and address stay. Again: changes nothing."""
+        if instance.state in ("stopping", "stopped"):
+            return
+        if instance.state not in ("pending", "running"):
+            raise WrongStateError(instance.id)
+        self._change(instance, "stopping")
+        self._tell_gone(instance)
+        for listener in self.power_listeners:
+            listener(instance.id, False)
+        self._clock.at(self._clock.now() + self.delays.stopping_seconds, lambda: self._end_of_stop(instance))
+
+    def _end_of_stop(self, instance: Any) -> None:
+        if instance.state == "stopping":
+            self._change(instance, "stopped")
+
+    def start(self, instance: Any) -> None:
+        """StartInstances: the same machine boots again from its volume. Again: changes nothing."""
+        if instance.state in ("pending", "running"):
+            return
+        if instance.state != "stopped":
+            raise WrongStateError(instance.id)
+        instance.launch_time = dt.datetime.fromtimestamp(self._clock.now(), dt.UTC).replace(tzinfo=None)
+        self._change(instance, "pending")
+        self._clock.at(self._clock.now() + self.delays.pending_seconds, lambda: self._run_again(instance))
+
+    def _run_again(self, instance: Any) -> None:
+        if instance.state == "pending":
+            self._run(instance)
+            for listener in self.power_listeners:
+                listener(instance.id, True)
 
     def warn_spot(self, instance_id: str, *, notice_seconds: float = 120.0, reclaim: bool = True) -> Handle | None:
         """AWS sends a notice and reclaims the Spot instance when it ends; cancelling the handle keeps the instance."""
@@ -254,29 +314,6 @@ class Ec2Side:
         self._changed()
         for listener in self.listeners if instance.id in self._started else ():
             listener.instance_rebooted(instance.id, heals=heals)
-
-    def stop(self, instance: Any) -> None:
-        """The instance shuts down and keeps its volumes. EC2 ignores what is stopped already."""
-        if instance.state not in ("pending", "running"):
-            return
-        self._change(instance, "stopping")
-        for listener in self.power_listeners:
-            listener(instance.id, False)
-        at = self._clock.now() + self.delays.shutting_down_seconds
-        self._clock.at(at, lambda: self._change(instance, "stopped") if instance.state == "stopping" else None)
-
-    def start(self, instance: Any) -> None:
-        """A stopped instance boots again; EC2 ignores one that runs."""
-        if instance.state != "stopped":
-            return
-        self._change(instance, "pending")
-        self._clock.at(self._clock.now() + self.delays.pending_seconds, lambda: self._run_again(instance))
-
-    def _run_again(self, instance: Any) -> None:
-        if instance.state == "pending":
-            self._change(instance, "running")
-            for listener in self.power_listeners:
-                listener(instance.id, True)
 
     def reclaim(self, instance_id: str, *, reason: str = "") -> None:
         """AWS reclaims an instance, with that state reason. Changes nothing when the instance has ended."""
@@ -427,8 +464,33 @@ def slow_instances(side: Ec2Side, *, account: str, region: str) -> Iterator[None
 
 
 @contextlib.contextmanager
+def slow_stops(side: Ec2Side) -> Iterator[None]:
+    """EC2 whose instances take their time to stop and to start again, and refuse both in a wrong state."""
+    from moto.ec2.exceptions import EC2ClientError
+    from moto.ec2.models import instances as models
+
+    def changed(change: Callable[[Any], None]) -> Callable[[Any], Any]:
+        def change_state(this: Any) -> Any:
+            previous = copy.copy(this._state)
+            try:
+                change(this)
+            except WrongStateError:
+                text = f"The instance '{this.id}' is not in a state from which it can be started or stopped."
+                raise EC2ClientError("IncorrectInstanceState", text) from None
+            return previous
+
+        return change_state
+
+    with (
+        swapped(models.Instance, "stop", changed(side.stop), "self"),
+        swapped(models.Instance, "start", changed(side.start), "self"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def status_checks(side: Ec2Side) -> Iterator[None]:
-    """EC2 with status checks that fail, and reboots, stops and starts that reach the machine."""
+    """EC2 with status checks that fail, and reboots that reach the machine."""
     from moto.ec2.models import instances as models
 
     statuses = expect(
@@ -446,21 +508,9 @@ def status_checks(side: Ec2Side) -> Iterator[None]:
     def reboot(this: Any) -> None:
         side.reboot(this)
 
-    def stop(this: Any) -> Any:
-        previous = copy.copy(this._state)
-        side.stop(this)
-        return previous
-
-    def start(this: Any) -> Any:
-        previous = copy.copy(this._state)
-        side.start(this)
-        return previous
-
     with (
         swapped(models.InstanceBackend, "describe_instance_status", describe_instance_status),
         swapped(models.Instance, "reboot", reboot, "self"),
-        swapped(models.Instance, "stop", stop, "self"),
-        swapped(models.Instance, "start", start, "self"),
         swapped(models.Instance, "instance_status", property(lambda this: side.status_of(this, "instance"))),
         swapped(models.Instance, "system_status", property(lambda this: side.status_of(this, "system"))),
     ):

@@ -118,6 +118,15 @@ class Fleet(Stage):
         items = dynamodb_backends[self.cloud.account][self.cloud.region].tables[table].all_items()
         return [{name: plain(value.to_regular_json()) for name, value in item.attrs.items()} for item in items]
 
+    def standby(self) -> list[str]:
+        """The stopped instances that are marked as standby workers, past the product's own reading."""
+        tags = {i.id: {t["key"]: t["value"] for t in i.get_tags()} for i in self.stopped()}
+        return [instance_id for instance_id, own in tags.items() if own.get("Standby") in ("ready", "failed")]
+
+    def stopped(self) -> list[Any]:
+        """moto's instances that are stopped or stopping."""
+        return [i for i in self.cloud.ec2.instances() if i.state in ("stopped", "stopping")]
+
     def execution(self, arn: str) -> Execution | None:
         return next((e for e in reversed(self.deployment.executions) if e.arn == arn), None)
 

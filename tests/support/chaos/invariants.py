@@ -20,6 +20,7 @@ from tests.support.chaos.fleet import Fleet, acting
 from tests.support.chaos.task_states import HOLDERS
 
 LIVE = ("pending", "running")
+ENDING = ("TerminateInstances", "StopInstances")
 CORDONED_BY = "node-fleet.io/cordoned-by"
 LOOK_SECONDS = 5.0
 LOOKS_ONLY = ("InspectNodes", "ListPendingPods", "CheckNode", "RecordEvents")
@@ -126,19 +127,17 @@ class Watch:
     # every call ----------------------------------------------------------------------------------------------------
 
     def _before(self, call: AwsCall) -> None:
-        if call.attempts > 1 and call.operation != "TerminateInstances":
+        if call.attempts > 1 and call.operation not in ENDING:
             return
-        changing = call.operation in (
-            *("CreateFleet", "TerminateInstances", "RebootInstances", "SendCommand"),
-            *("StopInstances", "StartInstances"),
-        )
+        changing = call.operation in ("CreateFleet", "RebootInstances", "StartInstances", "SendCommand", *ENDING)
         document = str(call.parameters.get("DocumentName", ""))
         if changing and not document.endswith(LOOKS_ONLY):
             self._only_the_holder(call)
-        if call.operation == "TerminateInstances" and call.function is not None:
+        if call.parameters.get("InstanceIds") == [self.fleet.deployment.server_id]:
+            if call.operation == "StopInstances" and call.function is not None:
+                self._may_stop()
+        elif call.operation in ENDING and call.function is not None:
             self._may_end(list(call.parameters["InstanceIds"]))
-        if call.operation == "StopInstances" and call.function is not None:
-            self._may_stop()
         if document.endswith("DrainNode") and call.parameters["Parameters"]["DrainMode"] == ["voluntary"]:
             self._may_drain()
         if call.operation == "RebootInstances" and call.function is not None:
@@ -147,8 +146,12 @@ class Watch:
     def _after(self, call: AwsCall) -> None:
         if call.service == "dynamodb" and not call.reads:
             self._stored(call)
-        if call.operation == "CreateFleet":
+        if call.operation in ("CreateFleet", "StartInstances"):
             self._count()
+        if call.operation == "StartInstances":
+            for instance_id in call.parameters["InstanceIds"]:
+                self.launched[instance_id] = self._now()
+                self.terminated.pop(instance_id, None)
 
     def _only_the_holder(self, call: AwsCall) -> None:
         who, state = acting.get(), self.fleet.state_of(call.function)

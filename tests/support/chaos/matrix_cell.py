@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +33,10 @@ class Result:
 class PreparedStories:
     """The fleet of one story at a time, ready to begin. To make it takes longer than to play most cells."""
 
-    def __init__(self) -> None:
+    def __init__(self, stories: Iterable[Story] = STORIES) -> None:
         self._stage = contextlib.ExitStack()
         self._story: Story | None = None
-        for story in STORIES:
+        for story in stories:
             course(story)  # while no other fleet stands
 
     def perform(self, story: Story, act: Callable[[Fleet, Watch], Result]) -> Result:
@@ -127,6 +127,7 @@ def not_settled(fleet: Fleet) -> str:
         "nodes are cordoned": [n.name for n in nodes if n.unschedulable],
         "nodes of no machine are left": [n.name for n in nodes if not n.machine_up],
         "executions run": [e.arn for e in fleet.cloud.runner.running()],
+        "stopped instances have no mark": sorted({i.id for i in fleet.stopped()} - set(fleet.standby())),
         "EC2 runs others than are usable": sorted(set(fleet.workers()) ^ _usable(fleet)),
         "it is neither on nor off": phase if phase not in ("on", "off") else "",
         "fewer workers than the minimum": phase == "on" and len(_usable(fleet)) < fleet.settings.min_workers,

@@ -18,12 +18,13 @@ from node_fleet.domain.model.fleet_state import Pause, Protection
 from node_fleet.domain.model.hibernation import Order, OrderKind
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
+from simulator.aws.faults import FaultRule
 from simulator.aws.moto_patches.ec2 import Ec2Delays
 from simulator.cluster.load.applications import ApplicationSpec
 from simulator.fakes.image_service import start_image_service
 from tests.support.chaos.budgets import DrawnRules
 from tests.support.chaos.copies import on_a_copy
-from tests.support.chaos.fleet import Fleet, simulated_fleet
+from tests.support.chaos.fleet import Fleet, by_hand, simulated_fleet
 from tests.support.chaos.hostile import HostileWorkers
 from tests.support.chaos.invariants import SINGLE, Watch
 from tests.support.chaos.matrix_cell import FAILED_AFTER_SECONDS, not_home, not_settled
@@ -97,6 +98,26 @@ class Play:
         self.watch.max_vcpu = vcpu
         self.fleet.set_environment({"MAX_VCPU": str(vcpu)})
 
+    def standby_workers_are_deployed(self, number: int) -> None:
+        """An operator deploys another number of standby workers."""
+        self.fleet.set_environment({"STANDBY_WORKERS": str(number)})
+
+    def standby_is_started_by_hand(self) -> None:
+        if stopped := [i.id for i in self.fleet.stopped() if i.state == "stopped"]:
+            with by_hand():
+                self.fleet.cloud.client("ec2").start_instances(InstanceIds=stopped[:1])
+
+    def starts_are_refused(self, code: str, seconds: int) -> None:
+        """EC2 refuses to start a stopped instance for some time."""
+        until = self.deployment.clock.now() + seconds
+        self.fleet.cloud.faults.inject(FaultRule(operation="StartInstances", code=code, until=until))
+
+    def standby_drifts(self) -> None:
+        """An operator marks a standby worker for rotation."""
+        if standby := self.fleet.standby():
+            tags = [{"Key": "Rotate", "Value": "mira"}]
+            self.fleet.cloud.client("ec2").create_tags(Resources=standby[:1], Tags=tags)
+
     def load_changes(self, rate: int) -> None:
         self.fleet.load(rate)
 
@@ -142,8 +163,9 @@ class Play:
             instance.launch_time = born.replace(tzinfo=None)  # as moto keeps it
 
     def instances_end_late(self, seconds: int) -> None:
-        """From now on an instance stays that long in the state shutting-down."""
-        self.fleet.cloud.ec2.delays.shutting_down_seconds = float(seconds)
+        """From now on an instance stays that long in the state shutting-down, or stopping."""
+        delays = self.fleet.cloud.ec2.delays
+        delays.shutting_down_seconds = delays.stopping_seconds = float(seconds)
 
     def instances_are_listed_late(self, seconds: int) -> None:
         """From now on EC2 does not list an instance for that long after its launch."""

@@ -222,6 +222,17 @@ def _ordered_on(fleet: Fleet) -> None:
     fleet.store.release(held)
 
 
+def _more_needed(fleet: Fleet) -> None:
+    """An operator deploys a higher minimum."""
+    fleet.set_environment({"MIN_NODES": "3"})
+
+
+def _standby_drifted(fleet: Fleet) -> None:
+    """An operator marks the stopped standby workers for rotation."""
+    tags = [{"Key": "Rotate", "Value": "mira"}]
+    fleet.cloud.client("ec2").create_tags(Resources=fleet.standby(), Tags=tags)
+
+
 QUIET = Story(name="a quiet tick", ticks=2)
 GROWING = Story(name="a worker is added", ticks=2, settings={"min_workers": 3})
 UNJOINED = Story(
@@ -281,6 +292,18 @@ RETURNING = Story(
 )
 RETURNED = ("LaunchNodes", "FailScaleUp")
 """The states that treat a return in another way than the replacement of an outdated worker."""
+STANDING = Story(name="a standby worker is made", ticks=4, settings={"standby_workers": 1})
+STANDBY_STARTING = Story(
+    name="a standby worker is started", ticks=6, warm_ticks=2, settings={"standby_workers": 1}, begin=_more_needed
+)
+RENEWING = Story(
+    name="a standby worker is renewed", ticks=6, warm_ticks=2, settings={"standby_workers": 1}, begin=_standby_drifted
+)
+MADE = ("LaunchNodes", "CompleteScaleUp", "SelectNodes", "TerminateNodes", "ConfirmTermination", "ForgetNodes")
+STARTED = ("LaunchNodes", "CheckJoin", "CompleteScaleUp")
+"""The states that treat a standby worker in another way than other workers."""
+STANDBY_CELLS = [(STANDING, s) for s in MADE] + [(STANDBY_STARTING, s) for s in STARTED] + [(RENEWING, "ReapUnjoined")]
+"""Played with --all only."""
 NIGHTS: dict[str, Any] = {"hibernate": "Sun 00:00-06:00", "hibernate_drain_seconds": 60}
 SLEEPING = Story(name="the fleet is switched off", ticks=6, warm_ticks=1, settings=NIGHTS, begin=_ordered_off)
 DRAINING = ("StartDrain", "CheckDrain", "TerminateNodes", "ConfirmTermination", "UndoDrain", "CompleteScaleDown")

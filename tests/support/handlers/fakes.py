@@ -179,6 +179,10 @@ class Ec2:
     server_state: str = "running"
     switched: list[str] = field(default_factory=list)
     error: Exception | None = None
+    standby: tuple[Instance, ...] = ()
+    stopped: list[str] = field(default_factory=list)
+    tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    stop_error: Exception | None = None
 
     def server_machine(self) -> ServerMachine:
         if not self.server_state:
@@ -214,6 +218,23 @@ class Ec2:
 
     def instances(self) -> tuple[Instance, ...]:
         return self.fleet
+
+    def with_standby(self) -> tuple[tuple[Instance, ...], tuple[Instance, ...]]:
+        return self.fleet, self.standby
+
+    def find(self, ids: Iterable[str]) -> dict[str, Instance]:
+        """Of an instance that only its state is known for, the rest does not matter."""
+        known = {i.instance_id: i for i in (*self.fleet, *self.standby)}
+        states = {i: state for i, state in self.states(ids).items() if state != "gone"}
+        return {i: replace(known.get(i) or instance(i), state=state) for i, state in states.items()}
+
+    def tag(self, ids: Iterable[str], tags: dict[str, str]) -> None:
+        self.tags |= {i: tags for i in ids}
+
+    def stop_worker(self, instance_id: str) -> None:
+        if self.stop_error:
+            raise self.stop_error
+        self.stopped.append(instance_id)
 
     def states(self, ids: Iterable[str]) -> dict[str, str]:
         return {i: self.state.get(i, "gone") for i in ids}

@@ -154,3 +154,13 @@ def test_settings_of_the_workflow_reach_the_replay() -> None:
     ups = [a for a in replay(load, CAPACITY, once).actions if a.change > 0]
     assert ups[1].at - ups[0].at >= 120
     assert BY_WORKERS.interpolation == "jump"
+
+
+def test_standby_workers_shorten_the_waiting_and_are_made_and_refilled_in_quiet_time() -> None:
+    load = [2.0] * 4 + [5.0] * 3 + [2.0] * 12
+    without, with_two = (ran(load, standby_workers=number) for number in (0, 2))
+    assert without.standby_hours == 0 < with_two.standby_hours
+    assert with_two.pending_pod_minutes < without.pending_pod_minutes
+    assert [(a.change, a.rule) for a in with_two.actions] == [(a.change, a.rule) for a in without.actions]
+    as_slow = ran(load, standby_workers=2, capacity=replace(CAPACITY, start_seconds=CAPACITY.boot_seconds))
+    assert as_slow.pending_pod_minutes >= with_two.pending_pod_minutes

@@ -45,6 +45,21 @@ def test_a_launched_worker_takes_pods_after_the_boot_delay_and_not_before() -> N
     assert fleet.counts.pending_pod_seconds == 6 * CAPACITY.boot_seconds
 
 
+def test_a_stopped_worker_is_started_under_its_id_and_takes_pods_after_the_start_delay() -> None:
+    fleet = fleet_of(3, 14)
+    stopped = fleet.machines[0]
+    fleet.drain(stopped, stops=True)
+    later(fleet, CAPACITY.drain_seconds)
+    assert (fleet.size, [m.instance_id for m in fleet.standby]) == (2, [stopped.instance_id])
+    later(fleet, 100, 20)
+    assert (fleet.pending, fleet.counts.standby_seconds) == (6, 100)
+    assert fleet.start(fleet.standby[0]).instance_id == stopped.instance_id
+    later(fleet, CAPACITY.start_seconds - STEP_SECONDS)
+    assert (fleet.pending, fleet.standby) == (6, [])
+    later(fleet, STEP_SECONDS)
+    assert (fleet.pending, fleet.size, fleet.counts.standby_seconds) == (0, 3, 100)
+
+
 def test_pods_of_a_drained_worker_move_at_once_and_the_bill_ends_with_the_drain() -> None:
     fleet = fleet_of(3, 12)
     fleet.drain(fleet.machines[0])

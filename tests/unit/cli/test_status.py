@@ -192,3 +192,19 @@ def test_status_shows_noisy_pools_and_what_the_missing_spot_workers_would_save(
         "Spot share": "0 of 3 workers Spot, 70 % wanted; 2 more save $25.84 a month",
     }
     assert dict(rows) == {name: texts[name] for name in expected}
+
+
+def test_status_names_the_standby_workers_and_their_cost_is_that_of_their_volumes() -> None:
+    def found(**changes: Any) -> ClusterStatus:
+        values: dict[str, Any] = {"settings": Settings(standby_workers=2), **changes}
+        state = FleetState(cluster_id="c")
+        return ClusterStatus(place="here", now=NOW, state=state, instances=(), last=None, **values)
+
+    stopped = replace(instance(A), state="stopped", standby="ready")
+    broken = replace(instance(B), state="stopped", standby="failed")
+    shown = dict(status_rows(found(standby=(stopped, broken))))["standby workers"]
+    assert shown == f"1 of 2 ready: {A} (t3.small in a, stopped), {B} (t3.small in a, to be renewed)"
+    assert dict(status_rows(found()))["standby workers"] == "0 of 2 ready"
+    assert "standby workers" not in dict(status_rows(found(settings=Settings())))
+    volume = 20 * 0.096 / 730
+    assert found(standby=(stopped, broken)).hourly_cost.usd == pytest.approx(2 * volume)

@@ -164,8 +164,7 @@ def image_tag(stubs: Stubs) -> str:
 def test_a_worker_registers_with_the_taint_pulls_the_list_and_reports_it(worker: Worker) -> None:
     result, stubs, root = worker()
     assert result.returncode == 0, result.stderr
-    config = yaml.safe_load((root / "etc/rancher/k3s/config.yaml").read_text())
-    assert config["node-taint"] == ["node-fleet.io/starting=180:NoSchedule"]
+    assert "node-taint" not in (root / "etc/rancher/k3s/config.yaml").read_text(), "a later Node has the images"
     assert pulled(stubs) == ["web:1", "db:2"]
     [asked] = stubs.calls("curl", "images.txt")
     assert asked[asked.index("--cacert") + 1].endswith("/agent/server-ca.crt")
@@ -175,6 +174,15 @@ def test_a_worker_registers_with_the_taint_pulls_the_list_and_reports_it(worker:
     assert image_tag(stubs).startswith("2 of 2 in ")
     calls = stubs.calls()
     assert calls.index(mark) > max(calls.index(call) for call in stubs.calls("aws", "create-tags"))
+
+
+def test_the_node_is_registered_with_the_taint(worker: Worker, tmp_path: Path) -> None:
+    _, stubs, root = worker()
+    stubs.on("systemctl", "is-active", Reply(exit=3))
+    assert stubs.run(tmp_path / "user_data.sh", {"NODE_FLEET_ROOT": str(root)}).returncode != 0
+    config = yaml.safe_load((root / "etc/rancher/k3s/config.yaml").read_text())
+    assert config["node-taint"] == ["node-fleet.io/starting=180:NoSchedule"]
+    assert config["node-name"] == INSTANCE
 
 
 def test_without_the_setting_a_worker_has_no_taint_and_pulls_nothing(worker: Worker) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -20,9 +20,14 @@ from node_fleet.domain.cost.fleet_cost import (
     lives_cost,
     monthly_lines,
     spread_cpu,
+    standby_hour,
+    standby_monthly_lines,
 )
 from node_fleet.domain.cost.prices import DATED, REGIONS, SERVICES, Price, PriceList
+from node_fleet.domain.cost.run_cost import fleet_before, hourly_cost_after
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
+from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
+from node_fleet.domain.model.snapshot import Snapshot, StandbyWorker
 
 REGION = "ap-southeast-1"
 SHIPPED = PriceList.shipped(REGION)
@@ -107,6 +112,34 @@ def test_an_hour_of_a_worker_has_four_lines_and_credits_above_the_baseline(cpu: 
 )
 def test_a_worker_has_no_line_for_what_it_does_not_have(tariff: Tariff, kind: str, names: set[str]) -> None:
     assert {line.name for line in tariff.lines(kind, "spot", 90.0)} == names
+
+
+def test_a_stopped_standby_worker_costs_its_volume_and_changes_the_cost_of_a_run() -> None:
+    tariff = Tariff(prices=PriceList.shipped("ap-southeast-1"), volume_gib=20)
+    volume = 20 * 0.096 / 730
+    assert standby_hour(tariff, 3).usd == pytest.approx(3 * volume)
+    (line,) = standby_monthly_lines(tariff, 2)
+    assert (line.name, line.usd) == ("standby worker, stopped: volume, 20 GiB gp3", pytest.approx(2 * 20 * 0.096))
+    assert (
+        standby_monthly_lines(tariff, 0) == standby_monthly_lines(Tariff(prices=tariff.prices, volume_gib=0), 1) == ()
+    )
+
+    stopped = tuple(
+        StandbyWorker(instance_id=i, zone="a", instance_type="t3.small", launched_at=1) for i in ("i-1", "i-2")
+    )
+    snapshot = Snapshot(at=1, source="live", standby=stopped)
+    before = fleet_before(snapshot, None, tariff)
+    assert before is not None and before.hourly_cost.usd == pytest.approx(2 * volume)
+    slot = LaunchSlot(number=1, zone="a", subnet_id="s", instance_type="t3.small", market="on-demand")
+    started = replace(slot, outcome="joined", instance_id="i-1", standby="i-1")
+    target = Target(instance_id="i-9", node_name="i-9", phase="forgotten", standby=True)
+    for changes, count, running in (({"slots": (started,)}, 1, 1), ({"targets": (target,)}, 3, 0)):
+        operation = Operation(
+            operation_id="o", kind="scale_up", phase="verify", started_at=1, requested=1, reason="", execution_id="e"
+        )
+        after = hourly_cost_after(snapshot, replace(operation, **changes), tariff)
+        worker = tariff.hour("t3.small", "on-demand", None).usd * running
+        assert after is not None and after.usd == pytest.approx(count * volume + worker)
 
 
 def test_t4g_credits_cost_four_fifths_of_those_of_t3() -> None:

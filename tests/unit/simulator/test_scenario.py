@@ -43,6 +43,7 @@ SHIPPED = {
     "noisy-pool",
     "images-ready",
     "off-at-night",
+    "standby",
 }
 SMALLEST = "name: small\ndescription: one worker\nduration: 10m\nworkers:\n  - {count: 1}\n"
 

@@ -69,6 +69,17 @@ def fleet_hour(tariff: Tariff, workers: Iterable[Priced], cpu_percent: float | N
     return Cost.total(tariff.hour(one.instance_type, one.market, cpu_percent, zone=one.zone) for one in workers)
 
 
+def standby_hour(tariff: Tariff, count: int) -> Cost:
+    """The cost of so many stopped standby workers for an hour."""
+    return Cost.of(tariff.stopped_lines(), count)
+
+
+def standby_monthly_lines(tariff: Tariff, count: int) -> tuple[BillLine, ...]:
+    """The month's bill of so many stopped standby workers; empty without one."""
+    lines = tariff.stopped_lines() if count else ()
+    return tuple(monthly_line(f"standby worker, stopped: {line.name}", line, count) for line in lines)
+
+
 def fleet_vcpus(workers: Iterable[Sized]) -> float:
     """The vCPUs of these workers together."""
     return sum(vcpus_of(one.instance_type) for one in workers)

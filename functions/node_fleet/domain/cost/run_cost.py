@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node_fleet.domain.cost.fleet_cost import Priced, fleet_hour, fleet_vcpus
+from node_fleet.domain.cost.fleet_cost import Priced, fleet_hour, fleet_vcpus, standby_hour
 from node_fleet.domain.cost.tariff import Cost, Tariff
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Snapshot
@@ -26,18 +26,25 @@ def fleet_before(snapshot: Snapshot | None, operation: Operation | None, tariff:
     if snapshot is None:
         return None
     workers = operation.workers_before if operation else len(snapshot.counted)
-    return FleetBefore(workers=workers, hourly_cost=fleet_hour(tariff, snapshot.counted, snapshot.cpu_percent))
+    running = fleet_hour(tariff, snapshot.counted, snapshot.cpu_percent)
+    cost = Cost.total((running, standby_hour(tariff, len(snapshot.standby))))
+    return FleetBefore(workers=workers, hourly_cost=cost)
 
 
 def hourly_cost_after(snapshot: Snapshot | None, operation: Operation | None, tariff: Tariff) -> Cost | None:
     """The cost of the snapshot's workers and of those launched since, without those removed; None without a snapshot.
+
+    Stopped standby workers cost their volumes.
 
     The CPU that was measured before the run is spread over the vCPUs after it.
     """
     if snapshot is None:
         return None
     workers: dict[str, Priced] = {worker.instance_id: worker for worker in snapshot.counted}
+    standby = {worker.instance_id for worker in snapshot.standby}
     if operation is not None:
+        standby -= {slot.instance_id for slot in operation.slots if slot.outcome in ADDED}
+        standby |= {target.instance_id for target in operation.targets if target.standby and target.phase in REMOVED}
         workers |= {slot.instance_id: slot for slot in operation.slots if slot.outcome in ADDED}
         for target in operation.targets:
             if target.phase in REMOVED:
@@ -45,4 +52,4 @@ def hourly_cost_after(snapshot: Snapshot | None, operation: Operation | None, ta
     before, after = fleet_vcpus(snapshot.counted), fleet_vcpus(workers.values())
     cpu = snapshot.cpu_percent
     spread = min(100.0, cpu * before / after) if cpu is not None and after else cpu
-    return fleet_hour(tariff, workers.values(), spread)
+    return Cost.total((fleet_hour(tariff, workers.values(), spread), standby_hour(tariff, len(standby))))

@@ -99,6 +99,10 @@ class Tariff:
         """The sum of these lines."""
         return Cost.of(self.lines(instance_type, market, cpu_percent, zone=zone))
 
+    def stopped_lines(self) -> tuple[CostLine, ...]:
+        """An hour of a stopped worker: EC2 bills its volume only. Its public address is released."""
+        return (self._volume(),) if self.volume_gib else ()
+
     def without_credits(self, instance_type: str, market: str) -> Cost:
         """An hour of a worker, without its CPU credits."""
         return self.hour(instance_type, market, 0.0)

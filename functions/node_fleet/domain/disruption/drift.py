@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import Instance, LaunchImage, Snapshot, Worker
+from node_fleet.domain.model.snapshot import Instance, LaunchImage, Snapshot, StandbyWorker, Worker
+from node_fleet.domain.model.standby import READY
 
 MARKED = "marked for rotation by"
 IMAGE_SECONDS = 3600
@@ -86,6 +87,33 @@ def with_drift(snapshot: Snapshot, instances: Iterable[Instance], today: LaunchF
         return replace(worker, template_version=version, drift=words, kubelet_version=kubelet)
 
     return replace(snapshot, workers=tuple(drifted(w) for w in snapshot.workers))
+
+
+def with_standby_workers(
+    snapshot: Snapshot, standby: Iterable[Instance], today: LaunchFacts, policy: Policy
+) -> Snapshot:
+    """The snapshot with the stopped standby workers, and why one of them is to be renewed."""
+
+    def unfit(instance: Instance) -> str:
+        if instance.standby != READY:
+            return "it did not join again after its start"
+        words = "; ".join(differences(instance, today)) if policy.drift == "replace" else ""
+        expires = expires_at(instance.instance_id, instance.launched_at, policy)
+        return words or ("it has reached its age limit" if expires and expires <= snapshot.at else "")
+
+    workers = (
+        StandbyWorker(
+            instance_id=one.instance_id,
+            zone=one.zone,
+            instance_type=one.instance_type,
+            launched_at=one.launched_at,
+            is_stopping=one.state == "stopping",
+            is_broken=one.standby != READY,
+            unfit=unfit(one),
+        )
+        for one in standby
+    )
+    return replace(snapshot, standby=tuple(workers))
 
 
 def is_image_due(known: LaunchImage, version: str, now: int) -> bool:

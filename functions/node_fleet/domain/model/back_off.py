@@ -1,7 +1,8 @@
 """Back-offs: after a failure the same action pauses, twice as long after each failure in a row, until it succeeds.
 
 Keys: `join` (no launched instance joined), `scale_up` (EC2 launched no instance), `node:ID` (a drain failed),
-`removal` (EC2 refuses to terminate workers), `spot` (no On-Demand worker could return to Spot).
+`removal` (EC2 refuses to terminate workers), `spot` (no On-Demand worker could return to Spot), `standby` (EC2 launched
+no standby worker).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Literal
 from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.snapshot import Market
+from node_fleet.domain.model.standby import PREFIX
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 
 Kind = Literal["scale_up", "scale_down"]
@@ -48,7 +49,8 @@ class LaunchSlot:
     empty: every pool. types: the types that suit equally, best first; empty: the configured ones. smaller_types: those
     that are tried when no other pool of the market has capacity; avoid: pools that are tried after these. console: the
     end of the console output of an instance that did not join. weight: the most that its instance may take of the
-    limits in money and vCPUs, which is reserved; empty: no limit.
+    limits in money and vCPUs, which is reserved; empty: no limit. standby: the standby worker that is started for it;
+    empty after EC2 refused that. planned: "zone/type/market" of the launch that then takes its place.
     """
 
     number: int
@@ -71,6 +73,13 @@ class LaunchSlot:
     avoid: tuple[str, ...] = ()
     console: str = ""
     weight: Weight = NO_WEIGHT
+    standby: str = ""
+    planned: str = ""
+
+    @property
+    def is_started(self) -> bool:
+        """Whether a standby worker was started for it."""
+        return bool(self.standby) and self.instance_id == self.standby
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +102,7 @@ class Target:
     """One worker to remove, and its progress. `detail` is for operators.
 
     not_ready: the worker has been NotReady for so long that its pods are lost and their end cannot be confirmed.
+    standby: it is stopped as a standby worker instead of terminated.
     """
 
     instance_id: str
@@ -104,6 +114,7 @@ class Target:
     started_at: int = 0
     detail: str = ""
     not_ready: bool = False
+    standby: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +152,11 @@ class Operation:
         """Every instance that this operation launched or removes, in slot or target order."""
         ids = [s.instance_id for s in self.slots] + [t.instance_id for t in self.targets]
         return tuple(i for i in ids if i)
+
+    @property
+    def for_standby(self) -> bool:
+        """Whether it only changes the number of standby workers: no cooldown follows."""
+        return self.operation_id.startswith(PREFIX)
 
     @property
     def budget_reason(self) -> Reason:

@@ -68,6 +68,8 @@ class FleetSize:
     """Free capacity, in workers, that the strategy thresholds always keeps; 0: none."""
     headroom_pods: HeadroomPods | None = setting("HEADROOM_PODS", None)
     """In place of headroom_workers, pods that must always fit: {"count": 3, "cpu_milli": 500, "memory_mib": 512}."""
+    standby_workers: int = setting("STANDBY_WORKERS", 0, 0, 100)
+    """On-Demand workers that joined once and are stopped: a scale-up starts them before it launches others. 0: none."""
     max_targets: int = setting("MAX_TARGETS", 1, 1, 10)
     """The largest number of workers that one scale-down removes."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.standby import FAILED, READY, STOPPED_STATES
 from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.domain.model.weight import LimitUse
 
@@ -25,6 +26,7 @@ class Instance:
 
     addresses: every private address in EC2. node_names: the names that its Node may have; empty: any name. slot: the
     numbers of the slots of the request that launched it. rotate: who marked it for rotation, empty when it is not.
+    standby: its tag Standby, empty when it never was a standby worker.
     What it was launched from is empty where EC2 and the tags do not show it.
     """
 
@@ -48,6 +50,12 @@ class Instance:
     subnet_id: str = ""
     rotate: str = ""
     images: str = ""
+    standby: str = ""
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether node-fleet stopped it as a standby worker, and it has not joined again."""
+        return self.state in STOPPED_STATES and self.standby in (READY, FAILED)
 
     @property
     def slot_numbers(self) -> tuple[int, ...]:
@@ -126,6 +134,7 @@ class Worker(NodeUsage):
 
     drift: how it differs from a worker that would be launched today, in words; empty when it does not.
     kubelet_version: empty also when it is that of the tag of the launch, and not newer than the server.
+    refill: it was launched to become a standby worker, and has not become one.
     """
 
     instance_id: str
@@ -139,6 +148,23 @@ class Worker(NodeUsage):
     node_name: str = ""
     template_version: str = ""
     drift: str = ""
+    refill: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyWorker:
+    """An On-Demand worker that node-fleet stopped. launched_at: when it was last started, as EC2 states it.
+
+    is_broken: it did not join again after a start, and is not started. unfit: why it is to be renewed, in words.
+    """
+
+    instance_id: str
+    zone: str
+    instance_type: str
+    launched_at: int
+    is_stopping: bool = False
+    is_broken: bool = False
+    unfit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +302,7 @@ class Snapshot(FleetLoad):
     console output of a replacement that lost Ready. server_version: of K3s on the server, empty when unknown.
     launch_hold: why workers are not launched from the configured version of the template; empty when they are.
     timed_minimum: what an operator ordered for a time and holds now. limits: those in money and vCPUs that are set.
+    standby: the stopped standby workers; they are no workers.
     """
 
     at: int
@@ -304,6 +331,7 @@ class Snapshot(FleetLoad):
     launch_hold: str = ""
     timed_minimum: TimedMinimum | None = None
     limits: tuple[LimitUse, ...] = ()
+    standby: tuple[StandbyWorker, ...] = ()
 
     @property
     def has_values(self) -> bool:

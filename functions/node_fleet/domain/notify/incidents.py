@@ -352,6 +352,22 @@ ALERTS = (
         end="none",
     ),
     _row(
+        "standby_kept",
+        "info",
+        "A worker that was launched to become a standby worker could not be drained, so it stays a usual worker.",
+        "it becomes a standby worker when it is removed as idle; a day after its launch another one is launched",
+        "nothing",
+        end="none",
+    ),
+    _row(
+        "standby_refused",
+        "info",
+        "EC2 had no capacity for a new standby worker, so fewer than standby_workers are ready; no load waits for it.",
+        "the launch is tried again after a back-off, in quiet time",
+        "add instance types or zones, or lower standby_workers",
+        end="none",
+    ),
+    _row(
         "volumes_lost",
         "critical",
         "A worker ended with local volumes: their data is lost.",

@@ -37,8 +37,9 @@ def last_refusal(
     launched = current.replacement if operation.replaces and current and current.worker == target.instance_id else ""
     if launched and launched not in judged.usable:
         return f"{kept_text(operation, target)}: its replacement {launched} is not usable any more"
-    if target.not_ready or not serves or (operation.budget_reason != "idle" and not operation.reboot):
-        return ""  # neither a replaced worker nor one that does not serve takes capacity away
+    is_surplus = operation.for_standby or operation.budget_reason != "idle"
+    if target.not_ready or not serves or (is_surplus and not operation.reboot):
+        return ""  # a replaced worker, a new standby worker and one that does not serve take no capacity away
     text = missing_headroom(policy, inspection, frozenset(judged.usable) - frozenset(leaving))
     return f"{kept_text(operation, target)}: {text}" if text else ""
 

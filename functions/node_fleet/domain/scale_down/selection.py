@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +93,27 @@ def choose_replaced(
     return Plan(targets=(), sentence=f"no outdated worker can be replaced now: {kept}")
 
 
+def choose_stopped(eligibility: Eligibility, worker: str, *, minimum: int) -> Plan:
+    """The worker that was launched to become a standby worker; the minimum remains without it."""
+    if not stays_above(minimum, eligibility.usable, (worker,)):
+        return Plan(targets=(), sentence=f"at_min: {len(eligibility.usable)} usable workers, minimum {minimum}")
+    found = tuple(c for c in eligibility.candidates if c.instance.instance_id == worker)
+    kept = next((k.sentence for k in eligibility.kept if k.instance_id == worker), f"{worker} does not exist")
+    return Plan(targets=found, sentence=f"{worker}: becomes a standby worker" if found else kept)
+
+
+def to_standby(plan: Plan, *, places: int, drifted: Collection[str]) -> frozenset[str]:
+    """The targets that are stopped instead of terminated, while places for standby workers are free.
+
+    They are On-Demand and do not differ from a worker that would be launched. A worker that is removed because of its
+    condition is terminated, and one that a Spot worker replaces is not.
+    """
+    if plan.not_ready or plan.reboot or (plan.replaces and plan.reason != "on-demand"):
+        return frozenset()
+    fit = (c.instance for c in plan.targets if c.instance.market == "on-demand")
+    return frozenset([i.instance_id for i in fit if i.instance_id not in drifted][: max(0, places)])
+
+
 def as_reboot(plan: Plan) -> Plan:
     """The plan that drains and reboots the same worker instead of removing it; unchanged without one."""
     if not plan.targets:
@@ -107,9 +128,16 @@ def _turn(candidate: Candidate, outdated: Sequence[str]) -> int:
 
 
 def begin_removal(
-    plan: Plan, *, operation_id: str, execution_id: str, reason: str, now: int, workers_before: int
+    plan: Plan,
+    *,
+    operation_id: str,
+    execution_id: str,
+    reason: str,
+    now: int,
+    workers_before: int,
+    standby: Collection[str] = (),
 ) -> Operation:
-    """The operation's record, which is stored before anything is changed."""
+    """The operation's record, which is stored before anything is changed. standby: targets that are only stopped."""
     return Operation(
         operation_id=operation_id,
         kind="scale_down",
@@ -118,7 +146,7 @@ def begin_removal(
         requested=len(plan.targets),
         reason=reason,
         execution_id=execution_id,
-        targets=tuple(_target(c, plan.not_ready) for c in plan.targets),
+        targets=tuple(_target(c, plan.not_ready, standby) for c in plan.targets),
         workers_before=workers_before,
         phase_at=now,
         replaces=plan.replaces,
@@ -181,13 +209,14 @@ def stray_cordons(inspection: Inspection, others: frozenset[str]) -> tuple[tuple
     )
 
 
-def _target(candidate: Candidate, not_ready: bool) -> Target:
+def _target(candidate: Candidate, not_ready: bool, standby: Collection[str]) -> Target:
     return Target(
         instance_id=candidate.instance.instance_id,
         node_name=candidate.node.node_name,
         zone=candidate.instance.zone,
         market=candidate.instance.market,
         not_ready=not_ready,
+        standby=candidate.instance.instance_id in standby,
     )
 
 

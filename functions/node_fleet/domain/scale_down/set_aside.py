@@ -27,6 +27,11 @@ def set_aside(
     )
 
 
+def has_ended(removal: SetAside, ec2_state: str) -> bool:
+    """Whether its node may be deleted: the instance is terminated, or stopped as a standby worker."""
+    return ec2_state in ENDED or (removal.kind == "termination" and ec2_state == "stopped")
+
+
 def next_to_settle(
     removals: Iterable[SetAside], states: Mapping[str, str], under_notice: frozenset[str]
 ) -> SetAside | None:
@@ -37,7 +42,7 @@ def next_to_settle(
     ready = [
         r
         for r in removals
-        if states[r.instance_id] in ENDED or (r.kind == "rollback" and r.instance_id not in under_notice)
+        if has_ended(r, states[r.instance_id]) or (r.kind == "rollback" and r.instance_id not in under_notice)
     ]
     return min(ready, key=lambda r: (r.tried_at, r.since, r.instance_id), default=None)
 

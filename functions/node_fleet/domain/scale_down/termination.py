@@ -26,18 +26,25 @@ class TerminationVerdict:
     phase: TargetPhase | None = None
 
 
-def judge_termination(ec2_state: str, still_ready: bool, waited: int, limit: int) -> TerminationVerdict:
-    """What EC2's state means, `waited` seconds after the termination. still_ready: its node is shown as Ready."""
-    ended = ec2_state in ENDED
+def has_ended(ec2_state: str, *, standby: bool) -> bool:
+    """Whether the instance runs no pod and starts none: it is terminated, or stopped as a standby worker."""
+    return ec2_state in ENDED or (standby and ec2_state == "stopped")
+
+
+def judge_termination(
+    ec2_state: str, still_ready: bool, waited: int, limit: int, *, standby: bool = False
+) -> TerminationVerdict:
+    """What EC2's state means, `waited` seconds after the request. still_ready: its node is shown as Ready."""
+    ended, request = has_ended(ec2_state, standby=standby), "StopInstances" if standby else "TerminateInstances"
     if ended and not (still_ready and waited <= limit):
         return TerminationVerdict(status="terminated", detail=f"EC2 state {ec2_state}", phase="terminated")
     if ended:
         return TerminationVerdict(status="waiting", detail="its node is still shown as Ready")
     if ec2_state in ("running", "pending") and waited > NOT_TERMINATED_SECONDS:
-        text = f"EC2 state {ec2_state} {waited} s after TerminateInstances"
+        text = f"EC2 state {ec2_state} {waited} s after {request}"
         return TerminationVerdict(status="not_terminated", detail=text, phase="drained")
     if waited > limit:
-        text = f"EC2 state {ec2_state} {waited} s after TerminateInstances"
+        text = f"EC2 state {ec2_state} {waited} s after {request}"
         return TerminationVerdict(status="set_aside", detail=text, phase="set_aside")
     return TerminationVerdict(status="waiting", detail=f"EC2 state {ec2_state}")
 

@@ -15,6 +15,7 @@ from node_fleet.domain.model.identity import DISPUTE_ADVICE, identify
 from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NodeReading
+from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.model.text import count_of, printable
 from node_fleet.domain.scale_up.launch import (
     EC2_LISTING_DELAY_SECONDS,
@@ -23,6 +24,7 @@ from node_fleet.domain.scale_up.launch import (
     ended_launches,
 )
 from node_fleet.domain.scale_up.refusals import launch_error
+from node_fleet.domain.scale_up.standby import failed_starts
 
 CONSOLE_LINES, CONSOLE_CHARACTERS = 5, 300
 IMAGES_SHOWN = 3
@@ -92,10 +94,14 @@ def join_progress(
 
 
 def final_join_progress(operation: Operation, *, now: int, pods_waiting: int | None) -> JoinProgress:
-    """How the join ended: timeout when every instance is lost, unless another pool can replace what EC2 ended."""
+    """How the join ended: timeout when every instance is lost, unless another pool can replace what EC2 ended.
+
+    A standby worker that stopped again before it joined shows nothing about launches: another round may follow.
+    """
     ends = ended_launches(operation)
     other_pool_helps = ends and all(refusal.refusal_class.reaction == "next pool" for refusal in ends)
-    kept = operation.joined or operation.waiting or other_pool_helps
+    stopped_again = failed_starts(operation) and not any(s.outcome == "unjoined" for s in operation.slots)
+    kept = operation.joined or operation.waiting or other_pool_helps or stopped_again
     return _progress(operation, "partial" if kept else "timeout", now, pods_waiting)
 
 
@@ -229,16 +235,19 @@ def scale_up_failure(failure: Mapping[str, str] | None, operation: Operation | N
     return {"error": "NothingJoinedError", "cause": nothing_joined_sentence(operation)}
 
 
-def back_off_key(failure: Mapping[str, str] | None, *, is_return: bool = False) -> str:
+def back_off_key(failure: Mapping[str, str] | None, *, is_return: bool = False, is_refill: bool = False) -> str:
     """The back-off that this failure adds to; empty when it shows nothing about launching.
 
     is_return: of an On-Demand worker to Spot. Without Spot capacity it waits, and no other launch waits with it.
+    is_refill: the launch of a standby worker, whose refusal must not delay a launch that the load needs.
     """
     if failure is not None and failure["error"] in ERRORS_WITHOUT_BACK_OFF:
         return ""
     if failure is None:
-        return SPOT if is_return else ""
-    return JOIN if failure["error"] == "NothingJoinedError" else SPOT if is_return else SCALE_UP
+        return SPOT if is_return else STANDBY if is_refill else ""
+    if failure["error"] == "NothingJoinedError":
+        return JOIN
+    return SPOT if is_return else STANDBY if is_refill else SCALE_UP
 
 
 def is_return(operation: Operation | None, rule: str) -> bool:

@@ -14,6 +14,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.standby import PREFIX
 from node_fleet.domain.model.weight import LIMIT_TEXT, NO_WEIGHT, Weight
 from node_fleet.domain.scale_up.placement import Placement, Pool
 from node_fleet.domain.scale_up.refusals import ALERT_OF_ERROR, UNKNOWN_REFUSAL, Refusal, pools_closed_by
@@ -34,9 +35,10 @@ def slot_key(operation_id: str, number: int) -> str:
     return f"{operation_id}:{number}"
 
 
-def operation_id_of(execution_id: str, round_number: int) -> str:
+def operation_id_of(execution_id: str, round_number: int, *, for_standby: bool = False) -> str:
     """Name of the scale-up that this round of this execution makes: the same however often the step is repeated."""
-    return "up-" + hashlib.sha256(f"{execution_id}\n{round_number}".encode()).hexdigest()[:12]
+    prefix = PREFIX if for_standby else "up-"
+    return prefix + hashlib.sha256(f"{execution_id}\n{round_number}".encode()).hexdigest()[:12]
 
 
 def mark_under_notice(instances: Iterable[Instance], notices: Iterable[Notice]) -> tuple[Instance, ...]:
@@ -184,7 +186,10 @@ def retry_pause_seconds(operation_id: str, attempt: int, *, cap: float = 8.0) ->
 def launch_sentence(operation: Operation) -> str:
     """The launched instances, for the console and the log."""
     launched = [s for s in operation.slots if s.instance_id]
-    listed = ", ".join(f"{s.instance_id} ({s.instance_type} {s.market} in {s.zone})" for s in launched)
+    listed = ", ".join(
+        f"{s.instance_id} ({s.instance_type} {s.market} in {s.zone}{', standby worker started' * s.is_started})"
+        for s in launched
+    )
     return f"{len(launched)} of {operation.requested} launched{': ' if listed else ''}{listed}"
 
 

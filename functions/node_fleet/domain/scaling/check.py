@@ -57,12 +57,13 @@ class Decision:
     """What to do and why. `memory` is where the next decision starts.
 
     rule: "minimum", "schedule", "timed", "prediction", "pending", "cpu", "memory", "custom:NAME", "headroom",
-    "not_ready", "idle", "drifted", "expired", "on-demand" or "none". The action "replace" launches a worker for an
-    outdated one, which is removed when the new one has proved itself, or reboots an unhealthy or NotReady one. reasons:
-    the text of the deciding checks, each with its setting in brackets.
+    "not_ready", "idle", "drifted", "expired", "on-demand", "standby" or "none". The action "replace" launches a
+    worker for an outdated one, which is removed when the new one has proved itself, or reboots an unhealthy or NotReady
+    one. reasons: the text of the deciding checks, each with its setting in brackets.
     replace: the instance id that the scale-down must remove, or that the launched worker replaces, or, with the action
-    "none", the one that ReapUnjoined inspects. new_workers: as in DesiredChange, at most `count`; the other workers may
-    be of any pool. settings: environment names and values that differ from the defaults; they repeat the decision.
+    "none", the one that ReapUnjoined inspects, or the standby worker that it terminates. new_workers: as in
+    DesiredChange, at most `count`; the other workers may be of any pool. settings: environment names and values that
+    differ from the defaults; they repeat the decision.
     """
 
     action: Action

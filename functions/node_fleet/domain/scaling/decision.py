@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
@@ -38,6 +39,9 @@ from node_fleet.domain.scaling.unhealthy import (
     may_reboot,
     track_conditions,
 )
+
+if TYPE_CHECKING:
+    from node_fleet.domain.scaling.standby import StandbyStep
 
 __all__ = ["STRATEGIES", "Action", "Check", "Decision", "Verdict", "decide"]
 
@@ -101,9 +105,12 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, ters
     if launch := _raise_to_minimum(tick, minimum, change, found) or _add(tick, change, found):
         outcome = _reboot_at_maximum(tick, minimum, change, many_ill, launch)
     else:
+        standby = _evaluate_standby(tick, pending_pods, least, change, found)
         outcome = (
             _replace_not_ready(tick, minimum, change, many_ill)
+            or _stop_for_standby(standby, change)
             or _remove_or_replace(tick, step, change)
+            or _refill_standby(standby, change)
             or _nothing(tick, change)
         )
     if (order := timed_check(tick)) and all(check.name != TIMED for check in change.checks):
@@ -255,8 +262,41 @@ def _after_cooldown(tick: Tick, removal: _Outcome, checks: list[Check]) -> _Outc
     return _Outcome(lead=removal.lead, blocked_by=("cooldown",)) if cooldown.verdict == "blocked" else removal
 
 
+def _evaluate_standby(
+    tick: Tick, pending_pods: PendingPods | None, least: int, change: DesiredChange, found: alerts.Found
+) -> StandbyStep | None:
+    """Loaded when standby workers are configured or exist."""
+    if not tick.policy.standby_workers and not tick.snapshot.standby:
+        return None
+    from node_fleet.domain.scaling.standby import evaluate_standby
+
+    step = evaluate_standby(tick, pending_pods, least, change.checks)
+    if step is not None:
+        found += [(alert.kind, alert) for alert in step.alerts]
+        change.checks += [step.check] if step.action == "none" else []
+    return step
+
+
+def _stop_for_standby(step: StandbyStep | None, change: DesiredChange) -> _Outcome | None:
+    """Before rule 4: a worker that was launched to be stopped is not kept in the place of an idle one."""
+    if step is None or step.action != "stop":
+        return None
+    change.checks.append(step.check)
+    return _Outcome(action="scale_down", count=1, rule=step.check.name, lead=step.check, replace=step.worker)
+
+
+def _refill_standby(step: StandbyStep | None, change: DesiredChange) -> _Outcome | None:
+    """Rule 6. No cooldown follows: the number of workers is not to change."""
+    if step is None or step.action not in ("refill", "renew"):
+        return None
+    change.checks.append(step.check)
+    if step.action == "refill":
+        return _Outcome(action="scale_up", count=1, rule=step.check.name, lead=step.check)
+    return _Outcome(rule=step.check.name, lead=step.check, replace=step.worker)
+
+
 def _nothing(tick: Tick, change: DesiredChange) -> _Outcome:
-    """Rule 6: no change, led by the check that came nearest to an action."""
+    """Rule 7: no change, led by the check that came nearest to an action."""
     lead = explain.leading_check(change.checks)
     change.checks.append(evaluate_cooldown(tick, "scale_down" if lead.name == "idle" else "scale_up"))
     return _Outcome(lead=lead)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.memory import BackOff, Memory, ReadingPoint, Replacement, RollOut, Streak
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.scaling.alerts import missing_names
 from node_fleet.domain.scaling.check import DesiredChange
 from node_fleet.domain.scaling.prediction import Prediction
@@ -165,6 +166,13 @@ def record_replacement(memory: Memory, operation: Operation, now: int) -> Memory
         fresh={**memory.fresh, **joined},
         roll_out=replace(memory.roll_out, current=current),
     )
+
+
+def record_refill(memory: Memory, operation: Operation) -> Memory:
+    """The memory after a worker was launched to become a standby worker: no cooldown starts."""
+    joined = {slot.instance_id: slot.joined_at for slot in operation.joined}
+    over = (back_off.JOIN, back_off.SCALE_UP, STANDBY) if joined else ()
+    return replace(memory, back_offs=back_off.succeed(memory.back_offs, *over), fresh={**memory.fresh, **joined})
 
 
 def record_replaced(memory: Memory, operation: Operation, now: int) -> Memory:

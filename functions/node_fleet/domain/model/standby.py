@@ -1,0 +1,9 @@
+"""The words that mark standby workers: values of the EC2 tag Standby, and the names of their operations."""
+
+READY, STARTED, FAILED = "ready", "started", "failed"
+"""Values of the tag Standby: stopped and ready to be started; joined again after its start; did not join again."""
+STANDBY = "standby"
+"""The rule of a decision that only changes the number of standby workers, and the key of its back-off."""
+PREFIX = f"{STANDBY}-"
+"""How the id of an operation begins that only changes the number of standby workers."""
+STOPPED_STATES = ("stopping", "stopped")

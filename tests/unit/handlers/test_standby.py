@@ -1,0 +1,422 @@
+"""Standby workers in the handlers: started before launches, stopped instead of terminated, renewed, not announced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.abandon_unjoined import handler as abandon
+from handlers.check_join import handler as check_join
+from handlers.check_set_aside import handler as check_set_aside
+from handlers.claim_notices import handler as claim_notices
+from handlers.collect_metrics import handler as collect_metrics
+from handlers.complete_scale_down import handler as complete_scale_down
+from handlers.complete_scale_up import handler as complete_scale_up
+from handlers.confirm_termination import handler as confirm_termination
+from handlers.fail_scale_up import handler as fail_scale_up
+from handlers.forget_nodes import handler as forget_nodes
+from handlers.launch_nodes import handler as launch_nodes
+from handlers.reap_unjoined import handler as reap
+from handlers.select_nodes import handler as select_nodes
+from handlers.terminate_nodes import handler as terminate_nodes
+from node_fleet.domain.model.errors import Ec2Error, NoCapacityError
+from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.snapshot import Reading, Snapshot, StandbyWorker
+from node_fleet.domain.scaling.decision import Decision
+from node_fleet.payload import from_payload, take, to_payload
+from node_fleet.settings import Settings
+from simulator.aws import FaultRule
+from tests.support.handlers.bench import Bench
+from tests.support.handlers.fakes import (
+    ALL_FREE,
+    NOW,
+    A,
+    B,
+    C,
+    FakeServices,
+    check_text,
+    inspected,
+    inspection_text,
+    instance,
+    worker,
+    worker_line,
+)
+
+REFILL = {"action": "scale_up", "count": 1, "sentence": "quiet -> +1", "rule": "standby", "new_workers": []}
+TWO = pytest.mark.settings(standby_workers=2, spot_percent=50)
+
+
+def refilled(made: Bench, *, execution_id: str = "refill") -> str:
+    """A worker that was launched to become a standby worker and has joined; its operation is closed."""
+    run = made.begin(execution_id)
+    payload = launch_nodes({**made.event(run, 1), "decision": REFILL}, None)
+    (instance_id,) = made.operation(payload).instance_ids
+    made.clock.advance(60)
+    made.ready(instance_id)
+    payload = complete_scale_up(check_join(payload, None), None)
+    made.tools.state.release(run, from_payload(Memory, payload["memory"]))
+    return instance_id
+
+
+def stopped(made: Bench) -> str:
+    """A standby worker."""
+    instance_id = refilled(made)
+    made.tools.ec2.tag([instance_id], {"Standby": "ready"})
+    made.tools.ec2.stop_worker(instance_id)
+    made.clock.advance(60)
+    made.prometheus.known_nodes = ()
+    return instance_id
+
+
+def tag_of(made: Bench, instance_id: str) -> str:
+    found = made.tools.ec2.find_worker(instance_id)
+    assert found is not None
+    return found.standby
+
+
+# a scale-up -------------------------------------------------------------------------------------------------------
+
+
+@TWO
+def test_a_refill_is_on_demand_starts_no_cooldown_and_closes_its_back_off(fleet: Bench) -> None:
+    instance_id = refilled(fleet)
+    (one,) = fleet.instances()
+    assert (one.instance_id, one.market, one.operation_id[:8]) == (instance_id, "on-demand", "standby-")
+    assert (fleet.state().memory.last_action, fleet.state().operation, tag_of(fleet, instance_id)) == ("", None, "")
+
+
+@TWO
+def test_a_standby_worker_is_started_before_another_worker_is_launched(fleet: Bench) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    payload = launch_nodes({**fleet.event(run, 2)}, None)
+    operation = fleet.operation(payload)
+    assert [s.instance_id == instance_id for s in operation.slots].count(True) == 1
+    assert (len(fleet.ids()), instance_id in fleet.ids()) == (2, True)
+    assert {r.instance_id for r in fleet.state().reservations} == set(operation.instance_ids)
+    again = launch_nodes({**fleet.event(run, 2)}, None)
+    assert (fleet.operation(again).instance_ids, len(fleet.ids())) == (operation.instance_ids, 2)
+    fleet.clock.advance(60)
+    fleet.ready(*fleet.ids())
+    complete_scale_up(check_join(payload, None), None)
+    assert tag_of(fleet, instance_id) == "started"
+
+
+@pytest.mark.settings(standby_workers=1, spot_percent=50)
+@pytest.mark.parametrize("lost", ["StartInstances", "the record"])
+def test_a_run_that_dies_around_the_start_starts_the_same_worker_again(
+    fleet: Bench, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    if lost == "StartInstances":
+        fleet.cloud.faults.inject(FaultRule(operation=lost, code="ReplyLost", count=9))
+        fleet.cloud.faults.rules[-1].until = fleet.clock.now() + 1
+    else:
+        saved = iter([None, None, Ec2Error("lost")])
+        save = type(fleet.tools.state).save_operation
+
+        def fails(*words: Any, **more: Any) -> None:
+            if error := next(saved, None):
+                raise error
+            save(*words, **more)
+
+        monkeypatch.setattr(type(fleet.tools.state), "save_operation", fails)
+    with pytest.raises(Ec2Error):
+        launch_nodes(fleet.event(run, 1), None)
+    monkeypatch.undo()
+    fleet.clock.advance(2)
+    payload = launch_nodes(fleet.event(run, 1), None)
+    assert (fleet.operation(payload).instance_ids, fleet.ids()) == ((instance_id,), {instance_id})
+
+
+@TWO
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "UnsupportedOperation"])
+def test_a_refused_start_is_a_note_and_a_worker_is_launched_in_the_same_run(fleet: Bench, code: str) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    fleet.cloud.faults.inject(FaultRule(operation="StartInstances", code=code))
+    payload = launch_nodes(fleet.event(run, 1), None)
+    assert payload["launch"]["status"] == "launched"
+    assert (len(fleet.ids()), instance_id in fleet.ids()) == (1, False)
+    assert payload["alerts"] == []
+    assert f"standby worker {instance_id} was not started: EC2 returned {code}" in payload["notes"][0]
+    assert tag_of(fleet, instance_id) == "ready"
+
+
+@pytest.mark.settings(
+    standby_workers=1, spot_percent=50, max_vcpu=3, min_workers=1, instance_types="t3.small,t3.xlarge"
+)
+def test_a_standby_worker_that_takes_more_of_a_limit_than_is_left_is_not_started(fleet: Bench) -> None:
+    instance_id = stopped(fleet)
+    fleet.cloud.ec2.instance(instance_id).instance_type = "t3.xlarge"
+    payload = launch_nodes(fleet.event(fleet.begin("demand"), 1), None)
+    (slot,) = fleet.operation(payload).slots
+    assert (slot.instance_type, slot.instance_id == instance_id, slot.outcome) == ("t3.small", False, "launched")
+    assert fleet.cloud.recorder.of("StartInstances") == []
+
+
+@pytest.mark.settings(standby_workers=1, max_vcpu=3, min_workers=1)
+def test_a_refill_without_a_free_place_waits_without_an_alert(fleet: Bench) -> None:
+    fleet.running()
+    event = {**fleet.event(fleet.begin("refill"), 1), "decision": REFILL}
+    payload = launch_nodes(event, None)
+    assert payload["launch"]["status"] == "none"
+    answer = fail_scale_up(payload, None)
+    assert (answer["alerts"], "failure" in answer) == ([], False)
+    assert [b.key for b in take(answer, "memory", Memory).back_offs] == ["standby"]
+
+
+@TWO
+def test_a_refused_start_of_a_worker_that_runs_already_is_a_start(fleet: Bench) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    event = fleet.event(run, 1)
+    fleet.tools.ec2.start_worker(instance_id)
+    fleet.cloud.faults.inject(FaultRule(operation="StartInstances", code="InternalError", count=9))
+    assert fleet.tools.ec2.start_worker(instance_id).code == ""
+    assert launch_nodes(event, None)["launch"]["status"] == "launched"
+
+
+@TWO
+@pytest.mark.parametrize("node", ["dead_nodes", "unmanaged"])
+def test_a_standby_worker_whose_old_node_remains_is_not_started(fleet: Bench, node: str) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    seen = Snapshot(at=1, source="live", **{node: (instance_id,)})
+    payload = launch_nodes({**fleet.event(run, 1), "snapshot": to_payload(seen)}, None)
+    assert instance_id not in fleet.operation(payload).instance_ids
+
+
+@TWO
+def test_neither_a_replacement_nor_a_refill_starts_a_standby_worker(fleet: Bench) -> None:
+    first = stopped(fleet)
+    second = refilled(fleet, execution_id="second")
+    assert fleet.ids() == {second}
+    run = fleet.begin("replace")
+    decision = {**REFILL, "rule": "drifted", "replace": second}
+    launch_nodes({**fleet.event(run, 1), "decision": decision}, None)
+    assert (len(fleet.ids()), first in fleet.ids()) == (2, False)
+
+
+@TWO
+def test_a_started_worker_that_stops_again_is_renewed_and_shows_nothing_about_launches(fleet: Bench) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    payload = launch_nodes(fleet.event(run, 1), None)
+    fleet.tools.ec2.stop_worker(instance_id)
+    fleet.clock.advance(60)
+    payload = check_join(payload, None)
+    assert payload["join"]["status"] == "timeout"
+    payload = abandon(payload, None)
+    assert payload["join"]["status"] == "partial"
+    payload = complete_scale_up(payload, None)
+    assert (payload["outcome"]["kind"], tag_of(fleet, instance_id)) == ("none", "failed")
+    assert fleet.state().memory.back_offs == ()
+
+
+@TWO
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_refused_refill_is_one_alert_and_no_failure(fleet: Bench, is_planned: bool) -> None:
+    fleet.cloud.ec2.dry_pool()
+    run = fleet.begin()
+    event = {**fleet.event(run, 1), "decision": REFILL}
+    if is_planned:
+        with pytest.raises(NoCapacityError):
+            launch_nodes(event, None)
+    answer = fail_scale_up({**event, "failure": {"Error": "NoCapacityError", "Cause": "no capacity"}}, None)
+    assert "failure" not in answer
+    assert [row[0] for row in answer["alerts"]["rows"]] == ["standby_refused"]
+    assert [b.key for b in take(answer, "memory", Memory).back_offs] == ["standby"]
+    assert fleet.state().operation is None
+
+
+def test_a_refill_that_fails_for_another_reason_is_a_failure(fleet: Bench) -> None:
+    event = {**fleet.event(fleet.begin(), 1), "decision": REFILL}
+    answer = fail_scale_up({**event, "failure": {"Error": "StateStoreError", "Cause": "throttled"}}, None)
+    assert answer["failure"]["Error"] == "StateStoreError"
+
+
+# a scale-down -----------------------------------------------------------------------------------------------------
+
+
+def selected(services: FakeServices, rule: str = "idle", **snapshot: Any) -> dict[str, Any]:
+    """What SelectNodes answers of a fleet of On-Demand workers."""
+    services.ec2.fleet = tuple(replace(instance(i), market="on-demand") for i in (A, B, C))
+    decision = Decision(
+        action="scale_down", count=1, rule=rule, sentence="-1", reasons=(), replace=C if rule == "standby" else ""
+    )
+    seen = Snapshot(
+        at=NOW, source="live", pending=(), workers=tuple(worker(i, market="on-demand") for i in (A, B, C)), **snapshot
+    )
+    return services.run(select_nodes, decision=decision, snapshot=seen, inspection=inspected(ALL_FREE))
+
+
+@pytest.mark.parametrize(("have", "standby"), [(0, True), (1, False)])
+def test_a_removed_worker_is_marked_while_a_place_is_free(services: FakeServices, have: int, standby: bool) -> None:
+    services.settings = Settings(standby_workers=1)
+    one = StandbyWorker(instance_id="i-s", zone="a", instance_type="t3.small", launched_at=1)
+    selected(services, standby=(one,) * have)
+    assert services.state.item.operation is not None
+    (target,) = services.state.item.operation.targets
+    assert (target.standby, services.state.item.operation.for_standby) == (standby, False)
+
+
+def test_the_worker_that_was_launched_for_it_is_selected(services: FakeServices) -> None:
+    services.settings = Settings(standby_workers=1)
+    selected(services, "standby")
+    assert services.state.item.operation is not None
+    (target,) = services.state.item.operation.targets
+    assert (target.instance_id, target.standby, services.state.item.operation.for_standby) == (C, True, True)
+
+
+def test_a_worker_that_may_not_be_drained_is_tried_again_later_without_a_message(services: FakeServices) -> None:
+    services.settings = Settings(standby_workers=1, min_workers=3)
+    answer = selected(services, "standby")
+    assert (answer["selection"]["status"], answer["selection"]["notify"]) == ("none", False)
+    assert [b.key for b in take(answer, "memory", Memory).back_offs] == [f"node:{C}"]
+
+
+def drained(services: FakeServices, *, standby: bool = True, operation_id: str = "") -> None:
+    """A is empty under our cordon, and is to become a standby worker."""
+    services.begun("drained")
+    operation = services.state.item.operation
+    assert operation is not None
+    operation = operation.with_target(replace(operation.targets[0], standby=standby))
+    operation = replace(operation, operation_id=operation_id or operation.operation_id)
+    services.state.item = replace(services.state.item, operation=operation)
+    services.server.says("CheckNode", check_text(owner=operation.operation_id))
+    lines = (worker_line(A, "RCW", operation.operation_id), worker_line(B), worker_line(C))
+    services.server.says("InspectNodes", inspection_text(*lines))
+
+
+def test_a_drained_worker_is_marked_then_stopped_and_a_second_call_does_the_same(services: FakeServices) -> None:
+    drained(services)
+    for _ in range(2):
+        assert services.run(terminate_nodes)["termination"]["status"] == "waiting"
+    assert (services.ec2.stopped, services.ec2.terminated) == ([A, A], [])
+    assert services.ec2.tags == {A: {"Standby": "ready"}}
+    assert services.state.phases == ["terminating"]
+
+
+def test_a_worker_that_ec2_does_not_stop_is_terminated(services: FakeServices) -> None:
+    drained(services)
+    services.ec2.stop_error = Ec2Error("EC2: cannot stop: UnsupportedOperation")
+    services.run(terminate_nodes)
+    assert services.ec2.terminated == [A]
+    assert services.state.item.operation is not None
+    assert not services.state.item.operation.targets[0].standby
+
+
+def test_the_headroom_keeps_no_worker_that_was_launched_to_be_stopped(services: FakeServices) -> None:
+    services.settings = Settings(standby_workers=1, headroom_workers=2)
+    drained(services, operation_id="standby-7-1000000")
+    services.run(terminate_nodes)
+    assert services.ec2.stopped == [A]
+
+
+@pytest.mark.parametrize(
+    ("state", "waited", "standby", "status"),
+    [
+        ("stopping", 10, True, "waiting"),
+        ("stopped", 10, True, "terminated"),
+        ("stopped", 10, False, "waiting"),
+        ("running", 61, True, "not_terminated"),
+        ("stopping", 901, True, "set_aside"),
+        ("terminated", 10, True, "terminated"),
+    ],
+)
+def test_a_stop_ends_when_the_instance_is_stopped_or_at_the_limit(
+    services: FakeServices, state: str, waited: int, standby: bool, status: str
+) -> None:
+    drained(services, standby=standby)
+    services.settings = Settings(terminate_limit_seconds=900)
+    services.run(terminate_nodes)
+    services.clock.time += waited
+    services.ec2.state = {A: state}
+    services.server.says("CheckNode", check_text(ready="dead"))
+    answer = services.run(confirm_termination)
+    assert answer["termination"]["status"] == status
+    if status in ("not_terminated", "set_aside"):
+        assert "after StopInstances" in answer["termination"]["detail"]
+
+
+def test_the_node_of_a_stopped_worker_is_deleted_and_its_place_is_named(services: FakeServices) -> None:
+    services.begun("terminated")
+    operation = services.state.item.operation
+    assert operation is not None
+    operation = operation.with_target(replace(operation.targets[0], standby=True))
+    services.state.item = replace(services.state.item, operation=operation)
+    services.server.says("ForgetNode", "result: forgotten node and secret\n")
+    answer = services.run(forget_nodes)
+    assert take(answer, "operation", Operation).targets[0].detail == (
+        "drained, stopped as a standby worker and its node deleted"
+    )
+
+
+@pytest.mark.parametrize(("operation_id", "action"), [("down-1", "scale_down"), ("standby-1", "")])
+def test_only_a_removal_for_the_load_starts_the_cooldown(
+    services: FakeServices, operation_id: str, action: str
+) -> None:
+    services.begun("forgotten")
+    assert services.state.item.operation is not None
+    operation = replace(services.state.item.operation, operation_id=operation_id)
+    services.state.item = replace(services.state.item, operation=operation)
+    services.run(complete_scale_down)
+    assert services.state.closed[-1].last_action == action
+
+
+@pytest.mark.parametrize(("kind", "left"), [("termination", 0), ("rollback", 1)])
+def test_a_stop_that_was_set_aside_is_settled_once_the_instance_is_stopped(
+    services: FakeServices, kind: Any, left: int
+) -> None:
+    services.set_aside(A, kind=kind)
+    services.ec2.state = {A: "stopped"}
+    services.server.says("ForgetNode", "result: forgotten node and secret\n")
+    services.server.says("UncordonNode", "", 69)
+    services.run(check_set_aside)
+    assert len(services.state.item.set_aside) == left
+
+
+# what exists ------------------------------------------------------------------------------------------------------
+
+
+def test_the_snapshot_names_the_standby_workers_apart_from_the_workers(services: FakeServices) -> None:
+    services.ec2.standby = (replace(instance("i-0s"), state="stopped", standby="ready", market="on-demand"),)
+    services.prometheus.reading = Reading(at=NOW, pending=(), nodes=())
+    seen = from_payload(Snapshot, services.run(collect_metrics)["snapshot"])
+    assert [w.instance_id for w in seen.standby] == ["i-0s"]
+    assert [w.instance_id for w in seen.workers] == [A, B, C]
+
+
+@TWO
+@pytest.mark.parametrize(
+    ("state", "dry_run", "status"),
+    [("stopped", False, "ended"), ("stopped", True, "dry_run"), ("running", False, "watching")],
+)
+def test_the_standby_worker_of_the_decision_is_terminated_unless_it_runs(
+    fleet: Bench, state: str, dry_run: bool, status: str
+) -> None:
+    instance_id = stopped(fleet)
+    if state == "running":
+        fleet.tools.ec2.start_worker(instance_id)
+        fleet.clock.advance(30)
+    decision = {"rule": "standby", "replace": instance_id, "action": "none", "sentence": "renewed"}
+    event = {**fleet.event(fleet.begin("tick", dry_run=dry_run), 0), "decision": decision}
+    assert reap(event, None)["reap"]["status"] == status
+    fleet.clock.advance(60)
+    assert fleet.tools.ec2.states([instance_id])[instance_id] == ("terminated" if status == "ended" else state)
+
+
+@TWO
+def test_no_announcement_about_a_standby_worker_is_answered(fleet: Bench) -> None:
+    instance_id = stopped(fleet)
+    for name, detail in (
+        ("EC2 Instance State-change Notification", {"state": "stopped"}),
+        ("EC2 Spot Instance Interruption Warning", {}),
+    ):
+        announced = {
+            "time": "2026-09-21T14:00:00Z",
+            "detail-type": name,
+            "detail": {"instance-id": instance_id, **detail},
+        }
+        answer = claim_notices({"event": announced, "execution_id": "e"}, None)
+        assert (answer["status"], "standby" in answer["ignored"][instance_id]) == ("ignored", True)
+    assert fleet.state().notices == ()
