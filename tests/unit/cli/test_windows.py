@@ -29,7 +29,7 @@ def rows(now: str, **settings: Any) -> dict[tuple[str, ...], list[tuple[str, ...
 def test_openings_around_a_change_of_the_clock_are_marked() -> None:
     found = rows("2026-10-24 03:00", timezone="Europe/Berlin", removal_windows="only: Mon-Sun 02:00-05:00")
     ((reasons, openings),) = found.items()
-    assert reasons == ("idle", "drifted", "expired", "unhealthy")
+    assert reasons == ("idle", "drifted", "expired", "unhealthy", "on-demand")
     assert openings == [
         ("Sat 2026-10-24 03:00 CEST", "05:00 CEST", "2 h", "5", ""),
         ("Sun 2026-10-25 02:00 CEST", "05:00 CET", "4 h", "5", "Sun 03:00 back to 02:00"),
@@ -54,7 +54,7 @@ def test_an_hour_that_the_clock_skips_is_left_out() -> None:
 def test_reasons_with_other_budgets_have_a_list_of_their_own() -> None:
     found = rows("2026-09-21 12:00", disruption_budgets=[{"nodes": "0", "reasons": ["drifted"]}, {"nodes": "20%"}])
     always = [("Mon 2026-09-21 12:00 UTC", "no end", "", "1", "")]
-    assert found == {("idle", "expired", "unhealthy"): always, ("drifted",): []}
+    assert found == {("idle", "expired", "unhealthy", "on-demand"): always, ("drifted",): []}
 
 
 def test_the_command_reads_cdk_json(
