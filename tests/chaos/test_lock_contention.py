@@ -6,6 +6,7 @@ contender any other may come. The order is drawn, so that a losing mutant loses 
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 from collections.abc import Iterator
@@ -46,9 +47,9 @@ class OneAtATime:
         self._lock = threading.Lock()
 
     def get_item(self, *, TableName: str, Key: Any, **_: Any) -> dict[str, Any]:
-        with self._lock:
+        with self._lock:  # moto changes an item in place: what is read must not change while it is read
             item = self._backend.get_item(TableName, Key)
-        return {} if item is None else {"Item": item.to_json()["Attributes"]}
+            return {} if item is None else {"Item": copy.deepcopy(item.to_json()["Attributes"])}
 
     def update_item(self, **request: Any) -> dict[str, Any]:
         old = self.get_item(TableName=request["TableName"], Key=request["Key"])

@@ -281,17 +281,24 @@ def problems(**raw: Any) -> list[str]:
         ({"max_vcpu": 4, "instance_types": "t3.small,t3.xlarge"}, []),
         (
             {"max_usd_per_hour": 5, "instance_types": "t3.small,m7i.large"},
-            ["max_usd_per_hour: m7i.large has no shipped price, expected other instance_types, or no such limit"],
+            ["max_usd_per_hour: no price is shipped for m7i.large, expected other instance_types, or no such limit"],
         ),
         (
             {"max_usd_per_hour": 5, "region": "sa-east-1"},
-            ["max_usd_per_hour: t3.small has no shipped price, expected other instance_types, or no such limit"],
+            ["max_usd_per_hour: no price is shipped for t3.small, expected other instance_types, or no such limit"],
         ),
         (
             {"max_vcpu": 8, "instance_types": "t3.small,x1e.odd"},
-            ["max_vcpu: the vCPUs of x1e.odd are not known, expected other instance_types, or no such limit"],
+            ["max_vcpu: the vCPUs are not known of x1e.odd, expected other instance_types, or no such limit"],
         ),
         ({"max_vcpu": 8, "instance_types": "t3.small,m7i.large"}, []),
+        (
+            {"max_usd_per_hour": 5, "instance_types": ",".join(f"m{n}z.large" for n in range(1, 8))},
+            [
+                "max_usd_per_hour: no price is shipped for m1z.large, m2z.large, m3z.large, m4z.large, m5z.large and 2 "
+                "more, expected other instance_types, or no such limit"
+            ],
+        ),
         ({"min_workers": 0, "max_usd_per_hour": 0.001, "max_vcpu": 1}, []),
     ],
 )

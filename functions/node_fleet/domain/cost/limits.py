@@ -15,6 +15,8 @@ from node_fleet.domain.model.instance_types import vcpus_of
 from node_fleet.domain.model.snapshot import MARKETS
 from node_fleet.domain.model.weight import MILLION, NO_WEIGHT, USD_LIMIT, VCPU_LIMIT, LimitUse, Weight
 
+MOST_LISTED = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -45,13 +47,12 @@ class Limits:
         return self._known[key]
 
     def unknown(self) -> list[str]:
-        """The configured types of which the price or the vCPUs are not known, as sentences."""
-        found = []
-        for kind in self.types:
-            own = [self._own(kind, market) for market in MARKETS]
-            found += [f"{USD_LIMIT}: {kind} has no shipped price"] if any(usd is None for usd, _ in own) else []
-            found += [f"{VCPU_LIMIT}: the vCPUs of {kind} are not known"] if any(v is None for _, v in own) else []
-        return found
+        """A sentence for each limit about the configured types whose price or vCPUs are not known."""
+        own = {kind: [self._own(kind, market) for market in MARKETS] for kind in self.types}
+        without_price = [kind for kind, both in own.items() if any(usd is None for usd, _ in both)]
+        without_size = [kind for kind, both in own.items() if any(vcpu is None for _, vcpu in both)]
+        found = [f"{USD_LIMIT}: no price is shipped for {listed(without_price)}"] if without_price else []
+        return found + ([f"{VCPU_LIMIT}: the vCPUs are not known of {listed(without_size)}"] if without_size else [])
 
     def least(self, market: str) -> Weight:
         """The least that a worker of the configured types takes of each limit in that market."""
@@ -110,6 +111,12 @@ class Limits:
         }
         uses = self.uses(used)
         return tuple(use for use in uses if alone[use.name]) or uses
+
+
+def listed(kinds: Sequence[str]) -> str:
+    """The first of them, and how many more."""
+    more = len(kinds) - MOST_LISTED
+    return ", ".join(kinds[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_complete(own: tuple[int | None, int | None]) -> bool:
