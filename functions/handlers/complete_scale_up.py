@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.cost.run_cost import FleetBefore, fleet_before
+from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
@@ -16,6 +17,7 @@ from node_fleet.domain.scale_up.join import JoinProgress, completed_sentence, ne
 from node_fleet.domain.scale_up.launch import merge_pool_back_offs, reservations_to_release
 from node_fleet.domain.scale_up.standby import tags_after
 from node_fleet.domain.scaling.memory_update import record_refill, record_replacement, record_success
+from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, known, put, take
 from node_fleet.services import Services, load_services
 
@@ -28,8 +30,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     operation = state.operation or take(event, "operation", Operation)
     memory = _memory(services, take(event, "memory", Memory), operation)
     memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
-    for instance_id, word in tags_after(operation).items():
-        services.ec2.tag([instance_id], {"Standby": word})
+    _mark_started(services, operation)
     workers = len({i.instance_id for i in services.ec2.instances()} - state.ids_under_notice)
     services.state.unreserve(reservations_to_release(operation, services.clock.now()))
     services.state.close_operation(run, memory, node_count=workers)
@@ -48,6 +49,15 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     )
     answer = put(answer, fleet_before=before)
     return add_alerts(answer, notes=[outcome.text] if again else [])
+
+
+def _mark_started(services: Services, operation: Operation) -> None:
+    """Without the mark a worker that joined is a worker like every other, so no failure may keep the operation open."""
+    try:
+        for instance_id, word in tags_after(operation).items():
+            services.ec2.tag([instance_id], {"Standby": word})
+    except Ec2Error as error:
+        logger.warning("a started standby worker keeps its old mark", problem=str(error))
 
 
 def _round(operation: Operation) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_up.join import unjoined_refusal_alert
 from node_fleet.domain.scale_up.orphans import OrphanCheck, check_orphans, orphan_alert
+from node_fleet.domain.scale_up.standby import kept_standby_alert
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -73,7 +74,13 @@ def _end_standby(services: Services, run: Run, event: dict[str, Any]) -> dict[st
         status = "dry_run" if run.dry_run else "watching"
         return put(event, reap={"status": status, "detail": f"{instance_id} is not terminated"})
     services.state.renew(run)
-    services.ec2.terminate([instance_id])
+    try:
+        services.ec2.terminate([instance_id])
+    except TerminationRefusedError as error:
+        memory, quiet = take(event, "memory", Memory), services.settings.alert_quiet_seconds
+        memory, alerts = alert_once(memory, kept_standby_alert(instance_id, str(error)), services.clock.now(), quiet)
+        answer = put(event, reap={"status": "refused", "detail": str(error)}, memory=memory)
+        return add_alerts({**answer, "notify": bool(alerts) or bool(event.get("notify"))}, alerts=alerts)
     logger.info("standby worker terminated", worker=instance_id, why=event["decision"]["sentence"])
     return put(event, reap={"status": "ended", "detail": f"standby worker {instance_id} is terminated"})
 

@@ -31,6 +31,7 @@ from node_fleet.domain.scale_down.selection import (
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.domain.scaling.minimum_size import effective_minimum
+from node_fleet.domain.scaling.outdated import outdated_workers
 from node_fleet.domain.scaling.roll_out import (
     REPLACE_RULES,
     inspected_in_vain,
@@ -96,7 +97,7 @@ def _begin(services: Services, run: Run, event: dict[str, Any], plan: Plan, work
         reason=plan.sentence,
         now=now,
         workers_before=workers_before,
-        standby=to_standby(plan, places=places, drifted={w.instance_id for w in snapshot.workers if w.drift}),
+        standby=to_standby(plan, places=places, outdated=_outdated(services, event)),
     )
     services.state.save_operation(run, operation)
     return operation
@@ -141,6 +142,13 @@ def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility)
         outdated=removal_order(tick),
         unproven=current.replacement if current else "",
     )
+
+
+def _outdated(services: Services, event: dict[str, Any]) -> set[str]:
+    """Workers that would have to be renewed as standby workers."""
+    tick = _tick(services, event)
+    outdated = {one.worker.instance_id for one in outdated_workers(tick) if one.reason != "on-demand"}
+    return outdated | {worker.instance_id for worker in tick.snapshot.workers if worker.drift}
 
 
 def _choose_stopped(services: Services, event: dict[str, Any], eligibility: Eligibility) -> Plan:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from node_fleet.domain.disruption.drift import LaunchFacts, with_standby_workers
 from node_fleet.domain.model.budget import Budget
@@ -217,7 +219,7 @@ def test_no_standby_worker_counts_as_capacity_or_against_the_maximum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "problem"),
+    ("given_", "problem"),
     [
         ({"standby_workers": 3, "min_workers": 2, "max_workers": 5}, ""),
         ({"standby_workers": 4, "min_workers": 2, "max_workers": 5}, "expected at most 3"),
@@ -225,9 +227,9 @@ def test_no_standby_worker_counts_as_capacity_or_against_the_maximum() -> None:
         ({"standby_workers": -1}, "standby_workers=-1"),
     ],
 )
-def test_more_standby_workers_than_could_be_started_are_refused(settings: dict[str, Any], problem: str) -> None:
+def test_more_standby_workers_than_could_be_started_are_refused(given_: dict[str, Any], problem: str) -> None:
     try:
-        Settings.from_mapping(settings)
+        Settings.from_mapping(given_)
         assert not problem
     except InvalidSettingsError as error:
         assert problem and len(error.problems) == 1 and problem in error.problems[0]
@@ -327,6 +329,21 @@ def test_a_standby_worker_serves_only_what_it_suits(
     wanted: dict[str, Any], worker_changes: dict[str, Any], options: dict[str, Any], is_served: bool
 ) -> None:
     assert served([slot(1, **wanted)], [instance(1, **worker_changes)], **options) == ({1: "i-1"} if is_served else {})
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    slots=st.lists(st.sampled_from([{}, {"market": "on-demand"}, {"types": ("t3.medium",)}]), max_size=5),
+    standby=st.lists(st.sampled_from([{}, {"zone": "b"}, {"instance_type": "t3.medium"}, {"state": "stopping"}])),
+)
+def test_no_standby_worker_serves_two_slots_and_no_slot_is_lost(
+    slots: list[dict[str, Any]], standby: list[dict[str, Any]]
+) -> None:
+    planned = [slot(n, **changes) for n, changes in enumerate(slots, 1)]
+    found = with_standby(planned, [instance(n, **each) for n, each in enumerate(standby)], PLACEMENT, closed=())
+    used = [one.standby for one in found if one.standby]
+    assert len(used) == len(set(used)) <= sum("state" not in each for each in standby)
+    assert [not_started(one, PLACEMENT) if one.standby else one for one in found] == planned
 
 
 def test_a_refused_start_leaves_the_launch_as_it_was_planned() -> None:
@@ -433,7 +450,7 @@ def candidate(number: int, market: str = "on-demand") -> Candidate:
 
 
 @pytest.mark.parametrize(
-    ("places", "drifted", "changes", "kept"),
+    ("places", "outdated", "changes", "kept"),
     [
         (0, set(), {}, set()),
         (-1, set(), {}, set()),
@@ -448,10 +465,10 @@ def candidate(number: int, market: str = "on-demand") -> Candidate:
     ],
 )
 def test_a_removed_on_demand_worker_becomes_a_standby_worker_while_a_place_is_free(
-    places: int, drifted: set[str], changes: dict[str, Any], kept: set[str]
+    places: int, outdated: set[str], changes: dict[str, Any], kept: set[str]
 ) -> None:
     plan = Plan(targets=(candidate(1), candidate(2, "spot"), candidate(3)), sentence="", **changes)
-    assert to_standby(plan, places=places, drifted=drifted) == kept
+    assert to_standby(plan, places=places, outdated=outdated) == kept
 
 
 @pytest.mark.parametrize(

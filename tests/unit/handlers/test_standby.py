@@ -234,6 +234,17 @@ def test_a_refill_that_fails_for_another_reason_is_a_failure(fleet: Bench) -> No
     assert answer["failure"]["Error"] == "StateStoreError"
 
 
+@TWO
+def test_a_mark_that_cannot_be_written_keeps_no_operation_open(fleet: Bench) -> None:
+    stopped(fleet)
+    payload = launch_nodes(fleet.event(fleet.begin("demand"), 1), None)
+    fleet.clock.advance(60)
+    fleet.ready(*fleet.ids())
+    fleet.cloud.faults.inject(FaultRule(operation="CreateTags", code="UnauthorizedOperation"))
+    assert complete_scale_up(check_join(payload, None), None)["outcome"]["kind"] == "scaled_up"
+    assert fleet.state().operation is None
+
+
 # a scale-down -----------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +414,19 @@ def test_the_standby_worker_of_the_decision_is_terminated_unless_it_runs(
     assert reap(event, None)["reap"]["status"] == status
     fleet.clock.advance(60)
     assert fleet.tools.ec2.states([instance_id])[instance_id] == ("terminated" if status == "ended" else state)
+
+
+@TWO
+def test_a_standby_worker_that_ec2_does_not_terminate_is_reported_once(fleet: Bench) -> None:
+    instance_id = stopped(fleet)
+    fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code="OperationNotPermitted"))
+    decision = {"rule": "standby", "replace": instance_id, "action": "none", "sentence": "renewed"}
+    event = {**fleet.event(fleet.begin("tick"), 0), "decision": decision}
+    first = reap(event, None)
+    assert (first["reap"]["status"], first["notify"]) == ("refused", True)
+    assert [row[0] for row in first["alerts"]["rows"]] == [f"standby_kept:{instance_id}"]
+    again = reap({**event, "memory": first["memory"]}, None)
+    assert (again["reap"]["status"], again["notify"], again["alerts"]) == ("refused", False, [])
 
 
 @TWO

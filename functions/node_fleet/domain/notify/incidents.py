@@ -354,9 +354,9 @@ ALERTS = (
     _row(
         "standby_kept",
         "info",
-        "A worker that was launched to become a standby worker could not be drained, so it stays a usual worker.",
-        "it becomes a standby worker when it is removed as idle; a day after its launch another one is launched",
-        "nothing",
+        "A worker could not be drained to become a standby worker, or EC2 refuses to terminate one to be renewed.",
+        "a usual worker becomes a standby worker when it is removed as idle; the renewal is tried again in quiet time",
+        "nothing, or remove what the alert names",
         end="none",
     ),
     _row(

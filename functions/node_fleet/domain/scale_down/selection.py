@@ -102,16 +102,16 @@ def choose_stopped(eligibility: Eligibility, worker: str, *, minimum: int) -> Pl
     return Plan(targets=found, sentence=f"{worker}: becomes a standby worker" if found else kept)
 
 
-def to_standby(plan: Plan, *, places: int, drifted: Collection[str]) -> frozenset[str]:
+def to_standby(plan: Plan, *, places: int, outdated: Collection[str]) -> frozenset[str]:
     """The targets that are stopped instead of terminated, while places for standby workers are free.
 
-    They are On-Demand and do not differ from a worker that would be launched. A worker that is removed because of its
-    condition is terminated, and one that a Spot worker replaces is not.
+    They are On-Demand and neither differ from a worker that would be launched nor are at their age limit or unhealthy.
+    A worker that is removed because of its condition is terminated, and one that a Spot worker replaces is not.
     """
     if plan.not_ready or plan.reboot or (plan.replaces and plan.reason != "on-demand"):
         return frozenset()
     fit = (c.instance for c in plan.targets if c.instance.market == "on-demand")
-    return frozenset([i.instance_id for i in fit if i.instance_id not in drifted][: max(0, places)])
+    return frozenset([i.instance_id for i in fit if i.instance_id not in outdated][: max(0, places)])
 
 
 def as_reboot(plan: Plan) -> Plan:

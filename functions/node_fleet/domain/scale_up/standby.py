@@ -111,6 +111,15 @@ def refused_refill(failure: Mapping[str, str], memory: Memory, key: str, now: in
     return Alert(kind="standby_refused", text=text + failure["cause"])
 
 
+def kept_standby_alert(instance_id: str, refusal: str) -> Alert:
+    """The alert of a standby worker that is to be renewed and that EC2 refuses to terminate."""
+    text = (
+        f"standby worker {instance_id} is to be renewed and stays: {refusal}. It costs its volume, and node-fleet "
+        "tries again in quiet time. What you can do: remove what the message names, or terminate it yourself"
+    )
+    return Alert(kind=f"standby_kept:{instance_id}", text=text)
+
+
 def tags_after(operation: Operation) -> dict[str, str]:
     """The tag Standby of each started worker after its scale-up: it is a usual worker, or it is to be renewed."""
     words = {"joined": STARTED, "unjoined": FAILED, "failed": FAILED}
