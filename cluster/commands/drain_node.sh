@@ -120,7 +120,7 @@ def main():
     mark = node_protected(node, cluster.now)
     if mark:
         found.insert(0, "node:" + mark)
-    restarts = [] if found or os.environ["DRAIN_MODE"] != "voluntary" else cluster.restarts(pods)
+    restarts = [] if found or not_ready or os.environ["DRAIN_MODE"] == "hibernate" else cluster.restarts(pods)
     if not all(re.fullmatch("[a-z0-9-]+/[a-z0-9][a-z0-9.-]*", name) for name in restarts):
         sys.exit("a Deployment has a name that no API server accepts")
     owners = {controller(p)["uid"] for p in pods if moves(p) and controller(p) and "uid" in controller(p)}
@@ -202,26 +202,32 @@ drain() {
 # note_restart NAMESPACE/NAME EPOCH|null: without a success this Deployment is not restarted again for some hours, also when
 # this script is ended.
 note_restart() {
-  kubectl patch deployment "${1#*/}" -n "${1%/*}" --type merge -p '{"metadata":{"annotations":{"node-fleet.io/restart-begun-at":'"$2"'}}}'
+  kubectl patch deployment "${1#*/}" -n "${1%/*}" --type merge -p '{"metadata":{"annotations":{"node-fleet.io/restart-begun-at":'"$2"'}}}' >&2
 }
 
 # restart_first NAMESPACE/NAME ...: each gets a second pod on another node, and its first one ends when that is available.
-# Nothing of it is undone: someone else may have changed the Deployment since. A wait that outlives this script does not keep
-# the lock.
+# Nothing of it is undone: someone else may have changed the Deployment since. When one fails, the others are waited for, so
+# that their annotation is removed. A wait that outlives this script does not keep the lock.
 restart_first() {
-  seconds=$(($(seconds_left) * 2 / 3))
+  seconds=$(($(seconds_left) * 2 / 3)) problem=""
   until=$(($(date +%s) + seconds))
   for each; do
     { note_restart "$each" "\"$(date +%s)\"" &&
-      kubectl rollout restart "deployment/${each#*/}" -n "${each%/*}" --field-manager=node-fleet; } ||
-      stay "$each could not be restarted"
+      kubectl rollout restart "deployment/${each#*/}" -n "${each%/*}" --field-manager=node-fleet >&2; } ||
+      problem="${problem:-$each could not be restarted}"
   done
   for each; do
     left=$((until - $(date +%s)))
-    kubectl rollout status "deployment/${each#*/}" -n "${each%/*}" --timeout="$((left > 1 ? left : 1))s" >&2 9>&- ||
-      stay "no second pod of $each became available elsewhere within $seconds s of its restart; its first pod still runs"
-    note_restart "$each" null || echo "the annotation restart-begun-at of $each could not be removed" >&2
+    if kubectl rollout status "deployment/${each#*/}" -n "${each%/*}" --timeout="$((left > 1 ? left : 1))s" >&2 9>&-; then
+      note_restart "$each" null
+    else
+      late="no second pod of $each became available elsewhere within $seconds s of its restart; its first pod still runs"
+      problem="${problem:-$late}"
+    fi
   done
+  [ -z "$problem" ] || stay "$problem"
+  left="$(seconds_left)"
+  [ "$left" -ge 5 ] || stay "the restarts took so long that no time is left to evict the other pods"
 }
 
 stay() {
@@ -284,7 +290,6 @@ else
   shift
   if [ $# -gt 0 ]; then
     restart_first "$@"
-    left="$(seconds_left)"
   fi
   case "$verdict" in
     force) drain "$left" --force || give_up ;;

@@ -15,7 +15,7 @@ DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 PROTECTED = "karpenter.sh/do-not-disrupt"
 OWNER_LISTS = {"apps/ReplicaSet": "replicasets", "apps/DaemonSet": "daemonsets", "apps/Deployment": "deployments"}
 RESTART_FIRST = "node-fleet.io/restart-before-drain"
-# The epoch at which drain_node.sh began a restart; it is gone when the restart succeeded.
+# The epoch at which drain_node.sh began a restart; it is removed when the restart succeeded during the drain.
 RESTART_BEGUN = "node-fleet.io/restart-begun-at"
 RESTART_AGAIN_SECONDS = 6 * 3600
 LIFTED_BY_SAFE = "kscdg"

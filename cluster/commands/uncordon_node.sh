@@ -25,7 +25,8 @@ REPLICA_SETS = "/apis/apps/v1/replicasets"
 
 
 def read(path):
-    done = subprocess.run(["kubectl", "get", "--raw", path], stdout=subprocess.PIPE, check=True)
+    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
+    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)["items"] or []
 
 

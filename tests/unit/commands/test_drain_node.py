@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from node_fleet.domain.scale_down.lost_volumes import parse_lost_volumes
@@ -25,6 +27,7 @@ def drains(site: Site) -> list[list[str]]:
 
 def test_every_request_to_the_api_has_a_limit(site: Site) -> None:
     site.drain()
+    site.run("uncordon_node", NODE_NAME=FIRST, OPERATION_ID="down-1-100")
     assert {words[0] for words in site.shell.double.commands} == {"--request-timeout=15s", "--request-timeout=3s"}
 
 
@@ -284,10 +287,11 @@ RESTART_BEGUN = rules.RESTART_BEGUN
 SINGLE = ApplicationSpec(name="one", restart_before_drain=True, min_available=1, start_seconds=20, shutdown_seconds=3)
 
 
-def single_replica_on_first(site: Site, application: ApplicationSpec = SINGLE) -> list[int]:
-    """How many pods of it are available, after each change from then on."""
+def single_replica_on_first(site: Site, *applications: ApplicationSpec) -> list[int]:
+    """How many pods of them are available, after each change from then on."""
     site.world.cordon(SECOND)
-    settle(site, application)
+    settle(site, *(applications or (SINGLE,)))
+    site.clock.advance(max(one.start_seconds or 0 for one in applications or (SINGLE,)))
     site.world.uncordon(SECOND)
     counts: list[int] = []
 
@@ -300,8 +304,8 @@ def single_replica_on_first(site: Site, application: ApplicationSpec = SINGLE) -
     return counts
 
 
-def marks_of_single(site: Site) -> dict[str, str]:
-    deployment = site.world.find("deployments", "shop", "one")
+def marks_of_single(site: Site, name: str = "one") -> dict[str, str]:
+    deployment = site.world.find("deployments", "shop", name)
     assert deployment is not None
     return dict(deployment["metadata"]["annotations"])
 
@@ -346,11 +350,41 @@ def test_a_deployment_that_cannot_be_restarted_is_not_evicted(site: Site) -> Non
     assert (drains(site), set(counts)) == ([], {1})
 
 
+@pytest.mark.parametrize(
+    ("start", "fault", "text", "marked"),
+    [
+        (250, "no fault", "no second pod of shop/one became available", ["one"]),
+        (20, 'restart "deployment/${each#*/}"', "shop/one could not be restarted", []),
+    ],
+    ids=["slow", "refused"],
+)
+def test_a_restart_that_fails_blocks_no_deployment_whose_restart_succeeded(
+    site: Site, start: int, fault: str, text: str, marked: list[str]
+) -> None:
+    counts = single_replica_on_first(site, replace(SINGLE, start_seconds=start), replace(SINGLE, name="two"))
+    text_of_script = script("drain_node").replace(fault, 'restart "deployment/$(echo "${each#*/}" | sed s/one/no/)"')
+    given = {"NODE_NAME": FIRST, "OPERATION_ID": "down-1-100", "NOT_AFTER": str(int(site.clock.now()) + 60)}
+    result = site.shell.run(text_of_script, {**given, "DRAIN_TIMEOUT_SECONDS": "300"})
+    assert result.stdout.splitlines()[-1].startswith(f"result: not-restarted {text}")
+    assert (drains(site), min(counts)) == ([], 2)
+    assert [name for name in ("one", "two") if RESTART_BEGUN in marks_of_single(site, name)] == marked
+
+
+def test_no_drain_begins_without_a_time_limit_when_the_restarts_took_all_of_it(site: Site) -> None:
+    """kubectl drain takes a limit of 0 s for none."""
+    single_replica_on_first(site, replace(SINGLE, start_seconds=2), replace(SINGLE, name="two", start_seconds=3))
+    result = site.drain(DRAIN_TIMEOUT_SECONDS="5")
+    text = "result: not-restarted the restarts took so long that no time is left to evict the other pods"
+    assert (result.stdout.splitlines()[-1], drains(site)) == (text, [])
+
+
 @pytest.mark.parametrize("mode", ["deadline", "not-ready"])
-def test_only_a_voluntary_drain_restarts(site: Site, mode: str) -> None:
-    single_replica_on_first(site)
+def test_only_a_drain_that_keeps_pods_available_restarts(site: Site, mode: str) -> None:
+    """A worker that is Ready again when its drain begins is drained like every other one."""
+    counts = single_replica_on_first(site, replace(SINGLE, min_available=None))
     site.drain(DRAIN_MODE=mode, NOT_AFTER=str(int(site.clock.now()) + 105), DRAIN_TIMEOUT_SECONDS="105")
-    assert sent(site, "rollout") == []
+    expected = {"not-ready": (["restart", "status"], 1), "deadline": ([], 0)}
+    assert ([words[1] for words in sent(site, "rollout")], min(counts)) == expected[mode]
 
 
 def test_many_refused_evictions_do_not_push_the_result_out_of_the_output(site: Site) -> None:

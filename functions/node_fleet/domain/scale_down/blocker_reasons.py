@@ -29,8 +29,8 @@ NO_RESTART = {
     "unavailable": "its maxUnavailable lets the pod end first",
     "paused": "it is paused",
     "volume": "a volume of its pod cannot be used on two workers at once",
-    "incomplete": "its last roll-out is not complete",
-    "failed": "its last restart before a drain took too long, less than 6 h ago",
+    "incomplete": "its last roll-out is not complete, or its pod is not available",
+    "failed": "a restart before a drain was begun less than 6 h ago and did not succeed during the drain",
 }
 """Why a Deployment that is annotated restart-before-drain cannot get a second pod first."""
 
