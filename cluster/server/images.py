@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -82,32 +82,40 @@ def open_workers(run: Kubectl, now: float) -> bool:
     return waiting
 
 
-def wanted_images(deployments: list[dict[str, Any]]) -> list[str]:
+def available(deployment: dict[str, Any]) -> int:
+    """How many of its pods are available."""
+    return int((deployment.get("status") or {}).get("availableReplicas") or 0)
+
+
+def wanted_images(deployments: list[dict[str, Any]], listed: Collection[str] = ()) -> list[str]:
     """The images of the Deployments that run on the workers, those with the most replicas first.
 
-    One without an available pod is left out, because its image may not exist; so is one that selects the server.
+    Without an available pod an image counts only when it was listed before: a new one may not exist, and after an
+    outage or a night off the pods wait for workers that need the list. One that selects the server is left out.
     """
-    running = [
+    wanted = [
         one
         for one in deployments
-        if (one.get("status") or {}).get("availableReplicas")
+        if one["spec"].get("replicas") != 0
         and SERVER_LABEL not in (one["spec"]["template"]["spec"].get("nodeSelector") or {})
     ]
-    running.sort(key=lambda one: (-one["status"]["availableReplicas"], str(one["metadata"].get("namespace"))))
+    wanted.sort(key=lambda one: (-available(one), str(one["metadata"].get("namespace"))))
     found: dict[str, None] = {}
-    for one in running:
+    for one in wanted:
         pod = one["spec"]["template"]["spec"]
         for container in [*(pod.get("initContainers") or ()), *pod["containers"]]:
-            if IMAGE.fullmatch(str(container.get("image"))):
-                found[container["image"]] = None
+            image = str(container.get("image"))
+            if IMAGE.fullmatch(image) and (available(one) or image in listed):
+                found[image] = None
     return list(found)[:MOST_IMAGES]
 
 
 def publish(run: Kubectl, file: Path) -> None:
     """Write the list of images, which K3s gives to every worker."""
     deployments = json.loads(run("get", "--raw", DEPLOYMENTS)).get("items") or []
-    text = "".join(f"{image}\n" for image in wanted_images(deployments))
-    if file.exists() and file.read_text() == text:
+    before = file.read_text() if file.exists() else ""
+    text = "".join(f"{image}\n" for image in wanted_images(deployments, before.split()))
+    if file.exists() and before == text:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Server bootstrap, second part: K3s, monitoring, metrics of node-fleet, images of workers, add-ons, join token. The token is published last,
-# so no worker joins before the add-ons are pinned to the server. It is safe to run again. It needs the environment that
-# user_data.sh exports.
+# Server bootstrap, second part: K3s, images of workers, monitoring, metrics of node-fleet, add-ons, join token. The token is
+# published last, so no worker joins before the add-ons are pinned to the server. The service that opens new workers does not
+# depend on monitoring: on a server that runs already, workers also join while that fails. It is safe to run again. It needs
+# the environment that user_data.sh exports.
 set -euo pipefail
 umask 077
 
@@ -23,10 +24,10 @@ wait_for_api() {
 }
 
 bash "$BUNDLE/server/install_k3s.sh"
+bash "$BUNDLE/server/images.sh"
 export PATH="$ROOT/usr/local/bin:$PATH"
 wait_for_api
 bash "$BUNDLE/server/monitoring.sh"
 bash "$BUNDLE/server/state_metrics.sh"
-bash "$BUNDLE/server/images.sh"
 bash "$BUNDLE/server/pin_add_ons.sh"
 bash "$BUNDLE/server/publish_token.sh"

@@ -80,6 +80,8 @@ def test_a_ready_node_with_a_taint_that_keeps_pods_away_has_not_joined(key: str)
     assert outcomes(found) == ["launched"]
     over = close_unjoined(found, NodeList(nodes=(tainted,), source="server"), now=NOW + LIMIT, limit_seconds=LIMIT)
     assert outcomes(over) == ["unjoined"]
+    shown = f"server shows its node Ready, but closed to pods ({key}=true:NoSchedule), 300 s after its launch"
+    assert over.slots[0].detail == shown
 
 
 @pytest.mark.parametrize(("age", "expected"), [(0, "launched"), (2, "launched"), (119, "launched"), (120, "failed")])

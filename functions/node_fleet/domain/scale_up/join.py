@@ -115,9 +115,17 @@ def close_unjoined(operation: Operation, node_list: NodeList, *, now: int, limit
         if slot.outcome == "planned":
             operation = operation.with_slot(replace(slot, outcome="failed", detail="it was never launched"))
         elif slot.outcome == "launched" and node_list.known and not slot.disputed and age >= limit_seconds:
-            detail = f"{node_list.source} shows no usable node for it {age} s after its launch"
+            detail = f"{node_list.source} shows {_shown(slot, node_list)} {age} s after its launch"
             operation = operation.with_slot(replace(slot, outcome="unjoined", detail=detail))
     return operation
+
+
+def _shown(slot: LaunchSlot, node_list: NodeList) -> str:
+    """A Ready node that only a taint keeps from being usable has another cause than a worker without a node."""
+    for node in node_list.nodes or ():
+        if node.instance_id == slot.instance_id and node.ready and node.blocking_taints:
+            return f"its node Ready, but closed to pods ({', '.join(node.blocking_taints)}),"
+    return "no usable node for it"
 
 
 def join_alerts(operation: Operation, *, keep_unjoined: bool) -> tuple[Alert, ...]:
