@@ -102,15 +102,16 @@ def test_the_fleet_is_filled_and_never_passed(fleet: Bench, seed: int) -> None:
 
 
 def read_then_write(
-    self: StateStore, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int, pool: str = ""
-) -> bool:
+    self: StateStore, key: str, count_now: Callable[[FleetState], int], *, maximum: int, until: int, **_: Any
+) -> Reservation | None:
     """The mutant: it looks, then writes whatever has changed meanwhile."""
     state = self.load()
     if count_now(state) >= maximum:
-        return False
-    held: Any = to_payload((*state.reservations, Reservation(key=key, until=until, pool=pool)))
+        return None
+    added = Reservation(key=key, until=until)
+    held: Any = to_payload((*state.reservations, added))
     self._update("SET reservations = :held", "", {":held": held}, action="reserve")
-    return True
+    return added
 
 
 def test_reading_and_then_writing_would_pass_the_maximum(fleet: Bench) -> None:

@@ -105,12 +105,22 @@ def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
 
 
 def _shared_input(get_input: Callable[..., Any]) -> Callable[..., Any]:
-    """The whole input of a state without a copy: what a state makes of it becomes the next input as a copy."""
+    """The whole input of a state without a copy: only a ResultPath writes into it."""
 
     def whole(states: Any, query: str | None = None) -> Any:
         return states._states_data["input"] if query is None else get_input(states, query)
 
     return whole
+
+
+def _own_input(evaluate: Callable[..., None]) -> Callable[..., None]:
+    """A ResultPath writes into a copy: who has seen the input of the state keeps it as it was."""
+
+    def evaluate_copy(path: Any, env: Any) -> None:
+        env.states._states_data["input"] = json_copy(env.states._states_data["input"])
+        evaluate(path, env)
+
+    return evaluate_copy
 
 
 @contextlib.contextmanager
@@ -138,6 +148,8 @@ def quick_interpreter() -> Iterator[None]:
         stack.enter_context(swapped(encoding, "json", SimpleNamespace(dumps=texts)))
         states = importlib.import_module(ASL + "eval.states").States
         stack.enter_context(swapped(states, "get_input", _shared_input(expect(states, "get_input", "self", "query"))))
+        result = importlib.import_module(ASL + "component.common.path.result_path").ResultPath
+        stack.enter_context(swapped(result, "_eval_body", _own_input(expect(result, "_eval_body", "self", "env"))))
         for module in map(importlib.import_module, COPYING_MODULES):
             expect(module.copy, "deepcopy")
             stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))

@@ -7,10 +7,12 @@ import os
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
 from moto.stepfunctions.parser.asl.eval.states import States
 
 from simulator.aws import Cloud, InvocationKilledError
@@ -114,6 +116,15 @@ def test_a_state_that_shares_its_input_writes_the_same_history_as_one_that_copie
         copied = history()
     assert shared == copied
     assert STOCK_INPUT is not States.get_input
+
+
+@pytest.mark.usefixtures("cloud")
+def test_a_result_is_written_into_a_copy_of_the_input_that_others_have_seen() -> None:
+    states = States({"Execution": {"Input": {"deep": {"old": 1}}}})  # type: ignore[typeddict-item]
+    seen, env = states.get_input(), SimpleNamespace(states=states, stack=[2])
+    ResultPath("$.deep.new")._eval_body(env)  # type: ignore[arg-type]
+    assert env.stack == [{"deep": {"old": 1, "new": 2}}]
+    assert seen == {"deep": {"old": 1}}
 
 
 def test_a_wait_state_passes_virtual_seconds_only(cloud: Cloud) -> None:
