@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from backtest.model import STEP_SECONDS, Capacity, ModelError, Scaling
-from backtest.trace import Stretch, Trace
+from backtest.trace import DAY_SECONDS, Stretch, Trace
 
 SYNC_SECONDS = 15
+MOST_DAYS = 1100
+"""Three years take half a minute and 100 MB before the first policy is replayed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,10 @@ def plan_load(trace: Trace, capacity: Capacity, scaling: Scaling, *, min_workers
     if not stretches:
         covered = trace.end - trace.start
         raise ModelError(f"trace {trace.name} covers {covered} s, expected readings over {STEP_SECONDS} s or more")
+    days = sum(map(_steps, stretches)) * STEP_SECONDS / DAY_SECONDS
+    if days > MOST_DAYS:
+        text = f"trace {trace.name} covers {days:,.0f} days, expected at most {MOST_DAYS:,}; use a part of it"
+        raise ModelError(text)
     milli_per_unit = cpu_milli_per_unit(trace, capacity, scaling)
     most = scaling.max_replicas or max_workers * capacity.pods_per_worker
     autoscaler = _PodAutoscaler(capacity, scaling, most)

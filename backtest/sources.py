@@ -6,6 +6,7 @@ Clients are passed in; nothing here reads a clock.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,6 +34,11 @@ class Range:
     step_seconds: int = 60
 
 
+def is_url(text: str) -> bool:
+    """Whether the text names a Prometheus, and not a file."""
+    return text.lower().startswith(("http://", "https://"))
+
+
 class Readings(Protocol):
     """The history table."""
 
@@ -52,7 +58,7 @@ def from_prometheus(session: Any, url: str, asked: Range) -> Trace:
     for since, until in _parts(asked):
         rows += _rows(_ask(session, url, asked, since, until), asked.query)
     if len(rows) < 2:
-        text = f"Prometheus at {url} has {count_of(len(rows), 'reading')} of {asked.query} in this range"
+        text = f"Prometheus at {_shown(url)} has {count_of(len(rows), 'reading')} of {asked.query} in this range"
         raise TraceError(text, hint="try the query there, and check how far back its data reaches")
     return from_rows(rows, name=asked.query)
 
@@ -80,24 +86,33 @@ def _parts(asked: Range) -> Iterator[tuple[int, int]]:
 def _ask(session: Any, url: str, asked: Range, since: int, until: int) -> list[dict[str, Any]]:
     import requests
 
+    shown = _shown(url)
     data = {"query": asked.query, "start": since, "end": until, "step": asked.step_seconds}
     try:
         reply = session.post(f"{url.rstrip('/')}/api/v1/query_range", data=data, timeout=TIMEOUT_SECONDS)
         answer = reply.json()
     except requests.exceptions.JSONDecodeError:
-        text = f"Prometheus at {url}: status {reply.status_code}, the answer is not JSON"
+        text = f"Prometheus at {shown}: status {reply.status_code}, the answer is not JSON"
         raise TraceError(text, hint=LOG_IN if reply.status_code == 401 else "give the URL of a Prometheus") from None
+    except ValueError:
+        text = f"{shown} is not the URL of a Prometheus"
+        raise TraceError(text, hint="type it like http://localhost:30090") from None
     except requests.RequestException as error:
-        text = f"Prometheus at {url} cannot be read: {type(error).__name__}"
+        text = f"Prometheus at {shown} cannot be read: {type(error).__name__}"
         raise TraceError(text, hint=FORWARD_PORT) from None
     try:
         if answer["status"] != "success":
-            raise TraceError(f"Prometheus at {url} refuses {asked.query}: {answer.get('error', 'without a reason')}")
+            raise TraceError(f"Prometheus at {shown} refuses {asked.query}: {answer.get('error', 'without a reason')}")
         found: list[dict[str, Any]] = answer["data"]["result"]
     except (KeyError, TypeError):
-        text = f"Prometheus at {url}: status {reply.status_code}, the answer is not that of a range query"
+        text = f"Prometheus at {shown}: status {reply.status_code}, the answer is not that of a range query"
         raise TraceError(text, hint="give the URL of a Prometheus") from None
     return found
+
+
+def _shown(url: str) -> str:
+    """The URL without a password."""
+    return re.sub("//.*@", "//", url)
 
 
 def _rows(series: list[dict[str, Any]], query: str) -> list[tuple[int, float]]:

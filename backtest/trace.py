@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+from node_fleet.domain.model.text import count_of
+
 TIME_NAMES = ("time", "timestamp")
 VALUE_NAME = "value"
 GAP_INTERVALS = 2.5
@@ -151,7 +153,8 @@ def _checked(rows: Iterable[tuple[int, int, float]], name: str) -> Trace:
         times.append(at)
         values.append(value)
     if len(times) < 2:
-        raise TraceError(f"trace {name}: {len(times)} rows with data, at least 2 are needed; {EXAMPLE}")
+        text = f"{count_of(len(times), 'row')} with data, at least 2 are needed"
+        raise TraceError(f"trace {name}: {text}; {EXAMPLE}")
     interval = int(statistics.median(b - a for a, b in pairwise(times)))
     return Trace(name=name, interval_seconds=interval, stretches=tuple(_stretches(times, values, interval)))
 
@@ -169,16 +172,26 @@ def _stretches(times: list[int], values: list[float], interval: int) -> Iterator
 def _parsed(text: str, name: str) -> Iterator[tuple[int, int, float]]:
     """The row number in the file, the time and the value of each row."""
     zone: timedelta | str | None = None
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in _rows(text, name):
         if not row or (number == 1 and _is_header(row, name)):
             continue
         if len(row) != 2:
-            raise TraceError(f"trace {name}: row {number}: {len(row)} columns, {EXAMPLE}")
+            raise TraceError(f"trace {name}: row {number}: {count_of(len(row), 'column')}, {EXAMPLE}")
         at, found = _time(row[0], name, number)
         if zone is not None and found != zone:
             raise TraceError(f"trace {name}: row {number}: {row[0]!r} has another zone than the rows before")
         zone = found
         yield number, at, _value(row[1], name, number)
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The number and the cells of each row; lines end as on any system."""
+    number = 0
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline=None)), 1):
+            yield number, row
+    except csv.Error as error:
+        raise TraceError(f"trace {name}: row {number + 1}: {error}; {EXAMPLE}") from None
 
 
 def _is_header(row: list[str], name: str) -> bool:

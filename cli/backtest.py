@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 import yaml
@@ -23,7 +22,7 @@ from backtest.frontier import PEERS, frontier_settings, recommendation
 from backtest.model import Capacity, ModelError, Scaling
 from backtest.off_times import replay_off_times
 from backtest.page import render
-from backtest.sources import Range, from_history, from_prometheus
+from backtest.sources import Range, from_history, from_prometheus, is_url
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.trace import Trace, TraceError, read_trace
 from backtest.tune import tune
@@ -175,7 +174,7 @@ def backtest(
 
 def _read(trace: str, query: str, span: tuple[str, str, str], step: str) -> Trace:
     """The trace of a Prometheus or of a file."""
-    if urlsplit(trace).scheme in ("http", "https"):
+    if is_url(trace):
         return from_prometheus(prometheus_session(), trace, _asked(query, _span(*span), seconds_of(step, "--step")))
     return read_trace(Path(trace))
 

@@ -307,7 +307,8 @@ def simulated(scenario_name: str, at: str) -> Iterator[LocalTarget]:
             share = scenario.duration_seconds / max(1, seconds)
             progress = lambda done, _: report(min(1.0, done * share))  # noqa: E731
             simulation = stack.enter_context(Simulation(scenario, progress=progress))
-            simulation.deployment.run_until(scenario.start_at + seconds)
+            begin = simulation.deployment.clock.now()  # the start of the server has taken some seconds
+            simulation.deployment.run_until(max(begin, scenario.start_at + seconds))
         yield LocalTarget(simulation, f"{scenario.name} in the simulator, after {at}")
 
 

@@ -13,7 +13,6 @@ import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -46,11 +45,12 @@ def ui(
     ] = DEFAULT_CLUSTER,
 ) -> None:
     """Open a page on which you move settings and see fleet, waiting and cost on a load, beside other autoscalers."""
+    from backtest.sources import is_url
     from backtest.what_if import Board, WhatIf, processes
     from cli.ui_server import Server
     from cli.ui_settings import ConfiguredCluster
 
-    url = data if urlsplit(data).scheme in ("http", "https") else ""
+    url = data if is_url(data) else ""
     trace = _trace("" if url else data)
     configured = ConfiguredCluster(configuration_file(), cluster)
     configured.changed({})  # refuses a wrong file before the page opens
@@ -101,10 +101,10 @@ def _listening(port: int) -> socket.socket:
 
 
 def _read_prometheus(url: str, query: str, past: str, step: str) -> Any:
-    from backtest.sources import Range, from_prometheus
+    from backtest.sources import Range, from_prometheus, is_url
     from cli.backtest import prometheus_session
 
-    if urlsplit(url).scheme not in ("http", "https"):
+    if not is_url(url):
         raise WrongUseError(f"{url!r} is not the URL of a Prometheus", hint="type it like http://localhost:30090")
     until = int(time.time())
     asked = Range(
@@ -123,7 +123,7 @@ def _serve(server: Any, listener: socket.socket, *, opens: bool) -> None:
         def log(self, type: str, message: str, *args: Any) -> None:
             pass
 
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # ends like Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, which a script's & ignores
     serving = make_server(HOST, server.port, server, threaded=True, request_handler=Silent, fd=listener.fileno())
     print(f"the page: {server.address}", flush=True)  # never wrapped
     note("only this machine can open it; Ctrl-C ends it")

@@ -7,6 +7,7 @@ changes something or reads a file, this page as its Origin. The page loads nothi
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +82,7 @@ class Server:
     may_write: bool = False
     prometheus_url: str = ""
     _traces: OrderedDict[int, Trace] = field(default_factory=OrderedDict)
-    _loaded: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def address(self) -> str:
@@ -90,8 +91,7 @@ class Server:
 
     def load(self, trace: Trace) -> dict[str, Any]:
         """Keep the trace, and describe it for the page."""
-        self._loaded += 1
-        number = self._loaded
+        number = next(self._numbers)
         self._traces[number] = trace
         while len(self._traces) > TRACES_KEPT:
             self._traces.popitem(last=False)
@@ -126,13 +126,14 @@ class Server:
         hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost")}
         if request.headers.get("Host", "") not in hosts:
             raise RefusedError(HTTPStatus.MISDIRECTED_REQUEST, f"use the address {self.address.split('?')[0]}")
-        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        is_page = request.path == "/"  # a link to it may stand anywhere: it needs the token, and changes nothing
+        if not is_page and request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             raise RefusedError(HTTPStatus.FORBIDDEN, "another page has sent this request")
         origin = request.headers.get("Origin")
         if request.method == "POST" and origin not in {f"http://{host}" for host in hosts}:
             raise RefusedError(HTTPStatus.FORBIDDEN, "another page has sent this request")
-        given = request.args.get("token", "") if request.path == "/" else request.headers.get(TOKEN_HEADER, "")
-        is_secret = request.path == "/" or request.path not in FILES
+        given = request.args.get("token", "") if is_page else request.headers.get(TOKEN_HEADER, "")
+        is_secret = is_page or request.path not in FILES
         if is_secret and not hmac.compare_digest(given.encode(), self.token.encode()):
             raise RefusedError(HTTPStatus.FORBIDDEN, "open the whole address that the command has printed")
 
@@ -159,6 +160,7 @@ class Server:
         data = {
             "cluster": self.cluster.cluster_id,
             "file": self.cluster.path.name,
+            "path": str(self.cluster.path),
             "may_write": self.may_write,
             "controls": described(found.settings),
             "model": [
@@ -220,7 +222,8 @@ class Server:
     def _asked_trace(self, given: Mapping[str, Any]) -> Trace:
         found = self._traces.get(int(_number(given, "trace", 0, LAST_TURN)))
         if found is None:
-            raise CommandError("the load is not kept any more", hint="choose it again")
+            text = f"this load is not kept: loads that were read after it, in any tab, have its place ({TRACES_KEPT})"
+            raise CommandError(text, hint="choose it again, or reload the page for the newest one")
         return found
 
 

@@ -113,6 +113,7 @@ class ConfiguredCluster:
             raise CommandError(f"{min(unknown)} is no setting of this page", hint="change it in cdk.json")
         text = self._text()
         self._entry(text)
+        self._settings(text)  # what is wrong in the file is refused as that
         complete = self._settings(self._edited(text, wanted))
         changes = {name: _plain(getattr(complete, name)) for name in wanted}
         for name in wanted:

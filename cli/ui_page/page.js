@@ -8,6 +8,9 @@ let changed = {}, model = {}, chosen = {};
 
 class Refused extends Error {}
 
+const unanswered = () => new Refused(
+  'the server of this page does not answer: start it again, and open the address that it prints');
+
 async function ask(path, body, signal) {
   const headers = {'X-Node-Fleet-Token': token};
   let reply;
@@ -15,7 +18,7 @@ async function ask(path, body, signal) {
     reply = await fetch(path, {method: body === undefined ? 'GET' : 'POST', headers, body, signal});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Refused('the server of this page does not answer: start it again, and open the address that it prints');
+    throw unanswered();
   }
   if (reply.ok) return reply;
   throw new Refused((await reply.json()).error);
@@ -62,6 +65,7 @@ function control(one) {
       slider.value = number.value;
       if (number.value !== '') set(Number(number.value));
     });
+    number.addEventListener('change', () => { if (number.value === '' && last) number.value = last.values[name]; });
     number.addEventListener('keydown', event => {
       const way = {ArrowUp: 1, ArrowDown: -1}[event.key];
       if (!way) return;
@@ -111,6 +115,7 @@ async function load(file) {
     if (file.size > start.most_bytes) throw new Refused(start.too_large);
     use(await (await ask(`/trace?name=${encodeURIComponent(file.name)}`, file)).json());
   } catch (error) { kept(); show(error); }
+  at('file').value = '';  // or the browser does not report that the same file is chosen again
 }
 
 function kept() {
@@ -128,6 +133,7 @@ async function readPrometheus() {
 }
 
 function soon() {
+  turn += 1;  // an answer to the settings before must not replace these
   clearTimeout(timer);
   timer = setTimeout(() => study().catch(show), WAIT);
 }
@@ -135,7 +141,9 @@ function soon() {
 async function* lines(reply) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ''; ;) {
-    const {value, done} = await reader.read();
+    const {value, done} = await reader.read().catch(error => {
+      throw error.name === 'AbortError' ? error : unanswered();
+    });
     if (done) return;
     const parts = (rest + value).split('\n');
     rest = parts.pop();
@@ -237,9 +245,8 @@ async function write() {
   try {
     const body = JSON.stringify({changed: last.changes, digest: last.digest});
     await ask('/write', body);
-    changed = {};
     await study();
-    at('done').textContent = `written into ${start.file}; the next deployment uses it`;
+    at('done').textContent = `written into ${start.path}; the next deployment uses it`;
   } catch (error) {
     await study().catch(() => {});
     show(error);
@@ -250,6 +257,7 @@ async function begin() {
   start = await (await ask('/start')).json();
   at('cluster').textContent = start.cluster;
   for (const one of document.querySelectorAll('.file')) one.textContent = start.file;
+  at('path').textContent = start.path;
   at('controls').append(...start.controls.map(control));
   at('model').append(...start.model.map(modelled));
   at('columns').append(...start.columns.map(textContent => made('th', {scope: 'col', textContent})));

@@ -503,3 +503,8 @@ def rows(table: Any) -> list[dict[str, Any]]:
     if isinstance(table, dict):
         return table_rows(table)
     return list(table)
+
+
+def test_top_begins_with_the_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["top", "--local", "--once"]) == ExitCode.OK
+    assert "none within two hours" in capsys.readouterr().out

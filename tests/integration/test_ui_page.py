@@ -130,6 +130,31 @@ def test_a_moved_setting_changes_the_own_row_only_and_shows_the_difference(desk:
     assert shown == ["Idle before a scale-down, s", "Cooldown of a scale-down, s"]
 
 
+def test_a_setting_that_is_moved_before_an_answer_came_is_not_lost(desk: Browser) -> None:
+    desk.run("""
+    const answered = window.fetch;
+    window.fetch = async (...given) => {  // the person goes on typing when the answer is on its way
+      const reply = await answered(...given);
+      window.fetch = answered;
+      const field = document.getElementById('idle_seconds');
+      field.value = 480;
+      field.dispatchEvent(new Event('input'));
+      document.documentElement.dataset.state = 'moved';
+      return reply;
+    };
+    """)
+    move(desk, "idle_seconds", 48)
+    assert "idle_seconds=480" in text_of(desk, "changes")
+
+
+def test_an_emptied_number_shows_the_value_in_use_again(desk: Browser) -> None:
+    desk.run(
+        "const field = document.getElementById('idle_seconds'); field.value = '';"
+        "for (const name of ['input', 'change']) field.dispatchEvent(new Event(name))"
+    )
+    assert desk.run("return document.getElementById('idle_seconds').value") == "480"
+
+
 def test_a_preset_brings_its_own_rules_and_its_own_controls(desk: Browser) -> None:
     move(desk, "preset", "adaptive")
     assert text_of(desk, "changes") == "Changed: preset=adaptive."
@@ -244,6 +269,7 @@ def test_settings_are_written_into_the_file_after_the_difference_was_shown(desk:
     assert after == {**before, "settings": {**before["settings"], "max_workers": 12, "spot_percent": 50}}
     assert '+        "settings": { "min_workers": 2, "max_workers": 12' in wanted
     assert text_of(desk, "difference") == "" and desk.run("return document.getElementById('write').hidden")
+    assert text_of(desk, "done") == f"written into {served.folder / 'cdk.json'}; the next deployment uses it"
 
 
 def test_another_host_name_and_another_origin_are_refused(served: Served) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from backtest.load import plan_load, quantile
 from backtest.model import Capacity, ModelError, Scaling
+from backtest.trace import from_rows
 from tests.support.backtest_loads import BY_WORKERS, CAPACITY, START, load_of, trace_of
 
 
@@ -84,6 +85,12 @@ def test_demand_between_two_steps_is_the_sum_of_the_load() -> None:
 def test_times_that_are_no_whole_steps_are_refused_by_name(name: str, value: int) -> None:
     with pytest.raises(ModelError, match=f"{name} is {value}"):
         Capacity(**{name: value})
+
+
+def test_a_load_of_more_than_three_years_is_refused_before_it_is_computed() -> None:
+    trace = from_rows([(0, 1.0), (1_780_272_000, 2.0)], name="since-1970")
+    with pytest.raises(ModelError, match="trace since-1970 covers 20,605 days, expected at most 1,100; use a part"):
+        plan_load(trace, Capacity(), BY_WORKERS, min_workers=2, max_workers=10)
 
 
 def test_a_pod_larger_than_a_worker_is_refused() -> None:

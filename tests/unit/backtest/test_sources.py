@@ -75,6 +75,8 @@ def test_a_long_range_is_queried_in_parts_that_prometheus_accepts() -> None:
         ({"status": "success", "data": {"result": [{"values": []}] * 3}}, "3 series, expected one"),
         (series((0, "1"), (60, "-1")), "row 2: -1 is negative"),
         (requests.ConnectionError("no"), "cannot be read: ConnectionError"),
+        (requests.exceptions.InvalidURL("no"), "prometheus.test:9090 is not the URL of a Prometheus"),
+        (ValueError("Invalid IPv6 URL"), "prometheus.test:9090 is not the URL of a Prometheus"),
         (Reply(requests.exceptions.JSONDecodeError("no", "", 0), 401), "status 401, the answer is not JSON"),
     ],
 )
@@ -95,6 +97,13 @@ def test_a_prometheus_that_does_not_answer_comes_with_the_next_step(reply: Any, 
     with pytest.raises(TraceError) as caught:
         from_prometheus(Session([reply]), URL, ASKED)
     assert step in caught.value.hint
+
+
+@pytest.mark.parametrize("reply", [requests.ConnectionError("no"), series(), {"status": "error"}])
+def test_a_password_in_the_url_is_in_no_message(reply: Any) -> None:
+    with pytest.raises(TraceError, match=r"Prometheus at http://prometheus\.test:9090 ") as caught:
+        from_prometheus(Session([reply]), "http://me:p@ss@prometheus.test:9090", ASKED)
+    assert "p@ss" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("until", "step"), [(0, 60), (600, 0)])

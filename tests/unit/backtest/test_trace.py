@@ -18,7 +18,7 @@ def rows(*lines: str) -> str:
 
 
 def test_two_columns_with_or_without_a_header_are_a_trace() -> None:
-    for text in (GOOD, GOOD.split("\n", 1)[1], GOOD.replace("timestamp", "time")):
+    for text in (GOOD, GOOD.split("\n", 1)[1], GOOD.replace("timestamp", "time"), GOOD.replace("\n", "\r")):
         trace = parse_csv(text, name="t")
         assert trace.values == [1.0, 2.5]
         assert trace.interval_seconds == 300
@@ -35,11 +35,11 @@ def test_times_are_epoch_seconds_or_have_any_single_zone() -> None:
     [
         ("", 0, "0 rows with data, at least 2 are needed"),
         ("time,value\n", 0, "0 rows with data"),
-        (rows("2026-06-01T00:00:00Z,1"), 0, "1 rows with data"),
+        (rows("2026-06-01T00:00:00Z,1"), 0, "1 row with data"),
         ("when,load\n2026-06-01T00:00:00Z,1\n", 1, "columns when, load, expected time,value"),
         ("time,value,unit\n", 1, "expected time,value"),
         (rows("2026-06-01T00:00:00Z,1,2"), 2, "3 columns"),
-        (rows("2026-06-01T00:00:00Z"), 2, "1 columns"),
+        (rows("2026-06-01T00:00:00Z"), 2, "1 column,"),
         (rows("2026-06-01T00:00:00Z,1", "2026-06-01T00:00:00Z,2"), 3, "the same time as the row before"),
         (rows("2026-06-01T00:05:00Z,1", "2026-06-01T00:00:00Z,2"), 3, "earlier than the row before"),
         (rows("2026-06-01T00:00:00Z,1", "2026-06-01T02:00:00+01:00,2"), 3, "another zone than the rows before"),
@@ -53,6 +53,7 @@ def test_times_are_epoch_seconds_or_have_any_single_zone() -> None:
         (rows("2026-06-01T00:00:00Z,nan"), 2, "not a finite number"),
         (rows("2026-06-01T00:00:00Z,inf"), 2, "not a finite number"),
         (rows("2026-06-01T00:00:00Z,lots"), 2, "'lots' is not a number"),
+        ("1780272000,1\n1780272060," + "1" * 200_000, 2, "field larger than field limit"),
     ],
 )
 def test_an_invalid_trace_is_refused_with_row_and_reason(text: str, row: int, reason: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import webbrowser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from werkzeug import serving
 
 from cli import ui
 from cli.main import main
@@ -47,6 +50,24 @@ def test_a_configuration_with_mistakes_is_refused_before_the_page_opens(
     (tmp_path / "cdk.json").write_text(wrong)
     assert main(["ui", "--no-browser"]) == 1
     assert "min_workers=99 must be at most max_workers=10" in capsys.readouterr().err
+
+
+def test_it_ends_by_sigterm_also_when_it_was_started_in_the_background_of_a_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Started:
+        def serve_forever(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(serving, "make_server", lambda *_, **__: Started())
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does
+    try:
+        with socket.socket() as listener, pytest.raises(KeyboardInterrupt):
+            ui._serve(SimpleNamespace(port=1, address="http://127.0.0.1:1/"), listener, opens=False)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @pytest.mark.parametrize(

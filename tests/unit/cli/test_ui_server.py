@@ -120,6 +120,13 @@ def test_a_request_of_another_page_is_refused(headers: dict[str, str], page: Pag
     assert page.server.cluster.path.read_text() == CDK
 
 
+def test_a_link_to_the_page_may_stand_on_another_page_and_needs_the_token(page: Page) -> None:
+    cross = {"Sec-Fetch-Site": "cross-site"}  # a terminal in the browser, for example
+    assert page.get(f"/?token={TOKEN}", **cross).status_code == 200
+    assert error_of(page.get("/", **cross), 403).startswith("open the whole address")
+    assert error_of(page.get("/start", **cross), 403) == "another page has sent this request"
+
+
 @pytest.mark.parametrize("token", ["", "wrong", "s3cret2", "sécret"])
 def test_without_the_token_nothing_is_answered(token: str, page: Page) -> None:
     whole = "open the whole address that the command has printed"
@@ -139,6 +146,7 @@ def test_the_start_has_the_controls_the_model_and_the_load(page: Page) -> None:
     assert [one["name"] for one in found["model"]] == list(MODEL)
     assert found["trace"] == {"number": 1, "name": "short", "readings": 9, "days": 0.03}
     assert found["may_write"] is True and found["file"] == "cdk.json"
+    assert found["path"] == str(page.server.cluster.path), "the file may be another one than the person thinks of"
     assert len(found["looks"]) == len(POLICIES) + 1
 
 
@@ -177,7 +185,7 @@ def test_the_last_days_keep_the_scale_of_the_whole_load(page: Page) -> None:
         ({"model": {"full_workers": True}}, "is True, expected a number"),
         ({"days": -1}, "days is -1, expected a number from 0 to 36500"),
         ({"days": 0.001}, "at least 2 are needed"),
-        ({"trace": 7}, "the load is not kept any more; choose it again"),
+        ({"trace": 7}, "this load is not kept"),
         ({"turn": None}, "turn is None, expected a number"),
     ],
 )
@@ -220,7 +228,8 @@ def test_a_file_becomes_the_load(page: Page) -> None:
     assert page.post("/trace?name=../x/day.json.gz", packed).get_json() == {"number": 3, "name": "day", **wanted}
     for _ in range(ui_server.TRACES_KEPT):
         page.post("/trace?name=day.csv", CSV)
-    assert "choose it again" in error_of(page.post("/study", {"trace": 1, "turn": 1, "page": 1}))
+    said = error_of(page.post("/study", {"trace": 1, "turn": 1, "page": 1}))
+    assert "loads that were read after it, in any tab" in said and "choose it again, or reload the page" in said
 
 
 def test_a_file_that_is_no_load_is_one_error(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

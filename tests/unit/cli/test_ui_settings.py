@@ -118,6 +118,8 @@ def test_a_setting_that_the_page_does_not_have_is_refused(cluster: ConfiguredClu
         ("[]", "no list context.clusters of objects"),
         ('{"context": {"clusters": "[]"}}', "no list context.clusters of objects"),
         ('{"context": {"clusters": []}}', "has no cluster node-fleet-prod"),
+        (FILE.replace('"max_workers": 1e1', '"max_workers": "x"'), "max_workers=x: expected a whole number"),
+        (FILE.replace('"settings": {', '"settings": 7, "setting": {'), "settings"),
         (None, "cdk.json cannot be read: No such file"),
         (b"\xff", "cdk.json is not UTF-8 text"),
     ],
@@ -129,8 +131,8 @@ def test_a_file_that_cannot_be_used_is_one_error(
         cluster.path.unlink()
     else:
         cluster.path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(CommandError) as caught:
-        cluster.changed({})
+    with pytest.raises((CommandError, ConfigurationError)) as caught:
+        cluster.changed({"max_workers": 7})
     assert said in str(caught.value)
 
 
