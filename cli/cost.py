@@ -177,7 +177,7 @@ def server_lines(current: CurrentPrices, machine: ServerMachine) -> tuple[BillLi
 def server_of(target: Target) -> ServerMachine:
     """The server as EC2 describes it."""
     ec2 = target.client("ec2")
-    answer = ec2.describe_instances(InstanceIds=[target.services.ec2.server().instance_id])
+    answer = ec2.describe_instances(InstanceIds=[target.services.ec2.server_machine().instance_id])
     raw = answer["Reservations"][0]["Instances"][0]
     volumes = [one["Ebs"]["VolumeId"] for one in raw.get("BlockDeviceMappings", ()) if "Ebs" in one]
     described = ec2.describe_volumes(VolumeIds=volumes)["Volumes"] if volumes else ()

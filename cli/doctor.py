@@ -133,6 +133,9 @@ def ticks(target: Target) -> Finding:
     fix = f"aws events enable-rule --name {settings.cluster_id}-autoscaler-trigger"
     if pause := state.active_pause(now):
         return Finding(name="ticks", verdict="warn", saw=pause.sentence, fix="./node-fleet resume ends the pause")
+    if state.hibernation.phase == "off":
+        saw = f"the fleet is off: {state.hibernation.detail}"
+        return Finding(name="ticks", verdict="warn", saw=saw, fix="switch it on: ./node-fleet wake")
     if state.lease and state.lease.expires_at > now:
         began = ago(now - state.lease.acquired_at)
         return Finding(name="ticks", verdict="ok", saw=f"{short(state.lease.owner)} runs, begun {began}")

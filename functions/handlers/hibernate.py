@@ -19,6 +19,7 @@ from node_fleet.domain.model.hibernation import (
     ALERT_SECONDS,
     CHECK_SECONDS,
     KEPT_ALERT_SECONDS,
+    SETTLE_SECONDS,
     STOP_LIMIT_SECONDS,
     Hibernation,
     Order,
@@ -115,7 +116,7 @@ class Turn:
             self._save("waking", f"on until {utc_minute(on_again)}, ordered by {order.by}", order=order)
             text = f"someone started the server {machine.instance_id} by hand, so the fleet stays on until "
             return self._answer("waiting", before.detail, notes=[text + utc_minute(on_again)])
-        if self.now - before.since > STOP_LIMIT_SECONDS:
+        if before.phase == "stopping" and self.now - before.since > STOP_LIMIT_SECONDS:
             return self._stays(f"the server {machine.instance_id} is {machine.state} and does not stop", phase="waking")
         if machine.state == "running":
             self.services.ec2.stop(machine.instance_id)
@@ -232,7 +233,12 @@ class Turn:
         return self._answer("on" if phase == "on" else "waiting", detail, alert=alert)
 
     def _unhealthy(self, spent: int) -> str:
-        """Why workers cannot join yet; Prometheus is waited for only so long, because it may run on a worker."""
+        """Why workers cannot join yet; Prometheus is waited for only so long, because it may run on a worker.
+
+        EC2 may still show a server as running that was asked to stop a moment ago.
+        """
+        if spent < SETTLE_SECONDS:
+            return "EC2 may not show yet that it stops"
         inspection = self.services.server.inspect()
         if not inspection.known:
             return inspection.detail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, TerminationRefusedError
+from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, PausedError, TerminationRefusedError
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -58,17 +58,33 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         operation = operation.with_target(replace(operation.current or target, standby=False))
         services.state.save_operation(run, operation)
     try:
-        services.ec2.terminate(_to_terminate(operation, target))
+        services.ec2.terminate([target.instance_id])
     except TerminationRefusedError as error:
         services.state.save_operation(run, moved(operation, "drained", services.clock.now(), detail=str(error)))
         raise
+    if operation.hibernate == "end":
+        operation = _end_the_rest(services, run, operation)
     return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
 
 
-def _to_terminate(operation: Operation, target: Target) -> list[str]:
-    """This worker; all that are left when a fleet is switched off without a drain, so that they end together."""
-    left = [one.instance_id for one in operation.targets if one.phase == "drained"]
-    return [target.instance_id, *(left if operation.hibernate == "end" else ())]
+def _end_the_rest(services: Services, run: Run, operation: Operation) -> Operation:
+    """Terminate the other workers of a fleet that is switched off, so that all end together.
+
+    One that is protected meanwhile is skipped; one that EC2 refuses to terminate is tried again in its turn.
+    """
+    for target in [one for one in operation.targets if one.phase == "drained"]:
+        begun = operation.with_target(replace(target, phase="terminating", detail="being terminated"))
+        try:
+            services.state.begin_termination(run, begun, target.instance_id)
+            services.ec2.terminate([target.instance_id])
+        except PausedError as protected:
+            operation = operation.with_target(replace(target, phase="skipped", detail=str(protected)))
+            services.state.save_operation(run, operation)
+        except TerminationRefusedError:
+            services.state.save_operation(run, operation)
+        else:
+            operation = begun
+    return operation
 
 
 def _record(services: Services, run: Run, operation: Operation, target: Target) -> None:

@@ -44,6 +44,11 @@ def test_what_can_never_work_is_refused_with_what_would(raw: dict[str, Any], exp
     assert expected in problem(**raw)
 
 
+def test_the_longest_run_has_all_workers_of_the_operation_that_switches_the_fleet_off() -> None:
+    assert Settings.from_mapping({"drain_poll_seconds": 4}).drain_poll_seconds == 4
+    assert "a run could write" in problem(**NIGHT, drain_poll_seconds=4)
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -102,7 +102,7 @@ def test_every_ring_of_states_is_one_that_the_relation_counts() -> None:
     edges = all_edges(AUTOSCALER)
     looks = {(loop[2], loop[0]) for loop in LOOPS.values()}
     rounds = {("WaitForScheduling", "CollectMetrics")}
-    targets = {("NextTarget", "StartDrain"), ("UndoStatus", "StartDrain")}
+    targets = {(end, begin) for end in ("NextTarget", "UndoStatus") for begin in ("StartDrain", "TerminateNodes")}
     assert list(rings(edges - looks - rounds - targets)) == []
     for ring in rings(edges):
         assert events(ring) <= ROUND_EVENTS, sorted(ring)

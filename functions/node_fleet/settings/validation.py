@@ -168,15 +168,20 @@ def ineffective(s: SettingValues) -> list[str]:
 
 def max_history_events(s: SettingValues, *, with_retries: bool = False) -> int:
     """History events of the longest run that these settings allow: every loop reaches its limit, within the hour."""
+    targets = s.max_targets
+    if s.hibernate:
+        from node_fleet.domain.model.hibernation import MOST_TARGETS
+
+        targets = max(targets, MOST_TARGETS)
     loops = (
         (s.max_rounds, s.join_limit_seconds, s.join_poll_seconds),
-        (s.max_targets, s.drain_limits.state_seconds, s.drain_poll_seconds),
-        (s.max_targets, s.terminate_limit_seconds, s.terminate_poll_seconds),
+        (targets, s.drain_limits.state_seconds, s.drain_poll_seconds),
+        (targets, s.terminate_limit_seconds, s.terminate_poll_seconds),
     )
     polls = sum(times * (seconds // poll + 2) for times, seconds, poll in loops)
     within_the_hour = MACHINE_SECONDS // min(poll for *_, poll in loops) + 1
     poll_events, network_events = (RETRIED_POLL_EVENTS, NETWORK_RETRY_EVENTS) if with_retries else (POLL_EVENTS, 0)
-    rounds = BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + s.max_targets)
+    rounds = BESIDE_EVENTS + ROUND_EVENTS * (s.max_rounds + targets)
     return rounds + poll_events * min(polls, within_the_hour) + network_events
 
 

@@ -20,7 +20,7 @@ ASSUMED = Assumptions(scaling=BY_WORKERS)
 
 def a_week(hours: int = 168) -> object:
     """Two workers' load, hour after hour from Monday 00:00 UTC."""
-    return from_rows(((MONDAY + 600 * n, 2.0) for n in range(6 * hours)), name="week")
+    return from_rows(((MONDAY + 1800 * n, 2.0) for n in range(2 * hours)), name="week")
 
 
 @pytest.mark.parametrize(("hibernate", "hours_on"), [("Sun-Fri 19:00-07:00; Sat-Sun", 60), ("Sat-Sun", 120)])

@@ -13,6 +13,7 @@ import pytest
 
 from cli import main as program
 from cli import target as targets
+from cli.doctor import ticks
 from cli.explain import explain_now, explain_past
 from cli.hibernate import LONGEST_SECONDS
 from cli.output import ExitCode
@@ -176,6 +177,12 @@ def test_without_a_window_in_reach_sleep_needs_a_time(desk: Desk) -> None:
 def test_status_says_where_the_fleet_is_on_its_way(desk: Desk, phase: str, changes: Any, said: str) -> None:
     desk.known(phase, **changes)
     assert desk.off_times() == said
+
+
+def test_doctor_says_that_ticks_wait_because_the_fleet_is_off(desk: Desk) -> None:
+    desk.known("off", detail="it is on again at 7")
+    found = ticks(desk.target)
+    assert (found.verdict, found.saw) == ("warn", "the fleet is off: it is on again at 7")
 
 
 def test_explain_says_that_the_fleet_is_off_now_and_what_a_past_run_did(desk: Desk) -> None:

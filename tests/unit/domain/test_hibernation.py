@@ -27,7 +27,7 @@ from node_fleet.domain.model.hibernation import (
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.scale_down.drain import closing_budget, left_for_later, ordered_on
+from node_fleet.domain.scale_down.drain import after_target, closing_budget, left_for_later, ordered_on
 from node_fleet.domain.scale_down.hibernation import (
     drainable,
     ending,
@@ -105,7 +105,10 @@ def test_an_hour_that_the_clock_skips_or_repeats_moves_no_end(night: str, hours:
     assert datetime.fromtimestamp(end, ZoneInfo(BERLIN)).hour == 7
 
 
-@given(st.integers(1_700_000_000, 1_900_000_000), st.sampled_from(["UTC", DHAKA, BERLIN, "America/New_York"]))
+@given(
+    st.integers(1_700_000_000, 1_900_000_000),
+    st.sampled_from(["UTC", DHAKA, BERLIN, "America/New_York", "America/Havana", "Australia/Lord_Howe"]),
+)
 def test_the_end_of_a_time_off_is_on_and_everything_before_it_is_off(now: int, zone: str) -> None:
     found = Times(windows=NIGHTS, timezone=zone)
     end = found.on_again(now)
@@ -273,6 +276,12 @@ def test_an_operation_has_at_most_fifty_workers() -> None:
     targets = ending(fleet, parse_inspection(inspection_text(worker_line(A))), NOW)
     operation = switch_off(targets, operation_id="o", execution_id="e", now=NOW, workers=60, reason="")
     assert (len(operation.targets), operation.workers_before) == (50, 60)
+
+
+def test_the_next_worker_of_those_that_are_ended_is_not_drained() -> None:
+    assert after_target(scale_down("forgotten", "drained", hibernate="end")) == "end"
+    assert after_target(scale_down("forgotten", "selected", hibernate="drain")) == "target"
+    assert after_target(scale_down("forgotten", hibernate="end")) == "done"
 
 
 def test_a_fleet_that_is_switched_off_asks_no_budget_and_keeps_no_minimum() -> None:

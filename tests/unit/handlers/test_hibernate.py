@@ -15,7 +15,7 @@ from handlers.release_lock import handler as release_lock
 from handlers.start_drain import handler as start_drain
 from handlers.terminate_nodes import handler as terminate_nodes
 from handlers.undo_drain import handler as undo_drain
-from node_fleet.domain.model.errors import Ec2Error, ServerNotFoundError
+from node_fleet.domain.model.errors import Ec2Error, ServerNotFoundError, TerminationRefusedError
 from node_fleet.domain.model.hibernation import Hibernation, Order, Phase
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.notify.incidents import incident_of
@@ -298,6 +298,23 @@ def test_a_server_that_is_not_healthy_in_four_minutes_is_reported(
     assert remembered(services).phase == "waking"
 
 
+def test_a_server_that_someone_else_stops_again_is_left_alone(services: FakeServices) -> None:
+    known(services, "off", since=NOW - 9000)
+    services.ec2.server_state = "stopping"
+    assert step(services)[:2] == ("waiting", [])
+    assert (remembered(services).phase, services.ec2.switched) == ("off", [])
+
+
+@pytest.mark.parametrize(("spent", "status"), [(29, "waiting"), (30, "on")])
+def test_a_server_that_was_being_stopped_is_not_trusted_at_once(
+    services: FakeServices, spent: int, status: str
+) -> None:
+    known(services, "waking", order=WAKE, since=NOW - spent)
+    assert step(services)[:2] == (status, [])
+    known(services, "stopping", order=WAKE, since=NOW - 5)
+    assert step(services)[:2] == ("waiting", [])
+
+
 @pytest.mark.parametrize(("spent", "status"), [(239, "waiting"), (240, "on")])
 def test_prometheus_is_awaited_for_four_minutes(services: FakeServices, spent: int, status: str) -> None:
     known(services, "waking", order=WAKE, since=NOW - spent)
@@ -356,8 +373,35 @@ def test_workers_are_ended_together_at_the_limit_without_a_check(services: FakeS
     services.state.item = replace(services.state.item, operation=operation)
     services.run(terminate_nodes)
     assert services.ec2.terminated == [A, B, C]
-    assert services.state.phases == ["terminating", "drained", "drained"]
+    assert services.state.phases == ["terminating"] * 3
     assert services.server.commands == []
+    services.run(terminate_nodes)
+    assert services.ec2.terminated == [A, B, C, A], "a second call ends nothing else"
+
+
+def test_a_worker_that_is_protected_meanwhile_stays_while_the_others_end(services: FakeServices) -> None:
+    operation = scale_down("drained", "drained", "drained", hibernate="end")
+    services.state.item = replace(services.state.item, operation=operation)
+    services.protect(B)
+    services.run(terminate_nodes)
+    assert (services.ec2.terminated, services.state.phases) == ([A, C], ["terminating", "skipped", "terminating"])
+
+
+def test_a_worker_that_ec2_refuses_to_end_is_tried_in_its_turn(
+    services: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation = scale_down("drained", "drained", "drained", hibernate="end")
+    services.state.item = replace(services.state.item, operation=operation)
+    ended: list[str] = []
+
+    def terminate(ids: list[str]) -> None:
+        if ids == [B]:
+            raise TerminationRefusedError("termination protection")
+        ended.extend(ids)
+
+    monkeypatch.setattr(services.ec2, "terminate", terminate)
+    services.run(terminate_nodes)
+    assert (ended, services.state.phases) == ([A, C], ["terminating", "drained", "terminating"])
 
 
 def test_a_drained_worker_is_terminated_below_the_minimum(services: FakeServices) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from node_fleet.domain.model.hibernation import Order
+from simulator.aws.faults import FaultRule
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import QUIET, nothing_left_behind
 
@@ -45,4 +46,21 @@ def test_a_fleet_is_switched_off_and_on_and_ticks_in_between_do_nothing() -> Non
         assert fleet.state().memory.roll_out.lost == 0
         said = [json.loads(one["Message"])["what"] for one in fleet.deployment.messages]
         assert any(text.startswith("the fleet is off; it is on again at") for text in said)
+        nothing_left_behind(fleet)
+
+
+def test_all_workers_are_ended_together_and_one_that_ec2_refuses_to_end_is_tried_again() -> None:
+    settings = {"hibernate": "Sun 00:00-06:00", "hibernate_drain_seconds": 0}
+    with stage(workers=3, warm_up=1, **settings) as fleet:
+        ordered(fleet, "sleep")
+        rule = FaultRule(service="ec2", operation="TerminateInstances", code="OperationNotPermitted", count=1)
+        fleet.cloud.faults.inject(rule)
+        refused = fleet.tick()
+        at = refused.path.index("TerminateNodes")
+        assert refused.path[at : at + 4] == ["TerminateNodes", "UndoDrain", "UndoStatus", "TerminateNodes"]
+        assert refused.path[refused.path.index("NextTarget") + 1] == "TerminateNodes"
+        assert (refused.status, refused.path.count("ForgetNodes"), len(fleet.workers())) == ("FAILED", 2, 1)
+        ended = fleet.tick()
+        assert (ended.status, ended.path[:6]) == ("SUCCEEDED", [*BEGUN, "TerminateNodes"])
+        assert [node.role for node in fleet.sim.cluster.nodes()] == ["server"]
         nothing_left_behind(fleet)

@@ -20,6 +20,8 @@ Step = Literal["on", "drain", "stop", "check", "wake"]
 
 ALL_DAY = " 00:00-24:00"
 WEEK_MINUTES = 7 * DAY_MINUTES
+MOST_TARGETS = 50
+"""Workers of one operation that switches the fleet off: its record and its run stay small."""
 LEAST_OFF_SECONDS = 1800
 """A shorter time off is not begun: it would cost more than it saves."""
 CHECK_SECONDS = 600
@@ -31,6 +33,8 @@ KEPT_ALERT_SECONDS = 3600
 """How long something may keep the fleet on before it is reported."""
 ALERT_SECONDS = 240
 """How long a wake-up may take before it is reported: with a tick every two minutes the alert comes within five."""
+SETTLE_SECONDS = 30
+"""How long EC2 may show an earlier state of the server."""
 STOP_LIMIT_SECONDS = 1800
 """How long the end of the workers, the backup and the stop of the server may take together."""
 

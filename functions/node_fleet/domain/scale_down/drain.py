@@ -190,9 +190,12 @@ def left_for_later(state: FleetState, operation: Operation, limit_seconds: int, 
 
 
 def after_target(operation: Operation) -> str:
-    """The next step of the loop over targets: "target", "done" when one was removed or rebooted, "failed" when none."""
+    """The next step of the loop over targets: "target", "done" when one was removed or rebooted, "failed" when none.
+
+    "end" instead of "target": the next one is ended without a drain.
+    """
     if operation.current is not None:
-        return "target"
+        return "end" if operation.hibernate == "end" else "target"
     return "done" if operation.removed or operation.rebooted else "failed"
 
 

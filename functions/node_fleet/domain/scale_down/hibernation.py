@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.hibernation import MOST_TARGETS
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.snapshot import Instance
@@ -16,8 +17,6 @@ from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.inspection import Inspection
 
-MOST_TARGETS = 50
-"""Workers of one operation: its record stays small."""
 _LINE = re.compile(r"^(?P<kind>server|job|namespace|node|pod) (?P<name>\S+)$", re.MULTILINE)
 
 
