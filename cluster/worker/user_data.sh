@@ -176,5 +176,6 @@ say "joined as $INSTANCE_ID"
 if ((IMAGE_WAIT_SECONDS > 0)); then
   pull_images || say "the images were not pulled; the server lets pods onto this worker in time"
   # A Node that this machine registers later, for example as a standby worker that is started, has the images: no taint.
-  IMAGE_WAIT_SECONDS=0 write_agent_config
+  # The file is replaced as a whole: without it the machine would never join again.
+  sed -i '/^node-taint:$/,$d' "$ROOT/etc/rancher/k3s/config.yaml" || say "the taint could not be removed from the configuration of K3s"
 fi

@@ -179,7 +179,8 @@ def image_tag(stubs: Stubs) -> str:
 def test_a_worker_registers_with_the_taint_pulls_the_list_and_reports_it(worker: Worker) -> None:
     result, stubs, root = worker()
     assert result.returncode == 0, result.stderr
-    assert "node-taint" not in (root / "etc/rancher/k3s/config.yaml").read_text(), "a later Node has the images"
+    config = yaml.safe_load((root / "etc/rancher/k3s/config.yaml").read_text())
+    assert "node-taint" not in config and config["kubelet-arg"], "a later Node has the images"
     assert pulled(stubs) == ["web:1", "db:2"]
     [asked] = stubs.calls("curl", "images.txt")
     assert asked[asked.index("--cacert") + 1].endswith("/agent/server-ca.crt")
