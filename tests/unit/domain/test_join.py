@@ -52,6 +52,8 @@ def test_the_record_of_a_worker_that_joined_has_the_time_in_which_its_images_wer
     detail = join_progress(found, now=NOW + 70, limit_seconds=LIMIT).detail
     assert detail == f"{ONE} usable after 70 s (images: 4 of 4 in 45 s)"
     assert completed_sentence(found, workers_after=3).endswith(f"1 of 1 usable; images pulled: {ONE} 4 of 4 in 45 s")
+    started = update_slots(operation(slot(1, standby=ONE)), instances=pulled, nodes=[node(1)], now=NOW + 40)
+    assert "images" not in completed_sentence(started, workers_after=3), "it pulled them in its first life"
 
 
 @pytest.mark.parametrize(("joined", "end"), [(3, "i-2 1 of 1 in 9 s"), (4, "i-2 1 of 1 in 9 s, and 1 more")])

@@ -193,7 +193,8 @@ def _updated(slot: LaunchSlot, instance: Instance | None, usable: set[str], now:
     if state not in RUNNING_STATES and not (state == "gone" and now - slot.launched_at < EC2_LISTING_DELAY_SECONDS):
         return replace(slot, outcome="failed", detail=f"EC2 reports {state} before it joined")
     if slot.instance_id in usable and state in RUNNING_STATES:
-        return replace(slot, outcome="joined", joined_at=now, detail=instance.images if instance else "")
+        images = instance.images if instance and not slot.is_started else ""  # a started standby worker pulled none
+        return replace(slot, outcome="joined", joined_at=now, detail=images)
     return slot
 
 
