@@ -124,8 +124,9 @@ class Fleet(Stage):
         return [instance_id for instance_id, own in tags.items() if own.get("Standby") in ("ready", "failed")]
 
     def stopped(self) -> list[Any]:
-        """moto's instances that are stopped or stopping."""
-        return [i for i in self.cloud.ec2.instances() if i.state in ("stopped", "stopping")]
+        """moto's instances that are stopped or stopping, without the server."""
+        server = self.deployment.server_id
+        return [i for i in self.cloud.ec2.instances() if i.state in ("stopped", "stopping") and i.id != server]
 
     def execution(self, arn: str) -> Execution | None:
         return next((e for e in reversed(self.deployment.executions) if e.arn == arn), None)
