@@ -188,7 +188,9 @@ class EventInjector:
         self._store().set_hibernate_order(Order(kind=kind, by=USER, since=now, until=until))
 
     def _start_server(self) -> None:
-        self._deployment.cloud.ec2.start(self._deployment.cloud.ec2.instance(self._deployment.server_id))
+        server = self._deployment.cloud.ec2.instance(self._deployment.server_id)
+        if server.state == "stopped":  # EC2 refuses it for one that is still being stopped
+            self._deployment.cloud.ec2.start(server)
 
     def _store(self) -> StateStore:
         resources = self._deployment.resources

@@ -223,8 +223,11 @@ class Play:
             self.fleet.store.set_hibernate_order(Order(kind=kind, by="mira", since=now, until=now + seconds))
 
     def start_server_by_hand(self) -> None:
+        """EC2 starts no server that is still being stopped."""
         ec2 = self.fleet.cloud.ec2
-        ec2.start(ec2.instance(self.deployment.server_id))
+        server = ec2.instance(self.deployment.server_id)
+        if server.state == "stopped":
+            ec2.start(server)
 
     def unlock(self) -> None:
         with STORE_ERRORS_IGNORED:
