@@ -14,10 +14,13 @@ from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
 from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff, ReadingPoint, SpotPool
+from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
-from node_fleet.domain.model.snapshot import HourlyLoad, PodShape, Snapshot, Worker
+from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, Worker
 from node_fleet.domain.model.spot_pools import POOLS_KEPT
 from node_fleet.domain.notify.totals import MOST_KEYS, packed
+from node_fleet.domain.scale_down.hibernation import MOST_TARGETS, ending, switch_off
+from node_fleet.domain.scale_down.inspection import Inspection
 from node_fleet.payload import from_payload, packed_lines, to_payload, unpacked
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
 from tests.support.decisions import START, idle, snapshot, worker
@@ -30,6 +33,7 @@ WORKERS, PODS = 100, 2000
 LEARNING = {"spot_learning": "avoid"}
 UNVISITED = {
     "CheckSetAside": "its payload is that of AcquireLock and one sentence",
+    "Hibernate": "its payload is that of AcquireLock and an operation, which is added below",
     "ReapUnjoined": "its payload is that of Decide and one sentence",
 }
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -160,6 +164,25 @@ def shrinking(error: Exception | None = None, state: str = "CheckDrain") -> dict
         return sizes_of(f)
 
 
+def switching_off() -> Operation:
+    """The operation that ends as many workers as one may."""
+    workers = [
+        Instance(
+            instance_id=f"i-{n:017x}",
+            zone="ap-southeast-1a",
+            instance_type="t3.small",
+            market="on-demand",
+            state="running",
+            launched_at=1_800_000_000,
+        )
+        for n in range(MOST_TARGETS + 1)
+    ]
+    targets = ending(workers, Inspection(known=True), 1_800_000_000)
+    return switch_off(
+        targets, operation_id="x" * 80, execution_id="x" * 80, now=1_800_000_000, workers=len(workers), reason="x" * 300
+    )
+
+
 def test_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
     stories = (
         growing(),
@@ -174,6 +197,7 @@ def test_every_states_payload_stays_under_32_kb(record_property: Any) -> None:
             most[name] = max(most.get(name, 0), size)
     missed = {name for name, machine in TASKS.items() if machine == AUTOSCALER} - most.keys()
     assert missed == set(UNVISITED)
+    most["Hibernate"] = most["AcquireLock"] + len(json.dumps(to_payload(switching_off())))
     record_property("figures", f"payloads: largest {max(most.values())} bytes in {max(most, key=most.__getitem__)}")
     assert {name: size for name, size in most.items() if size > LIMIT_BYTES - SPARE_BYTES} == {}
 
