@@ -32,10 +32,10 @@ def rotate(
         typer.Argument(
             metavar="[WORKER]...",
             autocompletion=cluster_completion.workers,
-            help="Instance ids; without one, every worker.",
+            help="Instance ids; without one, every worker and every standby worker.",
         ),
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Remove the mark of workers that still run.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Remove the mark of workers that are not replaced yet.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -43,7 +43,8 @@ def rotate(
     person = getpass.getuser()
     with opening as target, leaving("some workers may be marked; node-fleet status shows them"):
         services = target.services
-        chosen = chosen_workers(services.ec2.instances(), workers or [], undo=undo)
+        running, standby = services.ec2.with_standby()
+        chosen = chosen_workers((*running, *standby), workers or [], undo=undo)
         ids = [one.instance_id for one in chosen]
         if not undo and not yes and not typer.confirm(_question(ids), default=False):
             raise CommandError("no worker was marked", code=ExitCode.NOTHING_DONE)
@@ -69,7 +70,11 @@ def chosen_workers(instances: tuple[Instance, ...], named: list[str], *, undo: b
     known = {one.instance_id: one for one in instances}
     if unknown := [name for name in named if name not in known]:
         hint = f"the workers are {', '.join(sorted(known)) or 'none'}"
-        raise CommandError(f"{', '.join(unknown)}: no running worker of this fleet", hint=hint, code=ExitCode.WRONG_USE)
+        raise CommandError(
+            f"{', '.join(unknown)}: no worker of this fleet that runs or is a standby worker",
+            hint=hint,
+            code=ExitCode.WRONG_USE,
+        )
     wanted = [known[name] for name in dict.fromkeys(named)] if named else list(instances)
     found = [one for one in wanted if bool(one.rotate) is undo]
     if not found:

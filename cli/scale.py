@@ -20,7 +20,8 @@ from node_fleet.domain.cost.fleet_cost import idle_workers
 from node_fleet.domain.cost.prices import DATED
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.budget import duration_text
-from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.fleet_state import FleetState, times_of
+from node_fleet.domain.model.hibernation import CHECK_SECONDS
 from node_fleet.domain.model.local_time import instants, zone
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import MOST_ORDERS, TimedMinimum, not_ended
@@ -261,6 +262,13 @@ def _notes(
     if pause and pause.until > order.since:
         until = local_text(pause.until, settings.timezone)
         yield f"the fleet is {pause.sentence}: no worker is launched before {until}"
+    off = state.hibernate_order
+    if off and off.kind == "sleep" and off.is_active(order.since):
+        ordered = f"the fleet is off until {local_text(off.until, settings.timezone)}, ordered by {off.by}"
+        yield f"{ordered}: no worker is launched before; node-fleet wake switches it on"
+    elif state.hibernation.phase in ("stopping", "off") and order.since <= now + times_of(settings, state).lead_seconds:
+        checks = f"a check follows within {CHECK_SECONDS // 60} min"
+        yield f"the fleet is off and is switched on first: {checks}; node-fleet wake switches it on at once"
     for other in orders:
         if other.since < order.until and order.since < other.until:
             yield f"at the same time {order_text(other, settings.timezone, now)}; the highest number holds"

@@ -50,7 +50,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         operation = recover_by_tag(services.ec2, state.operation)
     else:
         instances = mark_under_notice(running, state.due_notices)
-        operation, moved = _begin_operation(services, run, event, instances, standby)
+        free = tuple(one for one in standby if one.instance_id not in state.ids_set_aside)  # their Nodes are cordoned
+        operation, moved = _begin_operation(services, run, event, instances, free)
     launcher = _launcher(services, run, _placement(services, event))
     operation = launcher.launch(launcher.start(launcher.reserve(operation, listing)))
     operation = replace(operation, phase="verify", phase_at=services.clock.now())

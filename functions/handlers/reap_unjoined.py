@@ -11,6 +11,7 @@ from typing import Any
 
 from node_fleet.adapters.leftovers import remove_leftover
 from node_fleet.adapters.node_listing import inspect_server, node_list_of
+from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.errors import TerminationRefusedError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Run
@@ -20,6 +21,7 @@ from node_fleet.domain.scale_down.drain import alert_once
 from node_fleet.domain.scale_up.join import unjoined_refusal_alert
 from node_fleet.domain.scale_up.orphans import OrphanCheck, check_orphans, orphan_alert
 from node_fleet.domain.scale_up.standby import kept_standby_alert
+from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
@@ -67,7 +69,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _end_standby(services: Services, run: Run, event: dict[str, Any]) -> dict[str, Any]:
-    """Terminate the standby worker that the decision names, unless it runs meanwhile: then it is a worker."""
+    """Terminate the standby worker that the decision names, unless it runs meanwhile: then it is a worker.
+
+    One that EC2 refuses to terminate is reported once, and tried again after a back-off.
+    """
     instance_id = event["decision"]["replace"]
     found = services.ec2.find_worker(instance_id)
     if run.dry_run or found is None or not found.is_standby:
@@ -77,8 +82,11 @@ def _end_standby(services: Services, run: Run, event: dict[str, Any]) -> dict[st
     try:
         services.ec2.terminate([instance_id])
     except TerminationRefusedError as error:
-        memory, quiet = take(event, "memory", Memory), services.settings.alert_quiet_seconds
-        memory, alerts = alert_once(memory, kept_standby_alert(instance_id, str(error)), services.clock.now(), quiet)
+        now, policy = services.clock.now(), services.settings.policy()
+        memory = record_failure(take(event, "memory", Memory), node_key(instance_id), now, policy)
+        memory, alerts = alert_once(
+            memory, kept_standby_alert(instance_id, str(error)), now, policy.alert_quiet_seconds
+        )
         answer = put(event, reap={"status": "refused", "detail": str(error)}, memory=memory)
         return add_alerts({**answer, "notify": bool(alerts) or bool(event.get("notify"))}, alerts=alerts)
     logger.info("standby worker terminated", worker=instance_id, why=event["decision"]["sentence"])

@@ -203,10 +203,11 @@ def _remember_refusal(services: Services, event: dict[str, Any], plan: Plan) -> 
 
 
 def _after_no_removal(services: Services, event: dict[str, Any]) -> dict[str, Any]:
-    """The event after no idle worker could be removed: outdated workers do not wait for such a removal."""
-    if not replaceable_workers(_tick(services, event)):
+    """The event after no idle worker could be removed: outdated and standby workers do not wait for such a removal."""
+    policy, tick = services.settings.policy(), _tick(services, event)
+    if not (policy.standby_workers or tick.snapshot.standby or replaceable_workers(tick)):
         return event
-    memory, policy = take(event, "memory", Memory), services.settings.policy()
+    memory = take(event, "memory", Memory)
     return put(event, memory=removed_in_vain(memory, policy, services.clock.now()))
 
 

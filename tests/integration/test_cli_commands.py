@@ -372,7 +372,7 @@ def test_rotate_marks_workers_after_a_question_and_status_shows_them_until_the_m
 def test_rotate_names_an_instance_that_is_no_worker_of_the_fleet(desk: Desk) -> None:
     code, _, err = desk.run("rotate", "i-0000000000000dead", "--yes")
     assert code == ExitCode.WRONG_USE
-    assert "i-0000000000000dead: no running worker of this fleet" in err and "the workers are i-" in err
+    assert "i-0000000000000dead: no worker of this fleet that runs" in err and "the workers are i-" in err
 
 
 def test_a_roll_out_that_is_not_stopped_cannot_be_resumed(desk: Desk) -> None:

@@ -245,11 +245,13 @@ class Launcher:
     def start(self, operation: Operation) -> Operation:
         """Start the standby worker of each planned slot that names one; a slot that EC2 refuses is launched as planned.
 
-        Safe twice: the plan names the worker before the first request. Raises Ec2Error when EC2 does not answer.
+        Safe twice: the plan names the worker before the first request. The reservation names it at once, because its
+        tags are those of an earlier launch: it would count twice. Raises Ec2Error when EC2 does not answer.
         """
         for slot in (s for s in operation.slots if s.outcome == "planned" and s.standby):
             operation = self._start(operation, slot)
             self._record(operation)
+            self._confirm(operation, (s for s in operation.slots if s.number == slot.number))
         return operation
 
     def _start(self, operation: Operation, slot: LaunchSlot) -> Operation:
@@ -282,7 +284,7 @@ class Launcher:
             else:
                 limited = "" if slot.weight == NO_WEIGHT else " that fits into the limits in money and vCPUs"
                 operation = operation.with_slot(_failed(slot, f"EC2 refused every pool{limited}"))
-        self._confirm(operation)
+        self._confirm(operation, operation.slots)
         return operation
 
     def _repeat(self, operation: Operation, request: LaunchRequest) -> Operation:
@@ -366,8 +368,8 @@ class Launcher:
         closed = [pool for refusal in refusals for pool in pools_closed_by(refusal, self._placement, until)]
         return replace(operation, dry_pools=merge_pool_back_offs(operation.dry_pools, closed, now))
 
-    def _confirm(self, operation: Operation) -> None:
-        for slot in operation.slots:
+    def _confirm(self, operation: Operation, slots: Iterable[LaunchSlot]) -> None:
+        for slot in slots:
             key = slot_key(operation.operation_id, slot.number)
             if slot.outcome == "launched":
                 self._state.confirm(key, slot.instance_id, pool=pool_of(slot).name)

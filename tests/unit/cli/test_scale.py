@@ -12,6 +12,7 @@ import pytest
 from cli.output import CommandError, ExitCode, WrongUseError
 from cli.scale import Plan, length_of, number_of, plan_lines, plan_order, start_of
 from node_fleet.domain.model.fleet_state import FleetState, Pause
+from node_fleet.domain.model.hibernation import Hibernation, Order
 from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.settings import Settings
 
@@ -179,6 +180,30 @@ def test_what_is_confirmed_names_the_number_the_time_the_price_and_what_it_meets
         "at the same time b2: at least 5 workers until Mon 2026-09-21 14:15 UTC, ordered by ben: a test; "
         "the highest number holds",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "until", "since", "said"),
+    [
+        ("sleep", "off", 601, 600, "the fleet is off until Mon 2026-09-21 14:24 UTC, ordered by ben"),
+        ("sleep", "off", 600, 600, "a check follows within 10 min"),
+        ("wake", "off", 601, 600, "a check follows within 10 min"),
+        ("wake", "off", 601, 601, ""),
+        ("wake", "stopping", 601, 0, "a check follows within 10 min"),
+        ("wake", "draining", 601, 0, ""),
+    ],
+)
+def test_an_order_for_a_fleet_that_is_off_names_when_it_is_switched_on(
+    kind: Any, phase: Any, until: int, since: int, said: str
+) -> None:
+    off = Order(kind=kind, by="ben", since=NOW - 60, until=NOW + until)
+    state = replace(EMPTY, hibernate_order=off, hibernation=Hibernation(phase=phase))
+    order = replace(ORDER, since=NOW + since, until=NOW + since + 7200)
+    settings = replace(SETTINGS, hibernate_lead_seconds=600)
+    plan = plan_order(order, settings, state, now=NOW, running=5, is_relative=True)
+    lines = plan_lines(plan, settings, NOW)[2:]
+    assert len(lines) == bool(said)
+    assert said in "".join(lines)
 
 
 def test_the_price_is_that_of_the_wanted_spot_share_and_at_most_that_of_the_dearest_type_on_demand() -> None:

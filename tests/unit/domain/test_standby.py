@@ -153,11 +153,42 @@ def test_a_replacement_and_demand_come_first() -> None:
 def test_a_worker_that_was_launched_for_it_is_stopped_or_blocks_the_next_launch_for_a_day(
     age: int, action: str, shown: str
 ) -> None:
-    decision = decided(workers=new_worker(age))
+    failed = Memory(back_offs=(BackOff(key="node:i-0new", failures=1, until=START),))
+    decision = decided(workers=new_worker(age), memory=failed)
     assert (decision.action, shown in text_of(decision)) == (action, True)
     assert decision.replace == ("i-0new" if action == "scale_down" else "")
     kept = [alert.kind for alert in decision.alerts]
     assert kept == (["standby_kept:i-0new"] if 1800 <= age < 86_400 else [])
+
+
+def test_a_worker_that_the_minimum_kept_from_being_stopped_is_a_usual_one_without_an_alert() -> None:
+    """It was never drained, so no alert may claim that; a new one is launched in its place."""
+    for least in (5, 4):
+        decision = decided(workers=new_worker(1800), policy=replace(POLICY, min_workers=least, max_workers=9))
+        assert (decision.action, decision.rule, decision.alerts) == ("scale_up", "standby", ())
+
+
+@pytest.mark.parametrize(("standby", "action", "ended"), [((), "scale_up", ""), ((1, 2, 3), "none", "i-s3")])
+def test_idle_workers_that_no_inspection_allows_to_remove_keep_no_standby_worker_away(
+    standby: tuple[int, ...], action: str, ended: str
+) -> None:
+    low = {"cpu_percent": 10.0, "memory_percent": 20.0, "policy": replace(POLICY, idle_seconds=0)}
+    have = tuple(stopped(n) for n in standby)
+    assert decided(*have, **low).rule == "idle"
+    until = Memory(roll_out=RollOut(first_until=START + 1))
+    decision = decided(*have, memory=until, **low)
+    assert (decision.action, decision.rule, decision.replace) == (action, "standby", ended)
+    assert decided(*have, memory=Memory(roll_out=RollOut(first_until=START)), **low).rule == "idle"
+
+
+def test_one_that_ec2_refused_to_terminate_waits_and_is_remembered_while_others_go_on() -> None:
+    three = (stopped(1), stopped(2), stopped(3))
+    refused = Memory(back_offs=(BackOff(key="node:i-s3", failures=1, until=START + 1),))
+    decision = decided(*three, memory=refused)
+    assert decision.replace == "i-s2"
+    assert [b.key for b in decision.memory.back_offs] == ["node:i-s3"]
+    broken = stopped(3, is_broken=True)
+    assert decided(broken, memory=refused).action == "scale_up"
 
 
 @pytest.mark.parametrize(
@@ -258,6 +289,8 @@ def instance(number: int, **changes: Any) -> Instance:
         ({}, {}, ""),
         ({"bootstrap_hash": "old"}, {}, "bootstrap old, today new"),
         ({"bootstrap_hash": "old"}, {"drift": "report"}, ""),
+        ({"rotate": "ana", "bootstrap_hash": "old"}, {"drift": "report"}, "marked for rotation by ana; bootstrap old"),
+        ({"rotate": "ana"}, {"drift": "off"}, "marked for rotation by ana"),
         ({"standby": "failed"}, {}, "it did not join again after its start"),
         ({}, {"expire_after_seconds": 8999, "expire_jitter_percent": 0.0}, "it has reached its age limit"),
         ({}, {"expire_after_seconds": 9000, "expire_jitter_percent": 0.0}, ""),
@@ -267,7 +300,8 @@ def test_why_a_standby_worker_is_renewed(changes: dict[str, Any], policy: dict[s
     seen = Snapshot(at=10_000, source="live")
     found = with_standby_workers(seen, [instance(1, **changes)], LaunchFacts(bootstrap_hash="new"), Policy(**policy))
     (one,) = found.standby
-    assert (one.unfit, one.is_broken, one.is_stopping) == (unfit, changes.get("standby") == "failed", False)
+    assert one.unfit.startswith(unfit) and bool(one.unfit) == bool(unfit)
+    assert (one.is_broken, one.is_stopping) == (changes.get("standby") == "failed", False)
 
 
 @pytest.mark.parametrize(

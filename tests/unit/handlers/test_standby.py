@@ -24,7 +24,10 @@ from handlers.terminate_nodes import handler as terminate_nodes
 from node_fleet.domain.model.errors import Ec2Error, NoCapacityError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Reading, Snapshot, StandbyWorker
+from node_fleet.domain.scale_up.launch import count_workers
 from node_fleet.domain.scaling.decision import Decision
 from node_fleet.payload import from_payload, take, to_payload
 from node_fleet.settings import Settings
@@ -184,6 +187,35 @@ def test_a_standby_worker_whose_old_node_remains_is_not_started(fleet: Bench, no
     seen = Snapshot(at=1, source="live", **{node: (instance_id,)})
     payload = launch_nodes({**fleet.event(run, 1), "snapshot": to_payload(seen)}, None)
     assert instance_id not in fleet.operation(payload).instance_ids
+
+
+@TWO
+def test_a_standby_worker_whose_stop_is_set_aside_is_not_started(fleet: Bench) -> None:
+    """Its Node is still cordoned: it would run and never become usable."""
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+    state = fleet.tools.state
+    removal = SetAside(
+        instance_id=instance_id, node_name=instance_id, kind="termination", operation_id="o", since=1, detail="stopping"
+    )
+    state.update_set_aside(run, removal)
+    operation = fleet.operation(launch_nodes(fleet.event(run, 1), None))
+    assert operation.instance_ids and instance_id not in operation.instance_ids
+
+
+@TWO
+def test_a_started_worker_counts_once_although_the_run_dies_before_the_next_step(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance_id, run = stopped(fleet), fleet.begin("demand")
+
+    def dies(*_: Any) -> Operation:
+        raise Ec2Error("lost")
+
+    monkeypatch.setattr("node_fleet.adapters.launcher.Launcher.launch", dies)
+    with pytest.raises(Ec2Error):
+        launch_nodes(fleet.event(run, 1), None)
+    assert count_workers(fleet.instances(), fleet.state(), fleet.clock.now()) == 1
+    assert fleet.ids() == {instance_id}
 
 
 @TWO
@@ -417,16 +449,18 @@ def test_the_standby_worker_of_the_decision_is_terminated_unless_it_runs(
 
 
 @TWO
-def test_a_standby_worker_that_ec2_does_not_terminate_is_reported_once(fleet: Bench) -> None:
+def test_a_standby_worker_that_ec2_refuses_to_terminate_is_reported_once_and_fails_no_run(fleet: Bench) -> None:
     instance_id = stopped(fleet)
     fleet.cloud.faults.inject(FaultRule(operation="TerminateInstances", code="OperationNotPermitted"))
     decision = {"rule": "standby", "replace": instance_id, "action": "none", "sentence": "renewed"}
-    event = {**fleet.event(fleet.begin("tick"), 0), "decision": decision}
-    first = reap(event, None)
-    assert (first["reap"]["status"], first["notify"]) == ("refused", True)
-    assert [row[0] for row in first["alerts"]["rows"]] == [f"standby_kept:{instance_id}"]
-    again = reap({**event, "memory": first["memory"]}, None)
-    assert (again["reap"]["status"], again["notify"], again["alerts"]) == ("refused", False, [])
+    event, kinds = {**fleet.event(fleet.begin("tick"), 0), "decision": decision}, list[str]()
+    for _ in range(2):
+        answer = reap({**event, "notify": False}, None)
+        assert answer["reap"]["status"] == "refused"
+        kinds += [alert.kind for alert in take(answer, "alerts", tuple[Alert, ...])]
+        event["memory"] = answer["memory"]
+    assert kinds == [f"standby_kept:{instance_id}"]
+    assert [b.failures for b in take(answer, "memory", Memory).back_offs if b.key == f"node:{instance_id}"] == [2]
 
 
 @TWO

@@ -97,7 +97,8 @@ def with_standby_workers(
     def unfit(instance: Instance) -> str:
         if instance.standby != READY:
             return "it did not join again after its start"
-        words = "; ".join(differences(instance, today)) if policy.drift == "replace" else ""
+        words = "; ".join(differences(instance, today))
+        words = words if policy.drift == "replace" or words.startswith(MARKED) else ""
         expires = expires_at(instance.instance_id, instance.launched_at, policy)
         return words or ("it has reached its age limit" if expires and expires <= snapshot.at else "")
 

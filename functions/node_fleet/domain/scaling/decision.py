@@ -28,7 +28,14 @@ from node_fleet.domain.scaling.minimum_size import TIMED, MinimumSize, effective
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
 from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
-from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, goes_first, launch_checks, surge
+from node_fleet.domain.scaling.roll_out import (
+    RollOutStep,
+    evaluate_roll_out,
+    goes_first,
+    is_after_vain_removal,
+    launch_checks,
+    surge,
+)
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import Tick, make_tick
@@ -109,6 +116,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, ters
         outcome = (
             _replace_not_ready(tick, minimum, change, many_ill)
             or _stop_for_standby(standby, change)
+            or (_refill_standby(standby, change) if is_after_vain_removal(tick, step) else None)
             or _remove_or_replace(tick, step, change)
             or _refill_standby(standby, change)
             or _nothing(tick, change)
@@ -286,7 +294,7 @@ def _stop_for_standby(step: StandbyStep | None, change: DesiredChange) -> _Outco
 
 
 def _refill_standby(step: StandbyStep | None, change: DesiredChange) -> _Outcome | None:
-    """Rule 6. No cooldown follows: the number of workers is not to change."""
+    """Rule 6, and before rule 4 while the last inspection allowed no removal. No cooldown follows."""
     if step is None or step.action not in ("refill", "renew"):
         return None
     change.checks.append(step.check)

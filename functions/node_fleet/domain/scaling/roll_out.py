@@ -184,7 +184,7 @@ def inspected_in_vain(memory: Memory, policy: Policy, now: int, rule: str) -> Me
 
 
 def removed_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
-    """The memory after no idle worker could be removed: until then the roll-out does not wait for such a removal."""
+    """The memory after no idle worker could be removed: until then roll-out and standby workers do not wait for one."""
     first_until = now + policy.drain_back_off_seconds
     return replace(memory, roll_out=replace(memory.roll_out, first_until=first_until))
 
@@ -192,6 +192,11 @@ def removed_in_vain(memory: Memory, policy: Policy, now: int) -> Memory:
 def goes_first(tick: Tick, step: RollOutStep) -> bool:
     """Whether this step comes before a removal of idle workers, because the last inspection allowed none of those."""
     return step.action != "none" and tick.memory.roll_out.first_until > tick.now
+
+
+def is_after_vain_removal(tick: Tick, step: RollOutStep) -> bool:
+    """Whether standby workers come before a removal of idle workers, because the last inspection allowed none."""
+    return step.action == "none" and tick.memory.roll_out.first_until > tick.now
 
 
 def _with_good_version(tick: Tick) -> RollOut:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from node_fleet.domain.model import back_off
+from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NewWorker, StandbyWorker, Worker
 from node_fleet.domain.model.standby import STANDBY
@@ -27,7 +28,7 @@ from node_fleet.domain.scaling.tick import Tick
 STOP_SECONDS = 1800
 """How long a worker that was launched to become a standby worker is tried to be stopped; then it stays a worker."""
 RETRY_SECONDS = 86_400
-"""While such a worker runs, and for no longer than this after its launch, no other is launched."""
+"""While such a worker runs whose drain failed, and for no longer than this after its launch, no other is launched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +91,10 @@ def _nothing(text: str, why: str) -> StandbyStep:
 def _to_end(tick: Tick, ready: Sequence[StandbyWorker], missing: int) -> StandbyWorker | None:
     """The standby worker to terminate: one that did not join again, then one that differs or is one too many.
 
-    One that differs may still be started, so it ends only while no other is missing.
+    One that differs may still be started, so it ends only while no other is missing. One that EC2 refused to terminate
+    waits for its back-off.
     """
-    stopped = [w for w in tick.snapshot.standby if not w.is_stopping]
+    stopped = [w for w in tick.snapshot.standby if not w.is_stopping and not _own_back_off(tick, w.instance_id)]
     broken = [w for w in stopped if w.is_broken]
     unfit = [w for w in stopped if w.unfit and not w.is_broken] if missing <= 0 else []
     surplus = [w for w in reversed(stopped) if w in ready] if missing < 0 else []
@@ -100,9 +102,18 @@ def _to_end(tick: Tick, ready: Sequence[StandbyWorker], missing: int) -> Standby
 
 
 def _kept_running(tick: Tick) -> list[Worker]:
-    """Workers that could not be stopped in time after they were launched to become standby workers."""
+    """Workers that could not be drained in time after they were launched to become standby workers.
+
+    One whose drain never failed is none of them: the load, the minimum or a budget kept it.
+    """
     since, until = tick.now - RETRY_SECONDS, tick.now - STOP_SECONDS
-    return [w for w in tick.usable if w.refill and since < w.launched_at <= until]
+    failed = {b.key for b in tick.memory.back_offs}
+    kept = (w for w in tick.usable if w.refill and back_off.node_key(w.instance_id) in failed)
+    return [w for w in kept if since < w.launched_at <= until]
+
+
+def _own_back_off(tick: Tick, instance_id: str) -> BackOff | None:
+    return back_off.active(tick.memory.back_offs, back_off.node_key(instance_id), tick.now)
 
 
 def _waits(tick: Tick, pending_pods: PendingPods | None, checks: Iterable[Check]) -> str:
@@ -125,7 +136,7 @@ def _no_stop(tick: Tick, worker: str, least: int) -> str:
     """Why a worker that was launched to become a standby worker is not stopped now; empty when it is."""
     if len(tick.usable) <= least:
         return f"{worker} serves: {count_of(len(tick.usable), 'usable worker')}, minimum {least}"
-    if own := back_off.active(tick.memory.back_offs, back_off.node_key(worker), tick.now):
+    if own := _own_back_off(tick, worker):
         return f"{worker} could not be drained, next try in {own.until - tick.now} s"
     if blocked := evaluate_removal_back_off(tick):
         return blocked.text
