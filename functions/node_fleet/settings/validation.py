@@ -128,14 +128,18 @@ def _image_problems(s: SettingValues) -> list[str]:
 def limit_problems(s: SettingValues, limits: Limits | None) -> list[str]:
     """What is wrong with the limits in money and vCPUs: each type must be known, and each minimum must fit.
 
-    A minimum must fit with On-Demand workers of the lightest type, because Spot may have no capacity.
+    A minimum must fit with On-Demand workers of the lightest type, because Spot may have no capacity. So must the
+    standby workers above min_workers, as they must below max_workers: else they could never be started.
     """
     if limits is None:
         return []
     if unknown := limits.unknown():
         return [f"{text}, expected other instance_types, or no such limit" for text in unknown]
-    minimums = [(f"min_workers={s.min_workers}", s.min_workers)]
+    minimums = [(f"min_workers={s.min_workers}" if s.min_workers else "a single worker", max(1, s.min_workers))]
     minimums += [(f"schedules {window.text!r}", window.minimum) for window in s.schedules]
+    if s.standby_workers:
+        both = f"min_workers={s.min_workers} with standby_workers={s.standby_workers}"
+        minimums.append((both, s.min_workers + s.standby_workers))
     least, most, found = limits.least("on-demand"), limits.most, []
     for name, workers in minimums:
         if workers * least.micro_usd > most.micro_usd:

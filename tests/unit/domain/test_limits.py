@@ -299,7 +299,13 @@ def problems(**raw: Any) -> list[str]:
                 "more, expected other instance_types, or no such limit"
             ],
         ),
-        ({"min_workers": 0, "max_usd_per_hour": 0.001, "max_vcpu": 1}, []),
+        ({"min_workers": 0, "max_usd_per_hour": 0.03403, "max_vcpu": 2}, []),
+        ({"min_workers": 0, "max_vcpu": 1}, ["max_vcpu=1: a single worker needs 2 vCPU, expected 2 or more"]),
+        ({"standby_workers": 2, "max_vcpu": 8}, []),
+        (
+            {"standby_workers": 2, "max_vcpu": 7},
+            ["max_vcpu=7: min_workers=2 with standby_workers=2 needs 8 vCPU, expected 8 or more"],
+        ),
     ],
 )
 def test_a_limit_below_a_minimum_or_without_a_price_is_refused(raw: dict[str, Any], expected: list[str]) -> None:

@@ -21,7 +21,7 @@ from node_fleet.domain.model.weight import LimitUse
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility, Kept
 from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_down.selection import Plan, choose_stopped, to_standby
-from node_fleet.domain.scale_up.join import back_off_key, final_join_progress
+from node_fleet.domain.scale_up.join import back_off_key, final_join_progress, update_slots
 from node_fleet.domain.scale_up.placement import Placement, Pool
 from node_fleet.domain.scale_up.standby import (
     not_started,
@@ -317,6 +317,18 @@ def test_why_a_standby_worker_is_renewed(changes: dict[str, Any], policy: dict[s
 )
 def test_a_worker_that_a_person_stops_is_no_standby_worker(state: str, tag: str, is_one: bool) -> None:
     assert instance(1, state=state, standby=tag).is_standby is is_one
+    assert not instance(1, state=state, standby=tag, join_failed=True).is_standby
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "outcome"),
+    [("stopped", 29, "launched"), ("stopped", 30, "failed"), ("stopping", 0, "failed"), ("pending", 30, "launched")],
+)
+def test_an_old_answer_of_ec2_does_not_make_a_started_worker_a_failed_one(state: str, age: int, outcome: str) -> None:
+    for standby, expected in ((True, outcome), (False, "failed" if state == "stopped" else outcome)):
+        begun = operation("launched", standby=standby)
+        seen = {"i-1": instance(1, state=state)}
+        assert update_slots(begun, instances=seen, nodes=(), now=1 + age).slots[0].outcome == expected
 
 
 # which slot -------------------------------------------------------------------------------------------------------

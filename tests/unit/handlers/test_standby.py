@@ -148,7 +148,7 @@ def test_a_refused_start_is_a_note_and_a_worker_is_launched_in_the_same_run(flee
 
 
 @pytest.mark.settings(
-    standby_workers=1, spot_percent=50, max_vcpu=3, min_workers=1, instance_types="t3.small,t3.xlarge"
+    standby_workers=1, spot_percent=50, max_vcpu=3, min_workers=0, instance_types="t3.small,t3.xlarge"
 )
 def test_a_standby_worker_that_takes_more_of_a_limit_than_is_left_is_not_started(fleet: Bench) -> None:
     instance_id = stopped(fleet)
@@ -159,7 +159,7 @@ def test_a_standby_worker_that_takes_more_of_a_limit_than_is_left_is_not_started
     assert fleet.cloud.recorder.of("StartInstances") == []
 
 
-@pytest.mark.settings(standby_workers=1, max_vcpu=3, min_workers=1)
+@pytest.mark.settings(standby_workers=1, max_vcpu=3, min_workers=0)
 def test_a_refill_without_a_free_place_waits_without_an_alert(fleet: Bench) -> None:
     fleet.running()
     event = {**fleet.event(fleet.begin("refill"), 1), "decision": REFILL}

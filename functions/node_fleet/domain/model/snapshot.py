@@ -54,8 +54,11 @@ class Instance:
 
     @property
     def is_standby(self) -> bool:
-        """Whether node-fleet stopped it as a standby worker, and it has not joined again."""
-        return self.state in STOPPED_STATES and self.standby in (READY, FAILED)
+        """Whether node-fleet stopped it as a standby worker, and it has not joined again.
+
+        One that is kept for inspection because it did not join is none, when a person stops it.
+        """
+        return self.state in STOPPED_STATES and self.standby in (READY, FAILED) and not self.join_failed
 
     @property
     def slot_numbers(self) -> tuple[int, ...]:

@@ -28,6 +28,8 @@ from node_fleet.domain.scale_up.standby import failed_starts
 
 CONSOLE_LINES, CONSOLE_CHARACTERS = 5, 300
 IMAGES_SHOWN = 3
+START_DELAY_SECONDS = 30
+"""How long EC2 may still list an instance as stopped that it has just started."""
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
 
@@ -190,7 +192,11 @@ def _progress(operation: Operation, status: JoinStatus, now: int, pods_waiting: 
 
 def _updated(slot: LaunchSlot, instance: Instance | None, usable: set[str], now: int) -> LaunchSlot:
     state = instance.state if instance else "gone"
-    if state not in RUNNING_STATES and not (state == "gone" and now - slot.launched_at < EC2_LISTING_DELAY_SECONDS):
+    age = now - slot.launched_at
+    is_old_answer = (state == "gone" and age < EC2_LISTING_DELAY_SECONDS) or (
+        slot.is_started and state == "stopped" and age < START_DELAY_SECONDS
+    )
+    if state not in RUNNING_STATES and not is_old_answer:
         return replace(slot, outcome="failed", detail=f"EC2 reports {state} before it joined")
     if slot.instance_id in usable and state in RUNNING_STATES:
         images = instance.images if instance and not slot.is_started else ""  # a started standby worker pulled none

@@ -87,7 +87,8 @@ def _kept_back_offs(tick: Tick) -> tuple[BackOff, ...]:
     """The back-offs without those of workers that no longer exist."""
     if not tick.memory.back_offs:
         return ()
-    ids = {back_off.node_key(w.instance_id) for w in (*tick.snapshot.workers, *tick.snapshot.standby)}
+    ids = {back_off.node_key(w.instance_id) for w in tick.snapshot.workers}
+    ids |= {back_off.node_key(w.instance_id) for w in tick.snapshot.standby}
     return tuple(b for b in tick.memory.back_offs if not b.key.startswith(back_off.node_key("")) or b.key in ids)
 
 
