@@ -30,6 +30,8 @@ STAMP = VENV / "node-fleet-pins"
 INSTALLED = not (ROOT / "pyproject.toml").exists()
 """True in a copy that pip installed: its packages are those of the interpreter that runs."""
 PYTHON = Path(sys.executable) if INSTALLED else VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+MODULE = [str(PYTHON), "-P", "-m"]
+"""Runs a module of node-fleet, and none of the current folder, which may have a `cli` or `tools` of its own."""
 MODULES = {"synth": "cdk_app.synth", "bench": "tests.performance.bench_workflow", "mutate": "tests.mutation"}
 """Commands outside the command line."""
 PYTEST = {
@@ -94,7 +96,7 @@ def start(words: list[str]) -> int:
         return test(rest)
     if command == "cdk":
         folder = Path.cwd() if INSTALLED else ROOT
-        refused = run([str(PYTHON), "-m", "cli.deploy_check", *rest], folder) if "deploy" in rest else 0
+        refused = run([*MODULE, "cli.deploy_check", *rest], folder) if "deploy" in rest else 0
         return refused or run([str(PYTHON.parent / "cdk"), *rest], folder)
     return hand_over(MODULES[command], rest) if command in MODULES else hand_over("cli.main", words)
 
@@ -171,7 +173,7 @@ def set_up(requirements: str) -> None:
 def warm_up() -> None:
     """Let Python compile what every command imports, which would otherwise be a silence of the first command."""
     with Moving("compiling the command line"):
-        command = [str(PYTHON), "-m", "cli.main", "--version"]
+        command = [*MODULE, "cli.main", "--version"]
         subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=False)
 
 
@@ -255,7 +257,7 @@ def environment() -> dict[str, str]:
 
 def hand_over(module: str, words: list[str]) -> int:
     """Go on as that module, in the environment with all packages."""
-    command = [str(PYTHON), "-m", module, *words]
+    command = [*MODULE, module, *words]
     if os.name == "nt":
         return subprocess.run(command, env=environment(), check=False).returncode
     os.execve(command[0], command, environment())

@@ -38,6 +38,7 @@ MOST_BYTES = 64 << 20
 TRACES_KEPT = 4
 SHOWN_DAYS = 7
 LAST_TURN = 1 << 53
+HTTP_PORT = 80
 LINES = "application/x-ndjson"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -123,7 +124,8 @@ class Server:
 
     def _check(self, request: Request) -> None:
         """Refuse what another page, another machine or another user of this machine may have sent."""
-        hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost")}
+        port = "" if self.port == HTTP_PORT else f":{self.port}"  # browsers leave it out
+        hosts = {f"{name}{port}" for name in ("127.0.0.1", "localhost")}
         if request.headers.get("Host", "") not in hosts:
             raise RefusedError(HTTPStatus.MISDIRECTED_REQUEST, f"use the address {self.address.split('?')[0]}")
         is_page = request.path == "/"  # a link to it may stand anywhere: it needs the token, and changes nothing

@@ -31,7 +31,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def test_it_answers_in_a_folder_that_is_no_clone(site: Path, tmp_path: Path) -> None:
+def test_it_answers_in_a_folder_that_is_no_clone_and_runs_nothing_of_it(site: Path, tmp_path: Path) -> None:
+    for name in ("cli.py", "yaml.py", "node_fleet.py"):
+        (tmp_path / name).write_text("raise SystemExit('a module of another project')\n")
     ended = run(tmp_path, ["simulate", "--list"], site)
     shipped = {path.stem for path in (ROOT / "simulator/scenario").glob("*.yaml")}
     assert ended.returncode == 0, ended.stderr

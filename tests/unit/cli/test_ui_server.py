@@ -102,6 +102,12 @@ def test_another_name_of_this_machine_is_refused(host: str, page: Page) -> None:
     assert page.get("/start", Host="localhost:8700").status_code == 200
 
 
+def test_the_port_of_http_is_in_no_header(page: Page) -> None:
+    page.server.port = 80
+    assert page.post("/trace?name=x.csv", CSV, Host="localhost", Origin="http://localhost").status_code == 200
+    assert error_of(page.get("/start", Host="evil.example"), 421) == "use the address http://127.0.0.1:80/"
+
+
 @pytest.mark.parametrize(
     "headers",
     [
