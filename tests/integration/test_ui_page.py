@@ -147,6 +147,19 @@ def test_a_setting_that_is_moved_before_an_answer_came_is_not_lost(desk: Browser
     assert "idle_seconds=480" in text_of(desk, "changes")
 
 
+def test_a_server_that_ends_during_an_answer_is_an_error_with_what_to_do(desk: Browser) -> None:
+    desk.run("""
+    const answered = window.fetch;
+    window.fetch = async () => {
+      window.fetch = answered;
+      return new Response(new ReadableStream({start: one => one.error(new TypeError('network error'))}));
+    };
+    """)
+    move(desk, "idle_seconds", 420, state="refused")
+    assert text_of(desk, "error").startswith("the server of this page does not answer: start it again")
+    move(desk, "idle_seconds", 480)
+
+
 def test_an_emptied_number_shows_the_value_in_use_again(desk: Browser) -> None:
     desk.run(
         "const field = document.getElementById('idle_seconds'); field.value = '';"
