@@ -76,11 +76,12 @@ def sleep(
     seconds = _seconds(length)
     with opening as target, leaving(MAYBE_DONE):
         state, settings, now = _state(target)
-        least = settings.hibernate_drain_seconds + settings.hibernate_lead_seconds + LEAST_OFF_SECONDS
+        times = times_of(settings, state)
+        least = times.drain_seconds + times.lead_seconds + LEAST_OFF_SECONDS
         if seconds and seconds < least:
             hint = f"at least {-(-least // 60)}m: the time to drain, to be off and to start again"
             raise WrongUseError(f"--for {length} is too short", hint=hint)
-        until = now + seconds if seconds else _next_end(settings, now)
+        until = now + seconds if seconds else _next_end(settings, now, least)
         question = f"Switch all workers and the server off until {clock(until, day=True)} UTC?"
         if not yes and not typer.confirm(question, default=False):
             raise CommandError("the fleet was not switched off", code=ExitCode.NOTHING_DONE)
@@ -113,13 +114,15 @@ def _state(target: Target) -> tuple[FleetState, Settings, int]:
     return state, settings, target.services.clock.now()
 
 
-def _next_end(settings: Settings, now: int) -> int:
-    """The end of the time off that is open or begins next, long enough to be begun."""
-    times = Times(windows=settings.hibernate, timezone=settings.timezone)
-    begin = times.off_again(now)
-    if begin is None:
-        raise WrongUseError("no time off begins within eight days", hint="say how long: node-fleet sleep --for 10h")
-    return times.window_end(begin)
+def _next_end(settings: Settings, now: int, least: int) -> int:
+    """The end of the time off that is open or begins next; of one after it where less than `least` seconds are left."""
+    times, end = Times(windows=settings.hibernate, timezone=settings.timezone), now
+    while end - now < least:
+        begin = times.off_again(end)
+        if begin is None:
+            raise WrongUseError("no time off begins within eight days", hint="say how long: node-fleet sleep --for 10h")
+        end = times.window_end(begin)
+    return end
 
 
 def _order(target: Target, order: Order) -> Order:

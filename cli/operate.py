@@ -15,7 +15,7 @@ from cli import cluster_completion
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
 from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
-from node_fleet.domain.model.fleet_state import Pause, Protection
+from node_fleet.domain.model.fleet_state import FleetState, Pause, Protection, times_of
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.run import Run
@@ -66,13 +66,26 @@ def pause(
         order = Pause(reason=reason, by=getpass.getuser(), since=now, until=now + seconds)
         target.services.state.set_pause(order)
         target.services.records.put_event("pause", now, {"text": f"paused by {order.by} for {length}: {reason}"})
-        running = target.services.state.load().lease is not None
+        state = target.services.state.load()
+        running, late = state.lease is not None, _late_start(target, state, order)
     if as_json:
         print_json({"pause": to_payload(order), "run_in_progress": running})
         return
     say(f"paused until {clock(order.until, day=True)} UTC: {reason}")
     if running:
         say("a run is in progress; it stops before its next change")
+    if late:
+        say(late)
+
+
+def _late_start(target: Target, state: FleetState, pause: Pause) -> str:
+    """That the pause keeps a fleet that is switched off from being started in time; empty when it does not."""
+    times = times_of(target.services.settings, state)
+    start = times.on_again(pause.since) - times.lead_seconds
+    if state.hibernation.phase == "on" or pause.until <= start:
+        return ""
+    begin = f"the fleet is switched off, and its start at {clock(start, day=True)} UTC waits for the end of the pause"
+    return f"{begin}; end it before: node-fleet resume"
 
 
 @on_cluster(at="14m")

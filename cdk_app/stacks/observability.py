@@ -90,7 +90,7 @@ class ObservabilityStack(cdk.Stack):
             filter_pattern=pattern,
             metric_transformations=[
                 logs.CfnMetricFilter.MetricTransformationProperty(
-                    metric_namespace=self._own_namespace, metric_name="SwitchedOff", metric_value="1"
+                    metric_namespace=self._own_namespace, metric_name="SwitchedOff", metric_value="1", default_value=0
                 )
             ],
         )

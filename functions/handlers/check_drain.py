@@ -6,7 +6,7 @@ from typing import Any
 
 from node_fleet.adapters.node_listing import pending_pod_count
 from node_fleet.domain.model.errors import ServerUnreachableError
-from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.fleet_state import FleetState, times_of
 from node_fleet.domain.model.operation import Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -16,7 +16,7 @@ from node_fleet.domain.scale_down.drain import (
     judge_check,
     judge_drain,
     moved,
-    ordered_on,
+    to_be_on,
 )
 from node_fleet.domain.scale_down.inspection import NodeCheck
 from node_fleet.payload import put, take
@@ -35,7 +35,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     now = services.clock.now()
     verdict = (
         _under_notice_paused_or_protected(state, target, now)
-        or _ordered_on(state, operation, now)
+        or _to_be_on(services, state, operation, now)
         or _load_returned(services, event, operation, target, now)
         or _judge(services, operation, target, now)
     )
@@ -62,8 +62,8 @@ def _under_notice_paused_or_protected(state: FleetState, target: Target, now: in
     return None
 
 
-def _ordered_on(state: FleetState, operation: Operation, now: int) -> DrainVerdict | None:
-    why = ordered_on(state, operation, now)
+def _to_be_on(services: Services, state: FleetState, operation: Operation, now: int) -> DrainVerdict | None:
+    why = to_be_on(times_of(services.settings, state), operation, now)
     return DrainVerdict(status="withdrawn", detail=why) if why else None
 
 

@@ -86,11 +86,13 @@ class Turn:
     def drain(self) -> dict[str, Any]:
         """Drain workers until the limit, then end the rest, then stop the server."""
         settings = self.services.settings
-        if guard := self._guard():
+        instances = self.services.ec2.instances()
+        is_copied = bool(self.known.backup_id) and not instances  # K3s does not answer meanwhile
+        if not is_copied and (guard := self._guard()):
             return self._kept_on(guard)
         if self.known.phase != "draining":
             self._save("draining", "its workers are drained", kept_since=0)
-        instances, spent = self.services.ec2.instances(), self.now - self.known.since
+        spent = self.now - self.known.since
         if not instances:
             return self._give_up(spent) or self._stop()
         is_over = spent >= settings.hibernate_drain_seconds
@@ -112,8 +114,9 @@ class Turn:
             answer = self._answer("waiting", f"the fleet is off; {detail}", notes=[note])
             return put(answer, memory=forgotten(self._memory))
         if before.phase == "off" and machine.state in ("pending", "running"):
-            order = Order(kind="wake", by="a start of the server by hand", since=self.now, until=on_again)
-            self._save("waking", f"on until {utc_minute(on_again)}, ordered by {order.by}", order=order)
+            order = self._on_until_the_end("a start of the server by hand")
+            detail = f"on until {utc_minute(on_again)}, ordered by {order.by}"
+            self._save("waking", detail, order=order, idle_until=0)
             text = f"someone started the server {machine.instance_id} by hand, so the fleet stays on until "
             return self._answer("waiting", before.detail, notes=[text + utc_minute(on_again)])
         if before.phase == "stopping" and self.now - before.since > STOP_LIMIT_SECONDS:
@@ -131,7 +134,10 @@ class Turn:
             self.services.ec2.start(machine.instance_id)
         problem = self._unhealthy(spent) if machine.state == "running" else f"it is {machine.state}"
         if not problem:
-            self._save("on", "", wake_seconds=spent)
+            # A short start shortens the lead: without an order the fleet would be switched off again before the end.
+            is_early = self.times.is_off(self.now) and not self.times.stays_off(self.now)
+            order = self._on_until_the_end("node-fleet") if is_early else None
+            self._save("on", "", order=order, wake_seconds=spent)
             note = f"the server {machine.instance_id} is healthy {spent} s after it was started; the workers follow"
             return self._answer("on", note, notes=[note])
         text = f"the server {machine.instance_id} is not healthy {spent} s after it was to start: {problem}"
@@ -152,17 +158,21 @@ class Turn:
         if held := protected_guard(self.state, self.now):
             return held
         if settings.hibernate_unless:
+            # Prometheus, or what it measures, may run on a worker that is drained: the answer before it holds then.
+            values: tuple[float, ...] = (0.0,) if self.known.phase == "draining" else ()
             try:
-                values = services.prometheus.values("hibernate_unless", settings.hibernate_unless, self.now)
+                values = services.prometheus.values("hibernate_unless", settings.hibernate_unless, self.now) or values
             except MetricsUnavailableError as error:
-                return f"hibernate_unless has no answer: {error}"
+                if not values:
+                    return f"hibernate_unless has no answer: {error}"
             if high := metric_guard(settings.hibernate_unless, values):
                 return high
         try:
+            services.ec2.server_machine()  # a server that cannot be found while it is stopped could not be started
             return guard_in(
                 services.server.run(DOCUMENT, {"HibernateMode": "check"}), with_jobs=settings.hibernate_jobs
             )
-        except (ServerUnreachableError, ServerNotFoundError) as error:
+        except (ServerUnreachableError, ServerNotFoundError, Ec2Error) as error:
             return str(error)
 
     def _kept_on(self, guard: str) -> dict[str, Any]:
@@ -215,7 +225,7 @@ class Turn:
             self._save("draining", "the datastore was not copied", backup_id="")
             return self.failed(f"the datastore was not copied: {result.answer}", is_waking=False)
         machine = self.services.ec2.server_machine()
-        self._save("stopping", "the server is stopped", backup_id="")
+        self._save("stopping", "the server is stopped")
         self.services.ec2.stop(machine.instance_id)
         return self._answer("waiting", f"the server {machine.instance_id} is stopped")
 
@@ -225,12 +235,15 @@ class Turn:
 
     def _stays(self, problem: str, phase: Any = "on") -> dict[str, Any]:
         """The fleet stays on until the end of this time off: the same would fail again."""
-        until = self.times.on_again(self.now)
-        order = Order(kind="wake", by="node-fleet", since=self.now, until=until)
-        detail = f"{problem}; it stays on until {utc_minute(until)}"
-        self._save(phase, detail, order=order, backup_id="")
+        order = self._on_until_the_end("node-fleet")
+        detail = f"{problem}; it stays on until {utc_minute(order.until)}"
+        self._save(phase, detail, order=order)
         alert = Alert(kind="hibernate_failed", text=f"the fleet was not switched off: {detail}")
         return self._answer("on" if phase == "on" else "waiting", detail, alert=alert)
+
+    def _on_until_the_end(self, by: str) -> Order:
+        """The order that keeps the fleet on until the end of this time off."""
+        return Order(kind="wake", by=by, since=self.now, until=self.times.on_again(self.now))
 
     def _unhealthy(self, spent: int) -> str:
         """Why workers cannot join yet; Prometheus is waited for only so long, because it may run on a worker.
@@ -239,7 +252,10 @@ class Turn:
         """
         if spent < SETTLE_SECONDS:
             return "EC2 may not show yet that it stops"
-        inspection = self.services.server.inspect()
+        try:
+            inspection = self.services.server.inspect()
+        except ServerUnreachableError as error:  # its SSM agent starts later than the instance
+            return str(error)
         if not inspection.known:
             return inspection.detail
         try:
@@ -253,6 +269,8 @@ class Turn:
         before, seen = self.known, order or self.state.hibernate_order
         since = before.since if before.phase == phase else self.now
         changes |= {"phase": phase, "since": since, "detail": detail, "order_seen": seen.since if seen else 0}
+        if phase != "draining":
+            changes["backup_id"] = ""  # a copy is of one way off: changes follow it
         self.known = replace(before, **changes)
         if self.known != before:
             self.services.state.save_hibernation(self.run, self.known, order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.model.fleet_state import times_of
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.scale_down.drain import closing_budget, left_for_later, moved
 from node_fleet.payload import put, take
@@ -22,8 +23,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     target = operation.current if operation else None
     if operation is None or target is None or target.phase != "selected":
         return put(event, operation=operation, drain={"status": "waiting", "detail": "it was started before"})
-    now = services.clock.now()
-    if why := left_for_later(state, operation, services.settings.operation_limit_seconds, now):
+    now, times = services.clock.now(), times_of(services.settings, state)
+    if why := left_for_later(times, operation, services.settings.operation_limit_seconds, now):
         detail = why
         changed = moved(operation.without_the_rest(why), "skipped", now, detail=why)
     elif target.instance_id in state.ids_under_notice:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, PausedError, TerminationRefusedError
+from node_fleet.domain.model.fleet_state import times_of
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.model.standby import READY
 from node_fleet.domain.model.timed_minimum import minimum_in_force
-from node_fleet.domain.scale_down.drain import judge_check, moved
+from node_fleet.domain.scale_down.drain import judge_check, moved, to_be_on
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.last_proof import kept_text, last_refusal
 from node_fleet.domain.scale_down.termination import NOT_REBOOTED
@@ -30,18 +31,22 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     Raises:
         DrainFailedError: the worker is not empty, its cordon is missing, its replacement is lost, it is Ready again
             before its reboot, or the minimum or the headroom would break.
-        PausedError: an operator pauses the fleet or protects the worker. Nothing was done.
+        PausedError: an operator pauses the fleet or protects the worker, or a fleet that was switched off is to be on.
+            Nothing was done.
         TerminationRefusedError: EC2 refuses for good; the record then says that the termination never began.
     """
     services = load_services()
     run = take(event, "run", Run)
-    operation = services.state.renew(run).operation or take(event, "operation", Operation)
+    state = services.state.renew(run)
+    operation = state.operation or take(event, "operation", Operation)
     target = operation.current
     if target is None:
         raise DrainFailedError(f"operation {operation.operation_id} has no worker left to terminate")
     if target.phase == "rebooting":
         return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
     if target.phase != "terminating":
+        if why := to_be_on(times_of(services.settings, state), operation, services.clock.now()):
+            raise PausedError(f"{kept_text(operation, target)}: {why}")
         if operation.hibernate != "end":
             _require_empty(services, operation, target)
             _require_minimum(services, run, operation, target)

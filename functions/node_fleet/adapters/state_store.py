@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from node_fleet.adapters.dynamodb import ConditionFailed, from_attributes, table_errors, to_attributes
-from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
+from node_fleet.domain.model.errors import InvalidInputError, LeaseLostError, PausedError, StateStoreError
 from node_fleet.domain.model.fleet_state import (
     CORRUPT_AHEAD_SECONDS,
     FleetState,
@@ -45,7 +45,8 @@ _TAKEABLE = (
 )
 _NOT_PAUSED = "(attribute_not_exists(pause) OR pause.#until <= :now)"
 _NOT_IDLE = (
-    "(attribute_not_exists(hibernation) OR hibernation.idle_until <= :now"
+    "(NOT attribute_type(hibernation.idle_until, :number) OR hibernation.idle_until <= :now"
+    " OR hibernation.idle_until > :corrupt"
     " OR (attribute_exists(hibernate_order) AND hibernate_order.since <> hibernation.order_seen))"
 )
 """While the fleet is off there is nothing to do before idle_until, unless a person has given another order since."""
@@ -427,8 +428,8 @@ class StateStore:
             timed_minimums=_timed_minimums(item),
             node_count=int(item.get("node_count", 0)),
             problems=problems,
-            hibernation=_record(Hibernation, item.get("hibernation")) or Hibernation(),
-            hibernate_order=_record(Order, item.get("hibernate_order")),
+            hibernation=_hibernation(item.get("hibernation")),
+            hibernate_order=_readable(Order, item.get("hibernate_order")),
         )
 
     def _owned(
@@ -496,6 +497,20 @@ class StateStore:
 
 def _record(cls: Any, data: Any) -> Any:
     return None if data is None else from_payload(cls, data)
+
+
+def _readable(cls: Any, data: Any) -> Any:
+    """As _record; a damaged one is as none."""
+    try:
+        return _record(cls, data)
+    except InvalidInputError:
+        return None
+
+
+def _hibernation(data: Any) -> Hibernation:
+    """A damaged one counts as off: the next run checks the server, and starts it at the end of the time off."""
+    found: Hibernation | None = _readable(Hibernation, data)
+    return found or Hibernation(phase="on" if data is None else "off")
 
 
 def _records(cls: Any, item: Mapping[str, Any], prefix: str) -> tuple[Any, ...]:

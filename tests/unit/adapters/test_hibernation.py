@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,26 @@ def test_no_run_takes_the_lock_before_the_next_check_unless_an_order_came_since(
     assert state.acquire(run("c")).status == "acquired"
     with pytest.raises(LeaseLostError):
         state.save_hibernation(later, off)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"S": "off"},
+        {"M": {"phase": {"S": "off"}, "idle_until": {"S": "tomorrow"}}},
+        {"M": {"phase": {"S": "nowhere"}, "idle_until": {"N": "9999999999"}}},
+    ],
+)
+def test_a_damaged_record_holds_no_run_and_counts_as_off(fleet: Bench, damaged: Any) -> None:
+    state, client = fleet.tools.state, fleet.cloud.client("dynamodb")
+    client.update_item(
+        TableName=fleet.tools.settings.state_table,
+        Key={"cluster_id": {"S": fleet.tools.settings.cluster_id}},
+        UpdateExpression="SET hibernation = :damaged, hibernate_order = :damaged REMOVE lock_owner, lock_expires_at",
+        ExpressionAttributeValues={":damaged": damaged},
+    )
+    taken = state.acquire(run("d"))
+    assert (taken.status, taken.state.hibernation.phase, taken.state.hibernate_order) == ("acquired", "off", None)
 
 
 def test_the_server_is_found_stopped_and_stopping_or_starting_it_twice_changes_nothing(fleet: Bench) -> None:

@@ -45,7 +45,7 @@ class Desk:
             put_event=lambda kind, at, data, key="": self.noted.append(f"{kind}: {data['text']}"),
             events=lambda since, until, kind=None: tuple(self.past),
         )
-        state = SimpleNamespace(load=lambda: self.item, set_hibernate_order=self._order)
+        state = SimpleNamespace(load=lambda: self.item, set_hibernate_order=self._order, set_pause=lambda pause: None)
         clock = SimpleNamespace(now=lambda: self.now)
         services = SimpleNamespace(settings=self.settings, state=state, records=records, clock=clock)
         return SimpleNamespace(
@@ -134,6 +134,24 @@ def test_sleep_lasts_until_the_end_of_the_next_time_off(desk: Desk) -> None:
 def test_a_time_off_must_be_long_enough_to_be_begun_and_has_an_end(desk: Desk, length: str, code: int) -> None:
     assert LONGEST_SECONDS == 30 * 86_400
     assert desk.run("sleep", "--yes", "--for", length)[0] == code
+
+
+def test_sleep_at_the_end_of_a_time_off_lasts_until_the_end_of_the_next(desk: Desk) -> None:
+    desk.now += 19 * 3600 - 70 * 60
+    assert "until 2026-09-22 07:00 UTC" in desk.run("sleep", "--yes")[1]
+    desk.now += 1
+    assert "until 2026-09-23 07:00 UTC" in desk.run("sleep", "--yes")[1]
+
+
+@pytest.mark.parametrize(("hours", "warned"), [("10h", False), ("11h", True)])
+def test_a_pause_that_holds_back_the_start_of_a_fleet_that_is_off_warns(desk: Desk, hours: str, warned: bool) -> None:
+    desk.now += 8 * 3600 + 1800
+    desk.known("off")
+    code, out = desk.run("pause", "--reason", "x", "--for", hours)
+    assert code == ExitCode.OK
+    assert ("its start at 2026-09-22 06:50 UTC waits for the end of the pause" in out) is warned
+    desk.known("on")
+    assert "its start" not in desk.run("pause", "--reason", "x", "--for", hours)[1]
 
 
 def test_sleep_asks_before_it_stops_a_cluster(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

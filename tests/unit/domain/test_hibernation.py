@@ -27,7 +27,7 @@ from node_fleet.domain.model.hibernation import (
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.scale_down.drain import after_target, closing_budget, left_for_later, ordered_on
+from node_fleet.domain.scale_down.drain import after_target, closing_budget, left_for_later, to_be_on
 from node_fleet.domain.scale_down.hibernation import (
     drainable,
     ending,
@@ -66,7 +66,7 @@ def at(text: str, zone: str = DHAKA) -> int:
 
 
 def times(order: Order | None = None, *, zone: str = DHAKA) -> Times:
-    return Times(windows=NIGHTS, timezone=zone, order=order, lead_seconds=LEAD)
+    return Times(windows=NIGHTS, timezone=zone, order=order, lead_seconds=LEAD, drain_seconds=1800)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_capacity_that_is_ordered_for_a_time_goes_over_the_windows_and_under_an_
     [
         ("on", "2026-09-21T19:59:59", "on"),
         ("on", "2026-09-21T20:00:00", "drain"),
-        ("on", "2026-09-22T06:20:00", "drain"),  # lead and half an hour are left
-        ("on", "2026-09-22T06:20:01", "on"),
-        ("draining", "2026-09-22T06:20:01", "drain"),
-        ("draining", "2026-09-22T07:00:00", "on"),
+        ("on", "2026-09-22T05:50:00", "drain"),  # the drain, half an hour and the lead are left
+        ("on", "2026-09-22T05:50:01", "on"),
+        ("draining", "2026-09-22T06:49:59", "drain"),
+        ("draining", "2026-09-22T06:50:00", "on"),  # the server would have to start at once
         ("stopping", "2026-09-22T06:49:59", "check"),
         ("off", "2026-09-22T06:49:59", "check"),
         ("off", "2026-09-22T06:50:00", "wake"),
@@ -159,6 +159,12 @@ def test_capacity_that_is_ordered_for_a_time_goes_over_the_windows_and_under_an_
 def test_the_next_step_follows_from_the_phase_and_the_time(phase: Phase, moment: str, step: Step) -> None:
     assert (LEAD, LEAST_OFF_SECONDS) == (600, 1800)
     assert next_step(Hibernation(phase=phase), times(), at(moment)) == step
+
+
+def test_an_order_that_is_shorter_than_the_lead_starts_the_server_too() -> None:
+    night = at("2026-09-21T23:00:00")
+    woken = times(Order(kind="wake", by="ana", since=night, until=night + LEAD - 60))
+    assert next_step(Hibernation(phase="off"), woken, night) == "wake"
 
 
 @pytest.mark.parametrize(
@@ -306,18 +312,19 @@ def _judged(inspection):  # type: ignore[no-untyped-def]
     return judge_workers(inspection, FLEET, under_notice=frozenset(), back_offs=(), now=NOW)
 
 
-def test_an_order_to_be_on_ends_the_drains_and_a_long_run_leaves_the_rest_to_the_next() -> None:
-    operation = scale_down("selected", hibernate="drain")
-    order = Order(kind="wake", by="ana", since=NOW, until=NOW + 60)
-    ordered = replace(STATE, hibernate_order=order)
-    assert ordered_on(ordered, operation, NOW + 59) == "the fleet is to be on, ordered by ana"
-    assert ordered_on(ordered, operation, NOW + 60) == ""
-    assert ordered_on(ordered, scale_down("selected"), NOW) == ""
-    assert ordered_on(replace(STATE, hibernate_order=replace(order, kind="sleep")), operation, NOW) == ""
-    assert left_for_later(STATE, operation, 900, NOW + 900) == ""
-    assert left_for_later(STATE, operation, 900, NOW + 901) == "left for the next run"
-    assert left_for_later(STATE, scale_down("selected"), 900, NOW + 901) == ""
-    assert left_for_later(ordered, operation, 900, NOW).startswith("the fleet is to be on")
+def test_what_ends_the_time_off_ends_the_drains_and_a_long_run_leaves_the_rest_to_the_next() -> None:
+    operation, night, morning = scale_down("selected", hibernate="drain"), at("2026-09-21T21:00"), at("2026-09-22T07:00")
+    order = Order(kind="wake", by="ana", since=night, until=night + 60)
+    assert to_be_on(times(order), operation, night + 59) == "the fleet is to be on, ordered by ana"
+    assert to_be_on(times(order), operation, night + 60) == ""
+    assert to_be_on(times(order), scale_down("selected"), night) == ""
+    assert to_be_on(times(), operation, morning - LEAD - 1) == ""
+    assert to_be_on(times(), operation, morning - LEAD) == "the fleet is to be on"
+    begun = replace(operation, started_at=night)
+    assert left_for_later(times(), begun, 900, night + 900) == ""
+    assert left_for_later(times(), begun, 900, night + 901) == "left for the next run"
+    assert left_for_later(times(), scale_down("selected"), 900, night + 901) == ""
+    assert left_for_later(times(order), begun, 900, night).startswith("the fleet is to be on")
 
 
 def test_what_ends_with_the_last_worker_is_forgotten_and_what_was_learned_is_kept() -> None:

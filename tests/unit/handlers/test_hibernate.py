@@ -15,7 +15,7 @@ from handlers.release_lock import handler as release_lock
 from handlers.start_drain import handler as start_drain
 from handlers.terminate_nodes import handler as terminate_nodes
 from handlers.undo_drain import handler as undo_drain
-from node_fleet.domain.model.errors import Ec2Error, ServerNotFoundError, TerminationRefusedError
+from node_fleet.domain.model.errors import Ec2Error, PausedError, ServerNotFoundError, TerminationRefusedError
 from node_fleet.domain.model.hibernation import Hibernation, Order, Phase
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.notify.incidents import incident_of
@@ -174,12 +174,42 @@ def test_with_the_last_worker_gone_the_datastore_is_copied_and_the_server_stoppe
 def test_a_copy_that_takes_long_is_awaited_and_not_begun_twice(services: FakeServices) -> None:
     known(services, "draining")
     services.ec2.fleet = ()
-    services.server.answers["HibernateServer"] = [answer(CHECKED), RUNNING, answer(CHECKED), answer("result: external")]
+    services.server.answers["HibernateServer"] = [answer(CHECKED), RUNNING, answer("result: external")]
     assert step(services)[0] == "waiting"
     assert (remembered(services).phase, services.ec2.switched) == ("draining", [])
-    assert step(services)[0] == "waiting"
-    assert [given["HibernateMode"] for _, given in services.server.commands] == ["check", "backup", "check"]
+    assert step(services)[0] == "waiting", "K3s is stopped while it is copied, and asked nothing"
+    assert [given["HibernateMode"] for _, given in services.server.commands] == ["check", "backup"]
     assert services.ec2.switched == ["stop i-server"]
+
+
+@pytest.mark.parametrize("order", [WAKE, None], ids=["an order", "the end"])
+def test_a_copy_of_an_earlier_night_is_not_taken_for_one_of_this_night(services: FakeServices, order: Any) -> None:
+    known(services, "draining", order=order, backup_id="earlier")
+    assert step(services)[0] == "on"
+    assert remembered(services).backup_id == ""
+
+
+def test_a_worker_that_came_during_the_copy_is_guarded_again(services: FakeServices) -> None:
+    known(services, "draining", backup_id="HibernateServer")
+    services.server.says("HibernateServer", f"job shop/report\n{CHECKED}")
+    assert step(services)[0] == "on"
+    assert remembered(services).backup_id == ""
+
+
+@pytest.mark.parametrize("is_down", [True, False], ids=["no answer", "no value"])
+def test_a_metric_that_is_lost_with_the_workers_begins_no_fleet_again(services: FakeServices, is_down: bool) -> None:
+    configured(services, hibernate_unless="q")
+    known(services, "draining")
+    services.ec2.fleet, services.prometheus.down, services.prometheus.found = (), is_down, ()
+    services.server.answers["HibernateServer"] = [answer(CHECKED), answer("result: kept /x")]
+    assert step(services)[0] == "waiting"
+    assert remembered(services).phase == "stopping"
+
+
+def test_a_server_that_could_not_be_found_while_stopped_is_not_stopped(services: FakeServices) -> None:
+    services.ec2.server_state = ""
+    assert step(services)[0] == "on"
+    assert remembered(services).detail.startswith("no instance carries the tag")
 
 
 def test_without_a_copy_the_server_runs_on_and_the_next_run_tries_again(services: FakeServices) -> None:
@@ -195,7 +225,7 @@ def test_without_a_copy_the_server_runs_on_and_the_next_run_tries_again(services
 def test_half_an_hour_after_the_drain_it_is_given_up(services: FakeServices, spent: int, status: str) -> None:
     known(services, "draining", since=NOW - spent, backup_id="HibernateServer")
     services.ec2.fleet = ()
-    services.server.answers["HibernateServer"] = [answer(CHECKED), RUNNING]
+    services.server.answers["HibernateServer"] = [RUNNING]
     assert step(services)[0] == status
     known(services, "draining", since=NOW - 3601)
     services.ec2.fleet = (services.ec2.fleet or ()) + ()
@@ -246,14 +276,14 @@ def test_the_last_check_before_the_end_is_not_after_it(services: FakeServices) -
 
 
 def test_a_server_that_someone_started_by_hand_keeps_the_fleet_on(services: FakeServices) -> None:
-    known(services, "off")
+    known(services, "off", idle_until=NOW + 300)
     services.ec2.server_state = "pending"
     status, kinds, given = step(services)
     assert (status, kinds, given["hibernate"]["notify"]) == ("waiting", [], True)
     order = services.state.item.hibernate_order
     assert order is not None
     assert (order.kind, order.by, order.until) == ("wake", "a start of the server by hand", UNTIL)
-    assert remembered(services).phase == "waking"
+    assert (remembered(services).phase, remembered(services).idle_until) == ("waking", 0)
 
 
 def test_a_server_that_is_gone_is_reported_as_a_failed_wake_up(services: FakeServices) -> None:
@@ -330,6 +360,26 @@ def test_a_healthy_server_ends_the_time_off_and_its_start_is_measured(services: 
     assert (remembered(services).phase, remembered(services).wake_seconds) == ("on", 200)
 
 
+@pytest.mark.parametrize(("left", "by"), [(3300, "node-fleet"), (3301, "ana")])
+def test_a_start_before_the_end_that_was_short_does_not_lead_off_again(
+    services: FakeServices, left: int, by: str
+) -> None:
+    sleep = replace(SLEEP, until=NOW + left)
+    known(services, "waking", order=sleep, since=NOW - 40, wake_seconds=3000)
+    assert step(services)[0] == "on"
+    order = services.state.item.hibernate_order
+    assert order is not None and (order.by, order.until) == (by, NOW + left)
+
+
+@pytest.mark.parametrize(("spent", "kinds"), [(60, []), (240, ["wake_failed"])])
+def test_an_ssm_agent_that_starts_after_the_instance_is_awaited(
+    services: FakeServices, spent: int, kinds: list[str]
+) -> None:
+    known(services, "waking", order=WAKE, since=NOW - spent)
+    services.server.unreachable = True
+    assert step(services)[:2] == ("waiting", kinds)
+
+
 # the other states --------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +427,19 @@ def test_workers_are_ended_together_at_the_limit_without_a_check(services: FakeS
     assert services.server.commands == []
     services.run(terminate_nodes)
     assert services.ec2.terminated == [A, B, C, A], "a second call ends nothing else"
+
+
+@pytest.mark.parametrize("order", [WAKE, None], ids=["an order", "the morning"])
+@pytest.mark.parametrize("hibernate", ["end", "drain"])
+def test_an_operation_of_the_night_that_is_resumed_later_ends_no_worker(
+    services: FakeServices, order: Any, hibernate: str
+) -> None:
+    known(services, "draining", order=order)
+    operation = scale_down("drained", "drained", hibernate=hibernate)
+    services.state.item = replace(services.state.item, operation=operation)
+    with pytest.raises(PausedError, match="the fleet is to be on"):
+        services.run(terminate_nodes)
+    assert (services.ec2.terminated, services.state.phases) == ([], ["drained", "drained"])
 
 
 def test_a_worker_that_is_protected_meanwhile_stays_while_the_others_end(services: FakeServices) -> None:

@@ -163,6 +163,7 @@ def times_of(policy: Policy, state: FleetState) -> Times:
         timezone=policy.timezone,
         order=state.hibernate_order,
         lead_seconds=lead_seconds(policy.hibernate_lead_seconds, state.hibernation),
+        drain_seconds=policy.hibernate_drain_seconds,
         on=tuple((one.since, one.until) for one in state.timed_minimums),
     )
 

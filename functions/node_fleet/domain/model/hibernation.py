@@ -86,13 +86,15 @@ class Hibernation:
 class Times:
     """When the fleet is to be off: the windows in their zone, an order over them, and how early it is started.
 
-    on: from when until when capacity is ordered, which goes over the windows.
+    drain_seconds: how long its workers are drained before. on: from when until when capacity is ordered, which goes
+    over the windows.
     """
 
     windows: tuple[DailyWindow, ...]
     timezone: str
     order: Order | None = None
     lead_seconds: int = 0
+    drain_seconds: int = 0
     on: tuple[tuple[int, int], ...] = ()
 
     def is_off(self, at: int) -> bool:
@@ -100,6 +102,11 @@ class Times:
         if self.order is not None and self.order.is_active(at):
             return self.order.kind == "sleep"
         return self.window_end(at) > at and not any(since <= at < until for since, until in self.on)
+
+    def stays_off(self, now: int, *, at_least: int = 0) -> bool:
+        """Whether the fleet is to be off now, for longer than its start takes and for at_least seconds before that."""
+        left = self.on_again(now) - now - self.lead_seconds
+        return left > 0 and left >= at_least
 
     def window_end(self, at: int) -> int:
         """The end of the windows that are open at that time, one after the other; that time when none is."""
@@ -141,12 +148,9 @@ def next_step(hibernation: Hibernation, times: Times, now: int) -> Step:
     if phase == "waking":
         return "wake"
     if phase in ("stopping", "off"):
-        return "check" if times.is_off(now + times.lead_seconds) else "wake"
-    if not times.is_off(now):
-        return "on"
-    if phase == "draining":
-        return "drain"
-    return "drain" if times.on_again(now) - now >= times.lead_seconds + LEAST_OFF_SECONDS else "on"
+        return "check" if times.stays_off(now) else "wake"
+    least = 0 if phase == "draining" else times.drain_seconds + LEAST_OFF_SECONDS
+    return "drain" if times.stays_off(now, at_least=least) else "on"
 
 
 def parse_windows(value: Any) -> tuple[DailyWindow, ...]:

@@ -13,7 +13,7 @@ from typing import Literal
 from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.model.budget import Budget
 from node_fleet.domain.model.drain_limits import DrainLimits
-from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.hibernation import Times
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
@@ -174,19 +174,20 @@ def closing_budget(operation: Operation, target: Target, budgets: Sequence[Budge
     return "" if found.number else found.budget
 
 
-def ordered_on(state: FleetState, operation: Operation, now: int) -> str:
+def to_be_on(times: Times, operation: Operation, now: int) -> str:
     """Why the fleet is not to be switched off any more; empty while it is."""
-    order = state.hibernate_order
-    if not operation.hibernate or order is None or order.kind != "wake" or not order.is_active(now):
+    if not operation.hibernate or times.stays_off(now):
         return ""
-    return f"the fleet is to be on, ordered by {order.by}"
+    order = times.order
+    by = f", ordered by {order.by}" if order and order.kind == "wake" and order.is_active(now) else ""
+    return f"the fleet is to be on{by}"
 
 
-def left_for_later(state: FleetState, operation: Operation, limit_seconds: int, now: int) -> str:
+def left_for_later(times: Times, operation: Operation, limit_seconds: int, now: int) -> str:
     """Why the rest of the workers of a fleet that is switched off is not drained in this run; empty otherwise."""
     if operation.hibernate and now - operation.started_at > limit_seconds:
         return "left for the next run"
-    return ordered_on(state, operation, now)
+    return to_be_on(times, operation, now)
 
 
 def after_target(operation: Operation) -> str:
