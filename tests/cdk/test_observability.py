@@ -99,8 +99,9 @@ def test_the_alarm_about_missing_figures_counts_runs_that_find_the_fleet_off(var
     assert by_id["measured"]["MetricStat"]["Metric"]["MetricName"] == "CpuPercent"
     assert by_id["off"]["MetricStat"]["Metric"]["MetricName"] == "SwitchedOff"
     filters = variants.resources(stack, "AWS::Logs::MetricFilter").values()
-    patterns = [f["FilterPattern"] for f in filters if f["MetricTransformations"][0]["MetricName"] == "SwitchedOff"]
-    assert sorted(patterns) == [
+    off = [f for f in filters if f["MetricTransformations"][0]["MetricName"] == "SwitchedOff"]
+    assert [f["MetricTransformations"][0]["DefaultValue"] for f in off] == [0, 0], "by day it is 0, not missing"
+    assert sorted(f["FilterPattern"] for f in off) == [
         '{ $.message = "hibernate" && $.status != "on" }',
         '{ $.message = "lock" && $.status = "off" }',
     ]
