@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, PausedError, TerminationRefusedError
-from node_fleet.domain.model.fleet_state import times_of
+from node_fleet.domain.model.fleet_state import FleetState, times_of
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
@@ -45,8 +45,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if target.phase == "rebooting":
         return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
     if target.phase != "terminating":
-        if why := to_be_on(times_of(services.settings, state), operation, services.clock.now()):
-            raise PausedError(f"{kept_text(operation, target)}: {why}")
+        _require_off(services, state, operation, target)
         if operation.hibernate != "end":
             _require_empty(services, operation, target)
             _require_minimum(services, run, operation, target)
@@ -112,6 +111,12 @@ def _stop(services: Services, run: Run, operation: Operation, target: Target) ->
         logger.warning("a worker was not stopped and is terminated", worker=target.instance_id, problem=str(error))
         return False
     return True
+
+
+def _require_off(services: Services, state: FleetState, operation: Operation, target: Target) -> None:
+    """A run that continues an operation of the night may come after its end, or after an order to be on."""
+    if why := to_be_on(times_of(services.settings, state), operation, services.clock.now()):
+        raise PausedError(f"{kept_text(operation, target)}: {why}")
 
 
 def _reboot(services: Services, run: Run, operation: Operation, target: Target) -> Operation:

@@ -313,7 +313,11 @@ def _judged(inspection):  # type: ignore[no-untyped-def]
 
 
 def test_what_ends_the_time_off_ends_the_drains_and_a_long_run_leaves_the_rest_to_the_next() -> None:
-    operation, night, morning = scale_down("selected", hibernate="drain"), at("2026-09-21T21:00"), at("2026-09-22T07:00")
+    operation, night, morning = (
+        scale_down("selected", hibernate="drain"),
+        at("2026-09-21T21:00"),
+        at("2026-09-22T07:00"),
+    )
     order = Order(kind="wake", by="ana", since=night, until=night + 60)
     assert to_be_on(times(order), operation, night + 59) == "the fleet is to be on, ordered by ana"
     assert to_be_on(times(order), operation, night + 60) == ""

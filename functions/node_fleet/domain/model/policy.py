@@ -221,7 +221,7 @@ class OffTimes:
     hibernate_jobs: bool = setting("HIBERNATE_JOBS", True)
     """Whether a running Job keeps the fleet on. A namespace labelled node-fleet.io/hibernate=never always does."""
     hibernate_unless: str = setting("HIBERNATE_UNLESS", "")
-    """A PromQL query that keeps the fleet on while any of its values is above 0, or while it has no answer."""
+    """A PromQL query that keeps the fleet on while a value is above 0, or it has no answer before the drain begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
