@@ -56,6 +56,8 @@ def wake(
         print_json({"order": to_payload(order), "phase": state.hibernation.phase, "expected_seconds": expected})
         return
     say(f"the fleet is on until {clock(until, day=True)} UTC")
+    if _is_paused(state, now):
+        return
     if is_off:
         measured = "as the last time" if state.hibernation.wake_seconds else "not measured yet"
         workers = count_of(settings.min_workers, "worker")
@@ -92,6 +94,7 @@ def sleep(
         return
     say(f"the fleet is switched off until {clock(until, day=True)} UTC; what keeps it on: node-fleet status")
     say(f"workers are drained for up to {span(settings.hibernate_drain_seconds)}; take it back: node-fleet wake")
+    _is_paused(state, now)
 
 
 def _seconds(length: str) -> int:
@@ -112,6 +115,14 @@ def _state(target: Target) -> tuple[FleetState, Settings, int]:
         hint = 'set hibernate in cdk.json, such as "Mon-Fri 20:00-07:00; Sat-Sun", and deploy: docs/hibernate.md'
         raise CommandError(f"{target.place} has no times off", hint=hint, code=ExitCode.NOTHING_DONE)
     return state, settings, target.services.clock.now()
+
+
+def _is_paused(state: FleetState, now: int) -> bool:
+    """Whether a pause holds the order back, which is printed."""
+    pause = state.active_pause(now)
+    if pause is not None:
+        say(f"{pause.sentence}: nothing is switched before it ends; end it with node-fleet resume")
+    return pause is not None
 
 
 def _next_end(settings: Settings, now: int, least: int) -> int:

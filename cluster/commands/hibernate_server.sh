@@ -114,7 +114,8 @@ back_up() {
   ((free > needed)) || finish 68 "not-kept $KEPT needs $((needed / 1024)) MiB, $((free / 1024)) MiB are free"
   STOPPED=yes
   systemctl stop k3s || finish 68 "not-kept K3s could not be stopped; see systemctl status k3s"
-  if ! { cp -a "$DATASTORE" "$KEPT.new" && find "$KEPT.new" -type f -exec sync {} +; }; then
+  # Systems Manager ends this script after ten minutes, and then K3s would stay stopped.
+  if ! { timeout 400 cp -a "$DATASTORE" "$KEPT.new" && find "$KEPT.new" -type f -exec sync {} +; }; then
     rm -rf "$KEPT.new"
     finish 68 "not-kept the datastore could not be copied to $KEPT; check the free space"
   fi

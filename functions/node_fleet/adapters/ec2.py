@@ -165,7 +165,10 @@ class Ec2Fleet:
         ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
         kind = "running " if states == ("running",) else ""
         if not ours:
-            raise ServerNotFoundError(f"no {kind}instance carries the tag Role={role}; add it to the K3s server")
+            started = ", or start it: node-fleet wake when the fleet is off" if kind else ""
+            raise ServerNotFoundError(
+                f"no {kind}instance carries the tag Role={role}; add it to the K3s server{started}"
+            )
         if len(ours) > 1:
             ids = ", ".join(sorted(raw["InstanceId"] for raw in ours))
             raise ServerNotFoundError(

@@ -19,7 +19,7 @@ from cli.hibernate import LONGEST_SECONDS
 from cli.output import ExitCode
 from cli.status import ClusterStatus, status_rows
 from node_fleet.adapters.records import Event
-from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.fleet_state import FleetState, Pause
 from node_fleet.domain.model.hibernation import Hibernation, Order
 from node_fleet.settings import Settings
 
@@ -152,6 +152,16 @@ def test_a_pause_that_holds_back_the_start_of_a_fleet_that_is_off_warns(desk: De
     assert ("its start at 2026-09-22 06:50 UTC waits for the end of the pause" in out) is warned
     desk.known("on")
     assert "its start" not in desk.run("pause", "--reason", "x", "--for", hours)[1]
+
+
+@pytest.mark.parametrize("command", ["wake", "sleep --yes"])
+def test_an_order_that_a_pause_holds_back_says_so(desk: Desk, command: str) -> None:
+    desk.now += 9 * 3600
+    desk.known("off")
+    desk.item = replace(desk.item, pause=Pause(reason="x", by="ben", since=desk.now, until=desk.now + 60))
+    out = desk.run(*command.split())[1]
+    assert "paused by ben" in out and "nothing is switched before it ends; end it with node-fleet resume" in out
+    assert "the server starts now" not in out
 
 
 def test_sleep_asks_before_it_stops_a_cluster(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -118,7 +119,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> Stubs:
-    stubs = Stubs(tmp_path / "stubs", ("systemctl", "flock", "df"))
+    stubs = Stubs(tmp_path / "stubs", ("systemctl", "flock", "df", "timeout"))
+    stubs.on("timeout", "", Reply(run=shutil.which("timeout") or "timeout"))
     stubs.on("systemctl", "")
     stubs.on("flock", "")
     stubs.on("df", "", free(525_000))
@@ -170,6 +172,16 @@ def test_a_copy_that_fails_keeps_the_one_before_and_starts_k3s_again(backup: Bac
     assert (done.returncode, result(done).split()[0]) == (68, "not-kept")
     assert (root / KEPT / "state.db").read_text() == "tonight"
     assert orders(stubs)[-1] == "start --no-block k3s"
+
+
+def test_a_copy_that_takes_too_long_ends_before_the_command_and_k3s_starts_again(
+    backup: Backup, stubs: Stubs, root: Path
+) -> None:
+    stubs.on("timeout", "", Reply(exit=124))
+    done = backup()
+    assert (done.returncode, result(done).split()[0]) == (68, "not-kept")
+    assert [call[1] for call in stubs.calls("timeout")] == ["400"]
+    assert (orders(stubs)[-1], (root / KEPT).exists()) == ("start --no-block k3s", False)
 
 
 def test_a_datastore_elsewhere_needs_no_copy(backup: Backup, stubs: Stubs, root: Path) -> None:
