@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause, Protection
 from node_fleet.domain.model.hibernation import Order, OrderKind
+from node_fleet.domain.model.instance_types import vcpus_of
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from simulator.aws.faults import FaultRule
@@ -99,7 +100,10 @@ class Play:
         self.fleet.set_environment({"MAX_VCPU": str(vcpu)})
 
     def standby_workers_are_deployed(self, number: int) -> None:
-        """An operator deploys another number of standby workers."""
+        """An operator deploys another number of standby workers, as many as the limit lets be started."""
+        if self.watch.max_vcpu:
+            least = vcpus_of(self.fleet.settings.instance_types[0])
+            number = min(number, self.watch.max_vcpu // least - self.fleet.settings.min_workers)
         self.fleet.set_environment({"STANDBY_WORKERS": str(number)})
 
     def standby_is_started_by_hand(self) -> None:
