@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -143,15 +144,16 @@ def _plan(
     count = event["decision"]["count"]
     replaced = _replaced(event)
     staying = [i for i in instances if i.instance_id != replaced]
-    if event["decision"].get("rule") == STANDBY:
-        wanted = (refill_pools(placement, [one.zone for one in standby]),)
     if old := next((i for i in instances if i.instance_id == replaced), None):
         if event["decision"]["rule"] == "on-demand":
             pools = pools_of_return(old, placement, back_offs, now)
             wanted = (NewWorker(pools=pools),)
             return plan_slots(count, staying, placement, back_offs=back_offs, now=now, wanted=wanted) if pools else ()
         wanted = (NewWorker(pools=pools_of_zone(placement, old.zone)),)
-    slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now, wanted=wanted)
+    if event["decision"].get("rule") == STANDBY:
+        slots = _refill_slots(event, placement, staying, now, standby)
+    else:
+        slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now, wanted=wanted)
     if not slots and replaced:
         slots = plan_slots(count, staying, placement, back_offs=back_offs, now=now)
     if not slots:
@@ -162,6 +164,23 @@ def _plan(
             "add instance types or zones"
         )
     return slots
+
+
+def _refill_slots(
+    event: dict[str, Any],
+    placement: Placement,
+    instances: Sequence[Instance],
+    now: int,
+    standby: tuple[Instance, ...],
+) -> tuple[LaunchSlot, ...]:
+    """On-Demand in a zone with the fewest standby workers, or in another one where that has no capacity."""
+    back_offs, count = take(event, "memory", Memory).dry_pools, event["decision"]["count"]
+    every = refill_pools(placement, ())
+    for wanted in (refill_pools(placement, [one.zone for one in standby]), every):
+        slots = plan_slots(count, instances, placement, back_offs=back_offs, now=now, wanted=(wanted,))
+        if slots:
+            return tuple(replace(slot, pools=every.pools) for slot in slots)
+    return ()
 
 
 def _replaced(event: dict[str, Any]) -> str:

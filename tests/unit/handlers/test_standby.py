@@ -22,7 +22,7 @@ from handlers.reap_unjoined import handler as reap
 from handlers.select_nodes import handler as select_nodes
 from handlers.terminate_nodes import handler as terminate_nodes
 from node_fleet.domain.model.errors import Ec2Error, NoCapacityError
-from node_fleet.domain.model.memory import Memory
+from node_fleet.domain.model.memory import Memory, PoolBackOff
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.set_aside import SetAside
@@ -242,6 +242,29 @@ def test_a_started_worker_that_stops_again_is_renewed_and_shows_nothing_about_la
     payload = complete_scale_up(payload, None)
     assert (payload["outcome"]["kind"], tag_of(fleet, instance_id)) == ("none", "failed")
     assert fleet.state().memory.back_offs == ()
+
+
+@TWO
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_refill_is_launched_in_another_zone_where_the_one_with_the_fewest_has_no_capacity(
+    fleet: Bench, is_known: bool
+) -> None:
+    first = stopped(fleet)
+    (zone,) = {one.zone for one in fleet.tools.ec2.with_standby()[1]}
+    others = [name for name in fleet.tools.settings.zones if name != zone]
+    fleet.clock.advance(700)
+    for other in others:
+        fleet.cloud.ec2.dry_pool(az=other)
+    run = fleet.begin("second")
+    closed = [
+        PoolBackOff(zone=name, instance_type=kind, market="on-demand", until=int(fleet.clock.now()) + 60)
+        for name in others
+        for kind in fleet.tools.settings.instance_types
+    ]
+    memory = Memory(dry_pools=tuple(closed) if is_known else ())
+    launch_nodes({**fleet.event(run, 1), "decision": REFILL, "memory": to_payload(memory)}, None)
+    assert [(one.zone, one.market) for one in fleet.instances()] == [(zone, "on-demand")]
+    assert first not in fleet.ids()
 
 
 @TWO

@@ -97,6 +97,8 @@ def with_standby_workers(
     def unfit(instance: Instance) -> str:
         if instance.standby != READY:
             return "it did not join again after its start"
+        if why := _not_startable(instance, policy):
+            return why
         words = "; ".join(differences(instance, today))
         words = words if policy.drift == "replace" or words.startswith(MARKED) else ""
         expires = expires_at(instance.instance_id, instance.launched_at, policy)
@@ -115,6 +117,15 @@ def with_standby_workers(
         for one in standby
     )
     return replace(snapshot, standby=tuple(workers))
+
+
+def _not_startable(standby: Instance, policy: Policy) -> str:
+    """Why no scale-up can start the standby worker, whatever `drift` is; empty when one can."""
+    if policy.zone_names and standby.zone not in policy.zone_names:
+        return f"it cannot be started: {standby.zone} is not a configured zone"
+    if standby.instance_type not in policy.instance_types:
+        return f"it cannot be started: {standby.instance_type} is not a configured instance type"
+    return ""
 
 
 def is_image_due(known: LaunchImage, version: str, now: int) -> bool:
