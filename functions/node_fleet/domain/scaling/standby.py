@@ -28,7 +28,7 @@ from node_fleet.domain.scaling.tick import Tick
 STOP_SECONDS = 1800
 """How long a worker that was launched to become a standby worker is tried to be stopped; then it stays a worker."""
 RETRY_SECONDS = 86_400
-"""While such a worker runs whose drain failed, and for no longer than this after its launch, no other is launched."""
+"""While such a worker runs above the minimum, and for no longer than this after its launch, no other is launched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def evaluate_standby(
         return None
     ready = [w for w in tick.snapshot.standby if not w.is_broken]
     missing, text = wanted - len(ready), f"{len(ready)} of {count_of(wanted, 'standby worker')}"
-    kept = _kept_running(tick) if missing > 0 else []
+    kept = _kept_running(tick) if missing > 0 and len(tick.usable) > least else []
     if why := _waits(tick, pending_pods, checks):
         step = _nothing(text, why)
     elif ended := _to_end(tick, ready, missing):
@@ -63,7 +63,8 @@ def evaluate_standby(
         step = _stop(tick, least, text) or _refill(tick, kept, least, checks, text)
     else:
         step = _nothing(text, "")
-    return replace(step, alerts=tuple(_kept_alert(worker) for worker in kept))
+    failed = {b.key for b in tick.memory.back_offs}
+    return replace(step, alerts=tuple(_kept_alert(w) for w in kept if back_off.node_key(w.instance_id) in failed))
 
 
 def _stop(tick: Tick, least: int, text: str) -> StandbyStep | None:
@@ -80,7 +81,7 @@ def _stop(tick: Tick, least: int, text: str) -> StandbyStep | None:
 
 
 def _refill(tick: Tick, kept: list[Worker], least: int, checks: Iterable[Check], text: str) -> StandbyStep:
-    why = f"{kept[0].instance_id} could not be stopped and serves" if kept else _no_launch(tick, least, checks)
+    why = f"{kept[0].instance_id} was not stopped and serves" if kept else _no_launch(tick, least, checks)
     return _nothing(text, why) if why else StandbyStep(action="refill", check=_check("up", f"{text}, quiet"))
 
 
@@ -102,14 +103,12 @@ def _to_end(tick: Tick, ready: Sequence[StandbyWorker], missing: int) -> Standby
 
 
 def _kept_running(tick: Tick) -> list[Worker]:
-    """Workers that could not be drained in time after they were launched to become standby workers.
+    """Workers above the minimum that were not stopped in time after they were launched to become standby workers.
 
-    One whose drain never failed is none of them: the load, the minimum or a budget kept it.
+    Whatever the cause is, it may keep the next one too. Reported are those whose drain failed.
     """
     since, until = tick.now - RETRY_SECONDS, tick.now - STOP_SECONDS
-    failed = {b.key for b in tick.memory.back_offs}
-    kept = (w for w in tick.usable if w.refill and back_off.node_key(w.instance_id) in failed)
-    return [w for w in kept if since < w.launched_at <= until]
+    return [w for w in tick.usable if w.refill and since < w.launched_at <= until]
 
 
 def _own_back_off(tick: Tick, instance_id: str) -> BackOff | None:
