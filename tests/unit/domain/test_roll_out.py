@@ -545,6 +545,12 @@ class TestTheEndOfALaunch:
         assert join_failure(stopped, launched("unjoined", template_version="2"), "2")
         assert join_failure(stopped, launched("unjoined", template_version="3"), "3")
 
+    def test_a_standby_worker_that_does_not_join_says_nothing_about_the_version_of_today(self) -> None:
+        growth = launched("unjoined", replaces="")
+        assert join_failure(RollOut(good_version="1"), growth)
+        begun = replace(growth, slots=tuple(replace(s, standby=s.instance_id) for s in growth.slots))
+        assert not join_failure(RollOut(good_version="1"), begun)
+
     def test_the_reason_has_the_end_of_the_console_and_the_kept_worker(self) -> None:
         why = join_failure(RollOut(), launched("unjoined", console="k3s: exit 1"))
         assert "i-0050 of version 2 of the launch template never joined; i-0000 is kept" in why

@@ -26,12 +26,12 @@ def join_failure(roll_out: RollOut, operation: Operation, configured: str = "") 
     """Why a failed launch stops the roll-out; empty when it says nothing about the version that was launched.
 
     It does when an instance never joined, and either replaces an outdated worker or is of another version than the last
-    good one. A refusal of EC2, or an instance that AWS ended for lack of capacity, stops nothing. While the configured
-    version is stopped, a failure of another one must not allow it again.
+    good one. A refusal of EC2, an instance that AWS ended for lack of capacity, or a standby worker, which was launched
+    earlier, stops nothing. While the configured version is stopped, a failure of another one must not allow it again.
     """
     if roll_out.is_stopped(configured) and operation.template_version not in ("", configured):
         return ""
-    never_joined = [slot for slot in operation.slots if slot.outcome == "unjoined"]
+    never_joined = [slot for slot in operation.slots if slot.outcome == "unjoined" and not slot.is_started]
     is_new = bool(roll_out.good_version) and operation.template_version not in ("", roll_out.good_version)
     if not never_joined or not (operation.replaces or is_new):
         return ""
