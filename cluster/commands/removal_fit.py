@@ -122,11 +122,15 @@ class RemovalFit:
         return self.known[name]
 
     def misfit_without(self, node, pods):
-        """The misfit while the node is cordoned and its pods end, and after they have ended."""
+        """The misfit while the node is cordoned and its pods end, and after they have ended.
+
+        The only pod of a Deployment that is restarted does not end before its second pod is available.
+        """
         names, others = {pod.name for pod in pods}, self.without({node})
+        staying = {name_of(pod) for pod in self.evicted[node.name] if self.cluster.restart_problem(pod) == ""}
         leaving = [pod for pod in node.pods if pod.name in names]
         before, was_open, node.is_open = self.placement.leaving, node.is_open, False
-        self.placement.leaving = before + [(pod, node) for pod in leaving]
+        self.placement.leaving = before + [(pod, node) for pod in leaving if pod.name not in staying]
         misfit = self.placement.misfit(pods, others)
         self.placement.leaving = before
         if misfit is None and any(pod.demand.keys() & {"affinity", "anti"} for pod in pods):

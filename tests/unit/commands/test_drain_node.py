@@ -378,6 +378,23 @@ def test_no_drain_begins_without_a_time_limit_when_the_restarts_took_all_of_it(s
     assert (result.stdout.splitlines()[-1], drains(site)) == (text, [])
 
 
+@pytest.mark.parametrize(("asked", "predicates"), [(True, ["f"]), (False, [])])
+def test_the_first_pod_counts_in_the_topology_spread_of_the_second_one(
+    site: Site, asked: bool, predicates: list[str]
+) -> None:
+    """The other worker of its zone accepts a pod only after the first one has ended; the other zone is full."""
+    single_replica_on_first(site, replace(SINGLE, restart_before_drain=asked, min_available=None, annotations=SAFE))
+    site.world.cordon(SECOND)
+    site.world.add_worker("i-00000000000000003", az="us-east-1a")
+    site.clock.advance(60)
+    spread = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread["labelSelector"] = {"matchLabels": {"app": "one"}}
+    [pod] = site.world.objects("pods", "shop")
+    name = pod["metadata"]["name"]
+    site.world.update("pods", "shop", name, lambda p: p["spec"].update(topologySpreadConstraints=[spread]))
+    assert [blocker.letter for blocker in site.node(FIRST).blockers] == predicates
+
+
 @pytest.mark.parametrize("mode", ["deadline", "not-ready"])
 def test_only_a_drain_that_keeps_pods_available_restarts(site: Site, mode: str) -> None:
     """A worker that is Ready again when its drain begins is drained like every other one."""
