@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cdk_app.scripts import read_script
+from cdk_app.scripts import read_script, without_comments
 from cdk_app.workflow import ROOT, camel_case
 from node_fleet.settings import Settings
 
@@ -30,8 +30,9 @@ def documents(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def content(script: Path, declared: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """The document of one script: exports of its parameters, then the script's lines."""
+    """The document of one script: exports of its parameters, then the script's lines of code."""
     lines = read_script(script).splitlines()
+    code = without_comments(lines)
     exports = [f"export {_variable(name)}='{{{{ {name} }}}}'" for name in declared]
     return {
         "schemaVersion": "2.2",
@@ -44,7 +45,7 @@ def content(script: Path, declared: dict[str, dict[str, str]]) -> dict[str, Any]
                 "precondition": {"StringEquals": ["platformType", "Linux"]},
                 "inputs": {
                     "timeoutSeconds": f"{{{{ {TIMEOUT_PARAMETER} }}}}",
-                    "runCommand": [*lines[:1], *exports, *lines[1:]],
+                    "runCommand": [*code[:1], *exports, *code[1:]],
                 },
             }
         ],

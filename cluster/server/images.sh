@@ -11,7 +11,6 @@ install -m 0644 "$NODE_FLEET_BUNDLE/server/images.py" "$ROOT/opt/node-fleet/imag
 cat >"$ROOT/etc/systemd/system/node-fleet-images.service" <<UNIT
 [Unit]
 Description=node-fleet: removes the start-up taint of workers whose images are there
-Wants=k3s.service
 After=k3s.service
 StartLimitIntervalSec=0
 

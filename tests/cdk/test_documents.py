@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -34,7 +35,8 @@ def test_there_is_one_document_for_every_script() -> None:
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_document_is_small_enough_for_ssm(name: str) -> None:
-    assert len(json.dumps(ALL[name])) < 64 * 1024
+    """SSM counts the values of the parameters too. An update of a document that is larger fails the deployment."""
+    assert len(json.dumps(ALL[name])) < 62 * 1024
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -44,13 +46,25 @@ def test_a_script_holds_no_braces_that_ssm_would_take_for_a_parameter(name: str)
     assert used == set(ALL[name]["parameters"])
 
 
+def parts_of(lines: list[str]) -> tuple[list[str], list[str]]:
+    """The lines of shell that are no comment, and the programs in Python without their docstrings."""
+    text = "\n".join(lines)
+    programs = [ast.parse(program) for program in re.findall(r"<<'PYTHON'.*\n([\s\S]*?)\nPYTHON\b", text)]
+    for node in [each for program in programs for each in ast.walk(program)]:
+        if isinstance(body := getattr(node, "body", None), list) and body:
+            strings = [s for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
+            node.body = [s for s in body if s not in strings]  # type: ignore[attr-defined]
+    shell = re.sub(r"(<<'PYTHON'.*\n)[\s\S]*?\nPYTHON\b", r"\1", text).splitlines()
+    return [line for line in shell[1:] if line.strip() and line.lstrip()[0] != "#"], [ast.dump(p) for p in programs]
+
+
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_the_script_is_shipped_as_it_stands(name: str) -> None:
+def test_the_script_is_shipped_as_it_stands_without_its_comments(name: str) -> None:
     script = COMMANDS / (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removeprefix("node-fleet-")).lower() + ".sh")
     lines = ALL[name]["mainSteps"][0]["inputs"]["runCommand"]
     parameters = ALL[name]["parameters"]
     shipped = [line for line in lines if not re.fullmatch(r"export [A-Z_]+='\{\{ \w+ \}\}'", line)]
-    assert shipped == read_script(script).splitlines()
+    assert parts_of(shipped) == parts_of(read_script(script).splitlines())
     assert len(lines) - len(shipped) == len(parameters)
     assert lines[0].startswith("#!")
 
