@@ -127,7 +127,9 @@ def not_settled(fleet: Fleet) -> str:
         "nodes are cordoned": [n.name for n in nodes if n.unschedulable],
         "nodes of no machine are left": [n.name for n in nodes if not n.machine_up],
         "executions run": [e.arn for e in fleet.cloud.runner.running()],
-        "stopped instances have no mark": sorted({i.id for i in fleet.stopped()} - set(fleet.standby())),
+        "stopped instances have no mark": sorted(
+            {i.id for i in fleet.stopped()} - set(fleet.standby()) - {fleet.deployment.server_id}
+        ),
         "EC2 runs others than are usable": sorted(set(fleet.workers()) ^ _usable(fleet)),
         "it is neither on nor off": phase if phase not in ("on", "off") else "",
         "fewer workers than the minimum": phase == "on" and len(_usable(fleet)) < fleet.settings.min_workers,

@@ -194,7 +194,6 @@ class Play:
     def resume(self) -> None:
         with STORE_ERRORS_IGNORED:
             self.fleet.store.clear_pause()
-        self.order("wake", ON_SECONDS)
 
     def protect(self, number: int, seconds: int) -> None:
         """As the command does it: a protection that came after the termination had begun is withdrawn and refused."""
@@ -329,6 +328,7 @@ class Play:
         self.fleet.sim.cluster.image_wait_seconds = 0  # a pull that is longer than the join limit never ends by itself
         self.server_clock_is_off(0)
         self.fleet.store.clear_pause()
+        self.order("wake", ON_SECONDS)
         for protection in self.fleet.store.load().protections:
             self.fleet.store.end_protection(protection.instance_id)
         self.fleet.store.change_timed_minimums(lambda state: ())
