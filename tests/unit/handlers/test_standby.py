@@ -268,6 +268,20 @@ def test_a_refill_is_launched_in_another_zone_where_the_one_with_the_fewest_has_
 
 
 @TWO
+def test_a_refill_waits_while_every_on_demand_pool_is_in_back_off(fleet: Bench) -> None:
+    settings, until = fleet.tools.settings, int(fleet.clock.now()) + 60
+    closed = (
+        PoolBackOff(zone=zone, instance_type=kind, market="on-demand", until=until)
+        for zone in settings.zones
+        for kind in settings.instance_types
+    )
+    event = {**fleet.event(fleet.begin(), 1), "decision": REFILL, "memory": to_payload(Memory(dry_pools=tuple(closed)))}
+    with pytest.raises(NoCapacityError):
+        launch_nodes(event, None)
+    assert fleet.ids() == set()
+
+
+@TWO
 @pytest.mark.parametrize("is_planned", [True, False])
 def test_a_refused_refill_is_one_alert_and_no_failure(fleet: Bench, is_planned: bool) -> None:
     fleet.cloud.ec2.dry_pool()
@@ -338,6 +352,14 @@ def test_a_worker_that_may_not_be_drained_is_tried_again_later_without_a_message
     answer = selected(services, "standby")
     assert (answer["selection"]["status"], answer["selection"]["notify"]) == ("none", False)
     assert [b.key for b in take(answer, "memory", Memory).back_offs] == [f"node:{C}"]
+
+
+@pytest.mark.parametrize("standby", [0, 1])
+def test_a_removal_in_vain_lets_standby_workers_go_first(services: FakeServices, standby: int) -> None:
+    services.settings = Settings(standby_workers=standby, min_workers=3)
+    answer = selected(services)
+    assert answer["selection"]["status"] == "none"
+    assert (take(answer, "memory", Memory).roll_out.first_until > NOW) == bool(standby)
 
 
 def drained(services: FakeServices, *, standby: bool = True, operation_id: str = "") -> None:
