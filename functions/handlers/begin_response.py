@@ -11,7 +11,7 @@ from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Return `interruption` and `settle`: "due", "gone" when the instance has ended, or "superseded". Safe twice."""
+    """Return `interruption` and `settle`: "due", "gone" when no instance runs any more, or "superseded". Safe twice."""
     services = load_services()
     interruption = take(event, "interruption", Interruption)
     if not services.state.begin_response(interruption.instance_id, claimed_by=interruption.claimed_by):
@@ -20,6 +20,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     instance = services.ec2.find_worker(interruption.instance_id)
     if instance is None or instance.state in ENDED:
         return put(event, settle={"status": "gone", "detail": "the instance ended before its date"})
+    if instance.is_standby:
+        return put(event, settle={"status": "gone", "detail": "it became a stopped standby worker before its date"})
     state, now = services.state.load(), services.clock.now()
     placement = placement_from(services.settings, state.memory, now)
     instances, tariff = services.ec2.instances(), services.settings.tariff()

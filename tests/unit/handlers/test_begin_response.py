@@ -51,6 +51,17 @@ def test_a_worker_that_has_ended_is_only_forgotten(fleet: Bench) -> None:
     assert handler(payload, None)["settle"]["status"] == "gone"
 
 
+def test_a_worker_that_became_a_standby_worker_before_its_date_is_not_replaced(fleet: Bench) -> None:
+    worker = fleet.running()
+    payload = announced(fleet, worker)
+    fleet.tools.ec2.tag([worker.instance_id], {"Standby": "ready"})
+    fleet.tools.ec2.stop_worker(worker.instance_id)
+    fleet.clock.advance(60)
+    answered = handler(payload, None)
+    assert (answered["settle"]["status"], answered["interruption"]["slot"]) == ("gone", None)
+    assert "standby worker" in answered["settle"]["detail"]
+
+
 @pytest.mark.parametrize("lifted", [True, False])
 def test_a_notice_that_is_lifted_or_belongs_to_another_execution_is_left_alone(fleet: Bench, lifted: bool) -> None:
     worker = fleet.running()
