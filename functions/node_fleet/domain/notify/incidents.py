@@ -126,7 +126,7 @@ ALERTS = (
     ),
     _row(
         "hibernate_kept_on",
-        "info",
+        "warning",
         "The fleet is to be off for an hour and something forbids it: a Job, a metric, a label, a pod or a protection.",
         "every run checks again; it is switched off when nothing forbids it any more",
         "end or move what the alert names, or leave it",
