@@ -13,6 +13,7 @@ from node_fleet.domain.cost.recommendations import LEAST_SAVING_USD, Recommendat
 from node_fleet.domain.cost.tariff import Currency, Tariff
 from node_fleet.domain.cost.week import FleetSample, ReportInputs, SampledWorker, Volume
 from node_fleet.domain.cost.weekly_report import headline, lines, summarise
+from node_fleet.domain.model.hibernation import parse_windows
 from node_fleet.domain.model.policy import Policy
 
 START = 1_780_272_000
@@ -82,6 +83,19 @@ def test_spot_by_day_and_night_saves_against_five_fixed_workers() -> None:
 def test_a_gap_in_the_records_is_not_made_up() -> None:
     samples = [s for s in week() if not START + 86400 <= s.at < START + 3 * 86400]
     assert summarise(samples, FACTS).known_hours == pytest.approx(5 * 24 + STEP / 3600)
+
+
+def test_the_hours_in_which_a_fleet_is_off_are_neither_missing_nor_counted_as_on() -> None:
+    nights = dataclasses.replace(FACTS.policy, hibernate=parse_windows("Mon-Sun 21:00-09:00"))
+    samples = [s for s in week(spot=False) if s.hour in BUSY_HOURS]
+    always, off = facts(spot_percent=0), facts(spot_percent=0, policy=nights)
+    half = [s for s in samples if s.at < START + WEEK // 2 - 86400]
+    for given, hours in ((samples, 84), (half, 27)):
+        text = " ".join(lines(summarise(given, off), off, Currency()))
+        assert (f"only {hours} hours of the week were recorded" in text) is (given is half)
+    saved, at_night = (recommended(samples, one, "spot_percent") for one in (always, off))
+    assert saved is not None and at_night is not None
+    assert at_night.usd_per_month == pytest.approx(saved.usd_per_month / 2, rel=0.01)
 
 
 def test_no_records_are_no_report_and_no_division_by_zero() -> None:

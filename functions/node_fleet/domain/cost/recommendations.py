@@ -32,7 +32,8 @@ def recommend(spans: Spans, known: float, inputs: ReportInputs) -> tuple[Recomme
     """The recommendations that are worth it, the largest saving first. known: the hours that the samples cover."""
     if not known:
         return ()
-    month = HOURS_PER_MONTH / known
+    week = (inputs.until - inputs.since) / HOUR_SECONDS
+    month = HOURS_PER_MONTH * max(inputs.hours_on, known) / week / known
     found = [
         _spot_share(spans, month, inputs),
         _minimum(spans, month, inputs),

@@ -56,6 +56,16 @@ class ReportInputs:
     volumes: tuple[Volume, ...] = ()
 
     @property
+    def hours_on(self) -> float:
+        """The hours of the time of the report in which the fleet is to be on."""
+        hours = (self.until - self.since) / HOUR_SECONDS
+        if not self.policy.hibernate:
+            return hours
+        from node_fleet.domain.model.hibernation import WEEK_MINUTES, off_minutes  # few fleets are off at times
+
+        return hours * (1 - off_minutes(self.policy.hibernate) / WEEK_MINUTES)
+
+    @property
     def instance_type(self) -> str:
         """The preferred type, with which the fixed fleet is priced."""
         return self.policy.instance_types[0]

@@ -83,7 +83,7 @@ def lines(week: WeeklyReport, inputs: ReportInputs, money: Currency) -> tuple[st
         f"scale-ups: {inputs.scale_ups}, scale-downs: {inputs.scale_downs}, failed runs: {inputs.failures}, "
         f"interruptions: {inputs.interruptions}",
     ]
-    if week.known_hours < LEAST_SHARE_KNOWN * (inputs.until - inputs.since) / HOUR_SECONDS:
+    if week.known_hours < LEAST_SHARE_KNOWN * inputs.hours_on:
         sentences.append(
             f"only {week.known_hours:.0f} hours of the week were recorded; the figures cover only those hours"
         )
