@@ -79,7 +79,9 @@ class Turn:
     known: Hibernation
 
     def stay_on(self) -> dict[str, Any]:
-        """The way off ends: the time is over, or an order came."""
+        """The way off ends: the time is over, or an order came. A server that someone stopped meanwhile is started."""
+        if self._is_stopped():
+            return self.wake()
         self._save("on", "", kept_since=0)
         return self._answer("on", "the fleet is to be on")
 
@@ -244,6 +246,13 @@ class Turn:
     def _on_until_the_end(self, by: str) -> Order:
         """The order that keeps the fleet on until the end of this time off."""
         return Order(kind="wake", by=by, since=self.now, until=self.times.on_again(self.now))
+
+    def _is_stopped(self) -> bool:
+        """Whether the server is stopped; one that cannot be found keeps no fleet from being scaled."""
+        try:
+            return self.services.ec2.server_machine().state == "stopped"
+        except (ServerNotFoundError, Ec2Error):
+            return False
 
     def _unhealthy(self, spent: int) -> str:
         """Why workers cannot join yet; Prometheus is waited for only so long, because it may run on a worker.

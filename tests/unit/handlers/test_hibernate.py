@@ -160,6 +160,19 @@ def test_an_order_ends_the_way_off_and_what_is_remembered_of_it(services: FakeSe
     assert remembered(services).is_settled and remembered(services).order_seen == WAKE.since
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "phase"), [("stopped", "waiting", "waking"), ("running", "on", "on"), ("", "on", "on")]
+)
+def test_a_server_that_someone_stopped_during_the_time_off_is_started_at_its_end(
+    services: FakeServices, state: str, status: str, phase: str
+) -> None:
+    known(services, "on", order=None, kept_since=NOW - 60)
+    services.ec2.server_state = state
+    assert step(services)[:2] == (status, [])
+    assert remembered(services).phase == phase
+    assert services.ec2.switched == (["start i-server"] if state == "stopped" else [])
+
+
 def test_with_the_last_worker_gone_the_datastore_is_copied_and_the_server_stopped(services: FakeServices) -> None:
     known(services, "draining")
     services.ec2.fleet = ()
