@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_app.synth import project_context, synthesise
+from cdk_app.synth import synthesise
 from tests.cdk.conftest import NEW, App
 
 LAUNCHERS = ("LaunchNodes", "LaunchReplacement")
@@ -77,8 +77,10 @@ def test_no_weak_reference_feeds_a_property_whose_change_replaces_its_resource(a
     assert wrong == []
 
 
-def test_a_changed_launch_template_changes_the_launching_functions_and_the_workflows_that_call_them(app: App) -> None:
-    (cluster,) = project_context()["clusters"]
+def test_a_changed_launch_template_changes_the_launching_functions_and_the_workflows_that_call_them(
+    app: App, both_context: dict[str, Any]
+) -> None:
+    cluster = both_context["clusters"][0]
     renewed = {**cluster, "workers": {**cluster["workers"], "image": "ami-0123456789abcdef0"}}
     paths = synthesise(context={"clusters": [renewed]})
     (path,) = [p for p in paths if p.name == f"{NEW}-autoscaler.template.json"]

@@ -146,7 +146,7 @@ def test_a_slot_asks_for_no_pool_that_is_heavier_than_its_reservation() -> None:
     assert open_pools(capped, replace(placement, limits=None), ("a",), frozenset()) == every
 
 
-def test_the_fleet_weighs_its_instances_and_the_most_that_each_open_reservation_may_become() -> None:
+def test_the_fleet_has_the_weight_of_its_instances_and_the_most_that_each_open_reservation_may_become() -> None:
     large, small = LIMITS.weight("t3.large", "on-demand"), LIMITS.weight("t3.small", "spot")
     listed = [replace(instance(n), instance_type="t3.large", market="on-demand") for n in (1, 2)]
     held = (
