@@ -8,7 +8,8 @@ import pytest
 
 from node_fleet.domain.model.errors import StateStoreError
 from node_fleet.domain.model.fleet_state import Pause
-from tests.support.workflow_harness import BUSY, Stage
+from node_fleet.domain.model.timed_minimum import TimedMinimum
+from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import QUIET, nothing_left_behind
 
 pytestmark = pytest.mark.sampled(10)  # with --all, every one
@@ -23,6 +24,37 @@ def test_a_quiet_tick_takes_six_transitions_and_four_invocations(fleet: Stage) -
     assert run.output["released"] is True
     assert run.output["sentence"]
     nothing_left_behind(fleet)
+
+
+EVERYTHING: dict[str, Any] = {
+    "max_workers": 8,
+    "hibernate": "Sun 00:00-06:00",
+    "standby_workers": 1,
+    "spot_percent": 50,
+    "on_demand_minimum": 1,
+    "spot_learning": "return",
+    "max_usd_per_hour": 1.0,
+    "max_vcpu": 40,
+    "image_wait_seconds": 120,
+}
+"""Each setting that a quiet tick must not pay for."""
+
+
+def stopped(fleet: Stage) -> int:
+    return sum(one.state == "stopped" for one in fleet.cloud.ec2.instances())
+
+
+def test_a_quiet_tick_costs_no_more_with_time_off_standby_workers_learning_limits_and_an_order() -> None:
+    with stage(workers=2, market="spot", **EVERYTHING) as fleet:
+        now = fleet.deployment.clock.now()
+        order = TimedMinimum(name="a1", workers=2, since=int(now), until=int(now) + 36_000, by="ana", reason="a sale")
+        fleet.store.change_timed_minimums(lambda state: (order,))
+        refilled = fleet.tick_until(lambda run: run.path == QUIET and stopped(fleet) == 1, limit=40)
+        assert refilled.status == "SUCCEEDED"
+        before = len(fleet.cloud.lambdas.invocations)
+        assert fleet.tick().path == QUIET
+        assert len(fleet.cloud.lambdas.invocations) - before == 4
+        nothing_left_behind(fleet)
 
 
 def test_a_held_lock_ends_early_and_green(fleet: Stage) -> None:
