@@ -20,7 +20,6 @@ NOT_EMPTY = {
     "PlanTrials.weight": 1.0,
     "PodSums.least": -1,
     "Run.round": 1,
-    "SpotPool.seen": -1,
     "Tariff.public_address": True,
     "InstanceRequirements.max_types": 10,
     "Tariff.volume_gib": 20,

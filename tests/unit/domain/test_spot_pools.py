@@ -119,16 +119,23 @@ class TestTheHours:
         known = add_hours(memory(pool(hours=5.0)), [worker(1)], START - 600)
         assert (known.spot_at, known.spot_pools[0].hours) == (START - 600, 5.0)
 
-    @pytest.mark.parametrize(("hours", "lost", "is_kept"), [(0.99, 0.049, False), (1.0, 0.0, True), (0.0, 0.05, True)])
-    def test_a_pool_without_workers_and_evidence_is_forgotten(self, hours: float, lost: float, is_kept: bool) -> None:
-        known = add_hours(memory(pool(lost, hours)), [], START)
+    def test_an_interruption_of_a_clock_that_was_ahead_counts_as_one_of_the_next_tick(self) -> None:
+        known = add_hours(memory(pool(5.0, lost_at=START + 365 * DAY)), [], START)
+        assert noisy_pools(known, 1.0, START)[0].until <= START + LONGEST_SECONDS and last_loss(known) == START
+
+    @pytest.mark.parametrize(("hours", "seen", "is_kept"), [(0.99, 0, False), (1.0, 0, True), (0.0, 1, True)])
+    def test_a_pool_without_workers_hours_and_interruptions_is_forgotten(
+        self, hours: float, seen: int, is_kept: bool
+    ) -> None:
+        known = add_hours(memory(pool(0.0, hours, seen=seen)), [], START)
         assert bool(known.spot_pools) is is_kept
 
     def test_the_memory_keeps_the_pools_with_the_most_evidence_and_stays_small(self) -> None:
         many = [worker(n, zone=f"zone-{n}", launched_at=START) for n in range(100)]
-        known = add_hours(memory(pool(3.0), pool(0.0, 2.0, pool="b/t3.small")), many, START + 60)
+        faded = (pool(0.04, pool=f"z-{n}/t3.small") for n in range(POOLS_KEPT))
+        known = add_hours(memory(pool(3.0), pool(0.0, 2.0, pool="zone-9/t3.small"), *faded), many, START + 60)
         assert len(known.spot_pools) == POOLS_KEPT
-        assert [p.pool for p in known.spot_pools[:2]] == [NAME, "b/t3.small"]
+        assert [p.pool for p in known.spot_pools[:3]] == [NAME, "zone-9/t3.small", "zone-0/t3.small"]
         assert len(str(to_payload(known.spot_pools))) < 1800
         assert from_payload(tuple[SpotPool, ...], to_payload((pool(1.5, 2.25),))) == (pool(1.5, 2.25),)
 
@@ -144,13 +151,26 @@ class TestTheInterruptions:
         (found,) = count_losses(known, {NAME: 3}, START).spot_pools
         assert (found.lost, found.lost_at, found.seen) == (pytest.approx(2.0), START, 3)
 
-    @pytest.mark.parametrize(("seen", "total"), [(-1, 7), (7, 0)])
-    def test_a_count_from_before_the_first_look_or_of_a_new_table_adds_nothing(self, seen: int, total: int) -> None:
-        (found,) = count_losses(memory(pool(seen=seen)), {NAME: total}, START).spot_pools
-        assert (found.lost, found.seen) == (0.0, total)
+    def test_a_count_of_a_new_table_adds_nothing(self) -> None:
+        (found,) = count_losses(memory(pool(seen=7)), {NAME: 0}, START).spot_pools
+        assert (found.lost, found.seen) == (0.0, 0)
 
-    def test_a_pool_without_workers_is_not_remembered_for_its_count(self) -> None:
-        assert count_losses(memory(), {NAME: 7}, START).spot_pools == ()
+    def test_a_count_from_before_the_learning_adds_nothing(self) -> None:
+        (found,) = count_losses(Memory(), {NAME: 7}, START).spot_pools
+        assert (found.lost, found.seen) == (0.0, 7)
+        known = add_hours(Memory(spot_pools=(found,)), [], START)
+        assert count_losses(known, {NAME: 7}, START + 60) is known
+
+    def test_a_worker_that_is_interrupted_before_the_first_tick_that_sees_it_counts(self) -> None:
+        known = count_losses(add_hours(memory(), [], START), {NAME: 1}, START + 60)
+        assert known.spot_pools[0].lost == 1.0 and last_loss(known) == START + 60
+        later = add_hours(known, [], START + 30 * DAY)
+        assert count_losses(later, {NAME: 1}, START + 30 * DAY) is later, "an old one is not counted again"
+
+    def test_a_pool_that_had_no_place_in_the_memory_begins_with_its_count(self) -> None:
+        full = memory(*(pool(1.0, pool=f"z-{n}/t3.small") for n in range(POOLS_KEPT)))
+        counts = {p.pool: p.seen for p in full.spot_pools} | {NAME: 9}
+        assert [p.lost for p in count_losses(full, counts, START).spot_pools if p.pool == NAME] == [0.0]
 
     def test_the_last_one_is_known(self) -> None:
         assert last_loss(memory(pool(1.0, lost_at=5), pool(1.0, lost_at=9), pool(lost_at=0))) == 9

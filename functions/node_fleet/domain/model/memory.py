@@ -32,14 +32,14 @@ class SpotPool:
     """What is known of the Spot workers of one zone and type ("zone/type"), see spot_pools.py.
 
     hours: worker-hours, faded up to the memory's spot_at. lost: interruptions, faded up to lost_at, the last one. seen:
-    how many of those that the state item counts are in it; -1 before the first look.
+    how many of those that the state item counts are in it, or are older than the learning.
     """
 
     pool: str
     hours: float = 0.0
     lost: float = 0.0
     lost_at: int = 0
-    seen: int = -1
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ PRIOR_PER_100_HOURS = 0.03
 interrupted in a month, is -ln(0.8) / 730 interruptions an hour."""
 POOLS_KEPT = 30
 """Pools that are remembered: those with the most interruptions, then hours."""
-LEAST_LOST, LEAST_HOURS = 0.05, 1.0
-"""A pool without workers and with less than this is forgotten."""
+LEAST_HOURS = 1.0
+"""A pool without workers that was never interrupted and has less than this is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,18 @@ def pool_name(zone: str, instance_type: str) -> str:
 def count_losses(memory: Memory, lost: Mapping[str, int], now: int) -> Memory:
     """The memory with the interruptions that it has not counted yet.
 
-    lost: pool -> its interruptions since the cluster was set up. A pool that the memory does not know begins with what
-    has been counted by then.
+    lost: pool -> its interruptions since the cluster was set up. Those of a pool that the memory does not know are new,
+    unless the learning has just begun or the memory holds only some of the pools.
     """
-    pools = tuple(_with_losses(pool, lost.get(pool.pool, 0), now) for pool in memory.spot_pools)
+    is_complete = memory.spot_at > 0 and len(memory.spot_pools) < POOLS_KEPT
+    known = {pool.pool for pool in memory.spot_pools}
+    others = (SpotPool(pool=p, seen=0 if is_complete else lost[p]) for p in sorted(lost) if p not in known)
+    pools = tuple(_with_losses(pool, lost.get(pool.pool, 0), now) for pool in (*memory.spot_pools, *others))
     return memory if pools == memory.spot_pools else replace(memory, spot_pools=pools)
 
 
 def _with_losses(pool: SpotPool, total: int, now: int) -> SpotPool:
-    if pool.seen < 0 or total < pool.seen:
+    if total < pool.seen:
         return replace(pool, seen=total)
     if total == pool.seen:
         return pool
@@ -76,7 +79,10 @@ def _with_losses(pool: SpotPool, total: int, now: int) -> SpotPool:
 def add_hours(memory: Memory, workers: Iterable[Worker], now: int) -> Memory:
     """The memory with the hours that these workers have run as Spot since the last time, or since their launch."""
     elapsed = max(0, now - memory.spot_at) if memory.spot_at else 0
-    pools = {p.pool: replace(p, hours=p.hours * _share_left(elapsed)) for p in memory.spot_pools}
+    pools = {
+        p.pool: replace(p, hours=p.hours * _share_left(elapsed), lost_at=min(p.lost_at, now))  # a clock was ahead
+        for p in memory.spot_pools
+    }
     used = set()
     for worker in workers:
         if worker.market != "spot":
@@ -86,8 +92,8 @@ def add_hours(memory: Memory, workers: Iterable[Worker], now: int) -> Memory:
         ran = min(elapsed, max(0, now - worker.launched_at))
         pools[name] = replace(pool, hours=pool.hours + _faded_hours(ran))
         used.add(name)
-    kept = [p for p in pools.values() if p.pool in used or p.hours >= LEAST_HOURS or _lost(p, now) >= LEAST_LOST]
-    kept.sort(key=lambda p: (-_lost(p, now), -p.hours, p.pool))
+    kept = [p for p in pools.values() if p.pool in used or p.hours >= LEAST_HOURS or p.seen]
+    kept.sort(key=lambda p: (-round(_lost(p, now), 1), p.pool not in used, -p.hours, p.pool))
     return replace(memory, spot_at=now, spot_pools=tuple(kept[:POOLS_KEPT]))
 
 

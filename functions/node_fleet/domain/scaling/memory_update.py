@@ -66,7 +66,7 @@ def _with_spot_hours(tick: Tick) -> Memory:
     """The memory with the hours of the Spot workers; without what it knows of pools where nothing is learned."""
     memory = tick.memory
     if tick.policy.spot_learning == "off":
-        return replace(memory, spot_pools=(), spot_at=0) if memory.spot_at else memory
+        return replace(memory, spot_pools=(), spot_at=0) if memory.spot_at or memory.spot_pools else memory
     from node_fleet.domain.model.spot_pools import add_hours  # few fleets need it: every start loads this module
 
     return add_hours(memory, tick.snapshot.workers, tick.now)
