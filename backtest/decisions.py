@@ -130,6 +130,7 @@ def choose_workers(
         minimum=effective_minimum(make_tick(snapshot, memory, policy, now)).workers,
         order=policy.scale_down_order,
         spot_percent=spot_percent,
+        on_demand_minimum=policy.on_demand_minimum,
         not_ready=decision.replace,
     )
     return tuple(target.instance.instance_id for target in plan.targets)

@@ -251,3 +251,12 @@ def test_the_plan_names_its_workers_its_order_and_how_many_are_kept(
         plan = choose(pool, count=2, minimum=0, order=order, spot_percent=70, outdated=first_out)
         shown = names[::-1] if outdated == (2,) else names
         assert plan.sentence == f"{', '.join(shown)}: {why}; {others} kept"
+
+
+@pytest.mark.parametrize(("minimum", "removed"), [(0, 1), (1, 2), (2, 2)])
+def test_on_demand_workers_of_their_minimum_are_removed_after_the_spot_workers(minimum: int, removed: int) -> None:
+    pool = fleet(candidate(1, cpu=1.0), candidate(2, cpu=90.0, market="spot"))
+    plan = choose(pool, count=1, minimum=0, order="balance", spot_percent=70, on_demand_minimum=minimum)
+    assert [t.instance.instance_id for t in plan.targets] == [f"i-{removed:017x}"]
+    only = fleet(candidate(1))
+    assert choose(only, count=1, minimum=0, order="balance", spot_percent=70, on_demand_minimum=minimum).targets

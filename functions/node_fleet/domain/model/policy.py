@@ -55,7 +55,7 @@ class FleetSize:
     spot_percent: int = setting("SPOT_PERCENTAGE", 70, 0, 100, "%")
     """The wanted share of Spot instances in the whole fleet. With 0 node-fleet launches no Spot instance."""
     on_demand_minimum: int = setting("ON_DEMAND_MINIMUM", 0, 0, 1000, old_env="ON_DEMAND_FLOOR")
-    """Workers that are always on-demand instances, before spot_percent applies."""
+    """So many workers are on-demand instances before spot_percent applies; of idle workers they are removed last."""
     spot_learning: SpotLearning = setting("SPOT_LEARNING", "off", choices=get_args(SpotLearning))
     """Whether new workers avoid noisy Spot pools, and with return also whether On-Demand workers return to Spot."""
     spot_noisy_per_100_hours: float = setting("SPOT_NOISY_PER_100_HOURS", 1.0, 0.05, 100)

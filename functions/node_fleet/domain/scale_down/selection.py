@@ -37,6 +37,7 @@ def choose(
     minimum: int,
     order: str,
     spot_percent: int,
+    on_demand_minimum: int = 0,
     not_ready: str = "",
     outdated: Sequence[str] = (),
     unproven: str = "",
@@ -45,7 +46,8 @@ def choose(
 
     Zones and markets are counted again after each choice. Several are chosen only among those whose pods fit elsewhere
     together. not_ready names the only worker to remove; it accepts no pods, so its removal cannot break the minimum.
-    outdated: workers that are to be replaced; these are removed first. unproven: the replacement of one of them, which
+    outdated: workers that are to be replaced; these are removed first. On-Demand workers of the on_demand_minimum are
+    removed when no Spot worker is eligible. unproven: the replacement of one of them, which
     stays until it has proved itself.
     """
     named = (c for c in eligibility.candidates if not not_ready or c.instance.instance_id == not_ready)
@@ -60,7 +62,12 @@ def choose(
     fleet = _zones_and_markets(eligibility)
     chosen: list[Candidate] = []
     while pool and len(chosen) < min(count, removable):
-        best = min(pool, key=lambda c: (_turn(c, outdated), _rank(c, order, fleet, spot_percent)))
+        first = "spot" if fleet[("market", "on-demand")] <= on_demand_minimum else ""
+        ranks = [
+            (_turn(c, outdated), first not in ("", c.instance.market), _rank(c, order, fleet, spot_percent))
+            for c in pool
+        ]
+        best = pool[ranks.index(min(ranks))]
         pool.remove(best)
         fleet.subtract([("zone", best.instance.zone), ("market", best.instance.market)])
         chosen.append(best)
