@@ -16,7 +16,7 @@ from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.fleet_cost import fleet_hour, standby_hour
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
-from node_fleet.domain.cost.tariff import Cost
+from node_fleet.domain.cost.tariff import Cost, saved_usd_per_hour
 from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.disruption.drift import differences, expires_at
 from node_fleet.domain.model.back_off import active
@@ -30,7 +30,6 @@ from node_fleet.domain.scale_up.launch import fleet_weight
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.roll_out import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
-from node_fleet.domain.scaling.spot_return import saved_usd_per_hour
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from node_fleet.settings.validation import ineffective
@@ -196,12 +195,13 @@ def _spot_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
         return
     for one in noisy_pools(memory, settings.spot_noisy_per_100_hours, found.now):
         yield "noisy Spot pool", f"{one.sentence}; used last for {span(one.until - found.now)} more"
-    spot, total = sum(one.market == "spot" for one in found.instances), len(found.instances)
-    missing = round(settings.spot_percent * total / 100) - spot
+    total, on_demand = len(found.instances), [one for one in found.instances if one.market == "on-demand"]
+    spot = total - len(on_demand)
+    missing = min(round(settings.spot_percent * total / 100) - spot, len(on_demand) - settings.on_demand_minimum)
     if missing <= 0:
         return
     text = f"{spot} of {count_of(total, 'worker')} Spot, {settings.spot_percent} % wanted"
-    first = found.instances[0]
+    first = on_demand[0]
     saved = saved_usd_per_hour(first.zone, first.instance_type)
     month = "" if saved is None else f"; {missing} more save {settings.money.text(missing * saved * HOURS_PER_MONTH)}"
     yield "Spot share", f"{text}{month and f'{month} a month'}"

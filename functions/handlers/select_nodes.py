@@ -125,6 +125,7 @@ def _judge(
         set_aside=state.ids_set_aside,
         protections=state.active_protections(services.clock.now()),
         before_launch=before_launch and decision.action == "replace" and tick.headroom > 0,
+        to_spot=decision.rule == "on-demand",
         unhealthy=frozenset(i for i, reason in replaceable_workers(tick) if reason == "unhealthy"),
     )
 
@@ -138,6 +139,7 @@ def _choose(services: Services, event: dict[str, Any], eligibility: Eligibility)
         minimum=effective_minimum(tick).workers + surge(tick),
         order=services.settings.scale_down_order,
         spot_percent=services.settings.spot_percent,
+        on_demand_minimum=services.settings.on_demand_minimum,
         not_ready=decision.replace,
         outdated=removal_order(tick),
         unproven=current.replacement if current else "",

@@ -162,15 +162,16 @@ def test_doctor_and_preflight_warn_of_replacements_that_can_never_happen(
 
 
 @pytest.mark.parametrize(
-    ("learning", "on_demand", "expected"),
+    ("learning", "on_demand", "minimum", "expected"),
     [
-        ("off", 3, []),
-        ("avoid", 1, ["noisy Spot pool"]),
-        ("avoid", 3, ["noisy Spot pool", "Spot share"]),
+        ("off", 3, 0, []),
+        ("avoid", 1, 0, ["noisy Spot pool"]),
+        ("avoid", 3, 1, ["noisy Spot pool", "Spot share"]),
+        ("avoid", 3, 3, ["noisy Spot pool"]),
     ],
 )
 def test_status_shows_noisy_pools_and_what_the_missing_spot_workers_would_save(
-    learning: str, on_demand: int, expected: list[str]
+    learning: str, on_demand: int, minimum: int, expected: list[str]
 ) -> None:
     zone, names = "ap-southeast-1a", (A, B, C)
     pool = SpotPool(pool=f"{zone}/t3.small", lost=4.0, lost_at=START, seen=4)
@@ -183,7 +184,7 @@ def test_status_shows_noisy_pools_and_what_the_missing_spot_workers_would_save(
             for n, one in enumerate(names)
         ),
         last=None,
-        settings=Settings.from_mapping({"spot_learning": learning}),
+        settings=Settings.from_mapping({"spot_learning": learning, "on_demand_minimum": minimum}),
     )
     rows = [(name, text) for name, text in status_rows(found) if "Spot" in name]
     assert [name for name, _ in rows] == expected

@@ -125,6 +125,17 @@ def test_the_operators_sentence() -> None:
     assert judged.kept[0].sentence == f"worker {ID}: kept, shop/orders-db-0 is a StatefulSet pod"
 
 
+@pytest.mark.parametrize(
+    ("predicate", "to_spot", "is_kept"),
+    [("affinity", True, True), ("taints", True, True), ("cpu", True, False), ("affinity", False, False)],
+)
+def test_a_pod_that_may_select_on_demand_keeps_its_worker_from_a_return_to_spot(
+    predicate: str, to_spot: bool, is_kept: bool
+) -> None:
+    seen = blocked("f", f"-/-/alone/{predicate}")
+    assert bool(reason(seen, before_launch=True, to_spot=to_spot)) is is_kept
+
+
 def test_a_worker_that_nothing_speaks_against_may_go() -> None:
     assert reason(node()) == ""
 

@@ -14,7 +14,7 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.scale_up.join import back_off_key, is_return, no_return_sentence, waits_for_spot
 from node_fleet.domain.scale_up.moved import moved_sentence
-from node_fleet.domain.scale_up.placement import Pool, plan_slots, pools_in_order
+from node_fleet.domain.scale_up.placement import Pool, plan_slots, pools_in_order, pools_of_return
 from node_fleet.domain.scale_up.requests import is_first_choice, open_pools, plan_request
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.roll_out import inspected_in_vain, removal_order, replaceable_workers
@@ -86,6 +86,37 @@ class TestTheReturn:
         decision = decided(fleet(), policy=policy)
         assert decision.action == "none" and not texts(decision, CHECK) + texts(decision, "on-demand")
 
+    def test_a_zone_without_spot_capacity_holds_no_worker_of_another_zone(self) -> None:
+        zones = [f"ap-southeast-1{letter}" for letter in "abc"]
+        policy = replace(POLICY, subnets=tuple(f"{zone}=subnet" for zone in zones))
+        seen = tuple(worker(n, zone=zone, **{**BACK, "launched_at": START - 9000 + n}) for n, zone in enumerate(zones))
+        first = []
+        for failures in range(4):
+            memory = replace(QUIET, back_offs=(BackOff(key="spot", failures=failures, until=START),))
+            tick = make_tick(snapshot(workers=(*seen, *fleet(0, 2))), memory, policy, START)
+            first.append(replaceable_workers(tick, "on-demand")[0][0])
+        assert first == ["i-0000", "i-0001", "i-0002", "i-0000"]
+
+    def test_a_worker_that_is_not_usable_is_none_of_the_minimum(self) -> None:
+        policy = replace(POLICY, on_demand_minimum=1)
+        seen = (worker(0, **BACK), worker(1, "not_ready", **BACK), *fleet(0, 3))
+        assert decided(seen, policy=policy).rule != "on-demand"
+        assert not texts(decided(seen, policy=policy), "on-demand")
+        assert texts(decided(seen, policy=replace(policy, on_demand_minimum=0)), "on-demand")
+
+    def test_no_worker_returns_to_a_type_that_costs_more_and_the_least_saving_is_named(self) -> None:
+        def sentence(*types: str) -> str:
+            memory = noisy() if "t3.small" in types else QUIET
+            return decided(fleet(), memory, replace(POLICY, instance_types=types)).sentence
+
+        assert "0.0090 USD an hour less" in sentence("t3.small", "t3.medium", "m5.large")
+        assert "on-demand" not in sentence("t3.small", "m5.large", "x9.odd")
+        assert "0.0090 USD an hour less" in sentence("t3a.small", "t3.medium")
+        old = instance(1, zone=ZONE, market="on-demand")
+        types = ("t3.small", "t3.medium", "m5.large", "x9.odd")
+        allowed = pools_of_return(old, placement(zones={ZONE: "subnet"}, instance_types=types), (), NOW)
+        assert allowed == (f"{ZONE}/t3.small/spot", f"{ZONE}/t3.medium/spot")
+
     def test_one_on_demand_worker_above_the_minimum_may_return(self) -> None:
         assert decided(fleet(), policy=replace(POLICY, on_demand_minimum=1)).action == "replace"
 
@@ -145,6 +176,14 @@ class TestTheStep:
     def test_the_replacement_that_restored_the_share_still_leads_to_the_removal(self) -> None:
         decision = decided(fleet(1, 3), step())
         assert (decision.action, decision.rule, decision.replace) == ("scale_down", "on-demand", "i-0000")
+
+    def test_the_last_worker_of_the_minimum_stays_although_its_replacement_runs(self) -> None:
+        decision = decided(fleet(1, 3), step(), replace(POLICY, on_demand_minimum=1))
+        assert (decision.action, decision.memory.roll_out.current) == ("none", None)
+
+    def test_the_saving_of_the_step_is_that_of_the_type_that_ec2_chose(self) -> None:
+        seen = (*fleet(1, 0), worker(50, instance_type="t3.medium"), *fleet(0, 3)[1:])
+        assert "Spot costs 0.0090 USD an hour less" in decided(seen, step()).sentence
 
     def test_the_others_wait_for_the_step(self) -> None:
         memory = step(since=START - 299)

@@ -65,6 +65,20 @@ def test_below_the_maximum_the_first_outdated_worker_whose_pods_may_move_gets_a_
     assert (services.state.item.operation, services.server.commands) == (None, [])
 
 
+def test_a_worker_whose_pod_selects_on_demand_gets_no_spot_worker_in_its_place(services: FakeServices) -> None:
+    values = {"spot_learning": "return", "spot_percent": 100, "subnets": ["a=subnet-1"], "max_workers": 9}
+    services.settings = Settings.from_mapping(values)
+    seen = tuple(worker(i, market="on-demand") for i in (A, B, C))
+    snapshot = Snapshot(at=NOW, read_at=NOW, source="live", pending=(), workers=seen)
+    selecting, full = "shop/db-1:f=-/-/alone/affinity", "shop/big-1:f=1000m/900m/alone/cpu"
+    text = inspection_text(worker_line(A, blockers=selecting), worker_line(B, blockers=full), worker_line(C))
+    payload = services.payload(inspection=inspected(text), snapshot=snapshot)
+    payload["decision"] |= {"action": "replace", "replace": A, "rule": "on-demand"}
+    selection = select_nodes(payload, None)["selection"]
+    assert (selection["status"], selection["worker"]) == ("replace", B)
+    assert f"worker {A}: kept, shop/db-1 is accepted by no other worker: its node selector" in selection["kept"][0]
+
+
 def test_the_worker_whose_replacement_runs_is_the_one_that_is_removed(services: FakeServices) -> None:
     answered = replacing(services, FREE, "scale_down", B)
     operation = services.state.item.operation

@@ -5,6 +5,7 @@ Every figure about money goes through Tariff. A price that is not known makes a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -146,3 +147,20 @@ def saved_percent(spent: Cost, fixed: Cost) -> float | None:
     if not (spent.is_complete and fixed.is_complete):
         return None
     return 0.0 if fixed.usd <= 0 else (1 - spent.usd / fixed.usd) * 100
+
+
+@functools.cache
+def saved_usd_per_hour(zone: str, instance_type: str, spot_type: str = "") -> float | None:
+    """What a Spot worker costs less than this On-Demand one, by the shipped prices; None when one is not known.
+
+    spot_type: of the Spot worker, by default the same.
+    """
+    prices = PriceList.shipped(zone[:-1])
+    on_demand, spot = prices.instance(instance_type, "on-demand"), prices.instance(spot_type or instance_type, "spot")
+    return on_demand.usd - spot.usd if on_demand and spot else None
+
+
+def cheaper_as_spot(zone: str, instance_type: str, types: Iterable[str]) -> tuple[str, ...]:
+    """The types that cost less as Spot than this one as On-Demand; without a known price only itself."""
+    saved = {kind: saved_usd_per_hour(zone, instance_type, kind) or 0.0 for kind in types}
+    return tuple(kind for kind, usd in saved.items() if kind == instance_type or usd > 0)

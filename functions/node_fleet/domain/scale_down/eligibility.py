@@ -30,6 +30,8 @@ MISFITS: dict[str, str] = {
 }
 """Why a pod fits on no other worker, by the predicate of the scheduler; every other predicate is a resource."""
 
+CHOSEN_BY_LABEL = frozenset(["affinity", "taints"])
+"""Misfits that a new worker of another market need not end: the pod may select On-Demand."""
 _RESOURCES = {"cpu": "CPU", "memory": "memory"}
 
 KEPT_WHEN_NOT_READY = frozenset("bvnxu")
@@ -90,13 +92,15 @@ def judge_workers(
     set_aside: frozenset[str] = frozenset(),
     protections: Mapping[str, Protection] = MappingProxyType({}),
     before_launch: bool = False,
+    to_spot: bool = False,
     unhealthy: frozenset[str] = frozenset(),
 ) -> Eligibility:
     """Judge every node of the inspection and every instance of the fleet.
 
     not_ready names the one worker that the NotReady path must remove: for that worker only, readiness, pods that are
     already lost and a protection do not count. protections: by instance id. before_launch: a worker will be launched
-    first, so pods that fit on no other worker keep none. unhealthy: workers to repair; they may accept no pods.
+    first, so pods that fit on no other worker keep none. to_spot: that will be a Spot worker, so pods that no other
+    worker accepts by its labels or taints keep theirs. unhealthy: workers to repair; they may accept no pods.
     """
     ours = {i.instance_id: i for i in instances}
     identities = identify(ours.values(), inspection.nodes)
@@ -109,7 +113,7 @@ def judge_workers(
         if node.instance_id in identities.disputed:
             continue
         instance = ours.get(node.instance_id)
-        judged = node if not before_launch else replace(node, blockers=_without_misfits(node.blockers))
+        judged = node if not before_launch else replace(node, blockers=_without_misfits(node.blockers, to_spot))
         judged = replace(judged, tainted=False) if node.instance_id in unhealthy else judged
         reason = _reason(
             judged,
@@ -141,8 +145,9 @@ def judge_workers(
     )
 
 
-def _without_misfits(blockers: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
-    return tuple(blocker for blocker in blockers if blocker.letter != "f")
+def _without_misfits(blockers: tuple[Blocker, ...], to_spot: bool) -> tuple[Blocker, ...]:
+    kept = CHOSEN_BY_LABEL if to_spot else frozenset[str]()
+    return tuple(b for b in blockers if b.letter != "f" or b.detail.rpartition("/")[2] in kept)
 
 
 def _usable(node: InspectedNode) -> bool:

@@ -137,7 +137,10 @@ def pools_of_return(
     worker: Instance, placement: Placement, back_offs: Iterable[PoolBackOff], now: int
 ) -> tuple[str, ...]:
     """The names of the pools in which this On-Demand worker may return to Spot."""
+    from node_fleet.domain.cost.tariff import cheaper_as_spot  # only a return needs prices
+
     types = placement.instance_types if worker.zone in placement.zones else ()
+    types = cheaper_as_spot(worker.zone, worker.instance_type, types)
     return spot_pools_for(worker.zone, worker.instance_type, types, noisy=placement.noisy, back_offs=back_offs, now=now)
 
 

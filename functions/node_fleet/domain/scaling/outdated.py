@@ -31,7 +31,7 @@ class Outdated:
 
 
 def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) -> tuple[Outdated, ...]:
-    """Unhealthy workers, then drifted, expired and returning ones, the oldest first, without those under notice.
+    """Unhealthy, drifted and expired workers, the oldest first, then returning ones, without those under notice.
 
     streaks: of this reading; without it, those that the memory holds. No worker counts as unhealthy while too many are,
     nor one that was just rebooted.
@@ -47,9 +47,9 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
             found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
         elif expires and (words := expiry_words(worker, tick.policy, tick.now)):
             found.append(Outdated(worker=worker, reason="expired", words=words))
-    found += _returning(tick, {one.worker.instance_id for one in found})
-    order = {"unhealthy": 0, "drifted": 1, "expired": 2, "on-demand": 3}
-    return tuple(sorted(found, key=lambda o: (order[o.reason], o.worker.launched_at, o.worker.instance_id)))
+    order = {"unhealthy": 0, "drifted": 1, "expired": 2}
+    found.sort(key=lambda o: (order[o.reason], o.worker.launched_at, o.worker.instance_id))
+    return (*found, *_returning(tick, {one.worker.instance_id for one in found}))
 
 
 def _returning(tick: Tick, others: Collection[str]) -> list[Outdated]:

@@ -5,9 +5,9 @@ A return is a step of the roll-out: it obeys its holds, the disruption budgets a
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from node_fleet.domain.cost.tariff import cheaper_as_spot, saved_usd_per_hour
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.memory import Replacement
 from node_fleet.domain.model.snapshot import Worker
@@ -50,31 +50,50 @@ def spot_checks(tick: Tick) -> list[Check]:
 
 
 def returning_workers(tick: Tick) -> Iterator[tuple[Worker, str]]:
-    """Each On-Demand worker that may return to Spot, with the share of the fleet and the saving in words.
+    """Each On-Demand worker that may return to Spot, with the share of the fleet and the least saving in words.
 
-    While a return is in progress it is that worker alone, although its replacement has restored the share.
+    The oldest first, but each failed return lets one zone more come last: a zone without Spot capacity holds no other.
+    While a return is in progress it is that worker alone, although its replacement has restored the share. None is
+    there while no more On-Demand workers are usable than on_demand_minimum.
     """
     counted, policy, current = tick.snapshot.counted, tick.policy, tick.memory.roll_out.current
     spot, total = sum(w.market == "spot" for w in counted), len(counted)
-    on_demand = [w for w in counted if w.market == "on-demand"]
-    if is_return(current):
-        chosen = [w for w in on_demand if current is not None and w.instance_id == current.worker]
-    elif is_below_share(spot, total, policy.spot_percent) and len(on_demand) > policy.on_demand_minimum:
-        noisy = {one.pool for one in noisy_pools(tick.memory, policy.spot_noisy_per_100_hours, tick.now)}
-        zones = set(policy.zone_names)
-        open_pools = {
-            (zone, kind): spot_pools_for(
-                zone, kind, policy.instance_types, noisy=noisy, back_offs=tick.memory.dry_pools, now=tick.now
-            )
-            for zone, kind in {(w.zone, w.instance_type) for w in on_demand if w.zone in zones}
-        }
-        chosen = [w for w in on_demand if open_pools.get((w.zone, w.instance_type))]
-    else:
-        chosen = []
-    for worker in chosen:
+    on_demand = sorted((w for w in counted if w.market == "on-demand"), key=lambda w: (w.launched_at, w.instance_id))
+    kinds: dict[str, tuple[str, ...]] = {}
+    if sum(w.phase == "usable" for w in on_demand) <= policy.on_demand_minimum:
+        return
+    if is_return(current) and current is not None:
+        launched = tuple(w.instance_type for w in counted if w.instance_id == current.replacement)
+        kinds = {w.instance_id: launched for w in on_demand if w.instance_id == current.worker}
+    elif is_below_share(spot, total, policy.spot_percent):
+        kinds = _types_of_returns(tick, on_demand)
+    chosen = [w for w in on_demand if w.instance_id in kinds]
+    zones = list(dict.fromkeys(w.zone for w in chosen))
+    failures = next((b.failures for b in tick.memory.back_offs if b.key == back_off.SPOT), 0)
+    last = zones[: failures % len(zones)] if zones else []
+    for worker in sorted(chosen, key=lambda w: w.zone in last):
         words = f"{spot} of {count_of(total, 'worker')} Spot, {policy.spot_percent} % wanted"
-        saved = saved_usd_per_hour(worker.zone, worker.instance_type)
-        yield worker, words if saved is None else f"{words}, Spot costs {saved:.4f} USD an hour less"
+        saved = [saved_usd_per_hour(worker.zone, worker.instance_type, kind) for kind in kinds[worker.instance_id]]
+        known = [usd for usd in saved if usd is not None]
+        is_priced = known and len(known) == len(saved)
+        yield worker, f"{words}, Spot costs {min(known):.4f} USD an hour less" if is_priced else words
+
+
+def _types_of_returns(tick: Tick, workers: Sequence[Worker]) -> dict[str, tuple[str, ...]]:
+    """By instance id the types of the Spot pools to which each of these workers may return; without those of none."""
+    policy, found = tick.policy, dict[str, tuple[str, ...]]()
+    noisy = {one.pool for one in noisy_pools(tick.memory, policy.spot_noisy_per_100_hours, tick.now)}
+    pools: dict[tuple[str, str], tuple[str, ...]] = {}
+    for worker in workers:
+        pool = worker.zone, worker.instance_type
+        if worker.zone not in policy.zone_names:
+            continue
+        if pool not in pools:
+            types = cheaper_as_spot(*pool, policy.instance_types)
+            pools[pool] = spot_pools_for(*pool, types, noisy=noisy, back_offs=tick.memory.dry_pools, now=tick.now)
+        if pools[pool]:
+            found[worker.instance_id] = tuple(name.split("/")[1] for name in pools[pool])
+    return found
 
 
 def is_return(current: Replacement | None) -> bool:
@@ -102,13 +121,3 @@ def return_hold(tick: Tick) -> str:
     if seconds < QUIET_SECONDS:
         return f"a scaling action or an interruption {seconds} s ago, {QUIET_SECONDS} s of quiet needed"
     return ""
-
-
-@functools.cache
-def saved_usd_per_hour(zone: str, instance_type: str) -> float | None:
-    """What Spot costs less than On-Demand, by the shipped prices of the zone's region; None when one is not known."""
-    from node_fleet.domain.cost.prices import PriceList  # only a noisy pool or a return needs prices
-
-    prices = PriceList.shipped(zone[:-1])
-    on_demand, spot = prices.instance(instance_type, "on-demand"), prices.instance(instance_type, "spot")
-    return on_demand.usd - spot.usd if on_demand and spot else None
