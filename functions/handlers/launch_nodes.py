@@ -82,7 +82,7 @@ def _begin_operation(
     moved = ""
     if placement.noisy:
         usual = _plan(event, replace(placement, noisy=frozenset()), instances, now, standby)
-        moved = moved_sentence(slots, usual, services.settings.tariff())
+        moved = moved_sentence(slots, usual, placement.noisy, services.settings.tariff())
     decision, replaced, memory = event["decision"], _replaced(event), take(event, "memory", Memory)
     for_standby = decision.get("rule") == STANDBY
     if standby and services.settings.standby_workers and not replaced and not for_standby:

@@ -274,21 +274,29 @@ class TestThePlacement:
 
 class TestWhatAMoveCosts:
     TARIFF = Settings().tariff()
+    NOISY = frozenset({f"{ZONE}/t3.small"})
     SPOT, ON_DEMAND = (slot(1, zone=ZONE, market=market) for market in ("spot", "on-demand"))
 
     def test_the_sentence_has_both_pools_and_the_price(self) -> None:
-        text = moved_sentence((self.ON_DEMAND, slot(2)), (self.SPOT, slot(2)), self.TARIFF)
+        text = moved_sentence((self.ON_DEMAND, slot(2)), (self.SPOT, slot(2)), self.NOISY, self.TARIFF)
         assert text == (
-            f"1 worker away from a noisy Spot pool: t3.small on-demand in {ZONE} in place of t3.small spot in {ZONE}, "
-            "0.0177 USD an hour more"
+            f"planned 1 worker away from a noisy Spot pool: t3.small on-demand in {ZONE} in place of "
+            f"t3.small spot in {ZONE}, 0.0177 USD an hour more"
         )
-        cheaper = moved_sentence((self.SPOT,), (self.ON_DEMAND,), self.TARIFF)
-        assert cheaper.endswith("0.0177 USD an hour less")
+        cheaper = moved_sentence(
+            (replace(self.SPOT, instance_type="t3a.small"),), (self.SPOT,), self.NOISY, self.TARIFF
+        )
+        assert cheaper.endswith("0.0004 USD an hour less")
+
+    def test_a_worker_that_only_balances_the_others_is_none_that_left_a_noisy_pool(self) -> None:
+        others = slot(2, zone="b", market="spot"), slot(2, zone=ZONE, market="on-demand")
+        text = moved_sentence((self.ON_DEMAND, others[0]), (self.SPOT, others[1]), self.NOISY, self.TARIFF)
+        assert text.startswith("planned 1 worker away") and text.endswith("0.0000 USD an hour more")
 
     def test_an_unknown_price_is_left_out_and_no_move_is_no_sentence(self) -> None:
         odd = replace(self.ON_DEMAND, instance_type="x9.odd")
-        assert moved_sentence((odd,), (self.SPOT,), self.TARIFF).endswith(f"t3.small spot in {ZONE}")
-        assert moved_sentence((self.SPOT, slot(2)), (self.SPOT,), self.TARIFF) == ""
+        assert moved_sentence((odd,), (self.SPOT,), self.NOISY, self.TARIFF).endswith(f"t3.small spot in {ZONE}")
+        assert moved_sentence((self.SPOT, slot(2)), (self.SPOT,), self.NOISY, self.TARIFF) == ""
 
 
 class TestAReturnThatFails:

@@ -84,7 +84,7 @@ def test_the_replacement_of_an_interrupted_worker_leaves_noisy_pools(fleet: Benc
     assert (interruption["slot"]["zone"], interruption["slot"]["market"]) == (ZONES[2], "spot")
     place = f"t3.small spot in {ZONES[2]}"
     assert interruption["moved"].startswith(
-        f"1 worker away from a noisy Spot pool: {place} in place of t3.small spot in"
+        f"planned 1 worker away from a noisy Spot pool: {place} in place of t3.small spot in"
     )
     fleet.cloud.ec2.dry_pool(az=ZONES[2])
     answer = launch_replacement({"interruption": interruption}, None)
@@ -103,7 +103,9 @@ def test_a_launch_leaves_noisy_pools_and_its_reason_says_what_that_costs(fleet: 
     answer = launch_nodes(event, None)
     operation = fleet.operation(answer)
     assert [slot.market for slot in operation.slots] == ["on-demand"]
-    moved = f"1 worker away from a noisy Spot pool: t3.small on-demand in {ZONES[0]} in place of t3.small spot in"
+    moved = (
+        f"planned 1 worker away from a noisy Spot pool: t3.small on-demand in {ZONES[0]} in place of t3.small spot in"
+    )
     assert operation.reason.startswith(f"pods wait -> +1; {moved}") and operation.reason.endswith("USD an hour more")
     assert answer["notes"][0].startswith(moved)
 

@@ -190,7 +190,7 @@ def with_replacement(
     if slot is None or not placement.noisy:
         return planned.with_slot(slot)
     usual = replacement_slot(instance, instances, state, replace(placement, noisy=frozenset()), now=now)
-    return planned.with_slot(slot, moved_sentence((slot,), (usual,) if usual else (), tariff))
+    return planned.with_slot(slot, moved_sentence((slot,), (usual,) if usual else (), placement.noisy, tariff))
 
 
 def _types_by_size(instance_type: str, configured: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -283,7 +283,7 @@ def response_sentence(interruption: Interruption, drain: DeadlineDrain, replacem
         f"{interruption.why}: {interruption.instance_id} ({interruption.market}, {interruption.zone}); "
         f"drain {drain.status}: {drain.detail}; replacement {replacement.status}: {replacement.detail}"
     )
-    return f"{text}; planned {interruption.moved}" if interruption.moved else text
+    return f"{text}; {interruption.moved}" if interruption.moved else text
 
 
 def interruption_alerts(
