@@ -194,7 +194,7 @@ def _spot_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     if settings.spot_learning == "off":
         return
     for one in noisy_pools(memory, settings.spot_noisy_per_100_hours, found.now):
-        yield "noisy Spot pool", f"{one.sentence}; used last for {span(one.until - found.now)} more"
+        yield "noisy Spot pool", f"{one.sentence}; new workers use it last, for {span(one.until - found.now)} more"
     total, on_demand = len(found.instances), [one for one in found.instances if one.market == "on-demand"]
     spot = total - len(on_demand)
     missing = min(round(settings.spot_percent * total / 100) - spot, len(on_demand) - settings.on_demand_minimum)

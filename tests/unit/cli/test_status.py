@@ -189,7 +189,9 @@ def test_status_shows_noisy_pools_and_what_the_missing_spot_workers_would_save(
     rows = [(name, text) for name, text in status_rows(found) if "Spot" in name]
     assert [name for name, _ in rows] == expected
     texts = {
-        "noisy Spot pool": f"{zone}/t3.small: 2.0 interruptions per 100 h (4.0 in 0 h); used last for 3 d more",
+        "noisy Spot pool": (
+            f"{zone}/t3.small: 2.0 interruptions per 100 h (4.0 in 0 h); new workers use it last, for 3 d more"
+        ),
         "Spot share": "0 of 3 workers Spot, 70 % wanted; 2 more save $25.84 a month",
     }
     assert dict(rows) == {name: texts[name] for name in expected}
