@@ -265,10 +265,10 @@ def _notes(
     off = state.hibernate_order
     if off and off.kind == "sleep" and off.is_active(order.since):
         ordered = f"the fleet is off until {local_text(off.until, settings.timezone)}, ordered by {off.by}"
-        yield f"{ordered}: no worker is launched before; node-fleet wake switches it on"
+        yield f"{ordered}: no worker is launched before; to switch it on: node-fleet wake"
     elif state.hibernation.phase in ("stopping", "off") and order.since <= now + times_of(settings, state).lead_seconds:
         checks = f"a check follows within {CHECK_SECONDS // 60} min"
-        yield f"the fleet is off and is switched on first: {checks}; node-fleet wake switches it on at once"
+        yield f"the fleet is off and is switched on first: {checks}; to switch it on at once: node-fleet wake"
     for other in orders:
         if other.since < order.until and order.since < other.until:
             yield f"at the same time {order_text(other, settings.timezone, now)}; the highest number holds"

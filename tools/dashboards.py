@@ -35,7 +35,7 @@ DECIDE_LOG_GROUP = "/aws/lambda/$cluster-Decide"
 LOCK_LOG_GROUP = "/aws/lambda/$cluster-AcquireLock"
 OWN = 'job="node-fleet"'
 """The metrics of node-fleet itself."""
-LOCK_STATUSES = ("acquired", "held", "paused", "stale")
+LOCK_STATUSES = ("acquired", "held", "paused", "off", "stale")
 COUNT = "short"
 """The unit of numbers of things: 1500 reads as 1.5 K."""
 
@@ -299,11 +299,11 @@ def _lock_and_pause() -> list[Panel]:
         Panel(
             "Lock and pause",
             "Runs by what they found: acquired (the lock was free), held (another run has it), paused (an operator "
-            "paused the fleet), stale (the tick was delivered twice).",
+            "paused the fleet), off (the fleet is switched off), stale (the tick was delivered twice).",
             kind="bars",
             unit=COUNT,
             targets=(log_query(f"{every_run} | stats {counts} by bin(5m)", LOCK_LOG_GROUP),),
-            colours=(("acquired", "green"), ("held", "red"), ("paused", "yellow"), ("stale", "text")),
+            colours=(("acquired", "green"), ("held", "red"), ("paused", "yellow"), ("off", "blue"), ("stale", "text")),
         ),
         Panel(
             "Held lock and pauses",

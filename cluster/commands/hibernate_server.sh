@@ -119,7 +119,9 @@ back_up() {
     rm -rf "$KEPT.new"
     finish 68 "not-kept the datastore could not be copied to $KEPT; check the free space"
   fi
-  rm -rf "$KEPT" && mv "$KEPT.new" "$KEPT" || finish 68 "not-kept $KEPT could not be replaced"
+  if ! { rm -rf "$KEPT" && mv "$KEPT.new" "$KEPT"; }; then
+    finish 68 "not-kept $KEPT could not be replaced"
+  fi
   finish 0 "kept $KEPT"
 }
 

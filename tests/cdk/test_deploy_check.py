@@ -231,7 +231,7 @@ def test_the_start_script_runs_the_check_before_a_deployment_and_stops_when_it_r
     monkeypatch.setattr(start, "run", run)
     monkeypatch.setattr(start, "install", lambda requirements: None)
     ended = start.main(["cdk", *words])
-    expected = [["-m", "cli.deploy_check", *words]] if checked else []
+    expected = [["-P", "-m", "cli.deploy_check", *words]] if checked else []
     assert commands == expected + ([] if checked and refused else [words])
     assert ended == (refused if checked else 0)
 

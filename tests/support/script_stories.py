@@ -16,6 +16,7 @@ TARGET = "i-0a1b2c3d4e5f60718"
 Step = tuple[str, dict[str, str]]
 
 DRAIN: Step = ("drain_node", {"OPERATION_ID": "op-1", "DRAIN_TIMEOUT_SECONDS": "40", "NOT_AFTER": "{now+60}"})
+LONG_DRAIN: Step = ("drain_node", {**DRAIN[1], "DRAIN_TIMEOUT_SECONDS": "150"})
 LATE: Step = ("drain_node", {**DRAIN[1], "NOT_AFTER": "{now-60}"})
 DEADLINE: Step = ("drain_node", {**DRAIN[1], "DRAIN_TIMEOUT_SECONDS": "30", "DRAIN_MODE": "deadline"})
 CHECK: Step = ("check_node", {})
@@ -87,7 +88,7 @@ STORIES = (
     Story(name="drain past a budget", setup=on_target(max_unavailable=1), steps=(DRAIN, CHECK)),
     Story(name="drain twice, then uncordon", setup=on_target(), steps=(DRAIN, DRAIN, UNCORDON, CHECK)),
     Story(name="too late", setup=on_target(), steps=(LATE, CHECK)),
-    Story(name="an only replica moves without downtime", setup=single_replica, steps=(INSPECT, DRAIN, CHECK)),
+    Story(name="an only replica moves without downtime", setup=single_replica, steps=(INSPECT, LONG_DRAIN, CHECK)),
     Story(name="no second pod", setup=single_replica_without_a_place, steps=(DRAIN, CHECK, DRAIN, UNCORDON, CHECK)),
     Story(name="blocked", setup=blocked, steps=(DRAIN, CHECK, UNCORDON)),
     Story(name="blocked by two budgets", setup=under_two_budgets, steps=(INSPECT, DRAIN, UNCORDON, CHECK)),
