@@ -7,7 +7,7 @@ import contextlib
 import copy
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 from unittest import mock
 
@@ -172,28 +172,10 @@ class Ec2Side:
                 for i in found
             )
 
-        self._faults.inject(
-            FaultRule(
-                service="ec2",
-                operation="StartInstances",
-                code=code,
-                status=CAPACITY_STATUS.get(code, 400),
-                when=starts,
-                count=count,
-                until=until,
-            )
-        )
-        return self._faults.inject(
-            FaultRule(
-                service="ec2",
-                operation="RunInstances",
-                code=code,
-                status=CAPACITY_STATUS.get(code, 400),
-                when=matches,
-                count=count,
-                until=until,
-            )
-        )
+        status = CAPACITY_STATUS.get(code, 400)
+        rule = FaultRule(service="ec2", operation="RunInstances", code=code, status=status, count=count, until=until)
+        self._faults.inject(replace(rule, operation="StartInstances", when=starts))
+        return self._faults.inject(replace(rule, when=matches))
 
     def launch(self, run: Callable[[], Any], token: str, fingerprint: str) -> Any:
         """RunInstances: the reservation of this token, or a new one whose instances are pending."""

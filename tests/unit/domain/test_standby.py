@@ -19,7 +19,6 @@ from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.snapshot import Dispute, Instance, Snapshot, StandbyWorker
 from node_fleet.domain.model.weight import LimitUse
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility, Kept
-from node_fleet.domain.scale_down.inspection import InspectedNode
 from node_fleet.domain.scale_down.selection import Plan, choose_stopped, to_standby
 from node_fleet.domain.scale_up.join import back_off_key, final_join_progress, update_slots
 from node_fleet.domain.scale_up.placement import Placement, Pool
@@ -37,6 +36,7 @@ from node_fleet.domain.scaling.standby import evaluate_standby
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.settings import Settings
 from tests.support.decisions import START, pods, snapshot, worker, workers
+from tests.support.inspected_nodes import inspected_node
 
 POLICY = Policy(standby_workers=2, min_workers=2)
 ZONES = {"a": "subnet-a", "b": "subnet-b"}
@@ -474,27 +474,7 @@ def test_a_refused_refill_delays_no_launch_that_the_load_needs(
 
 
 def candidate(number: int, market: str = "on-demand") -> Candidate:
-    node = InspectedNode(
-        instance_id=f"i-{number}",
-        node_name=f"i-{number}",
-        zone="a",
-        ready=True,
-        cordoned=False,
-        server=False,
-        needs_force=False,
-        tainted=False,
-        worker=True,
-        age_seconds=900,
-        pods_to_move=0,
-        daemon_pods=1,
-        mirror_pods=0,
-        finished_pods=0,
-        cpu_requested_milli=500,
-        cpu_allocatable_milli=2000,
-        memory_requested_mib=400,
-        memory_allocatable_mib=1900,
-        pods_allocatable=110,
-    )
+    node = inspected_node(f"i-{number}", pods_to_move=0)
     return Candidate(instance=instance(number, market=market, state="running", standby=""), node=node)
 
 
