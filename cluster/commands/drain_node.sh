@@ -72,10 +72,7 @@ inspect_again() {
 # insert: ../../functions/node_fleet/domain/fit/demand.py
 # insert: rules.py
 # insert: lost_volumes.py
-import json
-import os
-import subprocess
-import sys
+# insert: parts/read_list.py
 
 NODE = os.environ["NODE_NAME"]
 LISTS = {
@@ -90,25 +87,17 @@ LISTS = {
 }
 
 
-def read(path):
-    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        sys.exit(1)
-    return json.loads(done.stdout)
-
-
 def pods_in(namespace):
-    return read(f"/api/v1/namespaces/{namespace}/pods")["items"] or []
+    return read(f"/api/v1/namespaces/{namespace}/pods")
 
 
 def main():
     if os.environ["SUBJECT"] == "volumes":
-        lists = {kind: read(LISTS[kind])["items"] or [] for kind in ("nodes", "persistentvolumes")}
+        lists = {kind: read(LISTS[kind]) for kind in ("nodes", "persistentvolumes")}
         for line in volume_lines(Cluster(lists, 0), NODE, pods_in):
             print(line)
         return
-    lists = {kind: read(path)["items"] or [] for kind, path in LISTS.items()}
+    lists = {kind: read(path) for kind, path in LISTS.items()}
     node = next(each for each in lists["nodes"] if each["metadata"]["name"] == NODE)
     cluster = Cluster(lists, int(os.environ["NODE_FLEET_NOW"]))
     pods = [p for p in lists["pods"] if (p.get("spec") or {}).get("nodeName") == NODE]

@@ -23,21 +23,10 @@ print_volumes() {
 # insert: ../../functions/node_fleet/domain/fit/demand.py
 # insert: rules.py
 # insert: lost_volumes.py
-import json
-import os
-import subprocess
-import sys
+# insert: parts/read_list.py
 
 NODE = os.environ["NODE_NAME"]
 DELETED = {"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}
-
-
-def read(path):
-    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        sys.exit(1)
-    return json.loads(done.stdout)["items"] or []
 
 
 def main():

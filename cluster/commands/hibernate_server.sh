@@ -30,10 +30,7 @@ check() {
   NODE_FLEET_NOW="$(date +%s)" python3 - <<'PYTHON' || finish 69 "unreadable the API of the server does not answer"
 # insert: ../../functions/node_fleet/domain/fit/demand.py
 # insert: rules.py
-import json
-import os
-import subprocess
-import sys
+# insert: parts/read_list.py
 
 SHOWN = 3
 LASTING = "bvnxuwcg"
@@ -48,14 +45,6 @@ LISTS = {
     "deployments": "/apis/apps/v1/deployments",
     "daemonsets": "/apis/apps/v1/daemonsets",
 }
-
-
-def read(path):
-    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        sys.exit(1)
-    return json.loads(done.stdout)["items"] or []
 
 
 def is_server(node):

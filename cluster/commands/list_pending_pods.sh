@@ -18,9 +18,7 @@ NODE_FLEET_NOW="$(date +%s)" exec python3 - <<'PYTHON'
 # insert: ../../functions/node_fleet/domain/fit/placement.py
 # insert: rules.py
 # insert: removal_fit.py
-import os
-import subprocess
-import sys
+# insert: parts/read_list.py
 import zlib
 
 LIMIT = 19900
@@ -33,14 +31,6 @@ VOLUME_LISTS = {
     "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
-
-
-def read(path):
-    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        sys.exit("cannot read: kubectl get --raw " + path)
-    return json.loads(done.stdout)["items"] or []
 
 
 def is_waiting(pod):

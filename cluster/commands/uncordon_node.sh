@@ -15,19 +15,10 @@
 # ReplicaSet or another controller, or the Deployment above it.
 print_own_pods() {
   python3 - <<'PYTHON'
-import json
-import os
-import subprocess
-import sys
+# insert: parts/read_list.py
 
 PENDING = "/api/v1/pods?fieldSelector=spec.nodeName%3D"
 REPLICA_SETS = "/apis/apps/v1/replicasets"
-
-
-def read(path):
-    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)["items"] or []
 
 
 def owner(item):
