@@ -112,7 +112,7 @@ def _state(target: Target) -> tuple[FleetState, Settings, int]:
     """
     settings, state = target.services.settings, target.services.state.load()
     if not settings.hibernate and state.hibernation.is_settled:
-        hint = 'set hibernate in cdk.json, such as "Mon-Fri 20:00-07:00; Sat-Sun", and deploy: docs/hibernate.md'
+        hint = 'set hibernate in cdk.json, such as "Sun-Fri 20:00-07:00; Sat-Sun", and deploy: docs/hibernate.md'
         raise CommandError(f"{target.place} has no times off", hint=hint, code=ExitCode.NOTHING_DONE)
     return state, settings, target.services.clock.now()
 

@@ -29,7 +29,7 @@ def test_windows_survive_the_environment_of_the_functions(given: Any) -> None:
     ("raw", "expected"),
     [
         ({"hibernate": "at night"}, "cannot read window 'at night', expected e.g. 'Mon-Fri 20:00-07:00', 'Sat-Sun'"),
-        ({"hibernate": 7}, 'hibernate=7: expected text such as "Mon-Fri 20:00-07:00; Sat-Sun"'),
+        ({"hibernate": 7}, 'hibernate=7: expected text such as "Sun-Fri 20:00-07:00; Sat-Sun"'),
         ({"hibernate": "Mon 00:00-01:09"}, "it is 69 min long, expected at least 70 min"),
         ({"hibernate": "Mon-Sun"}, "hibernate=Mon-Sun: the fleet would never be on"),
         ({"hibernate": "Mon-Sun 12:00-11:59; Mon-Sun 11:00-13:00"}, "the fleet would never be on, expected less"),

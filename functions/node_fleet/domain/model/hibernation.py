@@ -154,14 +154,14 @@ def next_step(hibernation: Hibernation, times: Times, now: int) -> Step:
 
 
 def parse_windows(value: Any) -> tuple[DailyWindow, ...]:
-    """Read windows such as "Mon-Fri 20:00-07:00; Sat-Sun"; days without times are whole days.
+    """Read windows such as "Sun-Fri 20:00-07:00; Sat-Sun"; days without times are whole days.
 
     Raises:
         ValueError: names the window that cannot be read and shows the form.
     """
     texts = value.split(";") if isinstance(value, str) else value
     if not isinstance(texts, list | tuple):
-        raise ValueError('expected text such as "Mon-Fri 20:00-07:00; Sat-Sun"')
+        raise ValueError('expected text such as "Sun-Fri 20:00-07:00; Sat-Sun"')
     return tuple(
         each if isinstance(each, DailyWindow) else _window(str(each).strip()) for each in texts if str(each).strip()
     )

@@ -211,7 +211,7 @@ class OffTimes:
     """Off at night"""
 
     hibernate: tuple[DailyWindow, ...] = setting("HIBERNATE", ())
-    """When workers and server are off, in local time: "Mon-Fri 20:00-07:00; Sat-Sun". They are on again at the end."""
+    """When workers and server are off, in local time: "Sun-Fri 20:00-07:00; Sat-Sun". They are on again at the end."""
     hibernate_lead_seconds: int = setting("HIBERNATE_LEAD_SECONDS", 600, 120, 3600, "s")
     """How long before that end the server is started; a last start that took longer makes it earlier."""
     hibernate_drain_seconds: int = setting("HIBERNATE_DRAIN_SECONDS", 1800, 0, 14400, "s")
