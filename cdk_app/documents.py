@@ -11,13 +11,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cdk_app.scripts import read_script, without_comments
+from cdk_app.programs import with_shipped_programs
+from cdk_app.scripts import read_script
 from cdk_app.workflow import ROOT, camel_case
 from node_fleet.settings import Settings
 
 COMMANDS = ROOT / "cluster" / "commands"
 DECLARATIONS = COMMANDS / "parameters.json"
 TIMEOUT_PARAMETER = "ExecutionTimeoutSeconds"
+_COMMENT = re.compile(r"\s*(#.*)?")
 
 
 def documents(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -31,12 +33,13 @@ def documents(settings: Settings) -> dict[str, dict[str, Any]]:
 
 def content(script: Path, declared: dict[str, dict[str, str]]) -> dict[str, Any]:
     """The document of one script: exports of its parameters, then the script's lines of code."""
-    lines = read_script(script).splitlines()
-    code = without_comments(lines)
+    text = read_script(script)
+    lines = with_shipped_programs(text).splitlines()
+    code = [line for line in lines[1:] if not _COMMENT.fullmatch(line)]
     exports = [f"export {_variable(name)}='{{{{ {name} }}}}'" for name in declared]
     return {
         "schemaVersion": "2.2",
-        "description": _purpose(lines, script.stem),
+        "description": _purpose(text.splitlines(), script.stem),
         "parameters": {name: _parameter(given) for name, given in declared.items()},
         "mainSteps": [
             {
@@ -45,7 +48,7 @@ def content(script: Path, declared: dict[str, dict[str, str]]) -> dict[str, Any]
                 "precondition": {"StringEquals": ["platformType", "Linux"]},
                 "inputs": {
                     "timeoutSeconds": f"{{{{ {TIMEOUT_PARAMETER} }}}}",
-                    "runCommand": [*code[:1], *exports, *code[1:]],
+                    "runCommand": [*lines[:1], *exports, *code],
                 },
             }
         ],

@@ -27,11 +27,8 @@ NODE_FLEET_NOW="$(date +%s)" exec python3 - <<'PYTHON'
 # insert: ../../functions/node_fleet/domain/fit/placement.py
 # insert: rules.py
 # insert: removal_fit.py
+# insert: parts/read_list.py
 import ipaddress
-import json
-import os
-import subprocess
-import sys
 import zlib
 
 LIMIT = 11900
@@ -61,18 +58,6 @@ REPELLING_TAINTS = (
 PLAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")
 LASTING = "bvnxu"
 FLAGS = 4
-
-
-def kubectl(*words):
-    limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        sys.exit("cannot read: kubectl " + " ".join(words) + ": " + done.stderr.decode(errors="replace")[:300])
-    return done.stdout
-
-
-def read_lists():
-    return {kind: json.loads(kubectl("get", "--raw", path))["items"] or [] for kind, path in LISTS.items()}
 
 
 def orphan_secrets(nodes):
@@ -257,7 +242,7 @@ def judge_fit(lines, cluster, lists):
 
 def main():
     now = int(os.environ["NODE_FLEET_NOW"])
-    lists = read_lists()
+    lists = {kind: read(path) for kind, path in LISTS.items()}
     cluster, on_node, zones = Cluster(lists, now), defaultdict(list), []
     for pod in lists["pods"]:
         on_node[(pod.get("spec") or {}).get("nodeName") or ""].append(pod)

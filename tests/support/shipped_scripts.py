@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from cdk_app.programs import with_shipped_programs
 from cdk_app.scripts import read_script
 
 COMMANDS = Path(__file__).parents[2] / "cluster" / "commands"
 
 
 def script(name: str) -> str:
-    return read_script(COMMANDS / f"{name}.sh")
+    return with_shipped_programs(read_script(COMMANDS / f"{name}.sh"))
 
 
 def load_server(name: str) -> ModuleType:

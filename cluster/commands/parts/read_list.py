@@ -5,10 +5,15 @@ import subprocess
 import sys
 
 
-def read(path):
-    """The items of a list; ends the script, and names the list, when the API server gives none."""
+def kubectl(*words):
+    """What kubectl prints; ends the script, and names the command, when it fails."""
     limit = "--request-timeout=" + os.environ["REQUEST_TIMEOUT"]
-    done = subprocess.run(["kubectl", limit, "get", "--raw", path], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(["kubectl", limit, *words], capture_output=True, check=False)
     if done.returncode != 0:
-        sys.exit("cannot read: kubectl get --raw " + path)
-    return json.loads(done.stdout)["items"] or []
+        sys.exit("cannot read: kubectl " + " ".join(words) + ": " + done.stderr.decode(errors="replace")[:300])
+    return done.stdout
+
+
+def read(path):
+    """The items of a list."""
+    return json.loads(kubectl("get", "--raw", path))["items"] or []

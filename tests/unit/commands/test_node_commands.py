@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from cdk_app.scripts import read_insert
 from node_fleet.domain.scale_down.drain import CommandResult, describe_own_pods
 from node_fleet.domain.scale_down.inspection import parse_node_check
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
@@ -192,11 +191,6 @@ def test_a_node_of_another_instance_is_not_forgotten(site: Site) -> None:
     site.clock.advance(100)
     assert site.run("forget_node", NODE_NAME=FIRST, INSTANCE_ID=SECOND).exit_code == 72
     assert site.world.find("nodes", "", FIRST) is not None
-
-
-@pytest.mark.parametrize("name", ["inspect_nodes", "drain_node"])
-def test_both_scripts_carry_the_pod_rules(name: str) -> None:
-    assert read_insert(COMMANDS / "rules.py") in script(name)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in COMMANDS.glob("*.sh")))
