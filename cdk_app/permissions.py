@@ -254,7 +254,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     "CheckDrain": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, READ_PROMETHEUS_PASSWORD), prometheus=True),
     "UndoDrain": FunctionNeeds((HOLD_LEASE, *UNCORDON, CANCEL_COMMAND)),
     "TerminateNodes": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, *INSPECT, TERMINATE, REBOOT, STOP_STANDBY, TAG_STANDBY)),
-    "ConfirmTermination": FunctionNeeds((HOLD_LEASE, *CHECK_NODE)),
+    "ConfirmTermination": FunctionNeeds((HOLD_LEASE, *CHECK_NODE, TAG_STANDBY)),
     "ForgetNodes": FunctionNeeds((HOLD_LEASE, *FORGET)),
     "CompleteScaleDown": FunctionNeeds((HOLD_LEASE, LIST_INSTANCES)),
     "FailScaleDown": FunctionNeeds((HOLD_LEASE,)),

@@ -92,7 +92,7 @@ class FleetResources:
             "our_worker": {"StringEquals": owned},
             "our_standby": {"StringEquals": {**owned, "aws:ResourceTag/Standby": "ready"}},
             "our_worker_standby_tag": {
-                "StringEquals": {**owned, "aws:RequestTag/Standby": ["ready", "started", "failed"]},
+                "StringEquals": {**owned, "aws:RequestTag/Standby": ["ready", "started", "failed", "kept"]},
                 "ForAllValues:StringEquals": {"aws:TagKeys": ["Standby"]},
             },
             "our_worker_join_failed": {

@@ -10,7 +10,7 @@ from node_fleet.domain.model.run import Run
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.notify.totals import count_operation
 from node_fleet.domain.scale_down.termination import removal_sentence
-from node_fleet.domain.scaling.memory_update import record_reboots, record_replaced, record_success
+from node_fleet.domain.scaling.memory_update import record_reboots, record_replaced, record_stopped, record_success
 from node_fleet.payload import put, take
 from node_fleet.services import load_services
 
@@ -27,6 +27,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         memory = record_replaced(memory, operation, now)
     elif operation.removed and not operation.for_standby:
         memory = record_success(memory, "scale_down", operation.reason, now)
+    if any(target.standby for target in operation.removed):
+        memory = record_stopped(memory)
     memory = count_operation(memory, operation, event.get("decision", {}).get("rule", ""))
     memory = record_reboots(memory, operation, now)
     if state.operation is not None:

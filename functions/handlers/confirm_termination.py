@@ -8,6 +8,7 @@ from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachabl
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.standby import KEPT
 from node_fleet.domain.scale_down.drain import after_target, alert_once, moved
 from node_fleet.domain.scale_down.set_aside import set_aside
 from node_fleet.domain.scale_down.termination import has_ended, judge_reboot, judge_termination
@@ -42,6 +43,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     removal = set_aside(operation, target, "termination", now, verdict.detail)
     detail = f"drained, {verdict.detail}"
     operation = moved(operation, verdict.phase, now, detail=detail)
+    if verdict.status == "not_terminated" and target.standby:
+        services.ec2.tag([target.instance_id], {"Standby": KEPT})
     if verdict.status != "set_aside":
         services.state.save_operation(run, operation)
         return put(answer, operation=operation)

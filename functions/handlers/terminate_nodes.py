@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
+from node_fleet.domain.model.back_off import seconds_left
 from node_fleet.domain.model.errors import DrainFailedError, Ec2Error, PausedError, TerminationRefusedError
 from node_fleet.domain.model.fleet_state import FleetState, times_of
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.domain.model.standby import READY
+from node_fleet.domain.model.standby import KEPT, READY, STANDBY
 from node_fleet.domain.model.timed_minimum import minimum_in_force
-from node_fleet.domain.scale_down.drain import judge_check, moved, to_be_on
+from node_fleet.domain.scale_down.drain import alert_once, judge_check, moved, to_be_on
 from node_fleet.domain.scale_down.eligibility import judge_workers
 from node_fleet.domain.scale_down.last_proof import kept_text, last_refusal
 from node_fleet.domain.scale_down.termination import NOT_REBOOTED
+from node_fleet.domain.scale_up.standby import not_stopped_alert
+from node_fleet.domain.scaling.memory_update import record_failure
 from node_fleet.domain.scaling.minimum_size import effective_minimum
 from node_fleet.domain.scaling.tick import make_tick
-from node_fleet.logs import logger
-from node_fleet.payload import put, take
+from node_fleet.payload import add_alerts, put, take
 from node_fleet.services import Services, load_services
 
 
@@ -56,11 +60,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         detail = f"being {verb}" if operation.hibernate == "end" else f"drained, being {verb}"
         operation = moved(operation, "terminating", services.clock.now(), detail=detail)
         _record(services, run, operation, target)
-    if target.standby and _stop(services, run, operation, target):
-        return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
     if target.standby:
+        problem = _stop(services, target)
+        if not problem:
+            return put(event, operation=operation, termination={"status": "waiting", "detail": target.instance_id})
         operation = operation.with_target(replace(operation.current or target, standby=False))
         services.state.save_operation(run, operation)
+        event = _with_back_off(services, event, target, problem)
     try:
         services.ec2.terminate([target.instance_id])
     except TerminationRefusedError as error:
@@ -99,18 +105,28 @@ def _record(services: Services, run: Run, operation: Operation, target: Target) 
         services.state.begin_termination(run, operation, target.instance_id)
 
 
-def _stop(services: Services, run: Run, operation: Operation, target: Target) -> bool:
-    """Stop the worker as a standby worker; False when EC2 refuses, and it is terminated instead.
+def _stop(services: Services, target: Target) -> str:
+    """Stop the worker as a standby worker. Returns why EC2 refuses, and it is terminated instead; empty when it stops.
 
-    The tag comes first: node-fleet would not find a stopped instance without it.
+    The tag comes first: node-fleet would not find a stopped instance without it. It does not stay on one that runs.
     """
     try:
         services.ec2.tag([target.instance_id], {"Standby": READY})
         services.ec2.stop_worker(target.instance_id)
     except Ec2Error as error:
-        logger.warning("a worker was not stopped and is terminated", worker=target.instance_id, problem=str(error))
-        return False
-    return True
+        with contextlib.suppress(Ec2Error):
+            services.ec2.tag([target.instance_id], {"Standby": KEPT})
+        return str(error)
+    return ""
+
+
+def _with_back_off(services: Services, event: dict[str, Any], target: Target, problem: str) -> dict[str, Any]:
+    """The next worker would not be stopped either: none is launched for it before the back-off ends."""
+    now, policy = services.clock.now(), services.settings.policy()
+    memory = record_failure(take(event, "memory", Memory, default=Memory()), STANDBY, now, policy)
+    alert = not_stopped_alert(target.instance_id, problem, seconds_left(memory.back_offs, STANDBY, now))
+    memory, alerts = alert_once(memory, alert, now, policy.alert_quiet_seconds)
+    return add_alerts(put(event, memory=memory), alerts=alerts)
 
 
 def _require_off(services: Services, state: FleetState, operation: Operation, target: Target) -> None:

@@ -143,11 +143,11 @@ def test_only_standby_workers_are_stopped_and_started_and_only_where_they_are_co
         assert {(function, a) for _, a in stops} <= wanted.keys()
 
 
-@pytest.mark.parametrize("function", ["TerminateNodes", "CompleteScaleUp"])
+@pytest.mark.parametrize("function", ["TerminateNodes", "ConfirmTermination", "CompleteScaleUp"])
 def test_a_standby_worker_gets_only_its_tag(app: App, function: str) -> None:
     (statement,) = with_action(role_statements(app, NEW, function), "ec2:CreateTags")
     assert statement["Condition"]["ForAllValues:StringEquals"] == {"aws:TagKeys": ["Standby"]}
-    assert statement["Condition"]["StringEquals"]["aws:RequestTag/Standby"] == ["ready", "started", "failed"]
+    assert statement["Condition"]["StringEquals"]["aws:RequestTag/Standby"] == ["ready", "started", "failed", "kept"]
     assert statement["Condition"]["StringEquals"]["aws:ResourceTag/Cluster"] == NEW
     assert not with_action(role_statements(app, ATTACHED, function), "ec2:CreateTags")
 

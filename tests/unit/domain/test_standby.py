@@ -94,7 +94,7 @@ NOT_QUIET: dict[str, dict[str, Any]] = {
     "waits: the limit allows no further worker (max_vcpu: 8 of 9 vCPU)": {
         "limits": (LimitUse(name="max_vcpu", most=9, used=8, of_kind={"t3.small/on-demand": 2, "t3.small/spot": 1}),)
     },
-    "the last launch failed, next try in 1 s": {
+    "the last one was not launched or not stopped, next try in 1 s": {
         "memory": Memory(back_offs=(BackOff(key="standby", failures=1, until=START + 1),))
     },
     "scale-up failed 1 time in a row": {

@@ -22,7 +22,7 @@ from handlers.reap_unjoined import handler as reap
 from handlers.select_nodes import handler as select_nodes
 from handlers.terminate_nodes import handler as terminate_nodes
 from node_fleet.domain.model.errors import Ec2Error, NoCapacityError
-from node_fleet.domain.model.memory import Memory, PoolBackOff
+from node_fleet.domain.model.memory import BackOff, Memory, PoolBackOff
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.set_aside import SetAside
@@ -388,9 +388,23 @@ def test_a_worker_that_ec2_does_not_stop_is_terminated(services: FakeServices) -
     drained(services)
     services.ec2.stop_error = Ec2Error("EC2: cannot stop: UnsupportedOperation")
     services.run(terminate_nodes)
-    assert services.ec2.terminated == [A]
+    assert (services.ec2.terminated, services.ec2.tags) == ([A], {A: {"Standby": "kept"}})
     assert services.state.item.operation is not None
     assert not services.state.item.operation.targets[0].standby
+
+
+def test_a_stop_that_is_refused_again_and_again_is_one_alert_and_lengthens_the_back_off(services: FakeServices) -> None:
+    memory, seconds, kinds = Memory(), [], []
+    services.ec2.stop_error = Ec2Error("EC2: cannot stop: UnsupportedOperation")
+    for _ in range(2):
+        drained(services)
+        answer = services.run(terminate_nodes, memory=memory)
+        memory = take(answer, "memory", Memory)
+        (entry,) = memory.back_offs
+        seconds.append(entry.until - NOW)
+        kinds.append([row[0] for row in (answer["alerts"] or {"rows": []})["rows"]])
+    assert entry.key == "standby" and seconds == [600, 1200]
+    assert kinds == [["standby_refused"], []]
 
 
 def test_the_headroom_keeps_no_worker_that_was_launched_to_be_stopped(services: FakeServices) -> None:
@@ -424,6 +438,7 @@ def test_a_stop_ends_when_the_instance_is_stopped_or_at_the_limit(
     assert answer["termination"]["status"] == status
     if status in ("not_terminated", "set_aside"):
         assert "after StopInstances" in answer["termination"]["detail"]
+    assert services.ec2.tags == ({A: {"Standby": "kept" if status == "not_terminated" else "ready"}} if standby else {})
 
 
 def test_the_node_of_a_stopped_worker_is_deleted_and_its_place_is_named(services: FakeServices) -> None:
@@ -451,6 +466,18 @@ def test_only_a_removal_for_the_load_starts_the_cooldown(
     assert services.state.closed[-1].last_action == action
 
 
+def test_a_stopped_worker_ends_the_back_off_of_standby_workers(services: FakeServices) -> None:
+    services.begun("forgotten")
+    operation = services.state.item.operation
+    assert operation is not None
+    memory = Memory(back_offs=tuple(BackOff(key=key, failures=2, until=NOW) for key in ("standby", "spot")))
+    for standby, keys in ((False, ["standby", "spot"]), (True, ["spot"])):
+        changed = operation.with_target(replace(operation.targets[0], standby=standby))
+        services.state.item = replace(services.state.item, operation=changed)
+        services.run(complete_scale_down, memory=memory)
+        assert [b.key for b in services.state.closed[-1].back_offs] == keys
+
+
 @pytest.mark.parametrize(("kind", "left"), [("termination", 0), ("rollback", 1)])
 def test_a_stop_that_was_set_aside_is_settled_once_the_instance_is_stopped(
     services: FakeServices, kind: Any, left: int
@@ -472,6 +499,16 @@ def test_the_snapshot_names_the_standby_workers_apart_from_the_workers(services:
     seen = from_payload(Snapshot, services.run(collect_metrics)["snapshot"])
     assert [w.instance_id for w in seen.standby] == ["i-0s"]
     assert [w.instance_id for w in seen.workers] == [A, B, C]
+
+
+@pytest.mark.parametrize(("tag", "refill"), [("", True), ("kept", True), ("ready", False), ("started", False)])
+def test_a_worker_that_was_launched_for_it_and_not_stopped_is_known(
+    services: FakeServices, tag: str, refill: bool
+) -> None:
+    services.ec2.fleet = (replace(instance(A), operation_id="standby-1", standby=tag),)
+    services.prometheus.reading = Reading(at=NOW, pending=(), nodes=())
+    seen = from_payload(Snapshot, services.run(collect_metrics)["snapshot"])
+    assert [w.refill for w in seen.workers] == [refill]
 
 
 @TWO

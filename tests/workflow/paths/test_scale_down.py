@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from moto.ec2.models.instances import Instance as MotoInstance
 
 from node_fleet.domain.model.errors import DrainFailedError, StateStoreError
 from node_fleet.domain.model.fleet_state import Protection
@@ -124,6 +125,29 @@ def test_a_worker_that_is_protected_between_drain_and_termination_is_uncordoned_
     assert len(idle.workers()) == 4 and idle.cordoned() == []
     assert idle.state().operation is None and idle.state().memory.back_offs == ()
     nothing_left_behind(idle)
+
+
+@pytest.mark.whole
+def test_a_worker_that_ec2_does_not_stop_is_a_usual_worker_again_and_is_stopped_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few = {"standby_workers": 1, "spot_percent": 50, "drain_back_off_seconds": 60}
+    with stage(workers=2, market="spot", warm_up=0, **few) as fleet:
+        with monkeypatch.context() as patched:
+            patched.setattr(MotoInstance, "stop", lambda self: self._state)
+            run = fleet.tick_until(lambda run: "UndoDrain" in run.path)
+            at = run.path.index("UndoDrain")
+            assert run.path[at - 2 : at] == ["ConfirmTermination", "TerminationStatus"]
+            assert standby_tags(fleet) == [("running", "kept")]
+        fleet.tick_until(lambda run: "TerminateNodes" in run.path)
+        assert standby_tags(fleet) == [("stopped", "ready")]
+        nothing_left_behind(fleet)
+
+
+def standby_tags(fleet: Stage) -> list[tuple[str, str]]:
+    """State and tag of each worker that has the tag Standby."""
+    found = ((i.state, {t["key"]: t["value"] for t in i.get_tags()}) for i in fleet.cloud.ec2.instances())
+    return [(state, tags["Standby"]) for state, tags in found if "Standby" in tags]
 
 
 def protect_target(fleet: Stage, protected: list[str], phase: str = "draining") -> None:

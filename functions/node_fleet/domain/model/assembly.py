@@ -25,7 +25,7 @@ from node_fleet.domain.model.snapshot import (
     Snapshot,
     Worker,
 )
-from node_fleet.domain.model.standby import PREFIX
+from node_fleet.domain.model.standby import KEPT, PREFIX
 
 if TYPE_CHECKING:
     from node_fleet.domain.model.fleet_state import Notice
@@ -206,7 +206,7 @@ def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed:
         launched_at=instance.launched_at,
         under_notice=instance.under_notice or instance.instance_id in noticed,
         join_failed=instance.join_failed,
-        refill=instance.operation_id.startswith(PREFIX) and not instance.standby,
+        refill=instance.operation_id.startswith(PREFIX) and instance.standby in ("", KEPT),
     )
     return worker if node is None else replace(worker, node_name=node.node_name, **_values(node, NodeUsage))
 

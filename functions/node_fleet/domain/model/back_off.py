@@ -2,7 +2,7 @@
 
 Keys: `join` (no launched instance joined), `scale_up` (EC2 launched no instance), `node:ID` (a drain failed),
 `removal` (EC2 refuses to terminate workers), `spot` (no On-Demand worker could return to Spot), `standby` (EC2 launched
-no standby worker).
+or stopped no standby worker).
 """
 
 from __future__ import annotations

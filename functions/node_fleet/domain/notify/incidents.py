@@ -354,7 +354,8 @@ ALERTS = (
     _row(
         "standby_kept",
         "info",
-        "A worker could not be drained to become a standby worker, or EC2 refuses to terminate one to be renewed.",
+        "A worker could not be drained and stopped to become a standby worker, or EC2 refuses to terminate one to be "
+        "renewed.",
         "a usual worker becomes a standby worker when it is removed as idle; the renewal is tried again in quiet time",
         "nothing, or remove what the alert names",
         end="none",
@@ -362,9 +363,10 @@ ALERTS = (
     _row(
         "standby_refused",
         "info",
-        "EC2 had no capacity for a new standby worker, so fewer than standby_workers are ready; no load waits for it.",
-        "the launch is tried again after a back-off, in quiet time",
-        "add instance types or zones, or lower standby_workers",
+        "EC2 had no capacity for a new standby worker, or did not stop one, which is terminated: fewer than "
+        "standby_workers are ready. No load waits for it.",
+        "the next one is launched after a back-off that grows, in quiet time",
+        "add instance types or zones, fix what the alert names, or lower standby_workers",
         end="none",
     ),
     _row(

@@ -111,6 +111,15 @@ def refused_refill(failure: Mapping[str, str], memory: Memory, key: str, now: in
     return Alert(kind="standby_refused", text=text + failure["cause"])
 
 
+def not_stopped_alert(instance_id: str, problem: str, seconds: int) -> Alert:
+    """The alert of a worker that EC2 does not stop. seconds: until another may be launched to become one."""
+    text = (
+        f"worker {instance_id} was to become a standby worker, is not stopped, and is terminated: {problem}. No other "
+        f"is launched for it for {seconds} s; a scale-up launches workers as without standby workers"
+    )
+    return Alert(kind="standby_refused", text=text)
+
+
 def kept_standby_alert(instance_id: str, refusal: str) -> Alert:
     """The alert of a standby worker that is to be renewed and that EC2 refuses to terminate."""
     text = (

@@ -172,8 +172,13 @@ def record_replacement(memory: Memory, operation: Operation, now: int) -> Memory
 def record_refill(memory: Memory, operation: Operation) -> Memory:
     """The memory after a worker was launched to become a standby worker: no cooldown starts."""
     joined = {slot.instance_id: slot.joined_at for slot in operation.joined}
-    over = (back_off.JOIN, back_off.SCALE_UP, STANDBY) if joined else ()
+    over = (back_off.JOIN, back_off.SCALE_UP) if joined else ()
     return replace(memory, back_offs=back_off.succeed(memory.back_offs, *over), fresh={**memory.fresh, **joined})
+
+
+def record_stopped(memory: Memory) -> Memory:
+    """The memory after a worker was stopped as a standby worker: launch and stop have both succeeded."""
+    return replace(memory, back_offs=back_off.succeed(memory.back_offs, STANDBY))
 
 
 def record_replaced(memory: Memory, operation: Operation, now: int) -> Memory:

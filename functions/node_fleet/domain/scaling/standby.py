@@ -145,7 +145,7 @@ def _no_stop(tick: Tick, worker: str, least: int) -> str:
 def _no_launch(tick: Tick, least: int, checks: Iterable[Check]) -> str:
     """Why no worker may be launched to become a standby worker; empty when one may."""
     if failed := back_off.active(tick.memory.back_offs, STANDBY, tick.now):
-        return f"the last launch failed, next try in {failed.until - tick.now} s"
+        return f"the last one was not launched or not stopped, next try in {failed.until - tick.now} s"
     if tick.snapshot.launch_hold:
         return "waits while workers are launched from an earlier version"
     on_demand = NewWorker(pools=tuple(f"any/{kind}/on-demand" for kind in tick.policy.instance_types))
@@ -163,10 +163,10 @@ def _no_launch(tick: Tick, least: int, checks: Iterable[Check]) -> str:
 
 def _kept_alert(worker: Worker) -> Alert:
     text = (
-        f"{worker.instance_id} was launched to become a standby worker and could not be drained within "
-        f"{STOP_SECONDS // 60} min: it stays a usual worker, and becomes a standby worker when it is removed as idle; "
-        f"until then node-fleet launches no other for {RETRY_SECONDS // 3600} h. What you can do: nothing, or move the "
-        "pods that its drain waits for"
+        f"{worker.instance_id} was launched to become a standby worker and could not be drained and stopped "
+        f"within {STOP_SECONDS // 60} min: it stays a usual worker, and becomes a standby worker when it is removed as "
+        f"idle; until then node-fleet launches no other for {RETRY_SECONDS // 3600} h. What you can do: nothing, or "
+        "move the pods that its drain waits for"
     )
     return Alert(kind=f"standby_kept:{worker.instance_id}", text=text)
 
