@@ -153,7 +153,8 @@ class Ec2Fleet:
         """The running K3s server.
 
         Raises:
-            ServerNotFoundError: no instance carries the tag, or several do and Cluster tags do not tell them apart.
+            ServerNotFoundError: no instance carries the tag, or several do and Cluster tags do not tell them apart, or
+            the server does not run.
         """
         found = self._server_of(("running",))
         return Server(instance_id=found["InstanceId"], private_ip=found.get("PrivateIpAddress", ""))
@@ -164,11 +165,14 @@ class Ec2Fleet:
         ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster]
         ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
         kind = "running " if states == ("running",) else ""
-        if not ours:
-            started = ", or start it: node-fleet wake when the fleet is off" if kind else ""
+        if not ours and kind:
+            server = self.server_machine()
             raise ServerNotFoundError(
-                f"no {kind}instance carries the tag Role={role}; add it to the K3s server{started}"
+                f"the K3s server {server.instance_id} is {server.state}, not running; start it in EC2, or with "
+                "node-fleet wake when the fleet is off"
             )
+        if not ours:
+            raise ServerNotFoundError(f"no instance carries the tag Role={role}; add it to the K3s server")
         if len(ours) > 1:
             ids = ", ".join(sorted(raw["InstanceId"] for raw in ours))
             raise ServerNotFoundError(

@@ -94,7 +94,7 @@ def test_the_server_is_found_stopped_and_stopping_or_starting_it_twice_changes_n
         assert ec2.server_machine().state == "stopping"
     fleet.clock.advance(60)
     assert ec2.server_machine().state == "stopped"
-    with pytest.raises(ServerNotFoundError, match="no running instance carries the tag"):
+    with pytest.raises(ServerNotFoundError, match=r"the K3s server i-\w+ is stopped, not running; start it in EC2"):
         ec2.server()
     ec2.start(found)
     assert ec2.server_machine().state == "pending"
