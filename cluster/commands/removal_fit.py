@@ -6,6 +6,7 @@ from node_fleet.domain.fit.demand import UNREADABLE, amount_of, demand_of, reque
 from node_fleet.domain.fit.placement import Misfit, Node, Placement, Pod
 
 LARGEST_SET = 10
+MARKET = "node-fleet.io/market"
 
 
 def is_server(node):
@@ -112,7 +113,20 @@ class RemovalFit:
                 pods.append(self.demanded(each))
             except UNREADABLE:
                 return Misfit(name_of(each), "unknown")
-        return self.misfit_without(self.node_of[name], pods)
+        node = self.node_of[name]
+        misfit = self.misfit_without(node, pods)
+        if misfit is None or misfit.predicate in ("affinity", "taints"):
+            return misfit
+        return self.market_misfit(node, pods) or misfit
+
+    def market_misfit(self, node, pods):
+        """The misfit of an On-Demand worker's pods that a Spot worker in its place would not accept either."""
+        if node.labels.get(MARKET) != "on-demand":
+            return None
+        spot = Node(node.name, {**node.labels, MARKET: "spot"}, node.allocatable, node.taints)
+        bound = [pod for pod in pods if self.placement.refusal(pod, spot, ()) == "affinity"]
+        misfit = self.misfit_without(node, bound) if bound else None
+        return misfit and Misfit(misfit.pod, "market")
 
     def demanded(self, pod):
         """The pod as it will wait for a node, with the conditions of its volumes."""

@@ -8,7 +8,7 @@ import pytest
 
 from node_fleet.domain.scale_down.inspection import parse_inspection
 from simulator.cluster.model import ApplicationSpec
-from simulator.cluster.objects import LABEL_HOSTNAME
+from simulator.cluster.objects import LABEL_HOSTNAME, LABEL_MARKET
 from simulator.cluster.workloads import deployment_object
 from tests.support.server_site import FIRST, SECOND, SERVER, Site
 from tests.support.shipped_scripts import script
@@ -199,6 +199,17 @@ def test_a_worker_whose_pod_fits_nowhere_else_is_kept_with_the_amounts(site: Sit
 def test_a_worker_that_alone_meets_a_node_selector_is_kept(site: Site, selector: dict[str, str], detail: str) -> None:
     crowded(site, cpu_request_milli=100, node_selector=selector)
     assert [b.detail for b in site.node(FIRST).blockers] == ([detail] if detail else [])
+
+
+@pytest.mark.parametrize(("market", "detail"), [("on-demand", "-/-/alone/market"), ("spot", "1000m/880m/alone/cpu")])
+def test_a_pod_that_selects_on_demand_among_full_workers_waits_for_no_spot_worker(
+    site: Site, market: str, detail: str
+) -> None:
+    """The second worker would accept it, but is full."""
+    for name in (FIRST, SECOND):
+        site.world.update("nodes", "", name, lambda n: n["metadata"]["labels"].update({LABEL_MARKET: market}))
+    crowded(site, node_selector={LABEL_MARKET: market})
+    assert [b.detail for b in site.node(FIRST).blockers] == [detail]
 
 
 def test_the_last_worker_in_the_zone_of_a_volume_is_kept(site: Site) -> None:

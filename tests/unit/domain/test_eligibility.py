@@ -127,7 +127,13 @@ def test_the_operators_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("predicate", "to_spot", "is_kept"),
-    [("affinity", True, True), ("taints", True, True), ("cpu", True, False), ("affinity", False, False)],
+    [
+        ("affinity", True, True),
+        ("taints", True, True),
+        ("market", True, True),
+        ("cpu", True, False),
+        ("market", False, False),
+    ],
 )
 def test_a_pod_that_may_select_on_demand_keeps_its_worker_from_a_return_to_spot(
     predicate: str, to_spot: bool, is_kept: bool

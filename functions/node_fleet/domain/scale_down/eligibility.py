@@ -20,6 +20,7 @@ from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Insp
 MISFITS: dict[str, str] = {
     "affinity": "is accepted by no other worker: its node selector or required node affinity",
     "taints": "is accepted by no other worker: it does not tolerate their taints",
+    "market": "finds no place on another On-Demand worker, and accepts no Spot worker",
     "volume": "uses a volume that no other worker can attach",
     "ports": "needs a host port that is taken on every other worker",
     "pod-affinity": "is accepted by no other worker: its required pod affinity",
@@ -30,8 +31,8 @@ MISFITS: dict[str, str] = {
 }
 """Why a pod fits on no other worker, by the predicate of the scheduler; every other predicate is a resource."""
 
-CHOSEN_BY_LABEL = frozenset(["affinity", "taints"])
-"""Misfits that a new worker of another market need not end: the pod may select On-Demand."""
+CHOSEN_BY_LABEL = frozenset(["affinity", "taints", "market"])
+"""Misfits that a new worker of another market need not end: the pod selects On-Demand, or may do so."""
 _RESOURCES = {"cpu": "CPU", "memory": "memory"}
 
 KEPT_WHEN_NOT_READY = frozenset("bvnxu")
