@@ -19,6 +19,7 @@ from node_fleet.domain.model.hibernation import (
     ALERT_SECONDS,
     CHECK_SECONDS,
     KEPT_ALERT_SECONDS,
+    REPEAT_SECONDS,
     SETTLE_SECONDS,
     STOP_LIMIT_SECONDS,
     Hibernation,
@@ -31,7 +32,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.text import count_of
-from node_fleet.domain.scale_down.drain import alert_once
+from node_fleet.domain.scale_down.drain import alert_again, alert_once
 from node_fleet.domain.scale_down.hibernation import (
     drainable,
     ending,
@@ -287,10 +288,13 @@ class Turn:
     def _answer(
         self, status: str, detail: str, *, notes: list[str] | None = None, alert: Alert | None = None
     ) -> dict[str, Any]:
-        """The payload; an alert whose cause was known within the quiet time is not repeated."""
+        """The payload; an alert whose cause was known within the quiet time is repeated for a failed wake-up only."""
         event = self.event
         alerts: tuple[Alert, ...] = ()
-        if alert is not None:
+        if alert is not None and alert.kind == "wake_failed":
+            memory, alerts = alert_again(self._memory, alert, self.now, REPEAT_SECONDS)
+            event = put(event, memory=memory)
+        elif alert is not None:
             quiet = self.services.settings.alert_quiet_seconds
             memory, alerts = alert_once(self._memory, alert, self.now, quiet)
             event = put(event, memory=memory)

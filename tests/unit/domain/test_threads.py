@@ -58,8 +58,9 @@ def test_the_end_is_always_told_in_the_thread() -> None:
         (replace(ALARM, severity="critical"), {}, True),
         (replace(ALARM, severity="critical"), {"severity": "critical"}, False),
         (NEWS, {"ended_at": NOW - 60}, True),
+        (Notice(keys=("wake_failed",), named=("wake_failed",), severity="warning"), {}, True),
     ],
-    ids=["more of the same", "the end", "a higher severity", "the same severity", "a new beginning"],
+    ids=["more of the same", "the end", "a higher severity", "the same severity", "a new beginning", "still not awake"],
 )
 def test_the_channel_sees_the_replies_that_change_the_state(
     notice: Notice, changes: dict[str, Any], broadcast: bool

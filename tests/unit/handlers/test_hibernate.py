@@ -10,6 +10,7 @@ import pytest
 from handlers.check_drain import handler as check_drain
 from handlers.fail_scale_down import handler as fail_scale_down
 from handlers.hibernate import handler as hibernate
+from handlers.notify import handler as notify
 from handlers.notify import message_of
 from handlers.release_lock import handler as release_lock
 from handlers.start_drain import handler as start_drain
@@ -327,6 +328,24 @@ def test_a_start_that_ec2_refuses_is_reported_at_once_and_tried_by_every_run(ser
     services.ec2.error = None
     assert step(services)[0] == "waiting"
     assert services.ec2.switched == ["start i-server"]
+
+
+def test_a_fleet_that_does_not_wake_is_reported_every_quarter_of_an_hour_until_it_does(services: FakeServices) -> None:
+    known(services, "off", order=WAKE)
+    services.ec2.server_state, services.ec2.error = "stopped", Ec2Error("EC2: InsufficientInstanceCapacity")
+    memory, heard = Memory(), []
+    for minute in range(0, 62, 2):
+        services.clock.time = NOW + minute * 60
+        given = services.run(hibernate, memory=memory)
+        memory = take(given, "memory", Memory)
+        found = (given["alerts"] or {"rows": []})["rows"]
+        assert given["hibernate"]["notify"] == bool(found)
+        if found:
+            heard.append(minute)
+            sent = notify({**given, "run": {**given["run"], "started_at": NOW + minute * 60}}, None)
+            memory = take(sent, "memory", Memory)
+    assert heard == [0, 16, 32, 48]
+    assert len(services.publisher.messages) == len(heard)
 
 
 @pytest.mark.parametrize(("spent", "kinds"), [(239, []), (240, ["wake_failed"])])

@@ -33,6 +33,8 @@ KEPT_ALERT_SECONDS = 3600
 """How long something may keep the fleet on before it is reported."""
 ALERT_SECONDS = 240
 """How long a wake-up may take before it is reported: with a tick every two minutes the alert comes within five."""
+REPEAT_SECONDS = 900
+"""How often a fleet that does not wake up is reported again, until it does."""
 SETTLE_SECONDS = 30
 """How long EC2 may show an earlier state of the server."""
 STOP_LIMIT_SECONDS = 1800

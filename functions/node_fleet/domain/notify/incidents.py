@@ -389,7 +389,8 @@ ALERTS = (
         "wake_failed",
         "critical",
         "The fleet is to be on, and its server is not healthy yet: nothing is served.",
-        "every run tries again: it starts the server when it is stopped, and checks it when it runs",
+        "every run tries again: it starts the server when it is stopped, and checks it when it runs. The alert is sent "
+        "again every 15 minutes until it is healthy",
         "read the reason in the alert; start the server by hand, or check K3s on it with `journalctl -u k3s`",
     ),
 )
@@ -570,8 +571,9 @@ OF_ALARM = {
 CRITICAL_ALARMS = ("NoCompletedTick", "PrometheusUnavailable", "AtMaximum", "QuotaExceeded", "LockHeld")
 """Their severity is critical, that of the others warning."""
 
-ALWAYS_SHOWN = ("NoCompletedTick",)
-"""Alarms that report more than the incident to which they belong: there may be no run left that could report it."""
+ALWAYS_SHOWN = ("NoCompletedTick", "wake_failed")
+"""What every channel shows each time: the alarm, because there may be no run left that could report the incident to
+which it belongs, and the fleet that does not wake up, because it is reported again until it does."""
 
 _BY_NAME = {one.name: one for one in (*ALERTS, *ERRORS)}
 

@@ -85,7 +85,7 @@ def display_of(
     if known is None or not (notice.is_end or continues(known, now, quiet_seconds)):
         return Display(action="begin")
     is_louder = _RISING.index(notice.severity) > _RISING.index(known.severity)
-    is_louder = is_louder or (notice.alarm in ALWAYS_SHOWN and not notice.is_end)
+    is_louder = is_louder or (bool({notice.alarm, *notice.named} & set(ALWAYS_SHOWN)) and not notice.is_end)
     if can_reply and known.ts:
         is_shown = notice.is_end or is_louder or has_new or known.ended_at > 0
         return Display(action="reply", ts=known.ts, broadcast=is_shown)

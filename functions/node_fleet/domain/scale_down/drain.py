@@ -206,6 +206,13 @@ def alert_once(memory: Memory, alert: Alert, now: int, quiet_seconds: int) -> tu
     return replace(memory, alerted={**memory.alerted, alert.kind: now}), () if known else (alert,)
 
 
+def alert_again(memory: Memory, alert: Alert, now: int, every_seconds: int) -> tuple[Memory, tuple[Alert, ...]]:
+    """The same for a cause that is reported again after every_seconds for as long as it lasts."""
+    if now - memory.alerted.get(alert.kind, -every_seconds) < every_seconds:
+        return memory, ()
+    return replace(memory, alerted={**memory.alerted, alert.kind: now}), (alert,)
+
+
 def describe_own_pods(result: CommandResult) -> str:
     """The pods of the drained worker that found no other place, in the answer of its rollback; empty when all did."""
     found = _OWN_PODS.search(result.stdout)
