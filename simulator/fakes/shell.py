@@ -1,11 +1,13 @@
 """Runs the shipped shell scripts as the server would, with virtual time behind their commands.
 
 The text really runs under a shell; `kubectl` on its path is a shim that asks the double, `date` says the virtual
-time, `sleep` and `flock` wait in it. All of it happens in the caller's thread, so a run stays deterministic.
+time, `sleep` and `flock` wait in it. A Python program of a script asks for kubectl without the shim. All of it happens
+in the caller's thread, so a run stays deterministic.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import shutil
@@ -37,12 +39,13 @@ ask() {
   read -r code <&3 || exit 1
   exec 3>&-
 }
+# Prints a file as cat does, whose start takes longer.
+show() { IFS= read -r -d '' text <"$1"; printf %s "$text"; }
 """
 _KUBECTL: Final = """
 ask kubectl "$@"
-if [ "$code" = 0 ] && [ -s "$call.out" ] && [ ! -s "$call.err" ]; then exec cat "$call.out"; fi
-if [ -s "$call.out" ]; then cat "$call.out"; fi
-if [ -s "$call.err" ]; then cat "$call.err" >&2; fi
+show "$call.out"
+show "$call.err" >&2
 exit "$code"
 """
 _SLEEP: Final = """
@@ -50,7 +53,7 @@ ask sleep "$@"
 """
 _MACHINE: Final = """
 ask {name} "$@"
-cat "$call.err" >&2
+show "$call.err" >&2
 exit "$code"
 """
 _FREE_LOCK: Final = """#!/bin/sh
@@ -78,6 +81,7 @@ while True:
 """
 _DATE: Final = """#!/bin/sh
 case " $* " in
+  " +%s ") read -r now <"$NODE_FLEET_SHELL_CLOCK"; echo "$now" ;;
   *" -d "* | *" --date"*) exec {date} "$@" ;;
   *) read -r now <"$NODE_FLEET_SHELL_CLOCK"; exec {date} -d "@$now" "$@" ;;
 esac
@@ -164,6 +168,7 @@ class _Run:
         self._sleep = sleep
         self._end = None if limit is None else shell.cluster.now() + limit
         self._clock = directory / "now"
+        self._known: int | None = None
         self._calls = directory / "calls"
         self._double = FakeKubectl(shell.cluster, self._wait, actor=shell.double.actor)
 
@@ -206,6 +211,7 @@ class _Run:
         }
         if self._shell.python:
             variables["NODE_FLEET_PYTHON_PORT"] = str(self._shell.python.port)
+            variables["NODE_FLEET_SHELL_KUBECTL"] = str(shims / "kubectl")
         with (self._directory / "out").open("ab") as out, (self._directory / "err").open("ab") as err:
             return subprocess.Popen(
                 [shell, str(path)],
@@ -231,17 +237,23 @@ class _Run:
     def _answer(self, listener: socket.socket, process: subprocess.Popen[bytes]) -> None:
         connection, _ = listener.accept()
         with connection, connection.makefile("rw") as stream:
-            call = self._calls / str(int(stream.readline()))
+            asked = stream.readline()
+            call = None if asked.startswith("[") else self._calls / asked.strip()
+            words = call.with_suffix(".words").read_text().split("\0")[:-1] if call else json.loads(asked)
             try:
-                result = self._command(call.with_suffix(".words").read_text().split("\0")[:-1])
+                result = self._command(words)
             except BaseException:
                 self._kill(process)  # before the connection closes: the script must not go on without an answer
                 raise
             self._tell_time()
-            call.with_suffix(".out").write_text(result.stdout)
-            call.with_suffix(".err").write_text(result.stderr)
+            if call:
+                call.with_suffix(".out").write_text(result.stdout)
+                call.with_suffix(".err").write_text(result.stderr)
+                answer = str(result.exit_code)
+            else:
+                answer = json.dumps([result.exit_code, result.stdout, result.stderr])
             with suppress(OSError):
-                stream.write(f"{result.exit_code}\n")
+                stream.write(f"{answer}\n")
                 stream.flush()
 
     def _command(self, words: list[str]) -> CommandResult:
@@ -263,7 +275,10 @@ class _Run:
         self._double.reachable = self._shell.double.reachable
 
     def _tell_time(self) -> None:
-        self._clock.write_text(str(int(self._shell.cluster.now() + self._shell.seconds_ahead)))
+        now = int(self._shell.cluster.now() + self._shell.seconds_ahead)
+        if now != self._known:
+            self._known = now
+            self._clock.write_text(str(now))
 
     def _kill(self, process: subprocess.Popen[Any]) -> None:
         if process.poll() is None:

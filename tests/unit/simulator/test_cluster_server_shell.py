@@ -127,6 +127,29 @@ END
     assert (done.stderr, done.exit_code) == ("between\nto the errors\n", 0)
 
 
+RUN = """
+import subprocess
+try:
+    done = subprocess.run(["kubectl", "get", "node", "{name}", "-o", "name"], {options})
+    print(done.returncode, done.stdout, done.stderr, flush=True)
+except subprocess.CalledProcessError as error:
+    print(error.returncode, error.stdout, error.stderr)
+"""
+
+
+@pytest.mark.parametrize("options", ["check=False", "check=True, stdout=-1", "stdout=-1, stderr=-1", "stderr=-3"])
+@pytest.mark.parametrize("name", ["i-w0", "é"])
+def test_a_python_program_gets_from_kubectl_what_the_shim_answers(laid: Laid, name: str, options: str) -> None:
+    _, _, shell = laid
+    direct, by_shim = (
+        shell.run(f"python3 - <<'END'{RUN.format(name=name, options=options + more)}END\n")
+        for more in ("", ", env=None")  # with another option it starts the shim
+    )
+    assert (direct.stdout, direct.stderr, direct.exit_code) == (by_shim.stdout, by_shim.stderr, 0)
+    assert direct.stdout.splitlines()[-1].startswith("0 " if name == "i-w0" else "1 ")
+    assert shell.double.commands == [["get", "node", name, "-o", "name"]] * 2
+
+
 @pytest.mark.parametrize(
     ("program", "code", "error"),
     [
