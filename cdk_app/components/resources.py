@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import aws_cdk as cdk
@@ -56,8 +57,17 @@ class FleetResources:
             return [self._arn("ssm", f"document/{document}")]
         if name in _EC2_KINDS:
             return [self._arn("ec2", f"{kind}/*") for kind in _EC2_KINDS[name]]
+        return self._named[name]
+
+    def condition(self, name: str) -> dict[str, dict[str, Any]]:
+        """The policy condition of a Grant."""
+        return self._conditions[name]
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """Made once for all grants: each reading of a property of the stack is a call of the CDK's own process."""
         settings, attach = self.config.settings, self.config.attach
-        known = {
+        return {
             "anything": ["*"],
             "state_table": [self.tables.state.table_arn],
             "history_table": [self.tables.history.table_arn],
@@ -74,10 +84,9 @@ class FleetResources:
             "template_parts": self._template_parts(),
             "image_parameter": [self._public(f"ssm:{self.stack.region}::parameter{AMAZON_LINUX}*")],
         }
-        return known[name]
 
-    def condition(self, name: str) -> dict[str, dict[str, Any]]:
-        """The policy condition of a Grant."""
+    @cached_property
+    def _conditions(self) -> dict[str, dict[str, dict[str, Any]]]:
         ours = {"ManagedBy": "node-fleet", "Cluster": self.config.cluster_id}
         owned = {f"aws:ResourceTag/{key}": value for key, value in ours.items()}
         requested = {f"aws:RequestTag/{key}": value for key, value in {**ours, "Role": "k3s-worker"}.items()}
@@ -86,7 +95,7 @@ class FleetResources:
         if self.config.mode == "new":
             tags["Cluster"] = self.config.cluster_id
         launching = {"ec2:CreateAction": ["CreateFleet", "RunInstances"]}
-        known: dict[str, dict[str, dict[str, Any]]] = {
+        return {
             "": {},
             "own_items": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [self.config.cluster_id]}},
             "our_worker": {"StringEquals": owned},
@@ -110,7 +119,6 @@ class FleetResources:
             "tagged_server": {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in tags.items()}},
             "through_sns": {"StringEquals": through_sns(self.stack)},
         }
-        return known[name]
 
     @property
     def _launch_tag_keys(self) -> dict[str, dict[str, Any]]:
