@@ -44,9 +44,20 @@ def test_every_error_is_explained() -> None:
     assert {n for n in names - {"NodeFleetError"} if f"| {n} |" not in OPERATIONS} == set()
 
 
-def test_all_seven_rows_of_troubleshooting_are_there() -> None:
+def test_every_row_of_troubleshooting_has_a_symptom_a_check_and_what_to_do() -> None:
     section = OPERATIONS.split("## Troubleshooting")[1].split("\n## ")[0]
-    assert len([line for line in section.splitlines() if line.startswith("| ")]) == 2 + 7
+    _, _, *rows = [line for line in section.splitlines() if line.startswith("| ")]
+    symptoms = [row.split(" | ")[0].removeprefix("| ") for row in rows]
+    assert {
+        "Functions cannot reach Prometheus",
+        "Workers do not join",
+        "The lock is not released",
+        "A function times out",
+        "The layer cannot be built (Windows, other processors)",
+        "Prometheus shows no metrics",
+        "Grafana's dashboards are blank",
+    } <= {*symptoms}
+    assert all(len([cell for cell in row.strip("|").split(" | ") if cell.strip()]) == 3 for row in rows)
 
 
 @pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
