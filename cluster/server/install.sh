@@ -23,11 +23,62 @@ wait_for_api() {
   return 1
 }
 
+# install_service NAME PROGRAM MEMORY PAUSE: a service that runs the program again PAUSE after it ended. Standard input has
+# the lines of its own: of [Unit] first, then [Service] with the rest. It is safe to run again.
+install_service() (
+  umask 022
+  mkdir -p "$ROOT/etc/systemd/system" "$ROOT/opt/node-fleet"
+  install -m 0644 "$BUNDLE/server/$2" "$ROOT/opt/node-fleet/$2"
+  {
+    printf '[Unit]\nStartLimitIntervalSec=0\n'
+    cat
+    cat <<UNIT
+ExecStart=/usr/bin/python3 /opt/node-fleet/$2
+ProtectHome=yes
+PrivateTmp=yes
+NoNewPrivileges=yes
+MemoryMax=$3
+Restart=always
+RestartSec=$4
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+  } >"$ROOT/etc/systemd/system/$1.service"
+  systemctl daemon-reload
+  systemctl enable "$1"
+  systemctl restart --no-block "$1"
+)
+
+# Also without image_wait_seconds: a worker that an earlier version of the launch template started may still have the taint.
+install_images() {
+  install_service node-fleet-images images.py 200M 10s <<UNIT
+Description=node-fleet: removes the start-up taint of workers whose images are there
+After=k3s.service
+
+[Service]
+Environment=IMAGE_WAIT_SECONDS=$IMAGE_WAIT_SECONDS KUBECONFIG=/etc/rancher/k3s/k3s.yaml PATH=/usr/local/bin:/usr/bin:/bin
+UNIT
+}
+
+install_state_metrics() {
+  install_service node-fleet-metrics state_metrics.py 150M 30s <<UNIT
+Description=node-fleet metrics for Prometheus, from the state item
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Environment=AWS_REGION=$AWS_REGION STATE_TABLE=$STATE_TABLE CLUSTER_ID=$CLUSTER_ID
+DynamicUser=yes
+ProtectSystem=strict
+UNIT
+}
+
 bash "$BUNDLE/server/install_k3s.sh"
-bash "$BUNDLE/server/images.sh"
+install_images
 export PATH="$ROOT/usr/local/bin:$PATH"
 wait_for_api
 bash "$BUNDLE/server/monitoring.sh"
-bash "$BUNDLE/server/state_metrics.sh"
+install_state_metrics
 bash "$BUNDLE/server/pin_add_ons.sh"
 bash "$BUNDLE/server/publish_token.sh"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import configparser
 import hashlib
 import json
 import os
@@ -256,6 +257,10 @@ def test_the_metrics_of_node_fleet_are_a_service_without_rights_on_the_machine(
     unit = (root / "etc/systemd/system/node-fleet-metrics.service").read_text()
     assert f"AWS_REGION=ap-southeast-1 STATE_TABLE=k3s-autoscaler-state CLUSTER_ID={VALUES['CLUSTER_ID']}\n" in unit
     assert {"DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes"} <= set(unit.splitlines())
+    sections = configparser.ConfigParser(interpolation=None)
+    sections.read_string(unit)
+    assert (sections["Unit"]["startlimitintervalsec"], sections["Install"]["wantedby"]) == ("0", "multi-user.target")
+    assert {"restartsec", "memorymax", "execstart", "environment"} <= sections["Service"].keys()
     shipped = (cluster / "server/state_metrics.py").read_text()
     assert (root / "opt/node-fleet/state_metrics.py").read_text() == shipped
     assert stubs.calls("systemctl", "restart --no-block node-fleet-metrics")
