@@ -15,6 +15,7 @@ from cdk_app.stacks.autoscaler import AutoscalerStack
 from cdk_app.stacks.cluster import ClusterStack
 from cdk_app.stacks.network import NetworkStack
 from cdk_app.stacks.observability import ObservabilityStack
+from node_fleet.domain.model.hibernation import midnight_warning
 
 
 def build(app: cdk.App) -> None:
@@ -25,6 +26,8 @@ def build(app: cdk.App) -> None:
     """
     context = app.node.try_get_context
     for config in read_clusters(context("clusters"), context(CONTEXT_KEY)):
+        if warning := midnight_warning(config.settings.hibernate):
+            print(f"node-fleet: {config.cluster_id}, hibernate: {warning}", file=sys.stderr)
         _add_cluster(app, config)
 
 

@@ -80,7 +80,7 @@ def checks(target: Target, token_secret: str) -> Iterator[Check]:
     if isinstance(target, Deployed) and entry and not entry.attach:
         stacks = target.client("cloudformation")
         yield Check("fixed settings", lambda: fixed_settings(entry, stacks), "allow cloudformation:GetTemplate")
-    yield Check("settings without effect", lambda: settings_finding(settings), "")
+    yield Check("settings", lambda: settings_finding(settings), "")
     if isinstance(target, Deployed):  # the simulated AWS has no quotas
         yield from quota_checks(target)
     yield Check("message topic", lambda: topic(target), "run cdk deploy")

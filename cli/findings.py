@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cli.output import CommandError, console, print_json, working
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.validation import ineffective
 
@@ -38,11 +39,16 @@ class Check:
 
 
 def settings_finding(settings: SettingValues) -> Finding:
-    """No setting is without effect beside the others."""
-    if found := ineffective(settings):
-        fix = "set max_workers above min_workers by at least one, or drift to report and repair to false"
-        return Finding(name="settings without effect", verdict="warn", saw="; ".join(found), fix=fix)
-    return Finding(name="settings without effect", verdict="ok", saw="none")
+    """No setting is without effect beside the others, and the times off have no gap that surprises."""
+    fixes = {
+        text: "set max_workers above min_workers by at least one, or drift to report and repair to false"
+        for text in ineffective(settings)
+    }
+    if warning := midnight_warning(settings.hibernate):
+        fixes[f"hibernate: {warning}"] = "change hibernate, or leave it when that is meant"
+    if fixes:
+        return Finding(name="settings", verdict="warn", saw="; ".join(fixes), fix="; ".join(fixes.values()))
+    return Finding(name="settings", verdict="ok", saw="none is without effect")
 
 
 def findings_of(checks: Iterable[Check]) -> Iterator[Finding]:

@@ -119,7 +119,7 @@ def account_checks(cluster: ClusterConfig, client: Client) -> Iterator[Check]:
     if cluster.settings.spot_percent:
         yield Check("Spot role", lambda: spot_role(client), "your credentials need iam:ListRoles")
     yield Check("zones", lambda: zones(cluster, client), "your credentials need ec2:DescribeAvailabilityZones")
-    yield Check("settings without effect", lambda: settings_finding(cluster.settings), "")
+    yield Check("settings", lambda: settings_finding(cluster.settings), "")
     yield Check("instance types", lambda: instance_types(cluster, client), "correct settings.instance_types")
     if cluster.settings.instance_requirements:
         yield Check("instance requirements", lambda: recorded(cluster), f"correct or remove {FILE_NAME}")

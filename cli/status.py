@@ -21,6 +21,7 @@ from node_fleet.domain.disruption.budgets import allowed
 from node_fleet.domain.disruption.drift import differences, expires_at
 from node_fleet.domain.model.back_off import active
 from node_fleet.domain.model.fleet_state import FleetState, times_of
+from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.spot_pools import noisy_pools
 from node_fleet.domain.model.standby import READY
@@ -292,7 +293,8 @@ def _pause(state: FleetState, now: int) -> str:
 
 def _off_rows(found: ClusterStatus) -> Iterator[tuple[str, str]]:
     if found.settings.hibernate or not found.state.hibernation.is_settled:
-        yield "off times", _off_times(found)
+        warning = midnight_warning(found.settings.hibernate)
+        yield "off times", f"{_off_times(found)}{warning and f'; {warning}'}"
 
 
 def _off_times(found: ClusterStatus) -> str:

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cdk_app import app as app_module
 from cdk_app import synth
 from tests.cdk.conftest import ATTACHED, NEW, STACKS, App
 
@@ -95,6 +97,18 @@ def test_wrong_context_lists_every_mistake_and_shows_no_traceback() -> None:
         "min_workers=9 must be at most max_workers=3",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize(("windows", "is_warned"), [("Mon-Fri 20:00-07:00; Sat-Sun", True), ("Sat-Sun", False)])
+def test_a_day_that_begins_on_after_a_day_off_is_one_line_and_no_mistake(
+    windows: str, is_warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(app_module, "_add_cluster", lambda app, config: None)
+    context = {"clusters": [{"cluster_id": "shop", "settings": {"hibernate": windows}}]}
+    app_module.build(SimpleNamespace(node=SimpleNamespace(try_get_context=context.get)))  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert said.startswith("node-fleet: shop, hibernate: the fleet is on from 00:00 on Mon, ") is is_warned
+    assert said.count("\n") == is_warned
 
 
 def start(*words: str, prelude: str = "") -> subprocess.CompletedProcess[str]:

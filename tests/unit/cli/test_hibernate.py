@@ -88,6 +88,11 @@ def test_the_time_is_a_monday(desk: Desk) -> None:
     assert desk.off_times() == "off from 2026-09-21 20:00 to 2026-09-22 07:00 UTC"
 
 
+def test_status_names_a_day_that_begins_on_after_a_day_off(desk: Desk) -> None:
+    desk.settings = Settings.from_mapping({"hibernate": "Mon-Fri 20:00-07:00; Sat-Sun"})
+    assert "00:00 on Mon" in desk.off_times() and desk.off_times().endswith("add Sun 20:00-07:00")
+
+
 @pytest.mark.parametrize(
     ("measured", "said"), [(0, "about 6 min (not measured yet)"), (480, "about 10 min (as the last time)")]
 )

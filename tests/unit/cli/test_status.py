@@ -151,6 +151,7 @@ def test_status_says_when_no_outdated_worker_can_be_replaced(maximum: int, kept:
             "ever replaced (spot_learning=return), because",
         ),
         ({"min_workers": 3, "max_workers": 3, "drift": "report", "repair": False}, "ok", "none"),
+        ({"hibernate": "Sun-Fri 20:00-07:00; Sat-Sun"}, "ok", "none"),
     ],
 )
 def test_doctor_and_preflight_warn_of_replacements_that_can_never_happen(
@@ -159,6 +160,12 @@ def test_doctor_and_preflight_warn_of_replacements_that_can_never_happen(
     finding = settings_finding(Settings.from_mapping(settings))
     assert finding.verdict == verdict and words in finding.saw
     assert ("set max_workers above min_workers" in finding.fix) is (verdict == "warn")
+
+
+def test_doctor_and_preflight_warn_of_a_day_that_begins_on_after_a_day_off() -> None:
+    finding = settings_finding(Settings.from_mapping({"hibernate": "Mon-Fri 20:00-07:00; Sat-Sun"}))
+    assert (finding.verdict, finding.fix) == ("warn", "change hibernate, or leave it when that is meant")
+    assert "hibernate: the fleet is on from 00:00 on Mon, while other nights end at 07:00" in finding.saw
 
 
 @pytest.mark.parametrize(

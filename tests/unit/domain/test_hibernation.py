@@ -20,6 +20,7 @@ from node_fleet.domain.model.hibernation import (
     Step,
     Times,
     lead_seconds,
+    midnight_warning,
     next_step,
     off_minutes,
     parse_windows,
@@ -189,6 +190,31 @@ def test_the_server_starts_as_early_as_configured_or_as_its_last_start_needed(
 )
 def test_the_hours_of_a_week_that_are_off(text: str, hours: int) -> None:
     assert off_minutes(parse_windows(text)) == hours * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "days", "added"),
+    [
+        ("Mon-Fri 20:00-07:00; Sat-Sun", "Mon", "Sun 20:00-07:00"),
+        ("Mon-Fri 20:00-06:00; Sat-Sun", "Mon", "Sun 20:00-06:00"),
+        ("Sun-Thu 22:00-06:00; Wed; Sat", "Sun", "Sat 22:00-06:00"),
+        ("Mon,Wed 20:00-07:00; Mon 22:00-05:00; Sat; Thu", "Fri,Sun", "Thu,Sat 20:00-07:00"),
+    ],
+)
+def test_a_day_that_begins_on_while_other_nights_last_until_the_morning_is_named(
+    text: str, days: str, added: str
+) -> None:
+    warning = midnight_warning(parse_windows(text))
+    assert warning.startswith(f"the fleet is on from 00:00 on {days}, ") and warning.endswith(f"add {added}")
+    assert midnight_warning(parse_windows(f"{text}; {added}")) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Sun-Fri 19:00-07:00; Sat-Sun", "Sat-Sun", "Mon-Fri 20:00-24:00; Sat", "Mon-Fri 00:00-07:00", "2026-12-24"],
+)
+def test_windows_whose_nights_all_end_alike_need_no_warning(text: str) -> None:
+    assert midnight_warning(parse_windows(text)) == ""
 
 
 def test_sixty_of_168_hours_on_is_64_percent_off() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
-from node_fleet.domain.model.local_time import DAY_MINUTES, WINDOW, DailyWindow, instants, parse_window, zone
+from node_fleet.domain.model.local_time import DAY_MINUTES, DAY_NAMES, WINDOW, DailyWindow, instants, parse_window, zone
 
 OrderKind = Literal["wake", "sleep"]
 Phase = Literal["on", "draining", "stopping", "off", "waking"]
@@ -178,12 +178,33 @@ def _window(text: str) -> DailyWindow:
 
 def off_minutes(windows: Iterable[DailyWindow]) -> int:
     """The minutes of a week in which the fleet is off, by the windows of weekdays."""
+    return sum(_week(windows))
+
+
+def midnight_warning(windows: Iterable[DailyWindow]) -> str:
+    """What surprises in the windows of weekdays: a day that begins on, while other nights last until the morning."""
+    nights = [w for w in windows if w.days and 0 < w.end_minute < w.start_minute]
+    off = _week(windows)
+    days = [day for day in range(7) if off[day * DAY_MINUTES - 1] and not off[day * DAY_MINUTES]]
+    if not nights or not days:
+        return ""
+    night = max(nights, key=lambda w: w.end_minute)
+    mornings, evenings = (",".join(DAY_NAMES[day - n].capitalize() for day in days) for n in (0, 1))
+    start, end = (f"{minute // 60:02}:{minute % 60:02}" for minute in (night.start_minute, night.end_minute))
+    return (
+        f"the fleet is on from 00:00 on {mornings}, while other nights end at {end}: a window belongs to the day on "
+        f"which it starts. To stay off until {end}, add {evenings} {start}-{end}"
+    )
+
+
+def _week(windows: Iterable[DailyWindow]) -> bytearray:
+    """1 for each minute of a week in which the fleet is off, from Monday 00:00."""
     off = bytearray(WEEK_MINUTES)
     for window in windows:
         for day in window.days:
             for minute in range(window.length_minutes):
                 off[(day * DAY_MINUTES + window.start_minute + minute) % WEEK_MINUTES] = 1
-    return sum(off)
+    return off
 
 
 def _spans_at(windows: tuple[DailyWindow, ...], timezone: str, at: int) -> tuple[tuple[int, int], ...]:
