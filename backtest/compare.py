@@ -17,7 +17,9 @@ from backtest.references import ClusterAutoscaler, FixedFleet, Karpenter, Target
 from backtest.replay import Sizer, replay
 from backtest.trace import Trace
 from node_fleet.domain.cost.cpu_credits import mixed_hour
+from node_fleet.domain.cost.limits import Limits
 from node_fleet.domain.cost.tariff import Cost, Tariff, saved_percent
+from node_fleet.domain.model.hibernation import off_minutes
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 
@@ -51,7 +53,10 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Policies on one trace. Every policy has the Spot share of the configuration, except in `fixed_cost`."""
+    """Policies on one trace. Every policy has the Spot share of the configuration, except in `fixed_cost`.
+
+    left_out: what of the configuration no replay applies; empty when it applies everything.
+    """
 
     load: Load
     assumptions: Assumptions
@@ -59,6 +64,7 @@ class Study:
     results: tuple[Measures, ...]
     tariff: Tariff
     spot_percent: int
+    left_out: str = ""
 
     @property
     def configured(self) -> Measures:
@@ -164,7 +170,30 @@ def study(
         ),
         tariff=settings.tariff(),
         spot_percent=settings.spot_percent,
+        left_out=left_out(settings, capacity.instance_type),
     )
+
+
+def left_out(settings: Settings, instance_type: str) -> str:
+    """What of these settings no replay with workers of that type applies, in sentences; empty for nothing."""
+    said, limits = [], settings.limits()
+    if limits:
+        fewest, most = (_workers_within(limits, settings, instance_type, market) for market in ("on-demand", "spot"))
+        if fewest < settings.max_workers:
+            names = [name for name in ("max_usd_per_hour", "max_vcpu") if getattr(settings, name)]
+            said.append(
+                f"Not replayed: {' and '.join(names)}, with which the fleet has at most {fewest} On-Demand or {most} "
+                f"Spot workers of type {instance_type}; lower max_workers to replay that."
+            )
+    if hours := off_minutes(settings.hibernate) / 60:
+        said.append(f"Not replayed: hibernate switches the fleet off for {hours:.0f} of 168 h a week.")
+    return " ".join(said)
+
+
+def _workers_within(limits: Limits, settings: Settings, instance_type: str, market: str) -> int:
+    weight, most = limits.weight(instance_type, market), limits.most
+    pairs = ((most.micro_usd, weight.micro_usd), (most.vcpu, weight.vcpu))
+    return min((limit // own for limit, own in pairs if limit and own), default=settings.max_workers)
 
 
 def load_of(trace: Trace, settings: Settings, assumptions: Assumptions) -> Load:

@@ -217,6 +217,7 @@ def assumed(study: Study) -> str:
         f"{capacity.instance_type} with {load.pods_per_worker} pods each; boot {capacity.boot_seconds} s, drain "
         f"{capacity.drain_seconds} s; the load {scaling.interpolation}s between readings; CPU target of the pod "
         f"autoscaler {scaling.target_percent:g} %. Bound: the cheapest fleet that knows the load beforehand."
+        f"{study.left_out and f' {study.left_out}'}"
     )
 
 

@@ -40,6 +40,7 @@ def as_data(study: Study) -> dict[str, Any]:
         "trace": study.load.name,
         "days": round(study.load.seconds / 86400, 3),
         "answer": answer(study),
+        "left_out": study.left_out,
         "usd_per_worker_hour": study.hourly_cost.known_usd,
         "workers": [study.load.min_workers, study.load.max_workers],
         "pods_per_worker": study.load.pods_per_worker,

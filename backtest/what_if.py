@@ -21,7 +21,7 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.sharedctypes import RawArray
 
 from backtest.bound import clairvoyant
-from backtest.compare import CONFIGURED, REFERENCES, Assumptions, Study, load_of, policy_of, preset_settings
+from backtest.compare import CONFIGURED, REFERENCES, Assumptions, Study, left_out, load_of, policy_of, preset_settings
 from backtest.fleet import Fleet
 from backtest.load import Load
 from backtest.measures import Action, Measures
@@ -125,6 +125,7 @@ class WhatIf:
             results=(),
             tariff=settings.tariff(),
             spot_percent=settings.spot_percent,
+            left_out=left_out(settings, assumptions.capacity.instance_type),
         )
         keys = {name: _key(name, trace, settings, assumptions) for name in POLICIES}
         wanted: dict[str, str] = {}

@@ -234,6 +234,7 @@ def _show_study(
     else:
         say(said)
         table("", COLUMNS, rows(shown))
+        say(shown.left_out) if shown.left_out else None
         say(off.sentence) if off else None
     if page:
         note(f"page: {page}")

@@ -6,15 +6,16 @@ import functools
 import gzip
 import json
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from backtest.compare import CONFIGURED, REFERENCES, Assumptions, policy_names, study
+from backtest.compare import CONFIGURED, REFERENCES, Assumptions, left_out, policy_names, study
 from backtest.model import Scaling
-from backtest.page import ALPHABET, UNITS, compressed, look_of, render
+from backtest.page import ALPHABET, UNITS, assumed, compressed, look_of, render
 from backtest.references import FixedFleet
 from backtest.replay import replay
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
@@ -100,6 +101,32 @@ def test_without_a_price_the_study_still_has_hours_and_the_least_that_they_cost(
     data = as_data(found)["policies"][0]
     assert data["instances_usd"] is None
     assert data["usd_missing"][0] == "the price of t3.small spot in nowhere-1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, ""),
+        ({"max_vcpu": 20}, ""),
+        (
+            {"max_vcpu": 19},
+            ": max_vcpu, with which the fleet has at most 9 On-Demand or 9 Spot workers of type t3.small;",
+        ),
+        (
+            {"max_usd_per_hour": 0.2},
+            ": max_usd_per_hour, with which the fleet has at most 5 On-Demand or 12 Spot workers",
+        ),
+        ({"hibernate": "Sun-Fri 19:00-07:00; Sat-Sun"}, "hibernate switches the fleet off for 108 of 168 h a week"),
+    ],
+)
+def test_what_no_replay_applies_is_said_where_it_matters(settings: dict[str, Any], said: str) -> None:
+    text = left_out(Settings.from_mapping({"max_workers": 10, **settings}), "t3.small")
+    assert said in text and bool(text) is bool(said)
+
+
+def test_the_page_says_what_was_left_out() -> None:
+    found = study(trace_of(WAVES), Settings(max_vcpu=8), ASSUMED)
+    assert found.left_out in assumed(found) and as_data(found)["left_out"] == found.left_out != ""
 
 
 def test_rows_and_data_have_the_same_policies_and_the_bound_last() -> None:

@@ -16,13 +16,14 @@ from rich.console import Console
 
 from cli import top
 from cli.output import CommandError
-from cli.status import ClusterStatus
+from cli.status import ClusterStatus, status_rows
 from cli.top import WIDE, picture, states_of, worker_rows
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Protection
 from node_fleet.domain.model.memory import BackOff, Memory, Replacement, RollOut
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
+from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import NOW, A, B, C, aside, instance, scale_down, worker
@@ -52,6 +53,15 @@ def screen(found: ClusterStatus, width: int = 120, height: int = 30) -> list[str
     stage.print(picture(found, width, height))
     shown: str = stage.file.getvalue()  # type: ignore[attr-defined]
     return shown.splitlines()
+
+
+def test_the_screen_has_the_times_off_and_the_capacity_that_was_ordered_as_status_has_them() -> None:
+    order = TimedMinimum(name="a1", workers=5, since=NOW - 60, until=NOW + 7200, by="ana", reason="a sale")
+    found = status_of(timed_minimums=(order,))
+    found = replace(found, settings=Settings.from_mapping({"hibernate": "Sun-Fri 20:00-07:00; Sat-Sun"}))
+    rows, lines = dict(status_rows(found)), screen(found, width=200)
+    for name in ("off times", "capacity for a time"):
+        assert [" ".join(line.split()) for line in lines if line.startswith(name)] == [f"{name} {rows[name]}"]
 
 
 def failed(instance_id: str, until: int) -> Memory:
