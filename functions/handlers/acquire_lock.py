@@ -14,6 +14,8 @@ from node_fleet.payload import put, to_payload
 from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
+UNSENT = "alerts of an earlier run are here, because no topic accepted them then"
+
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Take `input`, `execution_id`, `started_at`; answer the payload for every later state."""
@@ -26,11 +28,12 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     state = acquired.state
     limit = services.settings.operation_limit_seconds
     operation = None if run.dry_run else state.operation
+    unsent = () if run.dry_run else state.memory.unsent
     resume = resume_state(operation, now=services.clock.now(), limit_seconds=limit)
     return put(
         {},
-        notes=(acquired.detail,) if acquired.detail else (),
-        alerts=(Alert(kind="lock_taken_over", text=acquired.detail),) if acquired.detail else (),
+        notes=[note for note in (acquired.detail, UNSENT if unsent else "") if note],
+        alerts=(*unsent, *((Alert(kind="lock_taken_over", text=acquired.detail),) if acquired.detail else ())),
         run=replace(run, fence=state.fence),
         timing=_timing(services.settings),
         status=acquired.status,

@@ -1,7 +1,8 @@
 """Notify: publishes the run's news and the ends of incidents, then has the server write its Events and the status.
 
 A run that only repeats known incidents has no news. What no topic accepts is reported again by the next run, while its
-cause lasts. The state machine catches other errors, so the run's result stands.
+cause lasts, and critical alerts also when it is over. The state machine catches other errors, so the run's result
+stands.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from node_fleet.domain.notify.incident_state import (
     Failure,
     News,
     is_worth_sending,
+    kept_unsent,
     news_of,
     remembered,
     unreported,
@@ -49,15 +51,16 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     alerted = memory.alerted if memory else {}
     outcome, has_notes = known(event, "outcome", Outcome), bool(event.get("notes"))
     is_sent = is_worth_sending(news, outcome.kind if outcome else "", has_notes=has_notes, has_ended=bool(ended))
+    unsent: tuple[Alert, ...] = ()
     if is_sent and not _is_published(services, message, lost):
-        alerted = unreported(alerted, news.keys, ())
+        alerted, unsent = unreported(alerted, news.keys, ()), kept_unsent(message.alerts)
     elif news.keys:
         alerted = remembered(alerted, news.keys, failure, now)
     for one in ended:
         if not _is_published(services, end_message(one, message.cluster_id, message.execution_id), lost):
             alerted = unreported(alerted, (), (one,))
-    if memory is not None and alerted != memory.alerted:
-        event = put(event, memory=replace(memory, alerted=alerted))
+    if memory is not None:
+        event = put(event, memory=replace(memory, alerted=alerted, unsent=unsent))
     answer = put(event, failure=plain_failure(event["failure"])) if "failure" in event else event
     if lost:
         answer = put(answer, notify_failure={"Error": NotificationError.__name__, "Cause": "; ".join(lost)})

@@ -49,6 +49,17 @@ def test_the_first_run_gets_the_lock_and_its_fence(fleet: Bench) -> None:
     assert answer["timing"]["join_poll_seconds"] == fleet.settings.join_poll_seconds
 
 
+def test_what_no_topic_accepted_is_an_alert_of_the_next_run_but_not_of_a_dry_one(fleet: Bench) -> None:
+    unsent = (Alert(kind="volumes_lost:i-1", text="the volume of shop/db is lost", is_critical=True),)
+    fleet.tools.state.release(fleet.begin("before"), Memory(unsent=unsent))
+    dry = ask("dry", dry_run=True)
+    assert (dry["notes"], take(dry, "alerts", tuple[Alert, ...])) == ([], ())
+    release(take(dry, "run", Run))
+    answer = ask()
+    assert take(answer, "alerts", tuple[Alert, ...]) == unsent
+    assert answer["notes"] == ["alerts of an earlier run are here, because no topic accepted them then"]
+
+
 @pytest.mark.parametrize(("stored", "dry_run", "checked"), [(1, False, True), (1, True, False), (0, False, False)])
 def test_a_removal_that_is_set_aside_is_checked_by_every_run_but_a_dry_one(
     fleet: Bench, stored: int, dry_run: bool, checked: bool

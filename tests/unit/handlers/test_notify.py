@@ -223,6 +223,32 @@ def test_an_alert_that_no_topic_accepted_is_forgotten_so_that_the_next_run_sends
     assert services.server.documents() == ["RecordEvents"], "the cluster still gets its report"
 
 
+LOST = Alert(kind="volumes_lost:i-1", text="the volume of shop/db is lost", is_critical=True)
+
+
+def test_critical_alerts_that_are_over_with_their_report_are_kept_until_a_topic_accepts_them(
+    services: FakeServices,
+) -> None:
+    stopped = Alert(kind="roll_out_stopped", text="x" * 501)
+    over = (LOST, Alert(kind="worker_stopped", text="no critical one"), Alert(kind="at_maximum", text="found again"))
+    event = payload(memory=Memory(), snapshot=snapshot(), alerts=over, decision={"sentence": "s", "alerts": [stopped]})
+    services.publisher.error = NotificationError("cannot publish to t: AuthorizationError")
+    kept = take(notify.handler(event, None), "memory", Memory)
+    assert kept.unsent == (LOST, dataclasses.replace(stopped, text="x" * 500))
+    services.publisher.error = None
+    after = take(notify.handler(payload(memory=kept, alerts=kept.unsent), None), "memory", Memory)
+    ((_, sent),) = services.publisher.messages
+    assert (after.unsent, sent["incidents"]) == ((), ["volumes_lost:i-1", "roll_out_stopped"])
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_the_last_three_are_kept(services: FakeServices, number: int) -> None:
+    services.publisher.error = NotificationError("cannot publish to t")
+    alerts = tuple(dataclasses.replace(LOST, kind=f"volumes_lost:i-{n}") for n in range(number))
+    answer = notify.handler(payload(memory=Memory(), alerts=alerts), None)
+    assert take(answer, "memory", Memory).unsent == alerts[-3:]
+
+
 def test_an_alert_that_is_known_is_not_repeated_and_a_new_one_is(services: FakeServices) -> None:
     known_alert, new = Alert(kind="drain_failed:i-1", text="t"), Alert(kind="drain_failed:i-2", text="t")
     memory = Memory(alerted={known_alert.kind: RUN.started_at - 100})

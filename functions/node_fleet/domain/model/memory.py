@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from node_fleet.domain.model.k3s_version import is_newer
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import LaunchImage, Market
 
 
@@ -222,6 +223,7 @@ class Memory:
     predicted_hour: start (epoch) of the last hour that was judged. predictive_hold_workers: how many workers are kept
     until predictive_hold_until. totals: packed, see notify/totals.py. succeeded_at: when the last run without a failure
     ended. spot_pools: the interruptions of Spot workers; spot_at: when their hours were last added, 0 before that.
+    unsent: critical alerts that no topic accepted and that no later run finds again.
     """
 
     last_action: str = ""
@@ -248,6 +250,7 @@ class Memory:
     rebooted: dict[str, int] = field(default_factory=dict)
     spot_pools: tuple[SpotPool, ...] = ()
     spot_at: int = 0
+    unsent: tuple[Alert, ...] = ()
 
 
 def newest_memory(stored: Memory, carried: Memory) -> Memory:
@@ -257,7 +260,7 @@ def newest_memory(stored: Memory, carried: Memory) -> Memory:
     the payload lacks; the payload must not overwrite it.
     """
     if stored.last_action_at > carried.last_action_at:
-        return replace(stored, alerted=carried.alerted)  # what the run's message has reported
+        return replace(stored, alerted=carried.alerted, unsent=carried.unsent)  # what its message has reported
     known = {entry.key: entry for entry in carried.back_offs}
     later = [e for e in stored.back_offs if e.key not in known or known[e.key].failures < e.failures]
     kept = tuple(e for e in carried.back_offs if e.key not in {entry.key for entry in later})

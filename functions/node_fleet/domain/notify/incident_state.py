@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from node_fleet.domain.model.back_off import JOIN, REMOVAL, SCALE_UP, active, node_key
@@ -20,6 +20,8 @@ from node_fleet.domain.notify.incidents import RUN_FAILED, incident_of, incident
 
 READING_END_SECONDS = 600
 """An incident whose cause every reading looks for has ended after so long without it: five ticks."""
+MOST_UNSENT, UNSENT_LENGTH = 3, 500
+"""How many alerts the state item keeps until a topic accepts them, and how many characters of each."""
 _BACK_OFF_OF = {
     "circuit_breaker": JOIN,
     "join_failed": JOIN,
@@ -182,6 +184,13 @@ def unreported(alerted: Mapping[str, int], keys: Iterable[str], ended: Iterable[
     """
     lost = set(keys)
     return {**{k: seen for k, seen in alerted.items() if k not in lost}, **{one.key: one.last_seen for one in ended}}
+
+
+def kept_unsent(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+    """Of alerts that no topic accepted the last critical ones that no later run finds again, to be sent by the next."""
+    found = [a for a in alerts if a.is_critical or most_severe([a.kind]) == "critical"]
+    once = [a for a in found if not _is_remembered(a.kind)]
+    return tuple(replace(a, text=a.text[:UNSENT_LENGTH]) for a in once[-MOST_UNSENT:])
 
 
 def _is_complete(snapshot: Snapshot) -> bool:

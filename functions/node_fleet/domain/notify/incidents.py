@@ -541,7 +541,7 @@ ERRORS = (
         "NotificationError",
         "warning",
         "No topic accepted the message; scaling is not affected.",
-        "the next run sends the alerts whose cause lasts again",
+        "the next run sends again the alerts whose cause lasts, and critical ones that are over with their report",
         "check the topic and the permission",
         end="none",
     ),
