@@ -9,6 +9,7 @@ import binascii
 import functools
 import json
 import math
+import operator
 import types
 import typing
 import zlib
@@ -59,11 +60,21 @@ def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
 
 
 def _write_sequence(items: typing.Sequence[Any]) -> Any:
-    if items and all(is_dataclass(item) for item in items):
-        names = [f.name for f in fields(items[0])]
-        rows = [[_written(getattr(item, name)) for name in names] for item in items]
+    if items and all(map(is_dataclass, set(map(type, items)))):
+        kind: Any = type(items[0])
+        names, values_of = _fields(kind)
+        rows = [[value if type(value) in _PLAIN else to_payload(value) for value in values_of(item)] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
     return [_written(item) for item in items]
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[list[str], Callable[[Any], Iterable[Any]]]:
+    """The names of a dataclass's fields, and their values in an object."""
+    names = [f.name for f in fields(kind)]
+    if len(names) > 1:
+        return names, operator.attrgetter(*names)
+    return names, lambda value: [getattr(value, name) for name in names]
 
 
 def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
@@ -98,8 +109,11 @@ def _table_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 @functools.cache
 def _writer(kind: Any) -> Writer:
     if is_dataclass(kind):
-        names = [f.name for f in fields(kind)]
-        return lambda value: {name: _written(getattr(value, name)) for name in names}
+        names, values_of = _fields(typing.cast(type, kind))
+        return lambda value: {
+            name: item if type(item) in _PLAIN else to_payload(item)
+            for name, item in zip(names, values_of(value), strict=True)
+        }
     if issubclass(kind, tuple | list):
         return _write_sequence
     if issubclass(kind, Mapping):
@@ -137,14 +151,17 @@ def _wrong(data: Any, expected: str) -> _Malformed:
 
 def _scalar_reader(kind: type) -> Reader:
     def read(data: Any) -> Any:
-        if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
-            if math.isfinite(data):
-                return float(data)
-        elif type(data) is kind:
+        if type(data) is kind:
             return data
         raise _wrong(data, _SCALARS.get(kind, kind.__name__))
 
-    return read
+    return _read_float if kind is float else read
+
+
+def _read_float(data: Any) -> float:
+    if isinstance(data, int | float) and not isinstance(data, bool) and math.isfinite(data):
+        return float(data)
+    raise _wrong(data, _SCALARS[float])
 
 
 def _literal_reader(choices: tuple[Any, ...]) -> Reader:
@@ -159,6 +176,9 @@ def _literal_reader(choices: tuple[Any, ...]) -> Reader:
 def _union_reader(kinds: tuple[Any, ...]) -> Reader:
     optional = type(None) in kinds
     inner = [_reader(k) for k in kinds if k is not type(None)]
+    if optional and len(inner) == 1:
+        only = inner[0]
+        return lambda data: None if data is None else only(data)
 
     def read(data: Any) -> Any:
         if data is None and optional:
@@ -199,7 +219,7 @@ def _dict_reader(kind: Any) -> Reader:
     def read(data: Any) -> Any:
         if not isinstance(data, Mapping):
             raise _wrong(data, "an object")
-        return {str(key): value for key, value in _read_values(data, lambda _: item).items()}
+        return {str(key): value for key, value in _read_values(data, dict.fromkeys(data, item)).items()}
 
     return read
 
@@ -217,17 +237,17 @@ def _record_reader(cls: type) -> Reader:
             raise _Malformed(f"has unknown field {unknown!r}, expected {', '.join(sorted(readers))}")
         if not data.keys() >= required:
             raise _Malformed(f"lacks field {min(required - data.keys())!r}")
-        return cls(**_read_values(data, readers.__getitem__))
+        return cls(**_read_values(data, readers))
 
     return read
 
 
-def _read_values(data: Mapping[str, Any], reader_of: Callable[[str], Reader]) -> dict[str, Any]:
+def _read_values(data: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     name = ""
     try:
         for name, value in data.items():
-            found[name] = reader_of(name)(value)
+            found[name] = readers[name](value)
     except _Malformed as wrong:
         raise wrong.within(f".{name}") from wrong.__cause__
     return found

@@ -126,6 +126,7 @@ class LambdaRuntime:
         self._random = random.Random(seed)
         self._managed: set[str] = set()
         self._published: dict[str, LambdaFunction] = {}
+        self._environments: dict[str, tuple[dict[Any, Any], LambdaFunction, dict[str, str]]] = {}
 
     def register(
         self,
@@ -153,6 +154,7 @@ class LambdaRuntime:
         )
         self.functions[name] = self._published[function.arn] = function
         self._managed |= set(function.environment)
+        self._environments.clear()
         return function
 
     def find(self, reference: str) -> LambdaFunction:
@@ -257,6 +259,17 @@ class LambdaRuntime:
             **SIMULATOR_ENVIRONMENT,
         }
 
+    def sandbox_environment(self, function: LambdaFunction) -> dict[str, str]:
+        """All that the function sees: also the outer variables that no other function has."""
+        outer: Any = getattr(os.environ, "_data", os.environ)  # to decode it takes longer than many a function
+        known = self._environments.get(function.arn)
+        if known is None or known[0] != outer or known[1] is not function:
+            absent = self.foreign_names(function)
+            seen = {name: value for name, value in os.environ.items() if name not in absent}
+            known = dict(outer), function, {**seen, **self.environment_of(function)}
+            self._environments[function.arn] = known
+        return dict(known[2])
+
     def foreign_names(self, function: LambdaFunction) -> set[str]:
         """Variables that some other function has and this one must not see."""
         return self._managed - set(function.environment)
@@ -272,9 +285,7 @@ class _Sandbox:
     __slots__ = ("_environ", "_outer", "_stdout", "_tap")
 
     def __init__(self, runtime: LambdaRuntime, function: LambdaFunction) -> None:
-        absent = runtime.foreign_names(function)
-        outer = {name: value for name, value in os.environ.items() if name not in absent}
-        self._environ: Any = {**outer, **runtime.environment_of(function)}
+        self._environ: Any = runtime.sandbox_environment(function)
         self._tap = _LogTap(runtime, function.name)
         self._outer: Any = None
         self._stdout: Any = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -83,7 +84,8 @@ class Transport:
             return 400 if wrong else 200, {"Content-Type": "application/json"}, QUERY_ERROR if wrong else EMPTY
         assert self.prometheus is not None
         parts = urlsplit(str(request.url))
-        params = dict(parse_qsl(parts.query)) | dict(parse_qsl(_body(request).decode()))
+        fields = [*parts.query.split("&"), *_body(request).decode().split("&")]
+        params = dict(pair for text in fields for pair in _pairs(text))
         return self.prometheus.handle(parts.path, params, dict(request.headers))
 
     def _be_slow(self, request: requests.PreparedRequest, timeout: float | None) -> None:
@@ -111,6 +113,11 @@ class _Adapter(HTTPAdapter):
         status, headers, body = self._transport.answer(request, limit)
         received = HTTPResponse(io.BytesIO(body), status=status, headers=headers, preload_content=False)
         return self.build_response(request, received)
+
+
+@functools.lru_cache(maxsize=256)
+def _pairs(field: str) -> list[tuple[str, str]]:
+    return parse_qsl(field)
 
 
 def _body(request: requests.PreparedRequest) -> bytes:

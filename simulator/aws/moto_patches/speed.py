@@ -8,6 +8,7 @@ import datetime as dt
 import functools
 import importlib
 import marshal
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +22,8 @@ CLIENT_MODULES = tuple(
     ASL + "component.state.exec.state_task.service.state_task_service_" + name
     for name in ("aws_sdk", "dynamodb", "events", "sfn", "sns", "sqs", "unsupported")
 )
-COPYING_MODULES = (
-    ASL + "eval.states",
-    ASL + "eval.environment",
-    ASL + "component.common.string.string_expression",
-    ASL + "component.common.path.result_path",
-    ASL + "component.state.exec.execute_state",
-)
 TEXTS_KEPT = 64
+ONE_FIELD = re.compile(r"\$\.[A-Za-z_]\w*")
 JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
 
 
@@ -86,26 +81,48 @@ def _copy_of_object(value: Any) -> Any:
     return made
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
+COPIED: dict[str, Callable[[Any], Any]] = {
+    ASL + "eval.states": _same,
+    ASL + "eval.environment": json_copy,
+    ASL + "component.common.string.string_expression": json_copy,
+    ASL + "component.common.path.result_path": _same,
+    ASL + "component.state.exec.execute_state": list,
+}
+"""By module: what stands for copy.deepcopy. Only a ResultPath writes into a payload, and it writes into a copy of its
+own, so that payloads are shared; the context object, which changes, is copied.
+"""
+
+
 def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
     """The input of a state is the output of the one before, and each event of both has it as JSON."""
-    known: dict[Any, str] = {}
+    same: dict[Any, tuple[Any, str]] = {}
+    equal: dict[Any, str] = {}
 
     def text_of(value: Any, **options: Any) -> str:
+        key = (id(value), options["separators"])
+        if key in same:
+            return same[key][1]
         try:
             asked = (marshal.dumps(value, 0), options["separators"])  # of this version, equal values have equal bytes
         except ValueError:  # an object of another kind is in it
             return dump(value, **options)
-        if asked not in known:
-            if len(known) >= TEXTS_KEPT:
-                known.clear()
-            known[asked] = dump(value, **options)
-        return known[asked]
+        if len(same) >= TEXTS_KEPT or len(equal) >= TEXTS_KEPT:
+            same.clear()
+            equal.clear()
+        if asked not in equal:
+            equal[asked] = dump(value, **options)
+        same[key] = value, equal[asked]  # with the value, so that no other gets its id
+        return equal[asked]
 
     return text_of
 
 
 def _shared_input(get_input: Callable[..., Any]) -> Callable[..., Any]:
-    """The whole input of a state without a copy: only a ResultPath writes into it."""
+    """The whole input of a state as it is."""
 
     def whole(states: Any, query: str | None = None) -> Any:
         return states._states_data["input"] if query is None else get_input(states, query)
@@ -113,11 +130,29 @@ def _shared_input(get_input: Callable[..., Any]) -> Callable[..., Any]:
     return whole
 
 
+def _copied(read: Callable[..., Any]) -> Callable[..., Any]:
+    """What it answers, as a copy."""
+    return lambda *arguments: json_copy(read(*arguments))
+
+
+def _shared_path(module: Any) -> Callable[..., None]:
+    """The value at a path in a payload, without a copy."""
+    root, extract = expect(module, "JSONPATH_ROOT_PATH"), expect(module, "extract_json", "path", "data")
+
+    def evaluate(this: Any, env: Any) -> None:
+        value = env.stack[-1]
+        env.stack.append(value if this.json_path == root else extract(this.json_path, value))
+
+    return evaluate
+
+
 def _own_input(evaluate: Callable[..., None]) -> Callable[..., None]:
     """A ResultPath writes into a copy: who has seen the input of the state keeps it as it was."""
 
     def evaluate_copy(path: Any, env: Any) -> None:
-        env.states._states_data["input"] = json_copy(env.states._states_data["input"])
+        given = env.states._states_data["input"]
+        one_field = type(given) is dict and path.result_path_src and ONE_FIELD.fullmatch(path.result_path_src)
+        env.states._states_data["input"] = dict(given) if one_field else json_copy(given)
         evaluate(path, env)
 
     return evaluate_copy
@@ -125,7 +160,7 @@ def _own_input(evaluate: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
-    """A definition is parsed once, a JSONPath once, a client made once, and payloads are copied and written as JSON."""
+    """A definition is parsed once, a JSONPath once, a client made once; payloads are shared and written once."""
     parser = importlib.import_module(ASL + "parse.asl_parser").AmazonStateLanguageParser
     clients = importlib.import_module(ASL + "utils.boto_client")
     parse = expect(parser, "parse", "definition")
@@ -148,11 +183,16 @@ def quick_interpreter() -> Iterator[None]:
         stack.enter_context(swapped(encoding, "json", SimpleNamespace(dumps=texts)))
         states = importlib.import_module(ASL + "eval.states").States
         stack.enter_context(swapped(states, "get_input", _shared_input(expect(states, "get_input", "self", "query"))))
+        for name in ("get_context", "extract"):
+            stack.enter_context(swapped(states, name, _copied(expect(states, name, "self", "query"))))
+        strings = importlib.import_module(ASL + "component.common.string.string_expression")
+        stack.enter_context(swapped(strings.StringJsonPath, "_eval_body", _shared_path(strings), "self", "env"))
         result = importlib.import_module(ASL + "component.common.path.result_path").ResultPath
         stack.enter_context(swapped(result, "_eval_body", _own_input(expect(result, "_eval_body", "self", "env"))))
-        for module in map(importlib.import_module, COPYING_MODULES):
+        for name, copied in COPIED.items():
+            module = importlib.import_module(name)
             expect(module.copy, "deepcopy")
-            stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=json_copy)))
+            stack.enter_context(swapped(module, "copy", SimpleNamespace(deepcopy=copied)))
         yield
 
 

@@ -156,13 +156,15 @@ class PrometheusClient:
         return Answer(received.status_code, kind, bytes(body))
 
     def _request(self, form: str, fresh: bool) -> Any:
-        from requests import Request, RequestException
+        from requests import RequestException
 
         url, auth = self._base_url() + "/api/v1/query", self._auth(fresh)
         try:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(url)
-            return Request("POST", url, data=form, headers=_HEADERS, auth=auth).prepare()
+            request = _unsent(url, auth).copy()
+            request.prepare_body(form, None)
+            return request
         except (RequestException, ValueError):
             raise MetricsUnavailableError(
                 f"prometheus_url={self._url} is not a URL, expected http://HOST:PORT or https://HOST/PATH"
@@ -208,6 +210,14 @@ class PrometheusClient:
             reason = f"{payload.get('errorType', 'error')}: {payload.get('error', 'no text')}"
             raise QueryRefusedError(f"Prometheus refuses query {name}: {reason:.300}")
         return payload
+
+
+@functools.lru_cache(maxsize=1)
+def _unsent(url: str, auth: tuple[str, str]) -> Any:
+    """What all queries have in common. Raises ValueError or RequestException for a URL that is none."""
+    from requests import Request
+
+    return Request("POST", url, headers=_HEADERS, auth=auth).prepare()
 
 
 @functools.lru_cache(maxsize=64)
