@@ -143,9 +143,13 @@ class LocalDeployment:
                 self._fire(rule, self.clock.now() if scheduled_at is None else scheduled_at)
 
     def put_event(self, source: str, detail_type: str, detail: Mapping[str, Any], resources: list[str]) -> None:
-        """An event on the default bus: kept, and delivered to the targets of every rule that matches."""
+        """An event on the default bus, delivered to the targets of every rule that matches.
+
+        It is kept, but for those of executions: `executions` has the same, and there are thousands.
+        """
         event = self._event(source, detail_type, detail, resources=resources)
-        self.events.append(event)
+        if source != "aws.states":
+            self.events.append(event)
         for rule in self.resources.rules:
             if rule.pattern is not None and eventbridge.matches(rule.pattern, event):
                 self._deliver(rule, event)

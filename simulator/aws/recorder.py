@@ -43,7 +43,7 @@ Hook = Callable[[AwsCall], object]
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """The calls in order, the oldest forgotten beyond the limit. Replies of reading calls are not kept.
+    """The calls in order, the oldest forgotten beyond the limit. Replies of the frequent calls are not kept.
 
     Reads and all calls of the services in FREQUENT come in every execution and are kept for about a day of them; the
     others are few.

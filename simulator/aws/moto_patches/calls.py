@@ -20,7 +20,7 @@ from simulator.aws.moto_patches import expect, swapped
 from simulator.aws.moto_patches.direct import DirectAnswers, has_method
 from simulator.aws.moto_patches.ec2 import Ec2Side
 from simulator.aws.moto_patches.speed import json_copy
-from simulator.aws.recorder import AwsCall, Hook, Recorder, current_call, current_function
+from simulator.aws.recorder import FREQUENT, AwsCall, Hook, Recorder, current_call, current_function
 from simulator.clock import VirtualClock
 
 
@@ -71,7 +71,7 @@ class WatchedCalls:
             raise
         finally:
             current_call.reset(token)
-        if not call.reads:
+        if not (call.reads or call.service in FREQUENT):
             call.result = {name: value for name, value in result.items() if name != "ResponseMetadata"}
         return result
 

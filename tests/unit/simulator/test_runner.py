@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import importlib
 import json
 import os
 import re
@@ -12,15 +15,17 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.stepfunctions.parser.api import HistoryEventType
 from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
 from moto.stepfunctions.parser.asl.eval.states import States
 
 from simulator.aws import Cloud, InvocationKilledError
 from simulator.aws.lambdas import ServiceFault
 from simulator.aws.moto_patches import swapped
+from simulator.aws.moto_patches.speed import COPIED
 from simulator.clock import VirtualClock
 from simulator.report.graph import all_edges
-from simulator.runner import RunnerError
+from simulator.runner import Execution, RunnerError
 from tests.support.simulated_aws import create_table
 
 TOY = json.loads((Path(__file__).parents[2] / "fixtures" / "toy_machine.asl.json").read_text())
@@ -112,10 +117,27 @@ def test_a_state_that_shares_its_input_writes_the_same_history_as_one_that_copie
         return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "request id", events)
 
     shared = history()
-    with swapped(States, "get_input", STOCK_INPUT):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(swapped(States, "get_input", STOCK_INPUT))
+        for name in COPIED:
+            stack.enter_context(swapped(importlib.import_module(name), "copy", copy))
         copied = history()
     assert shared == copied
     assert STOCK_INPUT is not States.get_input
+
+
+def test_a_packed_history_is_the_one_before_it_was_packed() -> None:
+    text = "a payload of several events" * 9
+    given = [
+        {"id": 1, "type": HistoryEventType.TaskStateExited, "at": None, "details": {"name": name, "output": text}}
+        for name in "ab"
+    ]
+    execution = Execution(arn="arn", name="one", machine="toy", input={}, started_at=0.0)
+    execution._events = lambda: given
+    like = execution.pack(b"")
+    assert execution.events == json.loads(json.dumps(given))
+    assert {type(event["type"]) for event in execution.events} == {str}
+    assert like.count(text.encode()) == 1
 
 
 @pytest.mark.usefixtures("cloud")
